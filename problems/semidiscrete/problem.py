@@ -23,6 +23,8 @@ from typing import Any  # noqa: F401
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from batchkron.arrays import array_module
+
 from ..discretization.evaluation import evaluate_on_grid
 from ..discretization.parts import (
     ExactSolution,
@@ -237,6 +239,41 @@ class Problem(SemidiscreteSystem, ExactComparison, Observables):
             return self
         begin = self.t0 if t is None else t
         return replace(self, terms=frozen_terms(self, begin, u))
+
+    def outflow_rate(self, t: float, u: NDArray[np.float64]) -> float:
+        """Return -d/dt ∫ f dV by A alone: what flows out at the ends of the axes.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        u : ndarray, shape (N,), float64
+            State.
+
+        Returns
+        -------
+        float
+            Negative where more flows in. Terms without a derivative, such as reactions, count too;
+            sources and the data of inflow ends do not.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the state has another shape.
+        NotPhysicalError
+            If a field divides by something that is not positive.
+
+        Examples
+        --------
+        >>> from batchkron.problems import make
+        >>> problem = make("advection-1d", 4, 2)
+        >>> round(problem.outflow_rate(0.0, problem.initial), 3)  # 2 f at x = π, where f = cos x
+        -2.0
+        """
+        check_vector("u", u, self.initial)
+        change = array_module(u).zeros_like(u)
+        self._accumulate(t, u, change)
+        return -self.integral(change)
 
     def evaluate(self, u: NDArray[np.float64], points: ArrayLike) -> NDArray[np.float64]:
         """Return the values of a state at points.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,11 +73,70 @@ class Quantity:
             )
         return cls(weights(powers), tolerance)
 
+    @classmethod
+    def outflow(cls, problem: Any, warn_at: float = 1e-6, tolerance: float = math.inf) -> Quantity:
+        """Return the quantity ∫ rate dt: what has flowed out at the ends since the run's beginning.
+
+        Parameters
+        ----------
+        problem : object
+            With ``outflow_rate(t, u)`` and ``integral(u)``, as of `batchkron.problems.Problem`.
+        warn_at : float
+            A UserWarning is given when this share of ∫ f at the beginning has flowed out.
+        tolerance : float
+            As of the class.
+
+        Returns
+        -------
+        Quantity
+            For one run: it adds up, by the trapezoidal rule, the rates at the ends of the steps.
+
+        Raises
+        ------
+        TypeError
+            If the problem has no such methods.
+        ValueError
+            If the tolerance is negative.
+        """
+        if not hasattr(problem, "outflow_rate") or not hasattr(problem, "integral"):
+            raise TypeError(
+                f"problem is a {type(problem).__name__} without outflow_rate(t, u) and "
+                "integral(u); expected a Problem of batchkron.problems"
+            )
+        return cls(_Outflow(problem, warn_at), tolerance)
+
     def value(self, t: float, u: Vector) -> float:
         """Return the value of the quantity for a state."""
         if callable(self.measure):
             return float(self.measure(t, u))
         return float(np.vdot(array_module(u).asarray(self.measure), u).real)
+
+
+class _Outflow:
+    """Adds up the outflow of a problem over the states that it is called with, in order of time."""
+
+    def __init__(self, problem: Any, warn_at: float) -> None:
+        self._problem, self._warn_at = problem, warn_at
+        self._total, self._last, self._whole = 0.0, (math.inf, 0.0), 0.0
+
+    def __call__(self, t: float, u: Vector) -> float:
+        """Return what has flowed out until t."""
+        rate = float(self._problem.outflow_rate(t, u))
+        before, rate_before = self._last
+        if t <= before:  # a run begins
+            self._total, self._whole = 0.0, abs(float(self._problem.integral(u)))
+        else:
+            self._total += 0.5 * (t - before) * (rate + rate_before)
+        self._last = t, rate
+        if abs(self._total) > self._warn_at * self._whole:
+            warnings.warn(
+                f"{self._total / (self._whole or math.nan):.1e} of ∫ f has flowed out at the ends "
+                f"of the axes by t = {t:.6g}; take a larger domain if nothing should",
+                UserWarning,
+                stacklevel=2,
+            )
+            self._warn_at = math.inf
+        return self._total
 
 
 @dataclass(frozen=True)

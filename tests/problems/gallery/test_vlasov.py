@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from dispersion import Beam, dispersion, fastest_mode, slope, slope_at_maxima
-from problem_oracle import orders
+from problem_oracle import orders, points_and_weights
 
 from batchkron.problems import Axis, Moment, Poisson, gallery, make
 from batchkron.problems.gallery.vlasov import vlasov_poisson
@@ -191,6 +191,36 @@ def test_the_energy_converges_faster_than_the_solution():
         result = evolve(problem, until=1.0, dt=dt, method="rk4", watch=watch)
         drifts.append(result.watched["energy"].drift)
     assert orders(drifts).min() > 4.5
+
+
+def test_what_flows_out_is_counted():
+    """Mass and outflow together are conserved; the outflow is that of the traces at ±v_max."""
+    problem = make("landau-1x1v", (3, 4), 2, "full", amplitude=0.5)
+    x, v = problem.axes
+    watch = {"mass": Quantity.moment(problem, v), "outflow": Quantity.outflow(problem)}
+    result = evolve(problem, until=2.0, dt=0.02, method="rk4", watch=watch)
+    mass, outflow = result.watched["mass"], result.watched["outflow"]
+    assert outflow.first == 0.0
+    assert outflow.last > 1e-9
+    assert mass.last + outflow.last == pytest.approx(mass.first, abs=1e-3 * outflow.last)
+    u, E = result.u, problem.field(result.u, Poisson(x, Moment(v)))
+    points, weights = points_and_weights(x, 3, 16)
+    force = E.evaluate(points)
+    upper, lower = (problem.slice(u, {v: end}).evaluate(points) for end in (6.0, -6.0))
+    flux = np.maximum(force, 0.0) * upper + np.maximum(-force, 0.0) * lower
+    assert problem.outflow_rate(2.0, u) == pytest.approx(weights @ flux, abs=1e-15)
+
+
+def test_much_outflow_is_warned_of():
+    problem = make("landau-1x1v", (3, 4), 2, "full", amplitude=0.5)
+    watch = {"outflow": Quantity.outflow(problem, warn_at=1e-12)}
+    with pytest.warns(
+        UserWarning, match=r"of ∫ f has flowed out at the ends of the axes by t = "
+    ) as seen:
+        evolve(problem, until=0.5, dt=0.02, method="rk4", watch=watch)
+    assert len(seen) == 1
+    with pytest.raises(TypeError, match="without outflow_rate"):
+        Quantity.outflow(object())
 
 
 @pytest.mark.slow
