@@ -11,6 +11,8 @@ from ..multiwavelets import filters
 
 __all__ = ["LocalBlocks"]
 
+Blocks = NDArray[np.float64]
+
 
 class LocalBlocks:
     """The map from the blocks of a block-diagonal nodal matrix A to the blocks of W A Wᵀ.
@@ -37,10 +39,11 @@ class LocalBlocks:
         [[S, B], [C, D]] = F_0 S_left F_0ᵀ + F_1 S_right F_1ᵀ,    F_s = [[H_s], [G_s]],
 
     has the block S of the cell's own nodal functions, and those with its multiwavelets ψ. So D is
-    the block (c, c) of a cell c. An ancestor's function is R φ on the cell, where R is the
-    product of two-scale filters along the path between the two; therefore C Rᵀ is the block
-    (c, ancestor), and R B the block (ancestor, c). This takes O(cells · level · n³) operations. All
-    R are computed once.
+    the block of the cell with itself. On a half s of a larger cell, that one's φ are H_s φ and its
+    ψ are G_s φ, in terms of the half's φ. So C G_sᵀ is the block of ψ with the ψ of the parent,
+    C H_sᵀ that with the parent's φ, with which the next ancestor follows in the same way, up to the
+    φ of the whole axis, which are the functions of cell 0. Blocks from ancestors follow from Bᵀ.
+    All this takes O(cells · level · n³) operations, in products of a few large matrices.
 
     Examples
     --------
@@ -53,26 +56,26 @@ class LocalBlocks:
 
     def __init__(self, level: int, degree: int, module: Any = np) -> None:
         self._level, self._n, self._module = level, degree + 1, module
-        two_scale = filters(degree)
-        halves = [
-            np.vstack([two_scale.H0, two_scale.G0]),
-            np.vstack([two_scale.H1, two_scale.G1]),
-        ]
-        # F S Fᵀ as a product of one row, the entries of S, with F ⊗ F: large matrix products
-        self._coarsen = module.asarray(np.hstack([np.kron(F, F) for F in halves]).T.copy())
-        cells, ancestors, paths = _paths(level, degree)
-        self._cells = module.asarray(cells - 1)
-        self._paths = module.asarray(paths)
+        two_scale, q = filters(degree), (degree + 1) ** 2
+        F = [np.vstack([two_scale.H0, two_scale.G0]), np.vstack([two_scale.H1, two_scale.G1])]
+        # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ; its columns are put into
+        # the order S, C, D, B
+        n = self._n
+        entry = np.arange(4 * q).reshape(2 * n, 2 * n)
+        parts = [entry[:n, :n], entry[n:, :n], entry[n:, n:], entry[:n, n:]]
+        columns = np.concatenate([part.ravel() for part in parts])
+        coarsen = np.hstack([np.kron(half, half) for half in F]).T[:, columns]
+        self._coarsen = module.asarray(np.ascontiguousarray(coarsen))
+        self._upward = module.asarray(np.stack([half.T for half in F]))  # (half, n, 2n)
+        cells, ancestors = _pairs(level)
         wavelets = np.arange(1, 1 << level)
         rows = np.concatenate([[0], wavelets, cells, ancestors])
-        columns = np.concatenate([[0], wavelets, ancestors, cells])
-        order = np.lexsort((columns, rows))
-        self.rows, self.columns = rows[order], columns[order]
+        others = np.concatenate([[0], wavelets, ancestors, cells])
+        order = np.lexsort((others, rows))
+        self.rows, self.columns = rows[order], others[order]
         self._order = module.asarray(order)
 
-    def __call__(
-        self, blocks: NDArray[np.float64], *, symmetric: bool = False
-    ) -> NDArray[np.float64]:
+    def __call__(self, blocks: Blocks, *, symmetric: bool = False) -> Blocks:
         """Return the hierarchical blocks of the coupled pairs.
 
         Parameters
@@ -86,47 +89,40 @@ class LocalBlocks:
         -------
         ndarray, shape (count, n, n), float64
         """
-        n, module = self._n, self._module
-        found = []
+        n, q, module = self._n, self._n**2, self._module
+        own, found = blocks.reshape(len(blocks), q), []
         for _ in range(self._level):
-            halves = blocks.reshape(len(blocks) // 2, 2 * n * n)
-            both = (halves @ self._coarsen).reshape(-1, 2 * n, 2 * n)
+            both = own.reshape(len(own) // 2, 2 * q) @ self._coarsen
             found.append(both)
-            blocks = both[:, :n, :n]
+            own = module.ascontiguousarray(both[:, :q])
         if not found:
             return blocks
-        levels = module.concatenate(found[::-1])  # that of cell c is levels[c - 1]
-        to_cells = levels[self._cells, n:, :n] @ self._paths.transpose(0, 2, 1)
-        if symmetric:
-            to_ancestors = to_cells.transpose(0, 2, 1)
-        else:
-            to_ancestors = self._paths @ levels[self._cells, :n, n:]
-        stacked = module.concatenate([blocks, levels[:, n:, n:], to_cells, to_ancestors])
-        return stacked[self._order]  # type: ignore[no-any-return]
+        levels = module.concatenate(found[::-1]).reshape(-1, 4, n, n)  # of cells 1, 2, …
+        down = self._to_ancestors(levels[:, 1])
+        up = down if symmetric else self._to_ancestors(levels[:, 3].transpose(0, 2, 1))
+        parts = [own.reshape(1, n, n), levels[:, 2], down, up.transpose(0, 2, 1)]
+        stacked = module.concatenate(parts).reshape(-1, q)
+        return stacked.take(self._order, axis=0).reshape(-1, n, n)  # type: ignore[no-any-return]
+
+    def _to_ancestors(self, blocks: Blocks) -> Blocks:
+        """Return the blocks of cells with their ancestors, in the order of `_pairs`.
+
+        ``blocks`` (cells - 1, n, n) are those of the cells 1, 2, … with their own φ.
+        """
+        n, module = self._n, self._module
+        rest, whole, found = blocks[1:], [blocks[:1]], []
+        for gap in range(1, self._level):  # rest are the cells from 2^gap on
+            halves = module.ascontiguousarray(rest).reshape(-1, 2, n << (gap - 1), n)
+            both = (halves @ self._upward).reshape(-1, n, 2 * n)
+            found.append(both[:, :, n:])
+            whole.append(both[: 1 << gap, :, :n])
+            rest = both[1 << gap :, :, :n]
+        return module.concatenate([*found, *whole])  # type: ignore[no-any-return]
 
 
-def _paths(
-    level: int, degree: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return all pairs (cell, ancestor), and the matrix R of each: ancestor = R φ on the cell.
-
-    φ are the nodal functions on the whole support of a cell ≥ 1; the functions of cell 0 are an
-    ancestor, too.
-    """
-    two_scale, n = filters(degree), degree + 1
-    H = np.stack([two_scale.H0, two_scale.H1])
-    G = np.stack([two_scale.G0, two_scale.G1])
-    nothing = np.zeros(0, dtype=np.int64)
-    cells, ancestors, matrices = [nothing], [nothing], [np.zeros((0, n, n))]
-    known = np.eye(n)[None, None]  # (cells of the level, ancestors, n, n)
-    for finer in range(1, level + 1):
-        own = np.arange(1 << (finer - 1), 1 << finer)
-        if finer > 1:
-            half = own % 2
-            older = known[np.arange(len(own)) // 2] @ H[half][:, None]
-            known = np.concatenate([G[half][:, None], older], axis=1)
-        above = np.stack([own >> gap for gap in range(1, finer)] + [0 * own], axis=1)
-        cells.append(np.repeat(own, finer))
-        ancestors.append(above.ravel())
-        matrices.append(known.reshape(-1, n, n))
-    return np.concatenate(cells), np.concatenate(ancestors), np.concatenate(matrices)
+def _pairs(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all pairs of a cell ≥ 1 and an ancestor: parents first, cell 0 last."""
+    above = [np.arange(1 << gap, 1 << level) for gap in range(1, level)]
+    cells = np.arange(1, 1 << level)
+    ancestors = [own >> gap for gap, own in enumerate(above, start=1)]
+    return np.concatenate([*above, cells]), np.concatenate([*ancestors, 0 * cells])
