@@ -4,10 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -226,15 +226,41 @@ class SweepPlan {
   // coefficients have few distinct matrices.
   static std::vector<Index> distinct_of(const T* a, Index size, std::vector<std::int32_t>& places) {
     const std::size_t bytes = std::size_t(size) * sizeof(T);
-    std::unordered_map<std::string_view, std::int32_t> found;
+    std::size_t slots = 16;
+    while (slots < 2 * places.size()) slots *= 2;
+    // Open addressing: slots hold places among the distinct matrices, -1 if they are free. A map
+    // that allocates memory for each matrix takes most of the time of `set_values`.
+    std::vector<std::int32_t> table(slots, -1);
     std::vector<Index> distinct;
     for (std::size_t i = 0; i < places.size(); ++i) {
-      const std::string_view bits(reinterpret_cast<const char*>(a + Index(i) * size), bytes);
-      const auto [entry, is_new] = found.emplace(bits, std::int32_t(distinct.size()));
-      if (is_new) distinct.push_back(Index(i));
-      places[i] = entry->second;
+      const T* own = a + Index(i) * size;
+      std::size_t slot = hash_of(own, bytes) & (slots - 1);
+      while (table[slot] >= 0 &&
+             std::memcmp(a + distinct[std::size_t(table[slot])] * size, own, bytes) != 0)
+        slot = (slot + 1) & (slots - 1);
+      if (table[slot] < 0) {
+        table[slot] = std::int32_t(distinct.size());
+        distinct.push_back(Index(i));
+      }
+      places[i] = table[slot];
     }
     return distinct;
+  }
+
+  // A hash whose low bits depend on all bits of the data.
+  static std::uint64_t hash_of(const void* data, std::size_t bytes) {
+    const char* next = static_cast<const char*>(data);
+    std::uint64_t hash = bytes;
+    while (bytes > 0) {
+      const std::size_t taken = std::min<std::size_t>(bytes, 8);
+      std::uint64_t word = 0;
+      std::memcpy(&word, next, taken);
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio
+      hash ^= hash >> 32;
+      next += taken;
+      bytes -= taken;
+    }
+    return hash;
   }
 
   const T* begin_of(Index vector, const Run& run, const T* x, const T* y) const {
