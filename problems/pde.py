@@ -214,8 +214,9 @@ class PDE(Statement):
         _check_coefficients(self.terms, space)
         initial = self._initial_vector(space, chosen)
         fields, bounded = SampledFields(space), self.terms
-        if dt is None and any(term.fields for term in self.terms):
-            bounded = bounded_terms(self.terms, fields, space, chosen, initial, self.t0)
+        if any(term.fields for term in self.terms):
+            start = initial if dt is None else None
+            bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         later = () if until is None else times_until(self.t0, end)

@@ -21,7 +21,7 @@ def bounded_terms(
     fields: SampledFields,
     space: Space,
     grid: SparseGrid,
-    initial: NDArray[np.float64],
+    initial: NDArray[np.float64] | None,
     t0: float,
 ) -> tuple[Term, ...]:
     """Return the terms without fields, each times the largest values of its fields at the start.
@@ -36,8 +36,8 @@ def bounded_terms(
         Axes, levels, degree, volume elements.
     grid : SparseGrid
         The grid.
-    initial : ndarray, shape (N,), float64
-        The state at t0.
+    initial : ndarray, shape (N,), float64, or None
+        The state at t0. With None the fields are checked, but not evaluated: they count as 1.
     t0 : float
         The initial time.
 
@@ -47,6 +47,8 @@ def bounded_terms(
 
     Raises
     ------
+    ValueError
+        If a moment has too large a power for a volume element.
     NotPhysicalError
         If a field divides by something that is not positive at t0.
     """
@@ -57,6 +59,7 @@ def bounded_terms(
             evaluate = FieldEvaluation(
                 [fields.field(field, axis)], axis, space.axes, grid, space.degree, space.masses
             )
-            scale *= float(np.abs(evaluate(t0, initial)[0]).max())
+            if initial is not None:
+                scale *= float(np.abs(evaluate(t0, initial)[0]).max())
         found.append(Term(term.factors, scale, term.time))
     return tuple(found)

@@ -56,7 +56,8 @@ class FieldEvaluation:
     Raises
     ------
     ValueError
-        If a moment has too large a power for a volume element.
+        If a moment has too large a power for a volume element, or Poisson's equation is along an
+        axis that has one.
     """
 
     def __init__(
@@ -75,6 +76,13 @@ class FieldEvaluation:
         self.points = CellPoints(axis, level, degree, array_module(like))
         self._axis, self._fields = axis, tuple(fields)
         self._nodes = list(dict.fromkeys(node for f in self._fields for node in nodes_of(f)))
+        if masses[place] is not None:
+            for node in self._nodes:
+                if isinstance(node, Poisson):
+                    raise ValueError(
+                        f"{node.text()} is along {axis.name!r}, which has a volume element; "
+                        "Poisson's equation is solved in Cartesian coordinates only"
+                    )
         self._moments: dict[tuple[tuple[Axis, int], ...], int] = {}
         for node in self._nodes:
             if isinstance(node, Moment):

@@ -36,6 +36,8 @@ class Field:
         Hierarchical coefficients, ordered as a problem's state, where the state is.
     masses : tuple of (ndarray or None)
         The mass blocks of axes with a volume element.
+    has_integral : bool
+        Whether integrals are known.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Field:
     degree: int
     coefficients: NDArray[np.float64]
     masses: Masses
+    has_integral: bool = True
 
     def __repr__(self) -> str:
         names = ", ".join(axis.name for axis in self.axes)
@@ -82,7 +85,14 @@ class Field:
         return evaluate_on_grid(state, places, self.axes, self.grid, self.degree)
 
     def integral(self) -> float:
-        """Return the integral over all axes, volume elements included."""
+        """Return the integral over all axes, volume elements included.
+
+        Raises
+        ------
+        ValueError
+            If it is not known, see `batchkron.problems.Problem.field`.
+        """
+        self._check_integral()
         weights = [
             power_weights(axis, level, self.degree, 0, mass).ravel()
             for axis, level, mass in zip(self.axes, self.grid.levels, self.masses, strict=True)
@@ -91,8 +101,17 @@ class Field:
         return float(whole @ to_host(self.coefficients, "coefficients"))
 
     def norm(self) -> float:
-        """Return the L2 norm (∫ g² dV)^½."""
+        """Return the L2 norm (∫ g² dV)^½; raises as `integral`."""
+        self._check_integral()
         state = to_host(self.coefficients, "coefficients")
         if any(mass is not None for mass in self.masses):
             state = OrthonormalCoordinates(self.masses, self.grid, self.degree).of_state(state)
         return float(np.linalg.norm(state))
+
+    def _check_integral(self) -> None:
+        if not self.has_integral:
+            raise ValueError(
+                f"the field is a function of {self.axes[0].name!r}, whose volume element a problem "
+                "knows for its own degree only; integrate values of evaluate(points), or take "
+                "moment(u, powers), whose integral is known"
+            )

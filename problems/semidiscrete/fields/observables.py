@@ -190,7 +190,9 @@ class Observables(ProblemValue):
         Field
             In each finest cell the polynomial through the field's values at the Gauss points, or
             its projection on degree 32. It is the field itself where that is a polynomial, as for
-            moments, their products, and the field of Poisson's equation.
+            moments, their products, and the field of Poisson's equation. Along an axis with a
+            volume element its `integral` and `norm` are refused: a problem knows the element's
+            integrals for its own degree only.
 
         Raises
         ------
@@ -209,7 +211,8 @@ class Observables(ProblemValue):
         shapes = legendre_values(nodes, degree, width) * (weights * (width / 2))[:, None]
         coefficients = to_hierarchical((values @ shapes).ravel(), levels[k], degree)
         placed = on_device(coefficients, self.device)
-        return Field((axis,), SparseGrid.full([levels[k]]), degree, placed, (None,))
+        grid, curved = SparseGrid.full([levels[k]]), self.masses[k] is not None
+        return Field((axis,), grid, degree, placed, (None,), has_integral=not curved)
 
     def _evaluation(self, expression: FieldExpression, axis: Axis) -> FieldEvaluation:
         """Return the evaluation of a field; the last ones are kept, for runs that watch a field."""

@@ -154,6 +154,19 @@ def test_fields_of_the_state_are_evaluated(rng):
     assert problem.field(u, density).integral() == pytest.approx(problem.integral(u), rel=1e-13)
 
 
+def test_fields_along_an_axis_with_a_volume_element(rng):
+    """Their values are known; their integrals would need the element for a higher degree."""
+    problem = problem_on([X, V], 3, 2, volume={X: lambda x: 2.0 + x})
+    u = rng.uniform(0.5, 1.5, problem.unknowns)
+    field, moment = problem.field(u, Moment({V: 1})), problem.moment(u, {V: 1})
+    points = np.linspace(-1.0, 2.0, 13)
+    np.testing.assert_allclose(field.evaluate(points), moment.evaluate(points), atol=1e-12)
+    for ask in (field.integral, field.norm):
+        with pytest.raises(ValueError, match="whose volume element a problem knows for its own"):
+            ask()
+    assert moment.norm() > abs(moment.integral()) / 4.0 > 0.0
+
+
 def test_a_moment_is_watched_during_a_run():
     pde = PDE([X, V], div(X, -1.0), boundary="periodic", initial=2.0)
     problem = pde.discretize(2, 1)

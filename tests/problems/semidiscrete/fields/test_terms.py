@@ -274,6 +274,16 @@ def test_an_initial_state_without_density_is_refused():
     assert pde.discretize(2, 1, dt=0.1).has_fields
 
 
+def test_what_a_volume_element_does_not_allow_is_refused_at_once():
+    volume = {V: lambda v: 4.0 + v}
+    with pytest.raises(ValueError, match="the power 2 of 'v', which has a volume element"):
+        pde_of(mass(X, Moment({V: 2})), volume=volume).discretize(2, 1, dt=0.1)
+    curved = pde_of(mass(X, N), volume={X: lambda x: 2.0 + np.cos(np.pi * x / 2)})
+    problem = curved.discretize(2, 1)
+    with pytest.raises(ValueError, match="Poisson's equation is solved in Cartesian coordinates"):
+        problem.field(problem.initial, Poisson(X, N))
+
+
 def test_a_description_has_the_fields():
     lines = make("landau-1x1v", 3, 1).describe()
     assert "x (positive part of Poisson(x, Moment({v: 0}))), v (" in lines
