@@ -42,8 +42,8 @@ def batched_kron(
         The block that each product reads, and the block that it is added to; both may repeat, in
         any order.
     y : ndarray, (..., num_outputs, ΠP)
-        Output blocks, to which products are added in place. It must have the dtype that
-        `numpy.result_type` gives for the other arrays (integers as float64, float16 as float32),
+        Output blocks, to which products are added in place. It must have the dtype of the other
+        arrays together, `numpy.result_type` after integers have become float64 and float16 float32,
         and must not overlap x.
     weights : array_like, (products,), optional
         Scalar factor of each product; 1 by default.
@@ -58,9 +58,11 @@ def batched_kron(
     ValueError
         If shapes do not fit together, or y is read-only or overlaps x or itself.
     IndexError
-        If an index is out of range; the text names the first one.
+        If an index is out of range; the text names it.
     TypeError
         If a dtype has no kernels, indices are not integers, or y has another dtype than the result.
+    OverflowError
+        If there are 2^31 input blocks or more.
 
     Notes
     -----
@@ -70,7 +72,7 @@ def batched_kron(
 
     On a device, CuPy arrays that need no conversion take one launch, which adds products
     atomically, in any order. A product with a number out of range is left out there, and the next
-    call raises the IndexError: no call waits for the device.
+    call with CuPy arrays raises the IndexError: no call waits for the device.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
+#include <limits>
 #include <memory>
 
 #include "bindings/plain_call.hpp"
@@ -26,7 +27,7 @@ BatchList batch_list(const Indices& ids, const Indices& inputs, const Indices& o
                      std::vector<std::vector<bool>> identity) {
   if (ids.ndim() != 2 || inputs.size() != ids.shape(0) || outputs.size() != ids.shape(0))
     fail("the batch list", "of one length");
-  return {ids.shape(0), ids.data(), inputs.data(), outputs.data(), std::move(identity)};
+  return {ids.shape(0), ids.data(), inputs.data(), outputs.data(), std::move(identity), {}};
 }
 
 template <class T>
@@ -90,20 +91,6 @@ struct PlainNumbers {
       return of<std::int32_t>(object, dimensions);
     return {};
   }
-  // Whether all numbers of column k are in [0, limits[k]).
-  bool are_below(const std::vector<Index>& limits) const {
-    const Index count = rows * columns, limit = limits[0];
-    const bool is_one_limit = std::count(limits.begin(), limits.end(), limit) == columns;
-    return numbers.visit([&](const auto* number) {
-      Index signs = 0;  // negative from the first number on that is out of range
-      for (Index i = 0; is_one_limit && i < count; ++i)
-        signs |= Index(number[i]) | (limit - 1 - Index(number[i]));
-      for (Index row = 0; !is_one_limit && row < rows; ++row)
-        for (Index k = 0; k < columns; ++k, ++number)
-          signs |= Index(*number) | (limits[std::size_t(k)] - 1 - Index(*number));
-      return signs >= 0;
-    });
-  }
 
  private:
   template <class Number>
@@ -119,7 +106,7 @@ template <class T>
 struct BatchCall {
   BatchShape shape{{}, {}, 0, 0};
   BatchList list{0, static_cast<const Index*>(nullptr), static_cast<const Index*>(nullptr),
-                 static_cast<const Index*>(nullptr), {}};
+                 static_cast<const Index*>(nullptr), {}, {}};
   std::vector<PoolView<T>> pools;
   const T* weights = nullptr;  // null: all are 1
   const T* x = nullptr;
@@ -149,9 +136,6 @@ struct BatchCall {
     const Index written = target.size(0, axes);
     if (overlaps<T>(call.x, source.size(0, axes), call.y, written)) return {};
     if (!call.add_pools(given, written)) return {};
-    std::vector<Index> counts;
-    for (const PoolView<T>& pool : call.pools) counts.push_back(pool.count);
-    if (!id->are_below(counts)) return {};
     if (checked_product(call.shape.inputs) != source.last() ||
         checked_product(call.shape.outputs) != target.last())
       return {};
@@ -163,16 +147,22 @@ struct BatchCall {
         return {};
       call.weights = values.data();
     }
-    if (!input->are_below({call.shape.num_inputs}) || !output->are_below({call.shape.num_outputs}))
-      return {};
-    call.list = {id->rows, id->numbers, input->numbers, output->numbers, {}};
+    call.list.count = id->rows;
+    call.list.ids = id->numbers;
+    call.list.inputs = input->numbers;
+    call.list.outputs = output->numbers;
     return call;
   }
 
-  void run() const {
+  // Returns whether all numbers are in range; else it has not changed y. The interpreter is unlocked
+  // while products are added.
+  bool run() const {
     static ThreadGains gains;
     thread_local SortedList memory;  // of the last call: new memory would take longer than to sort
     SortedList sorted = sort_batch(shape, list, std::move(memory), weights != nullptr);
+    if (!sorted.is_valid) return false;
+    std::optional<py::gil_scoped_release> unlocked;
+    if (sorted.multiply_adds * double(outer) >= kMinReleaseWork) unlocked.emplace();
     BatchPlan<T> plan = BatchPlan<T>::once(shape, std::move(sorted), !pays_to_copy(), gains);
     for (std::size_t mode = 0; mode < pools.size(); ++mode) plan.set_pool(mode, pools[mode]);
     if (weights)
@@ -181,6 +171,7 @@ struct BatchCall {
       plan.set_unit_weights();
     plan.run(x, y, outer, 1, T(1), true);
     memory = plan.take_list();
+    return true;
   }
 
  private:
@@ -192,15 +183,18 @@ struct BatchCall {
     return matrices * kMinUses <= list.count * outer * Index(pools.size());
   }
   static constexpr Index kMinUses = 4;  // of a matrix; chosen by hand
+  static constexpr Index kMaxMatrices = std::numeric_limits<std::int32_t>::max();
 
   bool add_pools(const std::vector<py::object>& given, Index written) {
     for (std::size_t mode = 0; mode < given.size(); ++mode) {
       if (!FastArray<T>::is_plain(given[mode], false)) return false;
       const FastArray<T> pool(given[mode]);
-      if (pool.dimensions() != 3 || overlaps<T>(pool.data(), pool.size(0, 3), y, written))
+      if (pool.dimensions() != 3 || pool.size(0) > kMaxMatrices ||
+          overlaps<T>(pool.data(), pool.size(0, 3), y, written))
         return false;
       shape.outputs.push_back(pool.size(1));
       shape.inputs.push_back(pool.size(2));
+      list.limits.push_back(pool.size(0));
       pools.push_back({pool.data(), 1, pool.size(0), pool.size(1), pool.size(2)});
     }
     return true;
@@ -221,10 +215,7 @@ bool add_batch(py::handle pools, py::handle ids, py::handle x, py::handle inputs
   const auto add = [&](auto zero) {
     if (done) return;
     const auto call = BatchCall<decltype(zero)>::of(given, ids, x, inputs, outputs, y, weights);
-    if (!call) return;
-    py::gil_scoped_release unlocked;
-    call->run();
-    done = true;
+    if (call) done = call->run();
   };
   add(double{});
   add(float{});

@@ -1,5 +1,6 @@
 """`batched_kron`: a batch list that is used once, from raw pools and an unsorted list."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -256,6 +257,39 @@ def test_y_may_be_in_the_memory_of_a_pool(rng):
     first = y.copy()
     bk.batched_kron(pools, ids, x, inputs, outputs, y)
     check(([before], ids, x, inputs, outputs), y, first)
+
+
+def test_pools_beyond_32_bits_are_refused(rng):
+    """Ids are kept in 32 bits. The system gives memory for zeros only where it is touched."""
+    try:
+        few = np.zeros((2**31 + 16, 1, 1), "f4")
+    except MemoryError:
+        pytest.skip("the system does not promise 8 GiB")
+    ids, one = np.array([[2**31 + 3]]), np.zeros(1, int)
+    with pytest.raises(ValueError, match="has 2147483664 matrices"):
+        bk.batched_kron([few], ids, np.ones((1, 1), "f4"), one, one, np.zeros((1, 1), "f4"))
+
+
+def test_a_list_that_changes_during_the_call_is_never_used_unchecked(rng):
+    """What another thread writes meanwhile is refused or used, but never reaches other memory."""
+    *call, y, _ = random_call(rng, [(2, 2)] * 2, "float64", 3000)
+    outputs = call[-1]
+    right, wrong, stop = outputs.copy(), outputs.copy(), threading.Event()
+    wrong[::7] = 2**62
+
+    def change():
+        while not stop.is_set():
+            outputs[:] = wrong
+            outputs[:] = right
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    for _ in range(300):
+        with contextlib.suppress(IndexError):
+            bk.batched_kron(*call, y)
+    stop.set()
+    thread.join()
+    assert np.isfinite(y).all()
 
 
 def test_reference_backend(rng):

@@ -13,6 +13,7 @@ import batchkron as bk
 DEVICE = fake_cupy.install()
 import cupy  # noqa: E402  the one just installed
 
+from batchkron.backends.cuda.batch import list_calls  # noqa: E402
 from batchkron.backends.cuda.batch import plan as batch_plan  # noqa: E402
 from batchkron.backends.cuda.kron import function_calls, plan  # noqa: E402
 
@@ -267,6 +268,23 @@ def lists_once():
         bk.batched_kron(*given, cupy.empty((2, 8)))
     with pytest.raises(TypeError, match="y is an array on the CPU"):
         bk.batched_kron(*given, y)
+    fast, weights = list_calls.fast_batched_kron, cupy.asarray(rng.standard_normal(8))
+    assert fast(*given, cupy.asarray(y), weights)
+    long = cupy.asarray(np.repeat(lists[0], 2))
+    for name, other in (
+        ("inputs", long[::2]),
+        ("inputs", given[3][::-1]),
+        ("inputs", given[3].reshape(8, 1)),
+        ("outputs", given[4].astype("i4")),
+        ("weights", weights.astype("f4")),
+        ("weights", weights.reshape(8, 1)),
+        ("weights", cupy.asarray(np.repeat(weights.get(), 2))[::2]),
+    ):
+        arguments = dict(zip(("pools", "ids", "x", "inputs", "outputs"), given, strict=True))
+        arguments |= {"y": cupy.asarray(y), "weights": weights, name: other}
+        assert not fast(*arguments.values()), name
+        assert fast(*given, cupy.asarray(y), weights)  # the one before is still known
+    assert not fast(*given[:4], given[4], cupy.asarray(given[4].host.view("f8"))[None], None)
 
 
 def kronecker_sparse():

@@ -122,9 +122,9 @@ __device__ void store_held(T* target, int item, const T* registers) {
 }
 
 // out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after, c in order.
-// The factor is [c][k], or [k][c] with by_row, padded to whole words of 16 bytes. Factors of up to 8 words are loaded to
-// registers first, and fibres are computed one after another; of larger ones a word at a time is
-// loaded and used for all fibres.
+// The factor is [c][k], or [k][c] with by_row, padded to whole words of 16 bytes. Factors of up to 8
+// words are loaded to registers first, and fibres are computed one after another; of larger ones a
+// word at a time is loaded and used for all fibres.
 template <class T, bool by_row, int before, int C, int K, int after>
 __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   constexpr int pack = Word<T>::pack, words = (C * K + pack - 1) / pack;

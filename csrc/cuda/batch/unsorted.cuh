@@ -192,9 +192,11 @@ struct UnsortedMemory {
 // Adds the registers of an item of the last pass to its places in y.
 template <class T, class Held, class Spread, int output>
 __device__ void add_held(T* target, int item, T weight, const T* results) {
-  constexpr int most = max_atomic_word<T>;
-  constexpr bool words = output % most == 0 && Held::writes_words(most) && Spread::to_words(most);
-  constexpr int count = words ? most : 1;
+  constexpr auto fits = [](int word) {
+    return word <= max_atomic_word<T> && output % word == 0 && Held::writes_words(word) &&
+           Spread::to_words(word);
+  };
+  constexpr int count = fits(4) ? 4 : fits(2) ? 2 : 1;
   target += Spread::to(item);
 #pragma unroll
   for (int i = 0; i < Held::outputs; i += count) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -9,9 +10,24 @@
 namespace batchkron {
 namespace {
 
-void count_outputs(const BatchShape& shape, const BatchList& list, std::vector<Index>& starts) {
+// Whether a number is less than the limit, and not negative.
+bool is_below(Index number, Index limit) { return std::uint64_t(number) < std::uint64_t(limit); }
+
+void count_outputs(const BatchShape& shape, const BatchList& list, SortedList& sorted) {
+  std::vector<Index>& starts = sorted.starts;
   starts.assign(std::size_t(shape.num_outputs) + 1, 0);
-  for (Index b = 0; b < list.count; ++b) ++starts[list.outputs[b] + 1];
+  sorted.outputs.resize(std::size_t(list.count));
+  list.outputs.visit([&](const auto* outputs) {
+    for (Index b = 0; b < list.count; ++b) {
+      const Index output = outputs[b];
+      if (!is_below(output, shape.num_outputs)) {
+        sorted.is_valid = false;
+        return;
+      }
+      sorted.outputs[std::size_t(b)] = output;
+      ++starts[std::size_t(output + 1)];
+    }
+  });
   for (Index o = 0; o < shape.num_outputs; ++o) starts[o + 1] += starts[o];
 }
 
@@ -76,7 +92,7 @@ void sort_in_groups(const BatchList& list, Index modes, SortedList& sorted) {
   const std::vector<std::int32_t> groups = std::move(sorted.groups);
   std::vector<Index> next(sorted.starts.begin(), sorted.starts.end() - 1);
   for (Index b = 0; b < list.count; ++b)
-    sorted.order[std::size_t(next[std::size_t(list.outputs[b])]++)] = b;
+    sorted.order[std::size_t(next[std::size_t(sorted.outputs[std::size_t(b)])]++)] = b;
   for (std::size_t output = 0; output + 1 < sorted.starts.size(); ++output)
     std::stable_sort(
         sorted.order.begin() + sorted.starts[output], sorted.order.begin() + sorted.starts[output + 1],
@@ -94,22 +110,31 @@ void sort_in_groups(const BatchList& list, Index modes, SortedList& sorted) {
 
 // Sorts by output where all products are of one group. The list is read in order, which is faster
 // than to read it in the order of the outputs.
-void sort_by_output(const BatchList& list, Index modes, SortedList& sorted) {
+void sort_by_output(const BatchShape& shape, const BatchList& list, Index modes,
+                    SortedList& sorted) {
   std::vector<Index> next(sorted.starts.begin(), sorted.starts.end() - 1);
+  std::vector<Index> limits = list.limits;
+  if (limits.empty()) limits.assign(std::size_t(modes), std::numeric_limits<std::int32_t>::max());
   Index* const order = sorted.order.empty() ? nullptr : sorted.order.data();
-  list.outputs.visit([&](const auto* outputs) {
-    list.inputs.visit([&](const auto* inputs) {
-      list.ids.visit([&](const auto* ids) {
-        for (Index b = 0; b < list.count; ++b) {
-          const Index i = next[std::size_t(outputs[b])]++;
-          if (order) order[i] = b;
-          sorted.inputs[std::size_t(i)] = std::int32_t(inputs[b]);
-          std::int32_t* const sorted_ids = sorted.ids.data() + i * modes;
-          for (Index k = 0; k < modes; ++k) sorted_ids[k] = std::int32_t(*ids++);
+  bool valid = true;
+  list.inputs.visit([&](const auto* inputs) {
+    list.ids.visit([&](const auto* ids) {
+      for (Index b = 0; b < list.count; ++b) {
+        const Index i = next[std::size_t(sorted.outputs[std::size_t(b)])]++;
+        const Index input = inputs[b];
+        if (order) order[i] = b;
+        valid &= is_below(input, shape.num_inputs);
+        sorted.inputs[std::size_t(i)] = std::int32_t(input);
+        std::int32_t* const sorted_ids = sorted.ids.data() + i * modes;
+        for (Index k = 0; k < modes; ++k) {
+          const Index id = *ids++;
+          valid &= is_below(id, limits[std::size_t(k)]);
+          sorted_ids[k] = std::int32_t(id);
         }
-      });
+      }
     });
   });
+  sorted.is_valid = valid;
   sorted.multiply_adds = double(list.count) * sorted.steps[0].multiply_adds;
 }
 
@@ -139,7 +164,9 @@ SortedList sort_batch(const BatchShape& shape, const BatchList& list, SortedList
   if (shape.num_inputs > std::numeric_limits<std::int32_t>::max())
     throw std::overflow_error("a batch list has at most 2^31 - 1 input blocks");
   SortedList sorted = std::move(memory);
-  count_outputs(shape, list, sorted.starts);
+  sorted.is_valid = true;
+  count_outputs(shape, list, sorted);
+  if (!sorted.is_valid) return sorted;
   sorted.steps.clear();
   sorted.groups.clear();
   sorted.multiply_adds = 0;
@@ -154,7 +181,7 @@ SortedList sort_batch(const BatchShape& shape, const BatchList& list, SortedList
   } else {
     sorted.steps.push_back(
         plan_steps(shape.inputs, shape.outputs, std::vector<bool>(std::size_t(modes), true), 1));
-    sort_by_output(list, modes, sorted);
+    sort_by_output(shape, list, modes, sorted);
   }
   sorted.multiply_adds += double(list.count) * double(shape.output_size());
   for (const Steps& steps : sorted.steps)

@@ -38,11 +38,13 @@ class ListNumbers {
 // The list as the user gives it. Product b reads block inputs[b] of x, adds to block outputs[b] of
 // y, and its factor of mode k is matrix ids[b, k] of pool k; ids is (count, modes), row-major.
 // identity[k][id] says that this matrix is the identity; if it is empty, no matrix is taken for
-// one. The caller has checked all indices.
+// one. limits[k] is the number of matrices in pool k, if numbers have to be checked (see sort_batch);
+// if it is empty, the caller has checked all.
 struct BatchList {
   Index count;
   ListNumbers ids, inputs, outputs;
   std::vector<std::vector<bool>> identity;
+  std::vector<Index> limits;
 };
 
 // Products [begin, end) of the sorted list, which have one output and the same modes with factors
@@ -65,12 +67,16 @@ struct SortedList {
   std::vector<Steps> steps;          // [group]
   double multiply_adds = 0;
   Index largest_intermediate = 0;    // elements; the largest of all groups
+  bool is_valid = true;              // whether all numbers are in range, where they are checked
+  std::vector<Index> outputs;        // (count,) of each product in the user's order
 
   std::int32_t group(Index i) const { return groups.empty() ? 0 : groups[std::size_t(i)]; }
 };
 
 // Sorts a list into `memory`, whose contents do not matter: that of an earlier one is used again.
-// `order` stays empty unless it is wanted.
+// `order` stays empty unless it is wanted. Numbers of a list without identities are checked if it has
+// limits. Each is read once, so that what is used has been checked even if another thread changes
+// the user's arrays meanwhile.
 SortedList sort_batch(const BatchShape& shape, const BatchList& list, SortedList memory = {},
                       bool wants_order = true);
 

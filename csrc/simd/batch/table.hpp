@@ -16,9 +16,9 @@ namespace batchkron {
 // for i in [0, count). A block of x has `input_size` elements. No lane's value reaches another
 // lane, not even an infinity or NaN. Lanes beyond `count` read `zeros`, which is as long as a block
 // of x and as any matrix. The weight multiplies the last step's matrix. Element (k, c) of matrix
-// `id` of a step is pools[mode][id * C * K + c * K + k], or with `by_row` [... + k * C + c]. `sums` is (output_size, lanes). `tiles` is
-// two buffers of `tile` elements each, the largest step's input or output times lanes; `matrix` has
-// the largest matrix times lanes. These three are aligned to 64 bytes, all else to an element.
+// `id` of a step is pools[mode][id * C * K + c * K + k], or with `by_row` [... + k * C + c]. `sums`
+// is (output_size, lanes). `tiles` is two buffers of `tile` elements each, the largest step's input
+// or output times lanes; `matrix` has the largest matrix times lanes. These three are aligned to 64 bytes, all else to an element.
 template <class T>
 struct LaneTask {
   T* sums;

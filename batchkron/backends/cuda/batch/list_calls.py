@@ -32,6 +32,7 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch
 from batchkron.backends.cuda.steps import plan_order, plan_steps
+from batchkron.spec.batch import MAX_POOL_MATRICES
 from batchkron.spec.kron import SUPPORTED_DTYPES
 
 _MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
@@ -71,11 +72,12 @@ def fast_batched_kron(
         for one in given:
             if one.data.device_id != device:
                 return False
-        key += x.dtype, y.dtype, x.shape, x.strides, y.shape, y.strides
-        key += ids.dtype, inputs.dtype, outputs.dtype, ids.shape[1:], ids.strides
-        for pool in matrices:
-            key += pool.dtype, pool.shape, pool.strides
+        for one in (x, y, *matrices):
+            key += one.dtype, one.shape, one.strides
+        for one in given[2:5] if weights is None else (*given[2:5], weights):
+            key += one.dtype, one.shape[1:], one.strides
         known = tuple(key)
+        _raise_refused(device)
         call = _calls.get(known, _UNKNOWN)
         if call is _UNKNOWN:
             with _learning:
@@ -84,7 +86,6 @@ def fast_batched_kron(
             matrices, ids, x, inputs, outputs, y, weights
         ):
             return False
-        _raise_refused(device)
         call.run(matrices, ids, x, inputs, outputs, y, weights)
         return True
     except Exception:
@@ -128,7 +129,9 @@ class _Call:
         end = begin + y.nbytes
         if begin % WORD or x.data.ptr % WORD:
             return False
-        others = (x, *pools) if weights is None else (x, weights, *pools)
+        others = (x, ids, inputs, outputs, *pools)
+        if weights is not None:
+            others = (*others, weights)
         for one in others:
             address = one.data.ptr
             if begin < address + one.nbytes and address < end:
@@ -201,6 +204,8 @@ def _call_of(
         return None
     if weights is not None and weights.ndim != 1:
         return None
+    if any(len(pool) > MAX_POOL_MATRICES for pool in pools):
+        return None
     modes = ids.shape[1]
     shapes = [pools[k if len(pools) > 1 else 0].shape[1:] for k in range(modes)]
     rows, columns = ([size[axis] for size in shapes] for axis in (0, 1))
@@ -236,24 +241,26 @@ class _Refused:
 
 
 _by_device: dict[int, _Refused] = {}
+_making = threading.Lock()
 
 
 def _refused(device: int) -> _Refused:
     found = _by_device.get(device)
     if found is None:
-        found = _by_device[device] = _Refused()
+        with _making:  # one object only: kernels keep its address
+            found = _by_device.setdefault(device, _by_device.get(device) or _Refused())
     return found
 
 
 def _raise_refused(device: int) -> None:
-    """Raise IndexError if a call that has ended left out a product."""
+    """Raise IndexError if kernels have left out a product since this was last asked."""
     product = _refused(device).product
     if product[0] != _NOTHING_REFUSED:
         first = int(product[0])
         product[0] = _NOTHING_REFUSED
         raise IndexError(
-            f"an earlier call of batched_kron on this device left out products because a number of "
-            f"theirs was out of range, the first of them product {first}: an id must be less than "
+            f"an earlier call of batched_kron on this device left out product {first}, and maybe "
+            f"others, because a number of theirs was out of range: an id must be less than "
             f"the matrices of its pool, an input or output less than the blocks of x or y"
         )
 
