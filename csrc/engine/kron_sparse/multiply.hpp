@@ -54,7 +54,8 @@ class SparseMultiply {
     Index piece_stride, vector_stride;
   };
   struct Item {
-    Index outer, i, j;   // j: the first piece
+    Index outer, i;
+    Index j, pieces;     // the first piece, and how many
     Index together;      // blocks from i on
     Index first, count;  // groups
     Index panel, end;    // panels
@@ -67,7 +68,7 @@ class SparseMultiply {
   // How many of the a blocks are so small that they go together, to fill vectors.
   Index small_blocks() const {
     if (panels_.terms() < shape_.c) return 1;
-    const Index size = std::max<Index>(1, std::min(shape_.b, shape_.c) * shape_.d);
+    const Index size = std::max<Index>(1, std::max(shape_.b, shape_.c) * shape_.d);
     const Index wanted = kMinVectors * kernels_.lanes;
     return std::clamp<Index>((wanted + size - 1) / size, 1, shape_.a);
   }
@@ -75,7 +76,7 @@ class SparseMultiply {
   Work cut(const SparseCall<T>& call, int threads) const {
     Work work{};
     const Index unit = kernels_.vectors;
-    const bool whole = is_piecewise(call);  // an item has all pieces
+    const bool piecewise = is_piecewise(call);
     if (call.inner == 1) {
       const Index rows = kernels_.lanes / panels_.piece();
       work.outer = 1;
@@ -84,11 +85,12 @@ class SparseMultiply {
       work.outer = call.outer;
       work.all = (call.inner + kernels_.lanes - 1) / kernels_.lanes;
     }
-    work.pieces = whole ? 1 : panels_.pieces();
-    work.together = whole ? small_blocks() : 1;
+    const Index in_tile = panels_.pieces_in_tile();
+    work.pieces = piecewise ? (panels_.pieces() + in_tile - 1) / in_tile : panels_.pieces();
+    work.together = piecewise && work.pieces == 1 ? small_blocks() : 1;
     work.places = (shape_.a + work.together - 1) / work.together;
     work.piece_stride = (work.together * panels_.terms() | 1) * kernels_.lanes;
-    work.vector_stride = panels_.pieces_in_tile() * work.piece_stride;
+    work.vector_stride = in_tile * work.piece_stride;
     const Index vector = work.vector_stride * Index(sizeof(T));
     const Index bytes = call.inner > 1 ? kColumnBytes : kRowBytes;
     const Index most = std::max(unit, bytes / vector / unit * unit);
@@ -123,7 +125,9 @@ class SparseMultiply {
     item.first = index % work.blocks * work.groups;
     item.count = std::min(work.groups, work.all - item.first);
     index /= work.blocks;
-    item.j = index % work.pieces;
+    const Index in_tile = is_piecewise(call) ? panels_.pieces_in_tile() : 1;
+    item.j = index % work.pieces * in_tile;
+    item.pieces = std::min(in_tile, panels_.pieces() - item.j);
     index /= work.pieces;
     item.i = index % work.places * work.together;
     item.together = std::min(work.together, shape_.a - item.i);
@@ -184,33 +188,33 @@ class SparseMultiply {
                   T* sums) const {
     const Index lanes = kernels_.lanes, b = shape_.b, c = shape_.c, d = shape_.d;
     const Index x_row = shape_.a * c * d, y_row = shape_.a * b * d;
-    const Index pieces = panels_.pieces(), rows = lanes / panels_.piece();
-    const Index sums_j = work.height * lanes, sums_v = pieces * sums_j;
+    const Index rows = lanes / panels_.piece(), offset = item.j * panels_.piece();
+    const Index sums_j = work.height * lanes, sums_v = item.pieces * sums_j;
     const auto first_row = [&](Index v) { return (item.first + v) * rows; };
     const auto count = [&](Index v) { return std::min(rows, call.outer - first_row(v)); };
     const auto& panels = panels_.panels();
     each_block([&](Index l, Index terms) {
       for (Index v = 0; v < item.count; ++v)
         kernels_.to_pieces[panels_.power()](
-            {tile + v * work.vector_stride, x_row, count(v), item.together * terms, pieces,
+            {tile + v * work.vector_stride, x_row, count(v), item.together * terms, item.pieces, d,
              work.piece_stride},
-            call.x + first_row(v) * x_row + (item.i * c + l) * d);
+            call.x + first_row(v) * x_row + (item.i * c + l) * d + offset);
       for (Index begin = item.panel, end = begin; begin < item.end; begin = end) {
         const Index k = panels[std::size_t(begin)].first;
         while (end < item.end && panels[std::size_t(end)].first - k < work.height) ++end;
         const SparseRows& last = panels[std::size_t(end - 1)];
         const Index height = last.first + last.rows - k;
         for (Index at = 0; at < item.together; ++at)
-          for (Index j = 0; j < pieces; ++j)
-            multiply_panels(call, item.i + at, j, l, begin, end,
+          for (Index j = 0; j < item.pieces; ++j)
+            multiply_panels(call, item.i + at, item.j + j, l, begin, end,
                             {sums + j * sums_j + at * height * lanes,
                              tile + j * work.piece_stride + at * terms * lanes, nullptr, terms, 0,
                              item.count, lanes, lanes, work.vector_stride, lanes, sums_v, T(1),
                              false});
         for (Index v = 0; v < item.count; ++v)
           kernels_.from_pieces[panels_.power()](
-              {sums + v * sums_v, y_row, count(v), item.together * height, pieces, sums_j},
-              call.y + first_row(v) * y_row + (item.i * b + k) * d, call.alpha,
+              {sums + v * sums_v, y_row, count(v), item.together * height, item.pieces, d, sums_j},
+              call.y + first_row(v) * y_row + (item.i * b + k) * d + offset, call.alpha,
               call.accumulate || l > 0);
       }
     });

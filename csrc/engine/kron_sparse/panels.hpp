@@ -28,8 +28,9 @@ class SparsePanels {
       panels_.push_back({first, std::min<Index>(kPanelRows[size], shape.b - first), size});
       padded_ = first + kPanelRows[size];
     }
-    // A tile has all pieces of a term, unless a piece fills a vector.
-    in_tile_ = piece_ == kernels.lanes ? 1 : std::max<Index>(1, pieces_);
+    // A tile has all pieces of a term, unless there are too many, or a piece fills a vector.
+    const Index parts = std::max<Index>(1, (pieces_ + kMaxPiecesInTile - 1) / kMaxPiecesInTile);
+    in_tile_ = piece_ == kernels.lanes ? 1 : std::max<Index>(1, (pieces_ + parts - 1) / parts);
     const Index vector = kernels.lanes * Index(sizeof(T));
     const Index limit =
         std::max(kMinTerms, std::min(kPanelBytes / (kPanelRows[2] * piece_ * Index(sizeof(T))),
@@ -74,6 +75,7 @@ class SparsePanels {
   // cache; chosen by hand.
   static constexpr Index kPanelBytes = 24 << 10;
   static constexpr Index kTileBytes = 256 << 10;
+  static constexpr Index kMaxPiecesInTile = 64;  // chosen by hand
   static constexpr Index kMinTerms = 8;  // in a block: y is read and written once for each
 
   Index place(Index i, Index j, Index l, Index terms, const SparseRows& rows) const {

@@ -61,12 +61,24 @@ void to_pieces_of(const PieceCopy<T>& copy, const T* x) {
   }
 }
 
+// Calls body(copy, offset) for runs of pieces that lie one after another in memory: one run, or one
+// for each index.
+template <class T, int piece, class Body>
+BATCHKRON_INLINE void each_run(const PieceCopy<T>& copy, Body body) {
+  if (copy.step == copy.pieces * piece) return body(copy, 0);
+  PieceCopy<T> one = copy;
+  one.indices = 1;
+  for (Index i = 0; i < copy.indices; ++i, one.tile += widest<T>) body(one, i * copy.step);
+}
+
 template <class T, int piece>
 void to_pieces(const PieceCopy<T>& copy, const T* x) {
-  if (copy.count == widest<T> / piece)
-    to_pieces_of<T, piece, true>(copy, x);
-  else
-    to_pieces_of<T, piece, false>(copy, x);
+  each_run<T, piece>(copy, [&](const PieceCopy<T>& run, Index offset) {
+    if (copy.count == widest<T> / piece)
+      to_pieces_of<T, piece, true>(run, x + offset);
+    else
+      to_pieces_of<T, piece, false>(run, x + offset);
+  });
 }
 
 template <class T, int piece, bool general>
@@ -102,10 +114,12 @@ void from_pieces_of(const PieceCopy<T>& copy, T* y, T alpha, bool accumulate) {
 
 template <class T, int piece>
 void from_pieces(const PieceCopy<T>& copy, T* y, T alpha, bool accumulate) {
-  if (accumulate || alpha != T(1))
-    from_pieces_of<T, piece, true>(copy, y, alpha, accumulate);
-  else
-    from_pieces_of<T, piece, false>(copy, y, alpha, accumulate);
+  each_run<T, piece>(copy, [&](const PieceCopy<T>& run, Index offset) {
+    if (accumulate || alpha != T(1))
+      from_pieces_of<T, piece, true>(run, y + offset, alpha, accumulate);
+    else
+      from_pieces_of<T, piece, false>(run, y + offset, alpha, accumulate);
+  });
 }
 
 template <class T>

@@ -60,15 +60,15 @@ struct SparseStrip {
   bool accumulate;
 };
 
-// Between rows in memory, and vectors of pieces of different rows. Row i is at i * row; its pieces
-// come as `pieces` for each index, index after index. Piece j of an index is in the vector at
-// index * lanes + j * tile_piece of the tile. There are `count` rows, at most lanes / piece; a tile
-// has pieces for all, those of other rows are any numbers.
+// Between rows in memory, and vectors of pieces of different rows. Row i is at i * row; of each
+// index, `step` elements after the one before, `pieces` pieces are copied. Piece j of an index is in
+// the vector at index * lanes + j * tile_piece of the tile. There are `count` rows, at most lanes /
+// piece; a tile has pieces for all, those of other rows are any numbers.
 template <class T>
 struct PieceCopy {
   T* tile;
   Index row, count;
-  Index indices, pieces;
+  Index indices, pieces, step;
   Index tile_piece;
 };
 

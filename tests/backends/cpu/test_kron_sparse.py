@@ -64,6 +64,14 @@ def test_blocks_of_terms(rng, dtype, pattern):
         check_last(rng, pattern, count, dtype)
 
 
+@pytest.mark.parametrize("d", [65, 131, 254, 1001])
+def test_more_pieces_than_a_tile_has(rng, dtype, d):
+    for b, c in ((3, 2), (1, 5), (7, 20)):
+        for count in (1, 5, 18):
+            check_first(rng, (1, b, c, d), count, dtype)
+            check_first(rng, (2, b, c, d), count, dtype)
+
+
 @pytest.mark.parametrize("pattern", [(37, 2, 2, 1), (50, 1, 3, 1), (9, 3, 1, 2), (19, 2, 2, 6)])
 def test_small_blocks_go_together(rng, dtype, pattern):
     for count in (1, 7, 16, 33):
