@@ -48,7 +48,8 @@ class _Sum(NamedTuple):
             found = np.eye(self.size, dtype=spec.dtype)
         else:
             found = spec.matrices[share.matrix].blocks[share.source]
-        return found if share.term < 0 else found * spec.coefficients[share.term]
+        scale = 1 if share.term < 0 else spec.coefficients[share.term]
+        return found if scale == 1 else found * scale  # saves a copy in each update
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
