@@ -5,7 +5,7 @@ import pytest
 from dispersion import Beam, dispersion, fastest_mode, slope, slope_at_maxima
 from problem_oracle import orders, points_and_weights
 
-from batchkron.problems import Axis, Moment, Poisson, gallery, make
+from batchkron.problems import Axis, Mixed, Moment, Poisson, gallery, make
 from batchkron.problems.gallery.vlasov import vlasov_poisson
 from batchkron.solvers import EvolveStatus, Quantity, evolve
 
@@ -22,6 +22,9 @@ MAXWELLIAN = [Beam()]
 TWO_HUMPS = [Beam([0.0, 0.0, 1.0], theta=0.5)]
 WARM_HUMPS = [Beam([0.0, 0.0, 1.0])]
 BUMP = [Beam([2 / 7, 0.0, 10 / 7])]
+
+
+X, V = Axis("x", -2 * np.pi, 2 * np.pi), Axis("v", -2 * np.pi, 2 * np.pi)
 
 
 def two_beams(drift):
@@ -180,6 +183,32 @@ def test_momentum_is_conserved_without_symmetry():
     assert momentum.first > 10.0
     assert momentum.drift < 1e-13 * momentum.first
     assert result.watched["mass"].drift < 1e-13 * result.watched["mass"].first
+
+
+@pytest.mark.parametrize(("level", "grid"), [(5, "sparse"), ((3, 4), Mixed([X], [V]))])
+def test_momentum_is_conserved_on_every_grid(level, grid):
+    """On coarse sparse grids f is not small at the ends of v: mass and outflow are conserved."""
+    problem = make("two-stream", level, 2, grid)
+    _, v = problem.axes
+    watch = {
+        "mass": Quantity.moment(problem, v),
+        "outflow": Quantity.outflow(problem),
+        "momentum": Quantity.moment(problem, {v: 1}),
+    }
+    norms = [np.linalg.norm(problem.initial)]
+    result = evolve(
+        problem,
+        until=1.0,
+        dt=0.01,
+        method="rk4",
+        watch=watch,
+        callback=lambda state: norms.append(np.linalg.norm(state.u)),
+    )
+    mass, outflow = result.watched["mass"], result.watched["outflow"]
+    assert result.watched["momentum"].drift < 1e-13
+    lost = mass.first - mass.last
+    assert lost == pytest.approx(outflow.last, rel=1e-3, abs=1e-13)
+    assert np.diff(norms).max() < 1e-14 * norms[0]
 
 
 def test_the_energy_converges_faster_than_the_solution():
