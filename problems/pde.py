@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +26,24 @@ from .discretization.manufactured_sources import (
 )
 from .discretization.multiwavelets import check_degree
 from .discretization.outflow import OutflowWarning, values_given_at_outflow
-from .discretization.parts import ExactSolution, OperatorTerm, SeparableVector
+from .discretization.parts import (
+    ExactSolution,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+)
 from .discretization.projection import sample
 from .discretization.resolve_term import ResolvedTerm, resolve
 from .discretization.size_check import check_size
 from .discretization.space import Space
-from .discretization.traces import chain_traces
+from .discretization.traces import Trace, chain_traces
 from .discretization.volume_element import VolumeElement
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact_function import ExactFunction
 from .semidiscrete.fields.bounds import bounded_terms
+from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
 from .statement.arguments import (
@@ -58,6 +64,9 @@ from .statement.statement import Statement, check_statement
 from .statement.terms import Term
 
 __all__ = ["PDE"]
+
+# Parts of each term, each with its fields by axis.
+_Resolved: TypeAlias = Sequence[Sequence[tuple[ResolvedTerm, Mapping[Axis, SignedField]]]]
 
 _FIELD_WITH_DATA = (
     "a term with a field as coefficient meets data at an end of an axis that are not zero; its "
@@ -223,29 +232,29 @@ class PDE(Statement):
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=2)
         traces = chain_traces(self.terms, space)
-        split = [split_fields(term) for term in self.terms]
-        resolved = [
-            [(part, signed) for plain, signed in own for part in resolve(plain, space, traces)]
-            for own in split
-        ]
+        resolved = self._resolved(space, traces)
         parts = [part for own in resolved for part, _ in own]
         for text in values_given_at_outflow(parts, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
-        terms, sources = self._assemble(resolved, space, fields)
+        made = self._parts(resolved, space, fields, stepper)
+        others = _OtherLevels(
+            self, tuple(bounded), degree, end, method, dt, boundary_penalty, {chosen.levels: made}
+        )
         problem = Problem(
             self.name,
             self.axes,
             space.degree,
             chosen,
-            tuple(terms),
-            tuple(sources),
+            made.terms,
+            made.sources,
             initial,
-            exact=self._exact(space),
+            exact=made.exact,
             t0=self.t0,
-            stepper=stepper,
+            stepper=made.stepper,
             units=self.units,
-            masses=space.masses,
+            masses=made.masses,
             provenance=self._provenance(space, chosen),
+            other_levels=others,
         )
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
@@ -262,6 +271,21 @@ class PDE(Statement):
         return Space(
             self.axes, levels, degree, self.boundary, self.exact, float(boundary_penalty), volume
         )
+
+    def _resolved(self, space: Space, traces: Mapping[Axis, Trace]) -> _Resolved:
+        """Return the resolved parts of each term, each with its fields."""
+        split = [split_fields(term) for term in self.terms]
+        return [
+            [(part, signed) for plain, signed in own for part in resolve(plain, space, traces)]
+            for own in split
+        ]
+
+    def _parts(
+        self, resolved: _Resolved, space: Space, fields: SampledFields, stepper: StepperSettings
+    ) -> LevelParts:
+        """Return all parts of the problem that depend on the finest levels."""
+        terms, sources = self._assemble(resolved, space, fields)
+        return LevelParts(tuple(terms), tuple(sources), self._exact(space), space.masses, stepper)
 
     def _exact(self, space: Space) -> ExactSolution | ExactFunction | None:
         if self.exact_function is not None:
@@ -282,7 +306,7 @@ class PDE(Statement):
 
     def _assemble(
         self,
-        resolved: Sequence[Sequence[tuple[ResolvedTerm, Mapping[Axis, SignedField]]]],
+        resolved: _Resolved,
         space: Space,
         fields: SampledFields,
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
@@ -313,6 +337,54 @@ class PDE(Statement):
         n = space.degree + 1
         vector = np.empty(grid.num_cells * n ** len(self.axes))
         return TimeCombination(parts, grid, n).evaluate(self.t0, vector)
+
+
+@dataclass(frozen=True, eq=False)
+class _OtherLevels:
+    """A PDE's parts and initial state at other levels, discretized with the same settings.
+
+    Attributes
+    ----------
+    pde : PDE
+    bounded : tuple of Term
+        The terms with bounds of their fields, from which the default step follows.
+    degree, until, method, dt, boundary_penalty
+        The arguments of `PDE.discretize`.
+    _known : dict of levels to LevelParts
+        The parts that have been made.
+    """
+
+    pde: PDE
+    bounded: tuple[Term, ...]
+    degree: int
+    until: float
+    method: str | None
+    dt: float | None
+    boundary_penalty: float
+    _known: dict[tuple[int, ...], LevelParts] = field(default_factory=dict, repr=False)
+
+    def parts(self, levels: Sequence[int]) -> LevelParts:
+        """Return the parts for finest levels; they are made once and kept."""
+        key = tuple(levels)
+        if key not in self._known:
+            self._known.setdefault(key, self._made(key))
+        return self._known[key]
+
+    def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
+        """Return the initial state's projection on a grid."""
+        return self.pde._initial_vector(self._space(grid.levels), grid)
+
+    def _space(self, levels: tuple[int, ...]) -> Space:
+        return self.pde._space(levels, self.degree, self.boundary_penalty)
+
+    def _made(self, levels: tuple[int, ...]) -> LevelParts:
+        pde, space = self.pde, self._space(levels)
+        _check_coefficients(pde.terms, space)
+        stepper = default_stepper(
+            self.bounded, space, pde.t0, self.until, method=self.method, dt=self.dt
+        )
+        resolved = pde._resolved(space, chain_traces(pde.terms, space))
+        return pde._parts(resolved, space, SampledFields(space), stepper)
 
 
 def _check_coefficients(terms: Sequence[Term], space: Space) -> None:

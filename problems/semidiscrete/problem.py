@@ -9,8 +9,9 @@
 - `fields`: `moment`, `marginal`, `slice`, `integral`, `moment_weights`, `field`; the terms whose
   coefficients are fields
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
-- this one: `to`, `with_form` and `on_grid`, which return the same problem on another device, with
-  another form of its operators or on another grid; `frozen`, `evaluate`, `describe`
+- `transfer`: `on_grid`, the same problem on another grid
+- this one: `to` and `with_form`, which return the same problem on another device or with another
+  form of its operators; `frozen`, `evaluate`, `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
@@ -33,7 +34,7 @@ from ..discretization.parts import (
     SeparableVector,
     StepperSettings,
 )
-from ..grids.sparse_grid import SparseGrid
+from ..grids.sparse_grid import SparseGrid  # noqa: F401
 from ..statement.axis import Axis  # noqa: F401
 from ..statement.text import rows_text
 from .description import problem_rows, problem_text
@@ -41,8 +42,8 @@ from .exact_comparison import ExactComparison
 from .exact_function import ExactFunction  # noqa: F401
 from .fields.observables import Observables
 from .fields.terms import frozen_terms
-from .system import SemidiscreteSystem
-from .transfer import carried_over, check_levels, take_operators
+from .levels import OtherLevels  # noqa: F401
+from .transfer import GridTransfer
 from .vector_checks import check_vector
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
@@ -51,7 +52,7 @@ __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "Stepp
 # The constructor is made here, of fields that `value` declares: typing.get_type_hints, and with it
 # the reference, looks for the names in their types in this module.
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(SemidiscreteSystem, ExactComparison, Observables):
+class Problem(GridTransfer, ExactComparison, Observables):
     """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
@@ -97,6 +98,9 @@ class Problem(SemidiscreteSystem, ExactComparison, Observables):
         grid's fibres, a `batchkron.SparseGridOperator`. "batch": as a list of all coupled pairs of
         cells, a `batchkron.BatchedKron`. "dense": as a matrix, for at most 8192 unknowns and on the
         CPU only. "auto" means "sweep".
+    other_levels : OtherLevels, optional
+        Makes the terms, sources and so on at other finest levels, for `on_grid`; not part of the
+        content. Problems of `PDE.discretize` have it; those from files and pickles do not.
 
     Raises
     ------
@@ -157,53 +161,6 @@ class Problem(SemidiscreteSystem, ExactComparison, Observables):
             large for a dense matrix.
         """
         return self if form == self.form else replace(self, form=form)
-
-    def on_grid(
-        self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None
-    ) -> Problem:
-        """Return the problem on another grid, such as a refined or coarsened one.
-
-        The 1-D operators, the sources and the exact solution stay the same. Operators that have
-        been assembled are converted by `batchkron.SparseGridOperator.on_grid`.
-
-        Parameters
-        ----------
-        grid : SparseGrid
-            The new grid, with the same finest levels.
-        u : ndarray, shape (N,), float64, optional
-            The state on the present grid with which the new problem begins; by default `initial`.
-            The coefficients of cells that both grids have are kept; those of new cells are zero.
-        t : float, optional
-            The new problem's initial time, by default `t0`.
-
-        Returns
-        -------
-        Problem
-
-        Raises
-        ------
-        TypeError
-            If ``grid`` is not a SparseGrid.
-        ValueError
-            If the grid has other levels or the state another shape, or the new problem is too large
-            for its form.
-
-        Examples
-        --------
-        >>> from batchkron.problems import SparseGrid, make
-        >>> problem = make("continuity-2d", 4, 1)
-        >>> cells = problem.grid.cells
-        >>> coarser = SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels)
-        >>> problem.unknowns, problem.on_grid(coarser).unknowns
-        (192, 128)
-        """
-        check_levels(grid, self.grid)
-        state = self._on_host(self.initial if u is None else u)
-        begin = self.t0 if t is None else t
-        initial = carried_over(state, self.grid, grid)
-        moved = replace(self, grid=grid, initial=initial, t0=begin)
-        take_operators(moved, self)
-        return moved
 
     def frozen(self, u: NDArray[np.float64], t: float | None = None) -> Problem:
         """Return the linear problem in which all fields keep the values that they have for a state.

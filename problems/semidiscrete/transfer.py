@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +15,107 @@ from ..grids.sparse_grid import SparseGrid
 from .operators import TermGroup
 from .system import SemidiscreteSystem
 
-__all__ = ["carried_over", "check_levels", "take_operators"]
+__all__ = ["GridTransfer", "carried_over"]
 
 
-def check_levels(grid: SparseGrid, old: SparseGrid) -> None:
-    """Refuse a grid on which the same 1-D operators cannot be used.
+class GridTransfer(SemidiscreteSystem):
+    """The part of a problem that moves it to another grid."""
+
+    def on_grid(
+        self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None
+    ) -> Self:
+        """Return the problem on another grid, such as a refined or coarsened one.
+
+        With the same finest levels, the 1-D operators, the sources and the exact solution stay the
+        same, and operators that have been assembled are converted by
+        `batchkron.SparseGridOperator.on_grid`. With other levels they are those that
+        `PDE.discretize` makes on this grid, and so is the default step.
+
+        Parameters
+        ----------
+        grid : SparseGrid
+            The new grid. Its finest levels may be others if the problem has ``other_levels``, as
+            those of `PDE.discretize`.
+        u : ndarray, shape (N,), float64, optional
+            The state on the present grid with which the new problem begins; by default `initial`.
+            The coefficients of cells that both grids have are kept; those of new cells are zero.
+        t : float, optional
+            The new problem's initial time, by default `t0`.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        TypeError
+            If ``grid`` is not a SparseGrid.
+        ValueError
+            If the grid has other levels and the problem no ``other_levels``, the state has another
+            shape, or the new problem is too large for its form.
+
+        Examples
+        --------
+        >>> from batchkron.problems import SparseGrid, make
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> cells = problem.grid.cells
+        >>> coarser = SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels)
+        >>> problem.unknowns, problem.on_grid(coarser).unknowns
+        (192, 128)
+        """
+        parts = _parts_at_levels(self, grid)
+        state = self._on_host(self.initial if u is None else u)
+        begin = self.t0 if t is None else t
+        initial = carried_over(state, self.grid, grid)
+        moved = replace(self, grid=grid, initial=initial, t0=begin, **parts)
+        if not parts:
+            _take_operators(moved, self)
+        return moved
+
+
+def _parts_at_levels(problem: SemidiscreteSystem, grid: SparseGrid) -> dict[str, Any]:
+    """Return the fields of a problem that differ at the finest levels of another grid.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    grid : SparseGrid
+        The grid.
+
+    Returns
+    -------
+    dict
+        Empty if the levels are the problem's.
 
     Raises
     ------
     TypeError
         If it is not a SparseGrid.
     ValueError
-        If its finest levels are others.
+        If the levels are others and the problem has only the 1-D operators of its own, or these
+        are not those of its PDE.
     """
     if not isinstance(grid, SparseGrid):
         raise TypeError(f"grid must be a SparseGrid, got {type(grid).__name__}")
-    if grid.levels != old.levels:
+    if grid.levels == problem.grid.levels:
+        return {}
+    if problem.other_levels is None:
         raise ValueError(
-            f"the grid has levels {grid.levels}; expected {old.levels}, those of the problem's "
-            f"1-D operators; discretize with the finest levels that will be needed"
+            f"the grid has levels {grid.levels}; expected {problem.grid.levels}, those of the "
+            "problem's 1-D operators: a problem that was not made by PDE.discretize, or comes "
+            "from a file or a pickle, has no others. Discretize the PDE again, or with the finest "
+            "levels that will be needed"
         )
+    own = problem.other_levels.parts(problem.grid.levels)
+    if problem.terms is not own.terms or problem.sources is not own.sources:
+        raise ValueError(
+            f"the grid has levels {grid.levels}; expected {problem.grid.levels}: terms or sources "
+            "of the problem were replaced, and those of other levels are not known. State them in "
+            "a PDE, and discretize that"
+        )
+    parts = problem.other_levels.parts(grid.levels)
+    return {entry.name: getattr(parts, entry.name) for entry in fields(parts)}
 
 
 def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> NDArray[np.float64]:
@@ -56,7 +139,7 @@ def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> ND
     return np.where(places[:, None] < 0, 0.0, blocks[places]).reshape(-1)
 
 
-def take_operators(moved: SemidiscreteSystem, problem: SemidiscreteSystem) -> None:
+def _take_operators(moved: SemidiscreteSystem, problem: SemidiscreteSystem) -> None:
     """Give ``moved`` the assembled operators of ``problem``, which is the same on another grid.
 
     Only operators in the form of sweeps can be converted. Others are assembled from the terms when

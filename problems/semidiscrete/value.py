@@ -29,6 +29,7 @@ from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from .checks import check_axes, check_masses, check_terms, check_times, check_vectors
 from .exact_function import ExactFunction
+from .levels import OtherLevels
 from .operators import choose_form
 from .vector_checks import check_content
 
@@ -54,6 +55,7 @@ class ProblemValue:
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     device: str = field(default="cpu", kw_only=True)
     form: str = field(default="auto", kw_only=True)
+    other_levels: OtherLevels | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("axes", "terms", "sources", "masses"):
@@ -91,8 +93,12 @@ class ProblemValue:
             check_vectors("exact.parts", self.exact.parts, grid, n)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields only; an unpickled problem assembles its operators again."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """Return the fields; an unpickled problem assembles its operators again.
+
+        It does not have ``other_levels``, whose functions need not be picklable.
+        """
+        kept = [entry.name for entry in fields(self) if entry.name != "other_levels"]
+        return {name: getattr(self, name) for name in kept}
 
     def check_interval(self, t0: float, until: float) -> None:
         """Check that the functions of time can be used from t0 to ``until``.

@@ -1,5 +1,6 @@
 """Problems on a refined or coarsened grid."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from batchkron.operators.sparse_grid import fibre_profiles as profiles
 from batchkron.problems import SparseGrid, make
+from batchkron.problems.gallery.registry import get
 from batchkron.problems.semidiscrete.transfer import carried_over
 
 
@@ -67,10 +69,46 @@ def test_states_are_carried_over(rng):
     assert not blocks[9:].any()
 
 
-def test_other_levels_are_refused():
-    problem = make("continuity-2d", 4, 1)
+@pytest.mark.parametrize("name", ["continuity-2d", "diffusion-2d", "runaway-collisions"])
+@pytest.mark.parametrize("change", [-1, 2])
+def test_other_levels_are_those_of_a_new_discretization(rng, name, change):
+    pde = get(name).pde
+    problem = pde.discretize(3, 2)
+    u = rng.standard_normal(problem.unknowns)
+    grid = SparseGrid.sparse([3 + change, 3])
+    moved, new = problem.on_grid(grid, u, 0.1), pde.discretize(None, 2, grid)
+    results = np.full((2, moved.unknowns), np.nan)
+    for one, result in zip((moved, new), results, strict=True):
+        one.rhs(0.1, moved.initial, result)
+    np.testing.assert_array_equal(*results)
+    assert moved.stepper == new.stepper
+    assert moved.l2_error(moved.initial, 0.1) == new.l2_error(moved.initial, 0.1)
+    for one, other in zip(moved.masses, new.masses, strict=True):
+        assert one is None is other or np.array_equal(one, other)
+    np.testing.assert_array_equal(moved.initial, carried_over(u, problem.grid, grid))
+
+
+def test_coefficients_keep_their_values_at_other_levels(rng):
+    problem = make("continuity-2d", 3, 2)
+    u = rng.standard_normal(problem.unknowns)
+    moved = problem.on_grid(SparseGrid.custom(problem.grid.cells, [5, 4]), u)
+    points = rng.uniform(-1, 1, (20, 2))
+    values = problem.evaluate(u, points)
+    np.testing.assert_allclose(moved.evaluate(moved.initial, points), values, atol=1e-12)
+    results = np.full((2, u.size), np.nan)
+    for one, result in zip((problem, moved), results, strict=True):  # first derivatives are nested
+        one.rhs(0.2, u, result)
+    np.testing.assert_allclose(*results, atol=1e-12 * np.abs(results).max())
+
+
+def test_other_levels_are_refused_without_the_pde():
+    problem = pickle.loads(pickle.dumps(make("continuity-2d", 4, 1)))
+    assert problem.other_levels is None
     with pytest.raises(ValueError, match=r"the grid has levels \(5, 4\); expected \(4, 4\)"):
         problem.on_grid(SparseGrid.sparse([5, 4]))
+    changed_terms = replace(make("continuity-2d", 4, 1), sources=())
+    with pytest.raises(ValueError, match="terms or sources of the problem were replaced"):
+        changed_terms.on_grid(SparseGrid.sparse([5, 4]))
     with pytest.raises(TypeError, match="must be a SparseGrid"):
         problem.on_grid(problem.grid.cells)
     with pytest.raises(ValueError, match="shape"):

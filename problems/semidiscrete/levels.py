@@ -1,0 +1,59 @@
+"""One-dimensional operators and vectors of a problem at other finest levels than its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import (
+    ExactSolution,
+    Masses,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+)
+from ..grids.sparse_grid import SparseGrid
+from .exact_function import ExactFunction
+
+__all__ = ["LevelParts", "OtherLevels"]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelParts:
+    """The parts of a problem that depend on the finest level of each axis.
+
+    Attributes
+    ----------
+    terms : tuple of OperatorTerm
+    sources : tuple of SeparableVector
+    exact : ExactSolution, ExactFunction or None
+    masses : tuple of (ndarray or None)
+    stepper : StepperSettings
+        As of `Problem`.
+    """
+
+    terms: tuple[OperatorTerm, ...]
+    sources: tuple[SeparableVector, ...]
+    exact: ExactSolution | ExactFunction | None
+    masses: Masses
+    stepper: StepperSettings
+
+
+class OtherLevels(Protocol):
+    """Makes the parts of one problem at any finest levels; `PDE.discretize` gives it to a problem.
+
+    Along every axis the functions of a coarse level are among those of a finer one, and keep their
+    hierarchical coefficients. So states move between levels without a change.
+    """
+
+    def parts(self, levels: Sequence[int]) -> LevelParts:
+        """Return the parts for the finest level of each axis; for the same levels the same ones."""
+        ...
+
+    def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
+        """Return the initial state's projection on a grid, shape (N,), on the CPU."""
+        ...
