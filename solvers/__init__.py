@@ -1,6 +1,7 @@
 """Krylov solvers, preconditioners, time steppers, and runs in time (`evolve`)."""
 
 from . import preconditioners, steppers
+from .evolution.adapt import Adapt
 from .evolution.checkpoints import CheckpointError, CheckpointWarning
 from .evolution.events import Event, EventRecord
 from .evolution.evolve import evolve
@@ -18,6 +19,7 @@ from .krylov.result import KrylovResult, Status
 from .krylov.workspace_cache import free_workspaces
 
 __all__ = [
+    "Adapt",
     "Bicgstab",
     "Cg",
     "CheckpointError",

@@ -11,15 +11,15 @@
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
 - `transfer`: `on_grid`, the same problem on another grid
 - this one: `to` and `with_form`, which return the same problem on another device or with another
-  form of its operators; `frozen`, `evaluate`, `describe`
+  form of its operators; `frozen`, `adaptive`, `evaluate`, `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: F401
+from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
 from dataclasses import dataclass, replace
-from typing import Any  # noqa: F401
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,8 +35,9 @@ from ..discretization.parts import (
     StepperSettings,
 )
 from ..grids.sparse_grid import SparseGrid  # noqa: F401
-from ..statement.axis import Axis  # noqa: F401
+from ..statement.axis import Axis
 from ..statement.text import rows_text
+from .adaptation import AdaptiveProblem, adaptation_rule
 from .description import problem_rows, problem_text
 from .exact_comparison import ExactComparison
 from .exact_function import ExactFunction  # noqa: F401
@@ -231,6 +232,39 @@ class Problem(GridTransfer, ExactComparison, Observables):
         change = array_module(u).zeros_like(u)
         self._accumulate(t, u, change)
         return -self.integral(change)
+
+    def adaptive(
+        self,
+        *,
+        tol: float,
+        relative: bool = False,
+        max_level: int | Sequence[int] | None = None,
+        keep: Iterable[Axis | str] | Axis | str = (),
+        weight: Callable[..., Any] | None = None,
+    ) -> AdaptiveProblem:
+        """Return the problem with a rule by which its grid follows the solution.
+
+        `batchkron.solvers.evolve` calls it if ``adapt=`` is given; `batchkron.solvers.Adapt`
+        describes the rule.
+
+        Parameters
+        ----------
+        tol, relative, max_level, keep, weight
+            As of `batchkron.solvers.Adapt`.
+
+        Returns
+        -------
+        AdaptiveProblem
+            Its methods ``started``, ``changed`` and ``extended`` choose grids.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``max_level`` is below the grid's finest level, or the problem has no 1-D operators
+            of these levels; if an axis is unknown; if operators are dense.
+        """
+        rule = adaptation_rule(self, tol, relative, max_level, keep, weight)
+        return AdaptiveProblem(self, rule, np.zeros(self.grid.num_cells, dtype=np.int8))
 
     def evaluate(self, u: NDArray[np.float64], points: ArrayLike) -> NDArray[np.float64]:
         """Return the values of a state at points.

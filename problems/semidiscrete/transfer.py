@@ -15,7 +15,7 @@ from ..grids.sparse_grid import SparseGrid
 from .operators import TermGroup
 from .system import SemidiscreteSystem
 
-__all__ = ["GridTransfer", "carried_over"]
+__all__ = ["GridTransfer", "carried_over", "knows_other_levels"]
 
 
 class GridTransfer(SemidiscreteSystem):
@@ -73,6 +73,14 @@ class GridTransfer(SemidiscreteSystem):
         return moved
 
 
+def knows_other_levels(problem: SemidiscreteSystem) -> bool:
+    """Return whether a problem can be moved to other finest levels than its own."""
+    if problem.other_levels is None:
+        return False
+    own = problem.other_levels.parts(problem.grid.levels)
+    return problem.terms is own.terms and problem.sources is own.sources
+
+
 def _parts_at_levels(problem: SemidiscreteSystem, grid: SparseGrid) -> dict[str, Any]:
     """Return the fields of a problem that differ at the finest levels of another grid.
 
@@ -107,8 +115,7 @@ def _parts_at_levels(problem: SemidiscreteSystem, grid: SparseGrid) -> dict[str,
             "from a file or a pickle, has no others. Discretize the PDE again, or with the finest "
             "levels that will be needed"
         )
-    own = problem.other_levels.parts(problem.grid.levels)
-    if problem.terms is not own.terms or problem.sources is not own.sources:
+    if not knows_other_levels(problem):
         raise ValueError(
             f"the grid has levels {grid.levels}; expected {problem.grid.levels}: terms or sources "
             "of the problem were replaced, and those of other levels are not known. State them in "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +35,9 @@ class Event:
     Parameters
     ----------
     function : callable
-        ``function(t, u)`` returns a number that is continuous in time, and never NaN.
+        ``function(t, u)`` returns a number that is continuous in time, and never NaN. In a run
+        whose grid changes it takes states of any grid, or has a method ``for_problem(problem)``
+        that returns the function for the problem on another one.
     name : str
         The event's name in records.
     terminal : bool
@@ -91,11 +93,14 @@ class EventRecord:
         The time of the event.
     u : ndarray, shape (N,)
         The state at that time.
+    problem : TimeProblem
+        The problem, on the grid of the state.
     """
 
     name: str
     t: float
     u: Vector = field(repr=False)
+    problem: Any = field(default=None, repr=False)
 
 
 class EventDetector:
@@ -122,6 +127,22 @@ class EventDetector:
         """Set the state at which a run begins, at t0 if ``first``, else after a checkpoint."""
         self._at_t0 = first
         self._values = [_value(event, t, u) for event in self.events]
+
+    def move(self, problem: Any) -> None:
+        """Make functions with ``for_problem`` for a problem on another grid; values stay."""
+        for k, event in enumerate(self.events):
+            make = getattr(event.function, "for_problem", None)
+            if make is not None:
+                self.events[k] = replace(event, function=make(problem))
+
+    def save(self) -> tuple[list[float], bool]:
+        """Return the functions' values, for `restore`."""
+        return list(self._values), self._at_t0
+
+    def restore(self, saved: tuple[list[float], bool]) -> None:
+        """Return to the values at the time of `save`."""
+        values, self._at_t0 = saved
+        self._values = list(values)
 
     def find(self, step: Interpolant) -> list[tuple[float, Event]]:
         """Return the events in a step with their times, the earliest first."""

@@ -10,6 +10,7 @@ from batchkron.arrays import device_errors
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
+from .adapt import Adapt
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
@@ -46,6 +47,7 @@ def evolve(
     events: Sequence[Any] | Any = (),
     watch: Mapping[str, Any] | None = None,
     allow_unstable: bool = False,
+    adapt: Adapt | None = None,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
 
@@ -106,6 +108,11 @@ def evolve(
     allow_unstable : bool
         Allow an explicit method to run with a step for which it is not stable. By default such a
         step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
+    adapt : Adapt, optional
+        The rule by which the grid is refined and coarsened during the run, for problems with a
+        method ``adaptive``, as those of `batchkron.problems`. ``result.problem`` is the problem on
+        the last grid. Equal steps that the problem suggests follow its finest cells; steps of a
+        given ``dt`` stay. Not together with ``checkpoint`` and ``resume``.
 
     Returns
     -------
@@ -192,6 +199,7 @@ def evolve(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         allow_unstable=allow_unstable,
+        adapt=adapt,
     )
     result = Run(plan).to_end(progress=progress)
     if raise_on_failure and result.status in _FAILURES:

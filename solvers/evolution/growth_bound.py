@@ -55,6 +55,13 @@ class GrowthBound:
         self._rate = 0.0
         self._allowed = _BOUND_FACTOR * self._size if has_operator(problem) else math.inf
 
+    def move(self, problem: Any) -> None:
+        """Continue with the problem on another grid.
+
+        The bound stays: cells that are removed make the state smaller, and new ones are 0.
+        """
+        self._problem = problem
+
     def before_step(self, number: int, u: Vector) -> None:
         """Do nothing: the bound does not depend on the state before a step."""
 

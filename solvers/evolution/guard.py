@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..products import Vector
 from .step_control import Step
@@ -15,6 +15,10 @@ class Guard(Protocol):
 
     def before_step(self, number: int, u: Vector) -> None:
         """Inspect the state (N,) before step ``number``, counted from 1; keep no reference."""
+        ...
+
+    def move(self, problem: Any) -> None:
+        """Continue with the problem on another grid."""
         ...
 
     def objection(self, step: Step, u: Vector, size: float) -> str:

@@ -20,18 +20,32 @@ class History:
         number is not known: then every second record is dropped whenever there are too many.
     carried : list of dict
         Records of the run that this one continues; some are dropped if there are too many.
+    adapts : bool
+        Whether changes of the grid are recorded as well; then, too, every second record is dropped
+        whenever there are too many.
     """
 
-    def __init__(self, steps: int | None, carried: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, steps: int | None, carried: list[dict[str, Any]], *, adapts: bool = False
+    ) -> None:
         self.records = list(carried)
         while len(self.records) > _MAX_STEPS:
             del self.records[::2]
-        self._open = steps is None
+        self._open = steps is None or adapts
         self._stride = max(1, math.ceil((steps or 0) / _MAX_STEPS))
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
         return step % self._stride == 0
+
+    def save(self) -> tuple[list[dict[str, Any]], int]:
+        """Return what `restore` needs to forget the records that follow."""
+        return list(self.records), self._stride
+
+    def restore(self, saved: tuple[list[dict[str, Any]], int]) -> None:
+        """Forget all records since `save`."""
+        records, self._stride = saved
+        self.records = list(records)
 
     def add(self, event: str, step: int, t: float, seconds: float, **more: Any) -> None:
         """Add a record.
@@ -39,7 +53,7 @@ class History:
         Parameters
         ----------
         event : str
-            "step", "resume", or the status at the end.
+            "step", "resume", "adapt", "repeat", or the status at the end.
         step : int
             The step's number, counted from t0.
         t : float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from .arguments import (
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
 from .time_grid import is_step_of, last_step_of, time_grid
 
-__all__ = ["Integration", "Resumed", "plan_integration"]
+__all__ = ["Integration", "Resumed", "moved_integration", "plan_integration"]
 
 # Share of the interval that is assumed for a first step that is not chosen yet; chosen by hand.
 _SHORT = 1e-3
@@ -76,6 +76,9 @@ class Integration:
         Tolerances of adaptive steps; None for equal steps.
     resumed : Resumed or None
         Data of the checkpoint; None if the run does not continue one.
+    origin : (int, float) or None
+        The step and the time from which equal steps are counted, if the step was changed there;
+        None stands for step 0 at t0.
     """
 
     problem: TimeProblem
@@ -88,10 +91,21 @@ class Integration:
     first_step: int = 0
     tolerances: Tolerances | None = None
     resumed: Resumed | None = None
+    origin: tuple[int, float] | None = None
 
     def time(self, step: int) -> float:
         """Return t0 + step · dt, and exactly ``until`` for the last step."""
-        return self.until if step == self.last_step else self.t0 + step * self.dt
+        if step == self.last_step:
+            return self.until
+        if self.origin is None:
+            return self.t0 + step * self.dt
+        first, begin = self.origin
+        return begin + (step - first) * self.dt
+
+    def with_longest_step(self, dt: float, step: int, t: float) -> Integration:
+        """Return the integration with equal steps of at most dt from ``step`` at time t on."""
+        steps, dt = time_grid(t, self.until, dt)
+        return replace(self, dt=dt, last_step=step + steps, origin=(step, t))
 
     @property
     def begin(self) -> float:
@@ -185,6 +199,46 @@ def plan_integration(
     steps, dt = time_grid(t0, until, positive_step(setting(problem, dt, "dt")))
     _check_interval(problem, t0, until)
     return Integration(problem, stepper, t0, until, dt, steps, initial)
+
+
+def moved_integration(
+    integration: Integration,
+    problem: Any,
+    *,
+    own_step: bool,
+    step: int = 0,
+    t: float | None = None,
+) -> Integration:
+    """Return an integration that continues with a problem on another grid.
+
+    Parameters
+    ----------
+    integration : Integration
+        The integration so far.
+    problem : TimeProblem
+        The problem on the new grid; its ``initial`` is the state.
+    own_step : bool
+        Whether equal steps are to be the problem's default ones.
+    step : int
+        Number of steps so far.
+    t : float, optional
+        The time, by default t0.
+
+    Returns
+    -------
+    Integration
+        Equal steps are counted from the last time at which their length changed.
+    """
+    moved = replace(integration, problem=problem, u=initial_state(problem), first_step=step)
+    if not own_step or integration.tolerances is not None:
+        return moved
+    default = positive_step(setting(problem, None, "dt"))
+    if default == positive_step(setting(integration.problem, None, "dt")):
+        return moved
+    if t is None or step == 0:
+        steps, dt = time_grid(integration.t0, integration.until, default)
+        return replace(moved, dt=dt, last_step=steps)
+    return moved.with_longest_step(default, step, t)
 
 
 def _resumed(

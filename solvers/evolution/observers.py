@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ class Quantity:
     Parameters
     ----------
     measure : callable or array_like, shape (N,)
-        A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i.
+        A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i. In a run whose grid
+        changes the function takes states of any grid, or has a method ``for_problem(problem)``
+        that returns the measure for the problem on another one.
     tolerance : float
         The run ends as DRIFTED when the quantity differs by more than this from its first value.
 
@@ -192,8 +194,10 @@ class Observer:
                 raise ValueError(f"at has {time}; expected times from t0 = {first} to {last}.")
         self._times = sorted(times)
         self._detector = EventDetector(events)
-        self._quantities = {name: _as_quantity(q) for name, q in dict(watch or {}).items()}
+        self.quantities = {name: _as_quantity(q) for name, q in dict(watch or {}).items()}
+        self._problem: Any = None
         self.samples: list[tuple[float, Vector]] = []
+        self.sample_problems: list[Any] = []
         self.records: list[EventRecord] = []
         self.watched: dict[str, Watched] = {}
 
@@ -209,31 +213,57 @@ class Observer:
             u.flags.writeable = False
         self._times = [time for time in self._times if time >= t]
         while self._times and self._times[0] == t:
-            self.samples.append((self._times.pop(0), u.copy()))
+            self._sample(self._times.pop(0), u)
         self._detector.begin(t, u, first=first)
-        for name, quantity in self._quantities.items():
+        for name, quantity in self.quantities.items():
             value = quantity.value(t, u)
             self.watched[name] = Watched(value, value, 0.0)
+
+    def move(self, problem: Any) -> None:
+        """Continue on another grid: events and quantities with ``for_problem`` are made for it."""
+        self._problem = problem
+        for name, quantity in self.quantities.items():
+            make = getattr(quantity.measure, "for_problem", None)
+            if make is not None:
+                self.quantities[name] = replace(quantity, measure=make(problem))
+        self._detector.move(problem)
+
+    def save(self) -> tuple[Any, ...]:
+        """Return what `restore` needs to forget the steps that follow."""
+        detector = self._detector.save()
+        counts = len(self.samples), len(self.records)
+        return list(self._times), detector, counts, dict(self.watched)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Forget all that was recorded since `save`."""
+        times, detector, (samples, records), watched = saved
+        self._times, self.watched = list(times), dict(watched)
+        self._detector.restore(detector)
+        del self.samples[samples:], self.sample_problems[samples:], self.records[records:]
+
+    def _sample(self, t: float, u: Vector) -> None:
+        self.samples.append((t, u.copy()))
+        self.sample_problems.append(self._problem)
 
     def look(self, step: Interpolant) -> EventRecord | None:
         """Find the events and samples in a step; return the first terminal event, if any."""
         end = step.interval[1]
         terminal: EventRecord | None = None
         for t, event in self._detector.find(step):
-            record = EventRecord(event.name, t, step.at(t).copy())
+            record = EventRecord(event.name, t, step.at(t).copy(), self._problem)
             self.records.append(record)
             if event.terminal:
                 terminal, end = record, t
                 break
         while self._times and self._times[0] <= end:
             time = self._times.pop(0)
-            self.samples.append((time, step.at(time).copy()))
+            self._sample(time, step.at(time))
         return terminal
 
     def measure(self, t: float, u: Vector) -> bool:
         """Measure all quantities of a state; return whether one exceeds its tolerance."""
         left = False
-        for name, quantity in self._quantities.items():
+        for name, quantity in self.quantities.items():
             before = self.watched[name]
             value = quantity.value(t, u)
             distance = abs(value - before.first)

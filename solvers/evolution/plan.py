@@ -11,8 +11,10 @@ from typing import Any
 from batchkron.storage import Checkpoint
 
 from ..steppers.stepper import Stepper
+from .adapt import adaptive_problem
 from .checkpoints import CheckpointFile, as_checkpoint_file
-from .integration import Integration, plan_integration
+from .follower import GridFollower
+from .integration import Integration, moved_integration, plan_integration
 from .linearity import refuse_nonlinear
 from .observers import Observer
 from .result import EvolveState
@@ -20,7 +22,7 @@ from .resume import ResumeWarning
 from .stability import check_stability
 from .step_doubling import StepDoubling
 
-__all__ = ["Plan", "plan_run"]
+__all__ = ["GridPlan", "Plan", "plan_run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Plan:
         Called after each step.
     doubling : StepDoubling or None
         The guard that compares steps with half steps; None if the steps are known to be stable.
+    grids : GridPlan or None
+        How the grid follows the solution; None if it does not change.
     """
 
     integration: Integration
@@ -49,6 +53,29 @@ class Plan:
     checkpoint_file: CheckpointFile
     callback: Callable[[EvolveState], object] | None
     doubling: StepDoubling | None
+    grids: GridPlan | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GridPlan:
+    """How the grid of a run follows the solution.
+
+    Parameters
+    ----------
+    follower : GridFollower
+        Decides when the grid changes.
+    make_stepper : callable
+        ``make_stepper(integration)`` returns a function of dt that returns a stepper.
+    own_step : bool
+        Whether equal steps are the problem's default ones, which follow its grid.
+    allow_unstable : bool
+        Do not check the step of an explicit method after a change.
+    """
+
+    follower: GridFollower
+    make_stepper: Callable[[Integration], Callable[[float], Stepper]]
+    own_step: bool
+    allow_unstable: bool
 
 
 def plan_run(
@@ -69,6 +96,7 @@ def plan_run(
     checkpoint: str | os.PathLike[str] | None,
     checkpoint_every: Any,
     allow_unstable: bool,
+    adapt: Any = None,
 ) -> Plan:
     """Check all arguments of a run, then f and A by a few products; return the plan.
 
@@ -86,6 +114,8 @@ def plan_run(
         The file of checkpoints, and how often they are written.
     allow_unstable : bool
         Do not check the step of an explicit method for stability.
+    adapt : Adapt or None
+        The rule by which the grid follows the solution.
 
     Returns
     -------
@@ -111,6 +141,20 @@ def plan_run(
         raise TypeError(
             f"callback is a {type(callback).__name__}; expected a function callback(state)."
         )
+    grids = None
+    if adapt is not None:
+        if checkpoint is not None or resume is not None:
+            raise ValueError(
+                "adapt is given together with checkpoint or resume: checkpoints do not hold a grid "
+                "that changes. Leave one of them out."
+            )
+        _refuse_of_one_grid(observer, preconditioner)
+        follower, integration = _on_first_grid(integration, adapt, own_step=dt is None)
+
+        def factory(moved: Integration) -> Callable[[float], Stepper]:
+            return _stepper_factory(moved, solver, preconditioner)
+
+        grids = GridPlan(follower, factory, dt is None, allow_unstable)
     refuse_nonlinear(integration)
     make_stepper = _stepper_factory(integration, solver, preconditioner)
     stepper = make_stepper(integration.trial_dt)
@@ -120,7 +164,36 @@ def plan_run(
     if integration.resumed is not None:
         for text in integration.resumed.warnings:
             warnings.warn(text, ResumeWarning, stacklevel=3)
-    return Plan(integration, stepper, observer, checkpoint_file, callback, doubling)
+    return Plan(integration, stepper, observer, checkpoint_file, callback, doubling, grids)
+
+
+def _on_first_grid(
+    integration: Integration, adapt: Any, *, own_step: bool
+) -> tuple[GridFollower, Integration]:
+    """Return what decides about the grid, and the integration on the initial state's grid."""
+    grid = adaptive_problem(integration.problem, adapt)
+    length = integration.until - integration.t0
+    interval = adapt.every * integration.trial_dt
+    first = grid.started(adapt.horizon_of(length, min(interval, length)))
+    if first.problem is not integration.problem:
+        integration = moved_integration(integration, first.problem, own_step=own_step)
+    return GridFollower(adapt, first, length), integration
+
+
+def _refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:
+    """Raise if an argument belongs to one grid, in a run whose grid changes."""
+    for name, quantity in observer.quantities.items():
+        if not callable(quantity.measure) and not hasattr(quantity.measure, "for_problem"):
+            raise TypeError(
+                f"watch[{name!r}] has weights, which belong to one grid, and adapt changes the "
+                "grid. Give a function measure(t, u), or an object with for_problem(problem), "
+                "which returns the measure for another grid."
+            )
+    if hasattr(preconditioner, "shape"):
+        raise TypeError(
+            "preconditioner is an operator, which belongs to one grid, and adapt changes the grid. "
+            "Give a name, or a function (A, c) -> M."
+        )
 
 
 def _stepper_factory(

@@ -100,6 +100,8 @@ class EvolveState:
         The time step; for adaptive steps the one to try next.
     last_error : float or None
         For adaptive steps, the error of the last step, relative to the tolerance.
+    problem : TimeProblem
+        The problem; in a run whose grid changes, on the grid of ``u``.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -108,6 +110,7 @@ class EvolveState:
     steps: int | None
     dt: float
     last_error: float | None = None
+    problem: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,9 @@ class Result:
     history : list of dict
         Records that can be written as JSON: ``event`` ("step", "resume", or the status at the
         end), ``step``, ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods
-        ``iterations`` of the linear solve; at most a few hundred.
+        ``iterations`` of the linear solve; at most a few hundred. If the grid changes, all of them
+        have the number of ``unknowns``; "adapt" records a change, with the numbers of cells
+        ``added`` and ``removed``, and "repeat" steps that are taken again with more cells.
     dt : float
         The time step; for adaptive steps the one that would have been tried next.
     method : str
@@ -142,12 +147,17 @@ class Result:
         Number of steps of this call that were computed and rejected.
     samples : list of (float, ndarray)
         The times of ``at`` that this call has passed, and the states there.
+    sample_problems : list of TimeProblem
+        For each sample the problem, on the grid of its state.
     events : list of EventRecord
         The events that occurred, in order of time.
     watched : dict of str to Watched
         The change of each watched quantity.
     last_error : float or None
         For adaptive steps, the error of the last step, relative to the tolerance.
+    problem : TimeProblem
+        The problem; in a run whose grid changes, on the grid of ``u``. There it begins at the time
+        of the last change: ``problem.on_grid(problem.grid, u, t)`` begins at the run's end.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -164,3 +174,5 @@ class Result:
     events: list[EventRecord] = field(default_factory=list, repr=False)
     watched: dict[str, Watched] = field(default_factory=dict)
     last_error: float | None = None
+    problem: Any = field(default=None, repr=False)
+    sample_problems: list[Any] = field(default_factory=list, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -12,16 +13,22 @@ import numpy as np
 from ..krylov.result import KrylovResult, Status
 from ..products import norm
 from ..protocols import refuse_unwritten
+from ..steppers.stepper import Stepper
+from .adapt import AdaptiveProblem
 from .checkpoints import Checkpoints
 from .dense_output import StepInterpolant
 from .events import EventRecord
+from .follower import IntervalStart
 from .growth_bound import GrowthBound
 from .guard import Guard
 from .history import History
-from .plan import Plan
+from .integration import Integration, moved_integration
+from .plan import GridPlan, Plan
 from .progress import make_progress
 from .result import EvolveState, EvolveStatus, Result
+from .stability import check_stability
 from .step_control import Step, step_control
+from .step_doubling import StepDoubling
 from .trial_steps import TrialSteps
 
 __all__ = ["Run"]
@@ -39,30 +46,46 @@ class Run:
     def __init__(self, plan: Plan) -> None:
         integration, stepper = plan.integration, plan.stepper
         resumed, u = integration.resumed, integration.u
-        self._integration, self._stepper = integration, stepper
         self._observer, self._callback = plan.observer, plan.callback
-        self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
-        if isinstance(self._shown_u, np.ndarray):
-            self._shown_u.flags.writeable = False
         self._control = control = step_control(integration, stepper)
-        self._trial = TrialSteps(stepper, u, estimates=integration.tolerances is not None)
-        self._dense: StepInterpolant | None = None
-        if plan.observer.interpolates:
-            self._dense = StepInterpolant(integration.problem, stepper, u)
+        self._use(integration, stepper)
         self._guards: list[Guard] = [GrowthBound(integration.problem, control.t, u)]
         if plan.doubling is not None:
             self._guards.append(plan.doubling)
+        self._grids = plan.grids
         self._objection = ""  # a guard's text if the last step shows instability
+        self._refusal = ""  # why the step is not stable on a grid that has become finer
         self._event: EventRecord | None = None  # the terminal event, if one ended the run
         self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
-        self._history = History(control.last_step, [] if resumed is None else resumed.history)
+        self._history = History(
+            control.last_step,
+            [] if resumed is None else resumed.history,
+            adapts=plan.grids is not None,
+        )
         self._checkpoints = Checkpoints(
             plan.checkpoint_file, integration, u, control, self._history
         )
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
         plan.observer.begin(control.t, u, first=integration.first_step == 0)
+        if self._grids is not None:
+            first = self._grids.follower.grid
+            if first.added:
+                self._record("adapt", added=first.added, removed=first.removed)
+            self._begin_interval()
+
+    def _use(self, integration: Integration, stepper: Stepper) -> None:
+        """Set what belongs to one grid: problem, state, method and interpolation."""
+        self._integration, self._stepper, u = integration, stepper, integration.u
+        self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
+        if isinstance(self._shown_u, np.ndarray):
+            self._shown_u.flags.writeable = False
+        self._trial = TrialSteps(stepper, u, estimates=integration.tolerances is not None)
+        self._dense: StepInterpolant | None = None
+        if self._observer.interpolates:
+            self._dense = StepInterpolant(integration.problem, stepper, u)
+        self._observer.move(integration.problem)
 
     def to_end(self, *, progress: bool) -> Result:
         """Run to the end and return the result.
@@ -106,7 +129,74 @@ class Run:
                 return EvolveStatus.DRIFTED
             if self._is_stopped() and not control.done:
                 return EvolveStatus.STOPPED
+            if self._grids is not None and not self._follow(self._grids):
+                return EvolveStatus.UNSTABLE
         return EvolveStatus.COMPLETED
+
+    def _follow(self, grids: GridPlan) -> bool:
+        """Look at the grid if that is due; return False if the step is not stable on a new one."""
+        control, follower = self._control, grids.follower
+        if not follower.is_due(control.step, control.done):
+            return True
+        found = follower.look(self._trial.u, control.t)
+        if follower.may_repeat(found):
+            self._return(follower.start.saved)
+            return self._move(grids, follower.repeated(found), "repeat")
+        if control.done:
+            return True
+        changes, follower.grid = found.problem is not self._integration.problem, found
+        if changes and not self._move(grids, found, "adapt"):
+            return False
+        self._begin_interval()
+        return True
+
+    def _move(self, grids: GridPlan, found: AdaptiveProblem, event: str) -> bool:
+        """Continue on another grid; return False if the step is not stable there."""
+        control = self._control
+        integration = moved_integration(
+            self._integration,
+            found.problem,
+            own_step=grids.own_step,
+            step=control.step,
+            t=control.t,
+        )
+        make = grids.make_stepper(integration)
+        control.move(integration)
+        self._use(integration, make(control.dt))
+        self._record(event, added=found.added, removed=found.removed)
+        watched = len(self._guards) > 1
+        if found.is_finer:
+            try:
+                watched = check_stability(integration, grids.allow_unstable)
+            except ValueError as refusal:
+                self._refusal = f"The grid became finer. {refusal}"
+                return False
+        del self._guards[1:]
+        self._guards[0].move(found.problem)
+        if watched:
+            self._guards.append(StepDoubling(make, integration.dt, integration.last_step))
+        return True
+
+    def _begin_interval(self) -> None:
+        """Save what repeating the steps from here on needs."""
+        assert self._grids is not None
+        control = self._control
+        saved = (
+            dict(vars(control)),
+            [copy.copy(guard) for guard in self._guards],
+            self._history.save(),
+            self._observer.save(),
+        )
+        start = IntervalStart(control.t, self._trial.u.copy(), saved)
+        self._grids.follower.begin_interval(control.step, start)
+
+    def _return(self, saved: tuple[Any, ...]) -> None:
+        """Return to the beginning of an interval, to repeat its steps."""
+        control, guards, history, observed = saved
+        vars(self._control).update(control)
+        self._guards = [copy.copy(guard) for guard in guards]
+        self._history.restore(history)
+        self._observer.restore(observed)
 
     def _take_step(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
@@ -188,6 +278,7 @@ class Run:
             control.last_step,
             control.dt,
             control.last_error,
+            self._integration.problem,
         )
         return bool(self._callback(state))
 
@@ -200,7 +291,9 @@ class Run:
         elif status is EvolveStatus.NOT_FINITE:
             u = self._trial.end
         message = self._message(status, t)
-        self._history.add(str(status), control.step, t, self._seconds, message=message)
+        self._history.add(
+            str(status), control.step, t, self._seconds, message=message, **self._size
+        )
         return Result(
             u=u,
             t=t,
@@ -216,6 +309,8 @@ class Run:
             events=observer.records,
             watched=observer.watched,
             last_error=control.last_error,
+            problem=self._integration.problem,
+            sample_problems=observer.sample_problems,
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:
@@ -223,6 +318,8 @@ class Run:
         steps = self._control.last_step
         of = "" if steps is None else f" of {steps}"
         where = f"{status} at step {self._control.step}{of}, t = {t:.6g}."
+        if self._refusal:
+            return f"{where} {self._refusal}"
         if status is EvolveStatus.UNSTABLE:
             return f"{where} {self._objection} {status.advice}"
         if status is EvolveStatus.NOT_PHYSICAL:
@@ -241,7 +338,13 @@ class Run:
         return time.perf_counter() - self._began
 
     def _record(self, event: str, **more: Any) -> None:
+        more.update(self._size)
         self._history.add(event, self._control.step, self._control.t, self._seconds, **more)
+
+    @property
+    def _size(self) -> dict[str, int]:
+        """The number of unknowns, for the records of a run whose grid changes."""
+        return {} if self._grids is None else {"unknowns": int(self._trial.u.size)}
 
     def _record_step(self) -> None:
         solve = self._stepper.last_solve

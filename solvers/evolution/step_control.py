@@ -103,6 +103,10 @@ class StepControl(ABC):
         self.rejected = 0
         self.last_error: float | None = None
 
+    def move(self, integration: Integration) -> None:
+        """Continue with an integration on another grid, and perhaps with other equal steps."""
+        self._integration = integration
+
     @property
     @abstractmethod
     def done(self) -> bool:
@@ -167,6 +171,12 @@ class FixedSteps(StepControl):
         self.dt = integration.dt
         self.last_step: int = integration.last_step
         self.shown_first, self.shown_last = integration.first_step, integration.last_step
+        self._begin = self.t
+
+    def move(self, integration: Integration) -> None:
+        """Continue with an integration on another grid, and perhaps with other equal steps."""
+        super().move(integration)
+        self.dt, self.last_step = integration.dt, integration.last_step
 
     @property
     def done(self) -> bool:
@@ -175,8 +185,11 @@ class FixedSteps(StepControl):
 
     @property
     def shown(self) -> int:
-        """Number of steps taken."""
-        return self.step
+        """Number of steps taken; the part of the interval if their number has changed."""
+        first, last, until = self.shown_first, self.shown_last, self._integration.until
+        if self.last_step == last:
+            return self.step
+        return first + int((last - first) * (self.t - self._begin) / (until - self._begin))
 
     def next_step(self) -> Step:
         """Return the next step."""

@@ -67,6 +67,10 @@ class StepDoubling:
         self._stable_growth = _MAX_GROWTH ** (1.0 / max(steps, 1))
         self._before: Any = None
 
+    def move(self, problem: Any) -> None:
+        """Forget the state before a step: it is on the former grid."""
+        self._before = None
+
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
         self._before = u.copy() if number % _CHECK_INTERVAL == 0 or number == self._steps else None

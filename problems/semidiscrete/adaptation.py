@@ -1,0 +1,357 @@
+"""A problem on a grid that follows its solution: which cells are added, and which are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, to_host
+
+from ..grids.levels import MAX_LEVEL
+from ..grids.refinement import children, finest_levels, united
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+from ..statement.number_checks import check_integer
+from .transfer import GridTransfer, knows_other_levels
+
+__all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
+
+# Levels beyond the problem's finest that a grid may reach if the user gives no largest level.
+_MORE_LEVELS = 3
+_COARSENING = 0.1  # cells are removed if their indicator is below this share of the tolerance
+# Number of successive adaptations at which a cell is below it before it is removed. A new cell
+# begins at -1, so that it stays for at least three adaptations.
+_CALM, _NEW = 2, -1
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptationRule:
+    """Which cells a grid needs.
+
+    Attributes
+    ----------
+    tol : float
+        Cells whose indicator is larger are refined.
+    relative : bool
+        Whether ``tol`` is relative to the norm of the indicators of all cells.
+    limits : tuple of int
+        Largest level along each axis.
+    kept : tuple of int
+        Axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
+    weight : callable or None
+        A function of the axes, by which indicators are multiplied.
+    """
+
+    tol: float
+    relative: bool
+    limits: tuple[int, ...]
+    kept: tuple[int, ...]
+    weight: Callable[..., Any] | None
+
+
+def adaptation_rule(
+    problem: GridTransfer,
+    tol: float,
+    relative: bool,
+    max_level: int | Sequence[int] | None,
+    keep: Iterable[Axis | str] | Axis | str,
+    weight: Callable[..., Any] | None,
+) -> AdaptationRule:
+    """Return a checked rule; the arguments are those of `Problem.adaptive`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit the problem.
+    """
+    if problem._form == "dense":
+        raise ValueError(
+            "the problem's operators are dense, and a grid that grows may have too many unknowns "
+            "for that; take with_form('sweep') to adapt the grid"
+        )
+    if not problem.grid.is_downward_closed:
+        raise ValueError(
+            "the problem's grid is not closed downward: a cell has no parent in it; take "
+            "grid.closed() to adapt it"
+        )
+    kept = _kept_axes(problem.axes, keep)
+    if weight is not None and not callable(weight):
+        raise TypeError(
+            f"weight is a {type(weight).__name__}; expected a function of the axes, with one array "
+            "for each of them"
+        )
+    return AdaptationRule(tol, relative, _limits(problem, max_level), kept, weight)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveProblem:
+    """A problem on the present grid, and what is remembered of its cells; it cannot be changed.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem. Its ``initial`` and ``t0`` are the state and time of the last change.
+    rule : AdaptationRule
+        Which cells the grid needs.
+    calm : int8 (num_cells,)
+        For each cell the number of successive adaptations at which its indicator was below a tenth
+        of the tolerance; -1 for a new cell.
+    missed : bool
+        Whether cells that were added last would have exceeded the tolerance in the interval before.
+    is_finer : bool
+        Whether the last change added level multi-indices, so that a time step may be too long now.
+    added, removed : int
+        Number of cells added and removed by the last change.
+    """
+
+    problem: GridTransfer
+    rule: AdaptationRule
+    calm: NDArray[np.int8] = field(repr=False)
+    missed: bool = False
+    is_finer: bool = False
+    added: int = 0
+    removed: int = 0
+
+    def started(self, horizon: float) -> AdaptiveProblem:
+        """Return the problem on the grid for its initial state.
+
+        If that is the state that its PDE gives, it is projected on the grid; otherwise new cells
+        begin at 0.
+
+        Parameters
+        ----------
+        horizon : float
+            τ of the indicator.
+
+        Returns
+        -------
+        AdaptiveProblem
+            ``self`` if the grid has all cells that the initial state needs. Cells are only added.
+        """
+        now = self
+        while True:
+            problem = now.problem
+            sizes, tol = self._measured(problem, problem.initial, problem.t0, horizon)
+            more = children(problem.grid.cells[sizes > tol], self.rule.limits)
+            if (problem.grid.find(more) >= 0).all():
+                break
+            grid = self._united(problem.grid.cells, more)
+            now = now._on(
+                grid, problem.initial, problem.t0, project=_begins_as_stated(self.problem)
+            )
+        if now is self:
+            return self
+        return now._compared_with(self)
+
+    def changed(self, u: Any, t: float, horizon: float, interval: float) -> AdaptiveProblem:
+        """Return the problem on the grid for a state, which is carried over.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            The state on the present grid.
+        t : float
+            Its time.
+        horizon : float
+            τ of the indicator.
+        interval : float
+            The time since the last adaptation, for ``missed``.
+
+        Returns
+        -------
+        AdaptiveProblem
+            Its problem is the present one if the grid does not change; otherwise it begins at t
+            with the state.
+        """
+        problem, rule = self.problem, self.rule
+        cells = problem.grid.cells
+        sizes, tol = self._measured(problem, u, t, horizon)
+        calm = np.where(sizes < _COARSENING * tol, self.calm + 1, 0).astype(np.int8)
+        calm = np.minimum(calm, np.int8(_CALM))
+        needed = calm < _CALM
+        if rule.kept:
+            needed |= (cells[:, list(rule.kept)] == 0).all(axis=1)
+        wanted = children(cells[sizes > tol], rule.limits)
+        origin = np.zeros((1, cells.shape[1]), dtype=np.int64)
+        grid = self._united(cells[needed], wanted, origin)
+        now = replace(self, calm=calm, missed=False)._on(grid, u, t)
+        missed = False
+        while True:
+            problem = now.problem
+            new = self.problem.grid.find(problem.grid.cells) < 0
+            if not new.any():
+                break
+            rates = self._rates(problem, problem.initial, t)
+            grown = new & (horizon * rates > tol)
+            missed |= bool((interval * rates[new] > tol).any())
+            more = children(problem.grid.cells[grown], rule.limits)
+            if (problem.grid.find(more) >= 0).all():
+                break
+            now = now._on(self._united(problem.grid.cells, more), problem.initial, t)
+        return replace(now, missed=missed)._compared_with(self)
+
+    def extended(self, u: Any, t: float, other: AdaptiveProblem) -> AdaptiveProblem:
+        """Return this problem with the cells of another grid as well, to repeat an interval.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            The state on this problem's grid.
+        t : float
+            Its time.
+        other : AdaptiveProblem
+            The problem after the interval.
+
+        Returns
+        -------
+        AdaptiveProblem
+        """
+        grid = self._united(self.problem.grid.cells, other.problem.grid.cells)
+        return self._on(grid, u, t)._compared_with(self)
+
+    def _united(self, *sets: NDArray[np.int64]) -> SparseGrid:
+        """Return the closed grid of cells, with the problem's levels if it has no others."""
+        cells = np.vstack(sets)
+        levels, own = finest_levels(cells), self.problem.grid.levels
+        if not knows_other_levels(self.problem):
+            levels = own
+        return united(cells, levels=levels)
+
+    def _on(self, grid: SparseGrid, u: Any, t: float, *, project: bool = False) -> AdaptiveProblem:
+        """Return the problem on a grid, with its cells' memory; the same one on an equal grid."""
+        old = self.problem
+        if grid.num_cells == old.grid.num_cells and np.array_equal(grid.cells, old.grid.cells):
+            return self
+        moved = old.on_grid(grid, u, t)
+        if project:
+            assert old.other_levels is not None
+            moved = replace(moved, initial=old.other_levels.initial(grid))
+        places = old.grid.find(grid.cells)
+        calm = np.where(places < 0, _NEW, self.calm[places]).astype(np.int8)
+        return replace(self, problem=moved, calm=calm)
+
+    def _compared_with(self, before: AdaptiveProblem) -> AdaptiveProblem:
+        """Return this with the counts of cells that differ from those of another grid."""
+        old, new = before.problem.grid, self.problem.grid
+        if new is old:
+            return replace(self, is_finer=False, added=0, removed=0)
+        added = int((old.find(new.cells) < 0).sum())
+        known = {tuple(row) for row in old.level_sets.tolist()}
+        is_finer = any(tuple(row) not in known for row in new.level_sets.tolist())
+        removed = old.num_cells + added - new.num_cells
+        return replace(self, is_finer=is_finer, added=added, removed=removed)
+
+    def _measured(
+        self, problem: GridTransfer, u: Any, t: float, horizon: float
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return each cell's indicator and the absolute tolerance."""
+        sizes = self._weighted(problem, _block_norms(problem, u))
+        sizes = np.maximum(sizes, horizon * self._rates(problem, u, t))
+        rule = self.rule
+        tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
+        return sizes, tol
+
+    def _rates(self, problem: GridTransfer, u: Any, t: float) -> NDArray[np.float64]:
+        """Return the weighted norm of each block of A(t) u + s(t)."""
+        rate = array_module(u).empty_like(u)
+        problem.rhs(t, u, rate)
+        return self._weighted(problem, _block_norms(problem, rate))
+
+    def _weighted(self, problem: GridTransfer, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the norms of blocks times the largest |weight| among points of their supports."""
+        if self.rule.weight is None:
+            return sizes
+        return sizes * _weights(self.rule.weight, problem.axes, problem.grid)
+
+
+def _begins_as_stated(problem: GridTransfer) -> bool:
+    """Whether a problem's initial state is that of its PDE, which can be projected on any grid."""
+    if not knows_other_levels(problem):
+        return False
+    assert problem.other_levels is not None
+    stated = problem.other_levels.initial(problem.grid)
+    return np.array_equal(stated, to_host(problem.initial, "initial"))
+
+
+def _block_norms(problem: GridTransfer, u: Any) -> NDArray[np.float64]:
+    """Return ‖u_b‖₂ of every block b, on the CPU."""
+    blocks = u.reshape(problem.grid.num_cells, -1)
+    norms = array_module(u).linalg.norm(blocks, axis=1)
+    return np.asarray(to_host(norms, "u"), dtype=np.float64)
+
+
+def _weights(
+    weight: Callable[..., Any], axes: Sequence[Axis], grid: SparseGrid
+) -> NDArray[np.float64]:
+    """Return the largest |weight| at the centre and the corners of every cell's support."""
+    lower, width = [], []
+    for k, axis in enumerate(axes):
+        level = grid.cell_levels[:, k]
+        count = 1 << np.maximum(level - 1, 0)  # cells of this level
+        first = np.where(level > 0, count, 0)
+        width.append(axis.length / count)
+        lower.append(axis.lower + (grid.cells[:, k] - first) * width[-1])
+    corners = np.indices((2,) * len(axes)).reshape(len(axes), -1).T.astype(np.float64)
+    largest = np.zeros(grid.num_cells)
+    for shares in (np.full(len(axes), 0.5), *corners):
+        points = [low + s * size for low, s, size in zip(lower, shares, width, strict=True)]
+        values = np.abs(np.asarray(weight(*points), dtype=np.float64))
+        if not np.isfinite(values).all():
+            raise ValueError("weight is not finite at a corner or the centre of a cell")
+        largest = np.maximum(largest, values)
+    return largest
+
+
+def _kept_axes(axes: Sequence[Axis], keep: Iterable[Axis | str] | Axis | str) -> tuple[int, ...]:
+    """Return the numbers of the axes of ``keep``, which are given as objects or names."""
+    given = (keep,) if isinstance(keep, (Axis, str)) else tuple(keep)
+    names = [axis.name for axis in axes]
+    found = []
+    for entry in given:
+        if not isinstance(entry, (Axis, str)):
+            raise TypeError(
+                f"keep holds {type(entry).__name__}; expected axes or their names, as in keep=[v]"
+            )
+        name = entry if isinstance(entry, str) else entry.name
+        if name not in names:
+            raise ValueError(f"keep names the axis {name!r}; the problem has {', '.join(names)}")
+        found.append(names.index(name))
+    return tuple(sorted(set(found)))
+
+
+def _limits(problem: GridTransfer, max_level: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return the largest level along each axis."""
+    own = problem.grid.levels
+    others = knows_other_levels(problem)
+    if max_level is None:
+        if not others:
+            return own
+        return tuple(min(level + _MORE_LEVELS, MAX_LEVEL) for level in own)
+    if isinstance(max_level, (int, np.integer)):
+        max_level = (max_level,) * len(own)
+    if isinstance(max_level, str) or not isinstance(max_level, Sequence | np.ndarray):
+        raise TypeError(f"max_level is {max_level!r}; expected an integer, or one per axis")
+    if len(max_level) != len(own):
+        raise ValueError(
+            f"max_level has {len(max_level)} entries; expected one for each of the {len(own)} axes"
+        )
+    limits = tuple(check_integer("max_level", level, MAX_LEVEL) for level in max_level)
+    present = finest_levels(problem.grid.cells)
+    for axis, limit, level, finest in zip(problem.axes, limits, own, present, strict=True):
+        if limit < finest:
+            raise ValueError(
+                f"max_level is {limit} for {axis.name}, where the grid has cells of level "
+                f"{finest}; expected at least that"
+            )
+        if limit > level and not others:
+            raise ValueError(
+                f"max_level is {limit} for {axis.name}, and the problem knows its 1-D operators up "
+                f"to level {level} only: it was not made by PDE.discretize, comes from a file "
+                "or a pickle, or its terms or sources were replaced. Discretize the PDE again, or "
+                "with the finest levels that will be needed"
+            )
+    return limits

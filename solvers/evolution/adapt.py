@@ -1,0 +1,194 @@
+"""`Adapt`: the rule by which a grid follows the solution, and what a problem needs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..products import Vector
+from .arguments import finite_number
+
+__all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem"]
+
+_SHARE = 0.1  # default horizon as a share of the run; chosen by hand
+
+
+@dataclass(frozen=True, eq=False)
+class Adapt:
+    """The rule by which the grid of a run is refined and coarsened; `evolve` takes it as ``adapt``.
+
+    Parameters
+    ----------
+    tol : float
+        A cell is refined if its indicator max(‖u_b‖, τ ‖(A u + s)_b‖) is larger, where b is its
+        block of coefficients, and removed if it is below a tenth of that for two successive
+        adaptations, unless another cell needs it. In the unit of f times the square root of the
+        domain's volume.
+    every : int
+        Number of accepted steps from one adaptation to the next.
+    horizon : float, optional
+        τ, in the unit of time: the rate of change shows that a cell will be needed before its
+        coefficients do. By default the time between two adaptations, or a tenth of the run if that
+        is longer.
+    max_level : int or sequence of int, optional
+        Largest level of a cell, one for all axes or one per axis. By default three more than the
+        finest level of the problem's grid; for a problem that has no operators of other levels, as
+        one from a file, its finest level.
+    keep : axis, name, or sequence of them
+        Cells whose index is 0 along all of these axes are never removed. With the velocities of a
+        kinetic problem, adaptation does not change the moments up to the basis's degree: density,
+        momentum and energy.
+    weight : callable, optional
+        A function of the axes, with one array for each, such as ``lambda x, v: v**2``. A cell's
+        indicator is multiplied by the largest |weight| at the centre and the corners of its
+        support.
+    relative : bool
+        Whether ``tol`` is relative to the norm of the indicators of all cells, instead of absolute.
+
+    Raises
+    ------
+    TypeError
+        If a number has another type, or ``weight`` is not a function.
+    ValueError
+        If ``tol`` or ``horizon`` is not positive, or ``every`` is less than 1.
+
+    Notes
+    -----
+    The hierarchical children of a refined cell, in each axis, are added with coefficients 0, and
+    with them the cells that keep the grid closed downward. If one of them would have exceeded
+    ``tol`` in the time since the last adaptation, its rate times that time being larger, the steps
+    since then are repeated with the new cells, at most three times. A new cell stays for at least
+    three adaptations, so that none is added and removed in turn. The grid of the initial state is
+    refined before the first step, and the state projected on it anew.
+
+    A coefficient of a stiff part of f, as of diffusion on fine cells, follows its rate for a time
+    much shorter than τ. There ``horizon`` should be about that short; otherwise more cells are
+    added than the solution needs.
+
+    Examples
+    --------
+    >>> from batchkron.problems import make
+    >>> from batchkron.solvers import Adapt, evolve
+    >>> problem = make("continuity-2d", level=3, degree=2)
+    >>> result = evolve(problem, until=0.02, dt=1e-3, adapt=Adapt(1e-2, every=5))
+    >>> problem.unknowns, result.problem.unknowns, result.u.size
+    (180, 216, 216)
+    """
+
+    tol: float
+    every: int = 10
+    horizon: float | None = None
+    max_level: int | Sequence[int] | None = None
+    keep: Iterable[Any] | Any = ()
+    weight: Callable[..., Any] | None = None
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tol", "horizon"):
+            given = getattr(self, name)
+            if given is None and name == "horizon":
+                continue
+            if not finite_number(name, given) > 0.0:
+                raise ValueError(f"{name} is {given}; expected a number > 0.")
+        every = self.every
+        if isinstance(every, bool) or not isinstance(every, (int, np.integer)):
+            raise TypeError(f"every is {every!r}; expected a number of steps, an int.")
+        if every < 1:
+            raise ValueError(f"every is {every}; expected at least 1 step.")
+        if not isinstance(self.relative, (bool, np.bool_)):
+            raise TypeError(f"relative is {self.relative!r}; expected True or False.")
+
+    def horizon_of(self, length: float, interval: float) -> float:
+        """Return τ for a run of this length and the time between two adaptations."""
+        return max(interval, _SHARE * length) if self.horizon is None else float(self.horizon)
+
+
+class AdaptiveProblem(Protocol):
+    """A problem on a grid that follows its solution: what ``problem.adaptive(...)`` returns.
+
+    `evolve` knows nothing of grids. It calls ``problem.adaptive`` with the keyword arguments
+    ``tol``, ``relative``, ``max_level``, ``keep`` and ``weight`` of `Adapt`, and uses the object
+    that it gets by this protocol. Such an object does not change; another grid is another object.
+    """
+
+    @property
+    def problem(self) -> Any:
+        """The problem on the present grid; its ``initial`` is the state at the last change."""
+        ...
+
+    @property
+    def missed(self) -> bool:
+        """Whether cells added last would have exceeded the tolerance in the interval before."""
+        ...
+
+    @property
+    def is_finer(self) -> bool:
+        """Whether the last change may have made stable steps shorter."""
+        ...
+
+    @property
+    def added(self) -> int:
+        """Number of cells that the last change added."""
+        ...
+
+    @property
+    def removed(self) -> int:
+        """Number of cells that the last change removed."""
+        ...
+
+    def started(self, horizon: float) -> AdaptiveProblem:
+        """Return the problem on the grid that its initial state needs."""
+        ...
+
+    def changed(self, u: Vector, t: float, horizon: float, interval: float) -> AdaptiveProblem:
+        """Return the problem on the grid that the state u at time t needs, with that state."""
+        ...
+
+    def extended(self, u: Vector, t: float, other: Any) -> AdaptiveProblem:
+        """Return the problem with the cells of another grid as well, with the state u at t."""
+        ...
+
+
+def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
+    """Return a problem with a rule by which its grid follows the solution.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        The problem.
+    adapt : Adapt
+        The rule.
+
+    Returns
+    -------
+    AdaptiveProblem
+
+    Raises
+    ------
+    TypeError
+        If ``adapt`` is not an Adapt, or the problem has no method ``adaptive``.
+    ValueError
+        If the rule does not fit the problem.
+    """
+    if not isinstance(adapt, Adapt):
+        raise TypeError(
+            f"adapt is a {type(adapt).__name__}; expected an Adapt, as in adapt=Adapt(1e-4)."
+        )
+    make = getattr(problem, "adaptive", None)
+    if not callable(make):
+        raise TypeError(
+            f"adapt is given, but a {type(problem).__name__} has no grid that can follow the "
+            "solution: it has no method adaptive(). Leave adapt out, or take a problem of "
+            "batchkron.problems."
+        )
+    made: AdaptiveProblem = make(
+        tol=float(adapt.tol),
+        relative=bool(adapt.relative),
+        max_level=adapt.max_level,
+        keep=adapt.keep,
+        weight=adapt.weight,
+    )
+    return made

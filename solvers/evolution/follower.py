@@ -1,0 +1,97 @@
+"""The grid of a run that follows the solution: when it changes, and when steps are repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..products import Vector
+from .adapt import Adapt, AdaptiveProblem
+
+__all__ = ["GridFollower", "IntervalStart"]
+
+# Largest number of times that the steps between two adaptations are repeated.
+_MAX_REPEATS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalStart:
+    """Everything that repeating the steps since an adaptation needs.
+
+    Parameters
+    ----------
+    t : float
+        The time.
+    u : ndarray, shape (N,)
+        A copy of the state, on the grid of the steps since then.
+    saved : object
+        What the run saved of its other parts.
+    """
+
+    t: float
+    u: Vector
+    saved: Any
+
+
+class GridFollower:
+    """Decides at which steps the grid of a run changes, and whether steps are repeated.
+
+    Parameters
+    ----------
+    adapt : Adapt
+        The rule.
+    grid : AdaptiveProblem
+        The problem on the grid of its initial state.
+    length : float
+        The length of the run in time.
+
+    Attributes
+    ----------
+    grid : AdaptiveProblem
+        The problem on the present grid.
+    start : IntervalStart
+        The run at the last adaptation.
+    repeats : int
+        Number of times that the present interval has been repeated.
+    """
+
+    start: IntervalStart
+
+    def __init__(self, adapt: Adapt, grid: AdaptiveProblem, length: float) -> None:
+        self._adapt, self._length = adapt, length
+        self.grid = grid
+        self.repeats = 0
+        self._first = 0
+
+    def begin_interval(self, step: int, start: IntervalStart) -> None:
+        """Begin to count the steps until the next adaptation."""
+        self._first, self.start, self.repeats = step, start, 0
+
+    def is_due(self, step: int, done: bool) -> bool:
+        """Return whether the grid is to be looked at after a step, as always after the last one."""
+        return done or step - self._first >= self._adapt.every
+
+    def look(self, u: Vector, t: float) -> AdaptiveProblem:
+        """Return the problem on the grid that a state needs; the run goes on, or back to `start`.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,)
+            The state.
+        t : float
+            Its time.
+        """
+        interval = t - self.start.t
+        return self.grid.changed(u, t, self._adapt.horizon_of(self._length, interval), interval)
+
+    def may_repeat(self, found: AdaptiveProblem) -> bool:
+        """Return whether the steps since the last adaptation are repeated with more cells."""
+        return found.missed and self.repeats < _MAX_REPEATS
+
+    def repeated(self, found: AdaptiveProblem) -> AdaptiveProblem:
+        """Return the problem at `start` with the cells that were found to be missing."""
+        self.repeats += 1
+        start = self.start
+        self.grid = self.grid.extended(start.u, start.t, found)
+        self.start = replace(start, u=self.grid.problem.initial)
+        return self.grid
