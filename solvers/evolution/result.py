@@ -121,10 +121,11 @@ class Result:
     ----------
     u : ndarray, shape (N,)
         The state at ``t``, a new array. After NOT_FINITE it may be the state that is not finite,
-        after UNSTABLE it is the one that is too large, for inspection; after SOLVER_FAILED and
-        NOT_PHYSICAL it is the last good state.
+        after UNSTABLE it is the one that is too large, for inspection; after SOLVER_FAILED,
+        NOT_PHYSICAL, and UNSTABLE because of a finer grid, it is the last good state.
     t : float
-        The time of the state: t0 + steps · dt, and exactly ``until`` when completed.
+        The time of the state: t0 + steps · dt, and exactly ``until`` when completed. With equal
+        steps that follow a grid, steps and dt are counted from the last change of dt.
     status : EvolveStatus
         Why the run ended.
     steps : int
