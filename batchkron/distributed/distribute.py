@@ -18,9 +18,12 @@ from batchkron.distributed.mpi import is_mpi, of_mpi
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.product_plan import ExchangeRule, make_plan
 from batchkron.distributed.simulated import SimulatedCommunicator
+from batchkron.distributed.sparse_grid import DistributedSweeps
 from batchkron.distributed.sum_plan import make_sum_plan
+from batchkron.distributed.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
 from batchkron.distributed.traffic_plan import TrafficPlan
-from batchkron.operators import BatchedKron, KroneckerProduct, KroneckerSum
+from batchkron.operators import BatchedKron, KroneckerProduct, KroneckerSum, SparseGridOperator
+from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.spec.kron import as_flag
 
 __all__ = ["distribute"]
@@ -40,9 +43,9 @@ def distribute(
 
     Parameters
     ----------
-    obj : KroneckerProduct, KroneckerSum or BatchedKron
+    obj : KroneckerProduct, KroneckerSum, BatchedKron or SparseGridOperator
         The whole operator, the same on every rank. Of a batch list each rank has some output
-        blocks, and the products for them.
+        blocks, and the products for them; of a sparse grid some consecutive cells.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process.
     grid : "auto" or (G_M, G_K)
@@ -91,7 +94,8 @@ def distribute(
 
     For a Kronecker sum, x is exchanged until the terms of the first modes can be computed, and the
     sums go back on the same way: 2 K (1 - 1 / G_K) elements if there are two stages. For a batch
-    list, each rank gets the blocks of x that its products read, each of them once.
+    list, each rank gets the blocks of x that its products read, each of them once. On a sparse
+    grid, the same is done for x and for each vector between sweeps.
 
     Examples
     --------
@@ -139,11 +143,11 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     TypeError
         If it is of another kind, or on a device.
     """
-    if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron)):
+    if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator)):
         raise TypeError(
-            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct, a KroneckerSum "
-            "or a BatchedKron can. Sums, multiples and products of distributed operators are "
-            "distributed, too"
+            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct, a "
+            "KroneckerSum, a BatchedKron or a SparseGridOperator can. Sums, multiples and products "
+            "of distributed operators are distributed, too"
         )
     if obj.batch_shape:
         raise ValueError(
@@ -174,9 +178,24 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
             lambda parts: make_sum_plan(sizes, parts),
             lambda ranks: DistributedSum(terms, ranks, rows),
         )
+    if isinstance(obj, SparseGridOperator):
+        return _sweeps(obj, rows)
     spec = obj._spec
     return _Kind(
         lambda parts: HaloPlan(spec, parts), lambda ranks: DistributedBatch(spec, ranks, rows)
+    )
+
+
+def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
+    """Return how an operator on a sparse grid is distributed."""
+    spec = whole._spec
+    listed = listing, cells = list_sweeps(spec)
+    work = work_of_cells(listing, cells)
+    return _Kind(
+        lambda parts: plan_sweeps(listing, cells, cell_bounds(work, cells, parts)),
+        lambda ranks: DistributedSweeps(
+            spec, listed, ranks, rows, cell_bounds(work, cells, ranks.grid[1])
+        ),
     )
 
 

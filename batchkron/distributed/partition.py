@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.spec.kron import Array
+
 # Elements of the largest part in those of an equal part, up to which a part may hold more modes
 # whole. Beyond, waiting for the largest part costs more than the exchange that is saved; chosen by
 # hand.
@@ -79,3 +84,47 @@ def mode_bounds(sizes: Sequence[int], parts: int) -> tuple[int, ...]:
     """Return bounds of parts of a vector that hold `whole_modes` modes whole, (parts + 1,)."""
     modes = whole_modes(sizes, parts)
     return even_bounds(math.prod(sizes), parts, math.prod(sizes[len(sizes) - modes :]))
+
+
+def balanced_bounds(work: ArrayLike, parts: int, starts: ArrayLike) -> tuple[int, ...]:
+    """Return bounds 0 … count of consecutive parts of nearly equal work.
+
+    They begin where ``starts`` allows if the largest part then has at most 1.25 times the work of
+    an equal part; otherwise anywhere.
+
+    Parameters
+    ----------
+    work : array_like, (count,)
+        The work of each entry, positive.
+    parts : int
+        At least 1.
+    starts : array_like of int
+        Entries at which a part had better begin, ascending.
+
+    Returns
+    -------
+    tuple of int, (parts + 1,)
+
+    Examples
+    --------
+    >>> balanced_bounds([3, 1, 1, 1, 3, 3], 2, [0, 4])
+    (0, 4, 6)
+    >>> balanced_bounds([3, 1, 1, 1, 3, 3], 2, [0, 1])  # 3 against 9
+    (0, 4, 6)
+    """
+    done = np.concatenate(([0.0], np.cumsum(np.asarray(work, np.float64))))
+    equal = done[-1] / parts
+    preferred = _nearest(done, parts, np.union1d(np.asarray(starts, np.int64), [0, len(done) - 1]))
+    if np.diff(done[preferred]).max() <= _MAX_IMBALANCE * equal:
+        return tuple(preferred.tolist())
+    return tuple(_nearest(done, parts, np.arange(len(done))).tolist())
+
+
+def _nearest(done: Array, parts: int, places: Array) -> Array:
+    """Return those of the places at which the work done is nearest to equal shares."""
+    wanted = done[-1] * np.arange(parts + 1) / parts
+    above = np.clip(np.searchsorted(done[places], wanted), 1, len(places) - 1)
+    closer = wanted - done[places[above - 1]] <= done[places[above]] - wanted
+    found: Array = places[np.where(closer, above - 1, above)]
+    found[0], found[-1] = 0, len(done) - 1
+    return found

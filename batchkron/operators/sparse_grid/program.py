@@ -1,94 +1,14 @@
-"""The sweeps of an operator as one list for a backend, with the matrices of each sweep."""
+"""The list of sweeps of an operator, with their matrices, on a backend."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
-
 from batchkron.backends import backend, own_apply
-from batchkron.operators.couplings import Ids, narrow
-from batchkron.operators.sparse_grid.schedule import Branch, Pattern, Stage
+from batchkron.operators.sparse_grid.listing import SweepListing
+from batchkron.operators.sparse_grid.schedule import Stage
 from batchkron.operators.sparse_grid.spec import SweepSpec
 from batchkron.spec.kron import Array
-from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 __all__ = ["SweepProgram"]
-
-
-class _Share(NamedTuple):
-    """The contribution of one matrix to a sweep: ``blocks[target] += c_term A[source]``."""
-
-    matrix: int  # -1 for the identity
-    term: int  # -1 for the coefficient 1
-    source: Ids | slice
-    target: Ids | slice
-
-
-class _Sum(NamedTuple):
-    """The matrix of one sweep, Σ c_t A_t, of which ``number`` blocks of ``size`` are used."""
-
-    number: int
-    size: int
-    shares: tuple[_Share, ...]
-
-    def blocks(self, spec: SweepSpec) -> Array:
-        """Return the blocks of the sum, (number, n, n), perhaps one matrix's own array."""
-        if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # all blocks are this matrix's
-            return self._scaled(self.shares[0], spec)
-        result = np.zeros((self.number, self.size, self.size), spec.dtype)
-        for share in self.shares:
-            result[share.target] += self._scaled(share, spec)
-        return result
-
-    def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
-        """Return the blocks that a share adds, (entries, n, n)."""
-        if share.matrix < 0:
-            found = np.eye(self.size, dtype=spec.dtype)
-        else:
-            found = spec.matrices[share.matrix].blocks[share.source]
-        scale = 1 if share.term < 0 else spec.coefficients[share.term]
-        return found if scale == 1 else found * scale  # saves a copy in each update
-
-
-def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
-    """Return the share of a matrix, with those of its blocks that are used.
-
-    ``places`` are the sum's blocks to which the matrix's blocks are added, ``used`` the sum's
-    blocks that the sweep uses.
-    """
-    found = np.minimum(np.searchsorted(used, places), len(used) - 1)
-    source = np.flatnonzero(used[found] == places)
-    return _Share(matrix, term, _range(source, len(places)), _range(found[source], len(used)))
-
-
-def _range(chosen: Ids, count: int) -> Ids | slice:
-    """Return the chosen numbers; if they are all below ``count``, a slice, which saves memory."""
-    is_all = len(chosen) == count and bool((np.diff(chosen) == 1).all())
-    return slice(None) if is_all else narrow(chosen)
-
-
-def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct numbers, ascending, and the rank of each number among them."""
-    used = np.flatnonzero(np.bincount(numbers))
-    return used, _places(used)[numbers]
-
-
-def _places(cells: Ids) -> Ids:
-    """Return a table with the rank of each of the ascending cells; other entries are undefined."""
-    places = narrow(np.arange(len(cells)))
-    table = np.empty(cells[-1] + 1, places.dtype)
-    table[cells] = places
-    return table
-
-
-class _Vector(NamedTuple):
-    """A vector between sweeps: its number, its cells, and the end of its memory, in blocks."""
-
-    number: int
-    cells: Ids
-    stop: int = 0
 
 
 class SweepProgram:
@@ -114,20 +34,14 @@ class SweepProgram:
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:
-        cells = np.arange(len(spec.cells))
-        self._vectors = [SweepVector(0, len(cells)), SweepVector(0, len(cells))]
-        self._steps: list[SweepStep] = []
-        self._sums: list[_Sum] = []
-        self._sizes = spec.sizes
-        self._emit(stage, _Vector(0, cells), _Vector(1, cells), 0, False)
-        listed = SweepList(spec.sizes, tuple(self._vectors), tuple(self._steps), spec.dtype)
+        listing = SweepListing(spec, stage)
+        self._sums = listing.sums
         self.num_sweeps = len(self._sums)
-        self.multiply_adds = listed.multiply_adds
-        self.num_edges = listed.num_edges
+        self.multiply_adds = listing.sweeps.multiply_adds
+        self.num_edges = listing.sweeps.num_edges
         self._backend = backend()
-        self._plan = self._backend.sweep_plan(listed, self._matrices(spec))
+        self._plan = self._backend.sweep_plan(listing.sweeps, self._matrices(spec))
         self.apply_fast = own_apply(self._plan)
-        self._steps.clear()  # the plan has its own copy
 
     def _matrices(self, spec: SweepSpec) -> list[Array]:
         return [total.blocks(spec) for total in self._sums]
@@ -145,57 +59,3 @@ class SweepProgram:
     def reserve(self, outer: int, inner: int) -> None:
         """Allocate workspace for `run` on a device, so that it cannot fail after writing to y."""
         self._backend.reserve(self._plan, outer, inner)
-
-    def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
-        """Append the steps of a stage from x to y; scratch memory is free from block `free` on.
-
-        All sweeps that read x itself go into one step at the end, together with the last lower
-        part: that step then writes each block of y only once.
-        """
-        lowers = [branch for branch in stage.branches if branch.part == "lower"]
-        for branch in stage.branches:
-            if branch.part == "upper":
-                between = self._between(branch.rest.needed, free)
-                self._append(between, False, [self._part(branch.sweep, x, between)])
-                self._emit(branch.rest, between, y, between.stop, adds)
-                adds = True
-        for branch in lowers[:-1]:
-            self._append(y, adds, [self._lower(branch, x, y, free)])
-            adds = True
-        parts = [self._lower(branch, x, y, free) for branch in lowers[-1:]]
-        parts += [self._part(sweep, x, y) for sweep in stage.sweeps]
-        if parts:
-            self._append(y, adds, parts)
-
-    def _lower(self, branch: Branch, x: _Vector, y: _Vector, free: int) -> SweepPart:
-        """Append the steps that compute the input of a lower part, and return that part."""
-        between = self._between(branch.rest.made, free)
-        self._emit(branch.rest, x, between, between.stop, False)
-        return self._part(branch.sweep, between, y)
-
-    def _between(self, cells: Array, free: int) -> _Vector:
-        """Return a new vector in the scratch memory, with the marked cells."""
-        chosen = np.flatnonzero(cells)
-        self._vectors.append(SweepVector(free, len(chosen)))
-        return _Vector(len(self._vectors) - 1, chosen, free + len(chosen))
-
-    def _part(self, pattern: Pattern, source: _Vector, target: _Vector) -> SweepPart:
-        edges, size = pattern.edges, self._sizes[pattern.mode]
-        used, ids = _ranks(edges.blocks)
-        shares = [
-            _share(matrix, term, place, used)
-            for (matrix, term), place in zip(pattern.pairs, pattern.places, strict=True)
-        ]
-        self._sums.append(_Sum(len(used), size, tuple(shares)))
-        counts = np.bincount(edges.outputs, minlength=target.cells[-1] + 1)[target.cells]
-        return SweepPart(
-            source.number,
-            pattern.mode,
-            len(used),
-            narrow(np.concatenate(([0], np.cumsum(counts)))),
-            ids,
-            _places(source.cells)[edges.inputs],
-        )
-
-    def _append(self, target: _Vector, adds: bool, parts: Sequence[SweepPart]) -> None:
-        self._steps.append(SweepStep(target.number, adds, tuple(parts)))

@@ -1,0 +1,305 @@
+"""An operator on a sparse grid of whose cells each rank has some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.backends import Backend
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
+from batchkron.operators.couplings import Ids
+from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum, list_sweeps
+from batchkron.operators.sparse_grid.spec import SweepSpec
+from batchkron.spec.kron import Array, check_replacement, read_only_copies, same_shapes
+from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
+
+__all__ = ["DistributedSweeps"]
+
+
+class DistributedSweeps(DistributedOperator):
+    """The operator of a sparse grid on blocks of vectors; `distribute` makes it.
+
+    Each rank has some consecutive cells of x and of y, and works on flat vectors of their blocks.
+
+    Parameters
+    ----------
+    spec : SweepSpec
+        The whole operator, on every rank.
+    listed : tuple of (SweepListing, ndarray)
+        Its list of sweeps, and the grid's cells followed by added ones, of `list_sweeps`.
+    ranks : Ranks
+    rows : int
+        The number of vectors.
+    bounds : tuple of int, (G_K + 1,)
+        Where the ranks' cells begin and end.
+    """
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        listed: tuple[SweepListing, Ids],
+        ranks: Ranks,
+        rows: int,
+        bounds: tuple[int, ...],
+    ) -> None:
+        listing, cells = listed
+        self._spec = spec
+        self.plan = plan = plan_sweeps(listing, cells, bounds)
+        elements = tuple(spec.block_size * bound for bound in bounds)
+        layout = Layout(ranks.grid, rows, elements)
+        super().__init__(ranks, layout, layout, spec.dtype, plan)
+        rank = self.communicator.rank
+        self._memory = _Memory(plan, rank)
+        self._moves = {
+            number: _Move(halo, rank, self._memory.starts[number])
+            for number, halo in enumerate(plan.halos)
+            if len(halo.blocks)
+        }
+        self._steps = _local_steps(plan, rank, self._memory, self._backend, spec)
+        self._workspace = self._backend.workspace()
+
+    def update(
+        self,
+        blocks: Sequence[ArrayLike] | None = None,
+        coefficients: ArrayLike | None = None,
+    ) -> None:
+        """Replace blocks or coefficients; see `SparseGridOperator.update`. Every rank does this.
+
+        Parameters
+        ----------
+        blocks : sequence of array_like, (count, n, n), optional
+            The blocks of each distinct 1-D operator, all of them.
+        coefficients : array_like, (terms,), optional
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `SparseGridOperator.update`.
+        """
+        spec = self._spec
+        matrices = [matrix.blocks for matrix in spec.matrices]
+        scale = spec.coefficients
+        if blocks is not None:
+            matrices = same_shapes(blocks, matrices, self.dtype, "blocks")
+        if coefficients is not None:
+            scale = to_host(coefficients, "coefficients")
+            check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
+            scale = scale.astype(self.dtype)
+        self._update(matrices, scale, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        spec = self._spec
+        replaced = tuple(
+            old._replace(blocks=new)
+            for old, new in zip(spec.matrices, read_only_copies(matrices, self.dtype), strict=True)
+        )
+        scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
+        self._spec = replace(spec, matrices=replaced, coefficients=scale)
+        for step in self._steps:
+            step.set_values(self._spec)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        size, counts = self._spec.block_size * inner, self._memory
+        messages = max((max(move.sent, move.received) for move in self._moves.values()), default=0)
+        ends = np.cumsum([counts.blocks, messages, messages]) * outer * size
+        parts = np.split(self._workspace.array(int(ends[-1]), self.dtype), ends[:-1])
+        vectors = parts[0].reshape(outer, counts.blocks, size)
+        vectors[:, : counts.owned[X]] = x.reshape(outer, counts.owned[X], size)
+        results = y.reshape(outer, counts.owned[Y], size)
+        for step in self._steps:
+            for number in step.arriving:
+                self._moves[number].make(self.communicator, vectors, parts[1], parts[2])
+            if step.target == Y:
+                step.run(vectors, results, inner, alpha, accumulate or step.adds)
+            else:
+                begin = counts.starts[step.target]
+                target = vectors[:, begin : begin + counts.owned[step.target]]
+                step.run(vectors, target, inner, 1, step.adds)
+        if not self._steps and not accumulate:
+            y[...] = 0
+
+    def _like(self, spec: SweepSpec) -> DistributedSweeps:
+        """Return the operator of other terms on the same cells, which ranks own likewise."""
+        bounds = self.plan.bounds
+        return DistributedSweeps(spec, list_sweeps(spec), self.ranks, self.layout.rows, bounds)
+
+    def _build_transpose(self) -> DistributedSweeps:
+        matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
+        return self._like(replace(self._spec, matrices=matrices))
+
+    def _build_conjugate(self) -> DistributedSweeps:
+        matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in self._spec.matrices)
+        scale = self._spec.coefficients.conj()
+        return self._like(replace(self._spec, matrices=matrices, coefficients=scale))
+
+    def _build_as(self, dtype: np.dtype[Any]) -> DistributedSweeps:
+        matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in self._spec.matrices)
+        scale = self._spec.coefficients.astype(dtype)
+        spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
+        return self._like(spec)
+
+    def describe(self) -> str:
+        """Return a text with the grid of ranks, what is sent, and how evenly work is dealt out."""
+        plan, bounds = self.plan, self.plan.bounds
+        most = max(bounds[rank + 1] - bounds[rank] for rank in range(plan.parts))
+        mean = plan.work.mean()
+        uneven = plan.multiply_adds / mean if mean else 1.0
+        return (
+            f"{super().describe()}\n"
+            f"  {bounds[-1]} cells, at most {most} on a rank\n"
+            f"  {plan.multiply_adds:.4g} multiply-adds by the busiest rank, {uneven:.2f} times "
+            "the mean"
+        )
+
+
+class _Memory:
+    """Where a rank has the vectors of a list of sweeps: its own blocks, then those it is sent.
+
+    Parameters
+    ----------
+    plan : SweepsPlan
+    rank : int
+
+    Attributes
+    ----------
+    starts, owned : list of int, one for each vector
+        Its place among all blocks, and the number of blocks that the rank computes.
+    blocks : int
+        Of all vectors. y is not among them; x is the first one.
+    """
+
+    def __init__(self, plan: SweepsPlan, rank: int) -> None:
+        self.starts: list[int] = []
+        self.owned: list[int] = []
+        self.blocks = 0
+        self._places: list[Ids] = []
+        for number, halo in enumerate(plan.halos):
+            own = halo.owned(rank)
+            kept = own[:0] if number == Y else np.concatenate((own, halo.received(rank)))
+            places = np.full(len(halo.owners), -1)
+            places[kept] = self.blocks + np.arange(len(kept))
+            self.starts.append(self.blocks)
+            self.owned.append(len(own))
+            self._places.append(places)
+            self.blocks += len(kept)
+
+    def places(self, number: int, blocks: Ids) -> Ids:
+        """Return where blocks of a vector lie."""
+        return self._places[number][blocks]
+
+
+class _Move:
+    """The exchange of one vector's blocks, as a rank makes it."""
+
+    def __init__(self, halo: Halo, rank: int, start: int) -> None:
+        owned = halo.owned(rank)
+        self._chosen = np.split(
+            start + np.searchsorted(owned, halo.sent(rank)), np.cumsum(halo.counts[rank])[:-1]
+        )
+        self._receives = halo.counts[:, rank]
+        self._begin = start + len(owned)
+        self.sent, self.received = len(halo.sent(rank)), int(self._receives.sum())
+
+    def make(self, communicator: Any, vectors: Array, out: Array, into: Array) -> None:
+        """Bring blocks (outer, blocks, size) of other ranks to their places."""
+        outer, _, size = vectors.shape
+        place = 0
+        for chosen in self._chosen:
+            part = out[place : place + outer * len(chosen) * size]
+            np.take(vectors, chosen, 1, part.reshape(outer, len(chosen), size), mode="clip")
+            place += part.size
+        sends = [outer * size * len(chosen) for chosen in self._chosen]
+        receives = [outer * size * int(count) for count in self._receives]
+        received = into[: sum(receives)]
+        communicator.alltoallv(out[:place], sends, received, receives)
+        place, begin = 0, self._begin
+        for length, count in zip(receives, self._receives, strict=True):
+            part = received[place : place + length].reshape(outer, count, size)
+            vectors[:, begin : begin + count] = part
+            place, begin = place + length, begin + count
+
+
+@dataclass(frozen=True, eq=False)
+class _LocalStep:
+    """A step of the list for the blocks of its target that a rank owns.
+
+    Parameters
+    ----------
+    target : int
+        The vector that it computes.
+    adds : bool
+        Whether it adds to it.
+    arriving : tuple of int
+        Vectors whose blocks of other ranks are needed for the first time.
+    sums : tuple of (SweepSum, ndarray of int)
+        The matrices of each part, and which of them are used.
+    plan : object or None
+        The backend's plan; None if nothing is to be added up.
+    """
+
+    target: int
+    adds: bool
+    arriving: tuple[int, ...]
+    sums: tuple[tuple[SweepSum, Ids], ...]
+    plan: Any
+
+    def run(self, vectors: Array, target: Array, inner: int, alpha: complex, adds: bool) -> None:
+        """Compute blocks (outer, blocks, size) from a rank's vectors; both may be one array.
+
+        The blocks that are written are not among those that are read.
+        """
+        if self.plan is None:
+            if not adds:
+                target[...] = 0
+            return
+        for source, result in zip(vectors, target, strict=True):
+            self.plan.run(source, result, 1, inner, alpha, adds)
+
+    def set_values(self, spec: SweepSpec) -> None:
+        """Copy the matrices and coefficients of an operator of the same structure."""
+        if self.plan is not None:
+            self.plan.set_values(_matrices(self.sums, spec))
+
+
+def _matrices(sums: Sequence[tuple[SweepSum, Ids]], spec: SweepSpec) -> list[Array]:
+    return [np.ascontiguousarray(each.blocks(spec)[used]) for each, used in sums]
+
+
+def _local_steps(
+    plan: SweepsPlan, rank: int, memory: _Memory, backend: Backend, spec: SweepSpec
+) -> list[_LocalStep]:
+    """Return the steps of a rank, those in which it has nothing to compute as well."""
+    halos, found = plan.halos, []
+    sums = iter(plan.listing.sums)
+    arrived: set[int] = set()
+    for step in plan.listing.sweeps.steps:
+        sources = {part.source for part in step.parts} - arrived
+        arrived |= sources
+        own = halos[step.target].owned(rank)
+        parts, used = [], []
+        for part in step.parts:
+            starts, ids, children = plan.local_part(part, own)
+            total = next(sums)
+            if len(ids):
+                distinct, numbers = np.unique(ids, return_inverse=True)
+                places = memory.places(part.source, children)
+                parts.append(SweepPart(X, part.mode, len(distinct), starts, numbers, places))
+                used.append((total, distinct))
+        local = None
+        if parts:
+            vectors = (SweepVector(0, memory.blocks), SweepVector(0, len(own)))
+            steps = (SweepStep(Y, False, tuple(parts)),)
+            listed = SweepList(spec.sizes, vectors, steps, spec.dtype)
+            local = backend.sweep_plan(listed, _matrices(used, spec))
+        arriving = tuple(sorted(number for number in sources if len(halos[number].blocks)))
+        found.append(_LocalStep(step.target, step.adds, arriving, tuple(used), local))
+    return found
