@@ -36,7 +36,7 @@ from .discretization.projection import sample
 from .discretization.resolve_term import ResolvedTerm, resolve
 from .discretization.size_check import check_size
 from .discretization.space import Space
-from .discretization.traces import Trace, chain_traces
+from .discretization.traces import Traces, chain_traces
 from .discretization.volume_element import VolumeElement
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
@@ -272,7 +272,7 @@ class PDE(Statement):
             self.axes, levels, degree, self.boundary, self.exact, float(boundary_penalty), volume
         )
 
-    def _resolved(self, space: Space, traces: Mapping[Axis, Trace]) -> _Resolved:
+    def _resolved(self, space: Space, traces: Traces) -> _Resolved:
         """Return the resolved parts of each term, each with its fields."""
         split = [split_fields(term) for term in self.terms]
         return [
