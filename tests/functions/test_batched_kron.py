@@ -259,6 +259,7 @@ def test_y_may_be_in_the_memory_of_a_pool(rng):
     check(([before], ids, x, inputs, outputs), y, first)
 
 
+@pytest.mark.slow  # not for its time: sanitizers would touch memory for 8 GiB
 def test_pools_beyond_32_bits_are_refused(rng):
     """Ids are kept in 32 bits. The system gives memory for zeros only where it is touched."""
     try:
