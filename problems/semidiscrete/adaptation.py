@@ -119,8 +119,8 @@ class AdaptiveProblem:
     def started(self, horizon: float) -> AdaptiveProblem:
         """Return the problem on the grid for its initial state.
 
-        If that is the state that its PDE gives, it is projected on the grid; otherwise new cells
-        begin at 0.
+        If that is the state that its PDE gives, it is projected on the grid, and cells are refined
+        until none needs it. Otherwise new cells begin at 0, and are refined once.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class AdaptiveProblem:
         AdaptiveProblem
             ``self`` if the grid has all cells that the initial state needs. Cells are only added.
         """
-        now = self
+        now, stated = self, _begins_as_stated(self.problem)
         while True:
             problem = now.problem
             sizes, tol = self._measured(problem, problem.initial, problem.t0, horizon)
@@ -140,11 +140,13 @@ class AdaptiveProblem:
             if (problem.grid.find(more) >= 0).all():
                 break
             grid = self._united(problem.grid.cells, more)
-            now = now._on(
-                grid, problem.initial, problem.t0, project=_begins_as_stated(self.problem)
-            )
+            now = now._on(grid, problem.initial, problem.t0, project=stated)
+            if not stated:
+                break
         if now is self:
             return self
+        if stated:
+            now = replace(now, calm=np.zeros_like(now.calm))
         return now._compared_with(self)
 
     def changed(self, u: Any, t: float, horizon: float, interval: float) -> AdaptiveProblem:
@@ -169,7 +171,10 @@ class AdaptiveProblem:
         """
         problem, rule = self.problem, self.rule
         cells = problem.grid.cells
-        sizes, tol = self._measured(problem, u, t, horizon)
+        # The rate of a cell that began at 0 is at first that of its way to a balance with the other
+        # cells, which takes less than the horizon: only the interval tells what it will become.
+        horizons = np.where(self.calm == _NEW, interval, horizon)
+        sizes, tol = self._measured(problem, u, t, horizons)
         calm = np.where(sizes < _COARSENING * tol, self.calm + 1, 0).astype(np.int8)
         calm = np.minimum(calm, np.int8(_CALM))
         needed = calm < _CALM
@@ -185,9 +190,8 @@ class AdaptiveProblem:
             new = self.problem.grid.find(problem.grid.cells) < 0
             if not new.any():
                 break
-            rates = self._rates(problem, problem.initial, t)
-            grown = new & (horizon * rates > tol)
-            missed |= bool((interval * rates[new] > tol).any())
+            grown = new & (interval * self._rates(problem, problem.initial, t) > tol)
+            missed |= bool(grown.any())
             more = children(problem.grid.cells[grown], rule.limits)
             if (problem.grid.find(more) >= 0).all():
                 break
@@ -246,9 +250,9 @@ class AdaptiveProblem:
         return replace(self, is_finer=is_finer, added=added, removed=removed)
 
     def _measured(
-        self, problem: GridTransfer, u: Any, t: float, horizon: float
+        self, problem: GridTransfer, u: Any, t: float, horizon: float | NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float]:
-        """Return each cell's indicator and the absolute tolerance."""
+        """Return each cell's indicator, with one τ or one for each, and the absolute tolerance."""
         sizes = self._weighted(problem, _block_norms(problem, u))
         sizes = np.maximum(sizes, horizon * self._rates(problem, u, t))
         rule = self.rule

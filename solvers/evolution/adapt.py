@@ -61,8 +61,10 @@ class Adapt:
     with them the cells that keep the grid closed downward. If one of them would have exceeded
     ``tol`` in the time since the last adaptation, its rate times that time being larger, the steps
     since then are repeated with the new cells, at most three times. A new cell stays for at least
-    three adaptations, so that none is added and removed in turn. The grid of the initial state is
-    refined before the first step, and the state projected on it anew.
+    three adaptations, so that none is added and removed in turn. Its rate is at first that of its
+    way to a balance with other cells, and counts for the time between two adaptations instead of τ.
+    The grid of the initial state is refined before the first step, and the state projected on it
+    anew.
 
     A coefficient of a stiff part of f, as of diffusion on fine cells, follows its rate for a time
     much shorter than τ. There ``horizon`` should be about that short; otherwise more cells are

@@ -50,6 +50,16 @@ def test_known_errors_of_a_state_that_begins_at_zero(tol, horizon, unknowns, err
     assert result.problem.l2_error(result.u, 0.1) == pytest.approx(error, rel=1e-3)
 
 
+def test_new_cells_do_not_refine_the_grid_by_their_way_to_balance():
+    # The coefficients of four level multi-indices pass the tolerance late in the run. If the rates
+    # of their children, which begin at 0, counted for the whole horizon, there would be 9792.
+    problem = make("continuity-2d", 4, 2)
+    adapt = Adapt(1.7e-4, every=10, horizon=0.07, max_level=9)
+    result = evolve(problem, until=0.1, dt=5e-4, adapt=adapt)
+    assert 2304 < largest(result) <= 1.5 * 2304
+    assert result.problem.l2_error(result.u, 0.1) < 4.5e-4
+
+
 @pytest.mark.parametrize("tol", [1e-2, 1e-3])
 def test_a_narrow_pulse_needs_a_quarter_of_the_unknowns(tol):
     result = evolve(
@@ -190,7 +200,7 @@ def test_step_sizes_are_carried_over():
 def test_default_steps_follow_the_finest_cells():
     seen = []
     pde = moving_pulse()
-    rule = Adapt(1e-4, every=7, max_level=5, horizon=1e-9)
+    rule = Adapt(1e-3, every=3, max_level=6, horizon=1e-9)
     start = PDE(
         pde.axes, pde.terms, boundary="periodic", initial=0.0, sources=Separable(x=pulse, y=pulse)
     ).discretize(2, 1, until=0.5)
