@@ -30,6 +30,10 @@ class TimeProblem(Protocol):
     writes s(t); otherwise f is tested when it matters. ``is_linear`` is ignored if it may belong to
     another ``rhs``: if it is passed on by ``__getattr__``, or inherited by a class that defines its
     own ``rhs``.
+
+    If the state is spread over ranks, ``initial`` and all vectors are this rank's blocks, and
+    ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank
+    then evaluates f at the same time. `distribute` makes such an object of a problem.
     """
 
     @property

@@ -9,11 +9,13 @@ from batchkron.distributed.distribute import distribute
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.mpi import MpiCommunicator, world
 from batchkron.distributed.operator import DistributedOperator, Volume
+from batchkron.distributed.problem import DistributedProblem
 from batchkron.distributed.simulated import SimulatedCommunicator, simulate
 
 __all__ = [
     "Communicator",
     "DistributedOperator",
+    "DistributedProblem",
     "Layout",
     "MpiCommunicator",
     "Pending",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -16,19 +16,41 @@ from batchkron.distributed.kronecker_product import DistributedProduct, ProductO
 from batchkron.distributed.kronecker_sum import DistributedSum
 from batchkron.distributed.mpi import is_mpi, of_mpi
 from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.problem import DistributedProblem, SeparableProblem
 from batchkron.distributed.product_plan import ExchangeRule, make_plan
 from batchkron.distributed.simulated import SimulatedCommunicator
 from batchkron.distributed.sparse_grid import DistributedSweeps
 from batchkron.distributed.sum_plan import make_sum_plan
 from batchkron.distributed.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
 from batchkron.distributed.traffic_plan import TrafficPlan
-from batchkron.operators import BatchedKron, KroneckerProduct, KroneckerSum, SparseGridOperator
+from batchkron.operators import (
+    BatchedKron,
+    KroneckerProduct,
+    KroneckerSum,
+    Operator,
+    SparseGridOperator,
+)
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.spec.kron import as_flag
 
 __all__ = ["distribute"]
 
 
+@overload
+def distribute(
+    obj: Operator,
+    comm: Any = None,
+    grid: Literal["auto"] | Grid = "auto",
+    *,
+    rows: int = 1,
+    exchange: ExchangeRule = "group",
+    redistribute: bool = True,
+    transpose: bool = False,
+) -> DistributedOperator: ...
+@overload
+def distribute(
+    obj: SeparableProblem, comm: Any = None, grid: Literal["auto"] | Grid = "auto"
+) -> DistributedProblem: ...
 def distribute(
     obj: Any,
     comm: Any = None,
@@ -38,14 +60,15 @@ def distribute(
     exchange: ExchangeRule = "group",
     redistribute: bool = True,
     transpose: bool = False,
-) -> DistributedOperator:
+) -> DistributedOperator | DistributedProblem:
     """Return an operator on blocks: each rank has one of every vector. All ranks call it.
 
     Parameters
     ----------
-    obj : KroneckerProduct, KroneckerSum, BatchedKron or SparseGridOperator
+    obj : KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator or Problem
         The whole operator, the same on every rank. Of a batch list each rank has some output
-        blocks, and the products for them; of a sparse grid some consecutive cells.
+        blocks, and the products for them; of a sparse grid some consecutive cells. A problem in
+        time becomes one whose state is this rank's block, for `batchkron.solvers.evolve`.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process.
     grid : "auto" or (G_M, G_K)
@@ -66,7 +89,7 @@ def distribute(
 
     Returns
     -------
-    DistributedOperator
+    DistributedOperator, or DistributedProblem for a problem
 
     Raises
     ------
@@ -74,7 +97,7 @@ def distribute(
         If the grid does not have as many ranks as the communicator, the operator has several
         systems, or another argument has no meaning.
     TypeError
-        If the operator is of another kind, or on a device.
+        If the operator or problem is of another kind, or on a device.
 
     Notes
     -----
@@ -117,7 +140,12 @@ def distribute(
     transpose = as_flag(transpose, "transpose")
     if transpose and rule != "every":
         raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
-    kind = _kind(obj, ProductOptions(rows, rule, redistribute, transpose))
+    options = ProductOptions(rows, rule, redistribute, transpose)
+    if isinstance(obj, SeparableProblem):
+        if options != ProductOptions(1, "group", True, False):
+            raise ValueError("a problem has one state, and takes no options of products")
+        return _problem(obj, communicator, grid)
+    kind = _kind(obj, options)
     if isinstance(grid, str) and grid == "auto":
         chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
     else:
@@ -146,8 +174,8 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator)):
         raise TypeError(
             f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct, a "
-            "KroneckerSum, a BatchedKron or a SparseGridOperator can. Sums, multiples and products "
-            "of distributed operators are distributed, too"
+            "KroneckerSum, a BatchedKron, a SparseGridOperator or a Problem can. Sums, multiples "
+            "and products of distributed operators are distributed, too"
         )
     if obj.batch_shape:
         raise ValueError(
@@ -197,6 +225,49 @@ def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
             spec, listed, ranks, rows, cell_bounds(work, cells, ranks.grid[1])
         ),
     )
+
+
+def _problem(whole: Any, communicator: Communicator, grid: object) -> DistributedProblem:
+    """Return a problem whose state is spread over all ranks."""
+    size = communicator.size
+    if not (isinstance(grid, str) and grid == "auto") and check_grid(grid, size) != (1, size):
+        raise ValueError(
+            f"grid is {grid!r}; expected 'auto' or (1, {size}): a problem has one state"
+        )
+    if getattr(whole, "device", "cpu") != "cpu":
+        raise TypeError(
+            "the problem is on a device, and MPI moves host arrays; distribute its to('cpu')"
+        )
+    ranks = Ranks(communicator, (1, size), communicator)
+    return DistributedProblem(whole, communicator, _problem_operators(ranks))
+
+
+def _problem_operators(
+    ranks: Ranks,
+) -> Callable[[Sequence[Operator]], Sequence[DistributedOperator]]:
+    """Return a function that distributes operators of one problem, which share a layout."""
+    bounds: list[tuple[int, ...]] = []  # of the cells, once they are known
+
+    def make(operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
+        sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
+        batches = [op for op in operators if isinstance(op, BatchedKron)]
+        if len(batches) == len(operators):
+            return [DistributedBatch(op._spec, ranks, 1) for op in batches]
+        if len(sweeps) < len(operators):
+            raise TypeError(
+                "the problem's operator is a dense matrix; distribute its with_form('sweep') or "
+                "with_form('batch')"
+            )
+        listed = [list_sweeps(op._spec) for op in sweeps]
+        if not bounds:
+            work = sum(work_of_cells(*each) for each in listed)
+            bounds.append(cell_bounds(np.asarray(work), listed[0][1], ranks.grid[1]))
+        return [
+            DistributedSweeps(op._spec, each, ranks, 1, bounds[0])
+            for op, each in zip(sweeps, listed, strict=True)
+        ]
+
+    return make
 
 
 def _communicator(comm: Any) -> Communicator:

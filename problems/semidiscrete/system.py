@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from batchkron.operators import Operator, ValidationReport
 
 from ..discretization.parts import OperatorTerm
 from ..statement.time import constant
+from ..statement.time_functions import TimeFunction
 from .fields.terms import FieldTerms
 from .operators import (
     OperatorForm,
@@ -26,7 +28,22 @@ from .time_combination import TimeCombination
 from .value import ProblemValue
 from .vector_checks import check_vector
 
-__all__ = ["SemidiscreteSystem"]
+__all__ = ["SemidiscreteSystem", "TimeParts"]
+
+
+class TimeParts(NamedTuple):
+    """A system u' = Σ_g f_g(t) A_g u + Σ_h f_h(t) s_h.
+
+    Attributes
+    ----------
+    operators : tuple of (TimeFunction, Operator)
+        The f_g and A_g.
+    sources : tuple of (TimeFunction, ndarray)
+        The f_h and s_h.
+    """
+
+    operators: tuple[tuple[TimeFunction, Operator], ...]
+    sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
 
 
 class SemidiscreteSystem(ProblemValue):
@@ -95,6 +112,26 @@ class SemidiscreteSystem(ProblemValue):
         if not any(term.one_sided for term in self.terms):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
+
+    def time_parts(self, *, implicit: bool = False) -> TimeParts:
+        """Return the operators and vectors of which A(t) and s(t) are made.
+
+        Parameters
+        ----------
+        implicit : bool
+            Those of the part that IMEX methods treat implicitly.
+
+        Returns
+        -------
+        TimeParts
+            If that part is everything, the same objects.
+        """
+        groups, sources = self._groups, self._sources
+        if implicit:
+            sources = self._implicit_sources
+            if any(term.one_sided for term in self.terms):
+                groups = self._implicit_groups
+        return TimeParts(tuple((group.time, group.operator) for group in groups), sources.parts)
 
     @property
     def num_added_cells(self) -> int:

@@ -62,6 +62,8 @@ class TimeCombination:
     ----------
     size : int
         Length of the vector.
+    parts : tuple of (TimeFunction, ndarray)
+        The functions of time and their vectors.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class TimeCombination:
                 collected[function] += vector
             else:
                 collected[function] = vector
-        self._parts = tuple(
+        self.parts = tuple(
             (function, on_device(vector, device)) for function, vector in collected.items()
         )
         self.size = grid.num_cells * n**grid.dimensions
@@ -95,11 +97,11 @@ class TimeCombination:
         ndarray
             `out`.
         """
-        if not self._parts:
+        if not self.parts:
             out[...] = 0.0
             return out
         return linear_combination(
-            [function(t) for function, _ in self._parts],
-            [vector for _, vector in self._parts],
+            [function(t) for function, _ in self.parts],
+            [vector for _, vector in self.parts],
             out,
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-from ..krylov.ranks import ranks_of
+from ..krylov.ranks import any_over, ranks_of_problem
 from ..steppers.registry import get, names
 
 __all__ = [
@@ -57,17 +57,15 @@ def initial_state(problem: Any) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If one of these attributes is missing, the state is neither float nor complex, or the
-        problem's operator is distributed.
+        If one of these attributes is missing, or the state is neither float nor complex.
     ValueError
-        If the state is not a vector, or not finite.
+        If the state is not a vector, or not finite; on all ranks if it is not on one of them.
     """
     if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
         raise TypeError(
             f"problem is a {type(problem).__name__}; expected an object with initial and "
             "rhs(t, u, out)."
         )
-    _refuse_distributed(problem)
     initial: NDArray[Any] = array_module(problem.initial).array(problem.initial)
     if initial.dtype.char not in "fdFD":
         raise TypeError(
@@ -78,27 +76,17 @@ def initial_state(problem: Any) -> NDArray[Any]:
         raise ValueError(
             f"problem.initial has shape {initial.shape}; expected (N,). Flatten it with ravel()."
         )
-    if not np.isfinite(initial).all():
+    finite = bool(np.isfinite(initial).all())
+    ranks = ranks_of_problem(problem)
+    if ranks is not None and any_over(ranks, not finite):
+        raise ValueError("problem.initial has NaN or infinite values; expected finite ones.")
+    if not finite:
         place = int(np.argmin(np.isfinite(initial)))
         raise ValueError(
             f"problem.initial[{place}] is {initial[place]}; expected finite values, none that are "
             "NaN or infinite."
         )
     return initial.astype(initial.dtype.newbyteorder("="), copy=False)
-
-
-def _refuse_distributed(problem: Any) -> None:
-    """Raise TypeError for an operator whose ranks would control steps by norms of their parts.
-
-    Only an operator that the object holds is looked at: others may be made for each question.
-    """
-    held = getattr(problem, "__dict__", {})
-    for name in ("operator", "implicit_operator"):
-        if ranks_of(held.get(name)) is not None:
-            raise TypeError(
-                f"problem.{name} is distributed, and runs in time have no norms over ranks yet; "
-                "step by hand, with cg or gmres for implicit steps."
-            )
 
 
 def finite_number(name: str, value: Any) -> float:

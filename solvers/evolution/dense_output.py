@@ -8,7 +8,8 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..products import Vector, norm
+from ..krylov.ranks import Ranks, norm_over
+from ..products import Vector
 from ..protocols import TimeProblem
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
@@ -35,6 +36,8 @@ class StepInterpolant:
         The method that computes the steps.
     like : ndarray, shape (N,)
         A vector of the run.
+    ranks : Ranks, optional
+        The ranks that share it.
 
     Notes
     -----
@@ -42,8 +45,10 @@ class StepInterpolant:
     in a step.
     """
 
-    def __init__(self, problem: TimeProblem, stepper: Stepper, like: Vector) -> None:
-        self._problem, self._stepper = problem, stepper
+    def __init__(
+        self, problem: TimeProblem, stepper: Stepper, like: Vector, ranks: Ranks | None = None
+    ) -> None:
+        self._problem, self._stepper, self._ranks = problem, stepper, ranks
         self._slopes = [np.empty_like(like), np.empty_like(like)]
         self._state, self._begin = np.empty_like(like), np.empty_like(like)
         self._end: Any = None
@@ -106,6 +111,8 @@ class StepInterpolant:
                 self._sloped, self._resolved = True, False
                 return
         dt, way = self._t_next - self._t, self._end - self._begin
-        size = max(norm(self._begin), norm(self._end))
-        self._resolved = all(norm(dt * slope - way) <= _MAX_REACH * size for slope in self._slopes)
+        ranks = self._ranks
+        size = max(norm_over(ranks, self._begin), norm_over(ranks, self._end))
+        reaches = [norm_over(ranks, dt * slope - way) for slope in self._slopes]
+        self._resolved = all(reach <= _MAX_REACH * size for reach in reaches)
         self._sloped = True

@@ -172,6 +172,12 @@ def evolve(
     If ``rhs`` raises `batchkron.NotPhysicalError` in a step, the run ends as NOT_PHYSICAL with the
     state before that step; with adaptive steps, if shorter ones raise it, too.
 
+    The state of a problem that `batchkron.distributed.distribute` returns is spread over ranks, all
+    of which call this function. ``u`` is each one's block. Norms are taken over all ranks, which
+    decide together on every step and on the end; a callback that stops one stops all. Rank 0 shows
+    the progress. Exponential methods, checkpoints, events, functions in ``watch``, functions as
+    ``solver`` and preconditioners by name need the whole state and are refused (TypeError).
+
     Examples
     --------
     >>> from types import SimpleNamespace

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module
-
-from ..products import Vector, norm
+from ..krylov.ranks import Ranks, max_over, norm_over
+from ..products import Vector
 from ..protocols import has_operator, known_beside_rhs, operator_of, says_linear
 from .linearity import is_linear
 from .spectrum import numerical_abscissa, random_start
@@ -38,6 +37,8 @@ class GrowthBound:
         The time at which the run begins or continues.
     u : ndarray, shape (N,)
         The state at that time.
+    ranks : Ranks, optional
+        The ranks that share the state.
 
     Notes
     -----
@@ -48,10 +49,10 @@ class GrowthBound:
     least the state's present growth rate. If f turns out not to be linear, the bound is dropped.
     """
 
-    def __init__(self, problem: Any, t: float, u: Vector) -> None:
-        self._problem = problem
+    def __init__(self, problem: Any, t: float, u: Vector, ranks: Ranks | None = None) -> None:
+        self._problem, self._ranks = problem, ranks
         self._begin = self._sampled_until = t
-        self._size = norm(u)  # ‖u(t0)‖ + ∫‖s‖
+        self._size = norm_over(ranks, u)  # ‖u(t0)‖ + ∫‖s‖
         self._rate = 0.0
         self._allowed = _BOUND_FACTOR * self._size if has_operator(problem) else math.inf
 
@@ -71,7 +72,7 @@ class GrowthBound:
             return ""
         t, t_next = step.t, step.t_next
         zero = np.zeros_like(u)
-        if not is_linear(self._problem, t_next, zero, u):
+        if not is_linear(self._problem, t_next, zero, u, self._ranks):
             self._allowed = math.inf
             return ""
         self._size += (t_next - self._sampled_until) * self._largest_source(t, t_next, zero)
@@ -112,7 +113,7 @@ class GrowthBound:
                     self._problem.rhs(time, zero, source)
                 else:
                     write(time, source)
-                size = norm(source)
+                size = norm_over(self._ranks, source)
             largest = size if not size <= largest else largest
         return largest if math.isfinite(largest) else math.inf
 
@@ -120,10 +121,10 @@ class GrowthBound:
         """Raise ω to the estimates at the run's beginning, in the middle, and now, if larger."""
         varying = getattr(self._problem, "operator_at", None) is not None
         times = (self._begin, 0.5 * (self._begin + t), t) if varying else (t,)
-        largest = float(array_module(u).abs(u).max())
-        starts = [random_start(u), u / largest]
+        largest = max_over(self._ranks, float(abs(u).max()) if u.size else 0.0)
+        starts = [random_start(u, self._ranks), u / largest]
         for time in times:
             operator = operator_of(self._problem, time)
             for start in starts:
-                rate = numerical_abscissa(operator, start)
+                rate = numerical_abscissa(operator, start, self._ranks)
                 self._rate = math.inf if math.isnan(rate) else max(self._rate, rate)

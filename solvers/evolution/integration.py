@@ -6,11 +6,13 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.storage import Checkpoint
 
+from ..krylov.ranks import Ranks, ranks_of_problem, sum_over
 from ..protocols import TimeProblem
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
@@ -79,6 +81,8 @@ class Integration:
     origin : (int, float) or None
         The step and the time from which equal steps are counted, if the step was changed there;
         None stands for step 0 at t0.
+    ranks : Ranks or None
+        The ranks that share the state, of which u is this one's block; None if u is all of it.
     """
 
     problem: TimeProblem
@@ -92,6 +96,12 @@ class Integration:
     tolerances: Tolerances | None = None
     resumed: Resumed | None = None
     origin: tuple[int, float] | None = None
+    ranks: Ranks | None = None
+
+    @property
+    def unknowns(self) -> int:
+        """The number of unknowns, on all ranks, which ask for it at the same time."""
+        return int(sum_over(self.ranks, np.array([self.u.size]))[0])
 
     def time(self, step: int) -> float:
         """Return t0 + step · dt, and exactly ``until`` for the last step."""
@@ -184,6 +194,7 @@ def plan_integration(
     if dt is not None:
         dt = positive_step(dt)
     tolerances = as_tolerances(rtol, atol)
+    ranks = ranks_of_problem(problem)
     if resume is not None:
         checkpoint = read_checkpoint(resume)
         return _resumed(problem, initial, checkpoint, t0, until, method, dt, tolerances)
@@ -192,13 +203,21 @@ def plan_integration(
         _refuse_without_estimate(stepper)
         _check_interval(problem, t0, until)
         return Integration(
-            problem, stepper, t0, until, dt or 0.0, 0, initial, tolerances=tolerances
+            problem,
+            stepper,
+            t0,
+            until,
+            dt or 0.0,
+            0,
+            initial,
+            tolerances=tolerances,
+            ranks=ranks,
         )
     if dt is None:
         refuse_unsuited_step(problem, method)
     steps, dt = time_grid(t0, until, positive_step(setting(problem, dt, "dt")))
     _check_interval(problem, t0, until)
-    return Integration(problem, stepper, t0, until, dt, steps, initial)
+    return Integration(problem, stepper, t0, until, dt, steps, initial, ranks=ranks)
 
 
 def moved_integration(

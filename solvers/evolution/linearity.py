@@ -13,7 +13,8 @@ import numpy as np
 from batchkron.arrays import array_module, is_sparse
 from batchkron.operators import Operator
 
-from ..products import Product, Vector, as_product, norm
+from ..krylov.ranks import Ranks, norm_over
+from ..products import Product, Vector, as_product
 from ..protocols import implicit_operator_of, operator_of, says_linear
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
@@ -59,18 +60,24 @@ class _Defect:
 
 
 def _defect(
-    function: Function, product: Product, u: Vector, before: Vector, v: Vector, work: Vector
+    function: Function,
+    product: Product,
+    u: Vector,
+    before: Vector,
+    v: Vector,
+    work: Vector,
+    ranks: Ranks | None,
 ) -> _Defect:
     """Compare f(u + v) - f(u) with A v; ``before`` is f(u), ``work`` is overwritten."""
     after = np.full_like(u, np.nan)
     np.add(u, v, out=work)
     function(work, after)
     product(v, work)
-    at_end, right = norm(after), norm(work)
+    at_end, right = norm_over(ranks, after), norm_over(ranks, work)
     np.subtract(after, before, out=after)
-    change = norm(after)
+    change = norm_over(ranks, after)
     np.subtract(after, work, out=after)
-    return _Defect(norm(after), at_end, change, right)
+    return _Defect(norm_over(ranks, after), at_end, change, right)
 
 
 def product_at(problem: Any, t: float, like: Vector) -> Product:
@@ -78,7 +85,7 @@ def product_at(problem: Any, t: float, like: Vector) -> Product:
     return as_product(operator_of(problem, t), "problem.operator", like)
 
 
-def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
+def is_linear(problem: Any, t: float, u: Vector, v: Vector, ranks: Ranks | None = None) -> bool:
     """Return whether f(t, u + v) - f(t, u) = A(t) v, up to a tolerance.
 
     Parameters
@@ -89,6 +96,8 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
         The time.
     u, v : ndarray, shape (N,)
         A state and a change of it.
+    ranks : Ranks, optional
+        The ranks that share them.
 
     Returns
     -------
@@ -106,8 +115,8 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
     before, work = np.full_like(u, np.nan), np.empty_like(u)
     with np.errstate(all="ignore"):
         problem.rhs(t, u, before)
-        found = _defect(partial(problem.rhs, t), product, u, before, v, work)
-        rounding = 1e3 * float(np.finfo(u.dtype).eps) * (found.at_end + norm(before))
+        found = _defect(partial(problem.rhs, t), product, u, before, v, work, ranks)
+        rounding = 1e3 * float(np.finfo(u.dtype).eps) * (found.at_end + norm_over(ranks, before))
         return found.size <= _TOLERANCE[u.dtype.char] * found.product + rounding
 
 
@@ -149,7 +158,7 @@ def refuse_nonlinear(integration: Integration) -> None:
     Cost: three evaluations of f and two products with A (or five with A_I), and 4 vectors.
     """
     problem, method, u = integration.problem, integration.method, integration.u
-    if method.nonlinear or not method.implicit or integration.is_done or u.size == 0:
+    if method.nonlinear or not method.implicit or integration.is_done or integration.unknowns == 0:
         return
     if says_linear(problem):
         return
@@ -166,29 +175,41 @@ def refuse_nonlinear(integration: Integration) -> None:
         function = partial(problem.rhs, t)
     with np.errstate(all="ignore"):
         difference = _largest_difference(
-            function, product, u, _precision(u, operator), is_exact=_is_matrix(operator)
+            function,
+            product,
+            u,
+            _precision(u, operator),
+            is_exact=_is_matrix(operator),
+            ranks=integration.ranks,
         )
     if difference > 0.0:
         raise ValueError(_text(method, t, difference))
 
 
 def _largest_difference(
-    function: Function, product: Product, u: Vector, precision: float, *, is_exact: bool
+    function: Function,
+    product: Product,
+    u: Vector,
+    precision: float,
+    *,
+    is_exact: bool,
+    ranks: Ranks | None,
 ) -> float:
     """Return ‖f(u + v) - f(u) - A v‖ relative to its terms if it is too large, else 0."""
     before, v, work = (np.full_like(u, np.nan) for _ in range(3))
     function(u, before)
-    size = norm(before)
+    size = norm_over(ranks, before)
     if not math.isfinite(size):
         return 0.0  # the run itself will report that f is not finite
     inexact, rounded = (_EVALUATED, 0.0) if is_exact else (_ITERATED, _DIFFERENCED)
     rate = 0.0
     for is_random in (True, False):
         if is_random:
-            _fill_randomly(v, norm(u))
-        elif not _fill_along(v, u, before):
+            _fill_randomly(v, norm_over(ranks, u), ranks)
+        elif not _fill_along(v, u, before, ranks):
             continue
-        found, length = _defect(function, product, u, before, v, work), norm(v)
+        found = _defect(function, product, u, before, v, work, ranks)
+        length = norm_over(ranks, v)
         if not math.isfinite(found.product):
             return 0.0
         if not math.isfinite(found.size):
@@ -202,22 +223,22 @@ def _largest_difference(
     return 0.0
 
 
-def _fill_randomly(v: Vector, size: float) -> None:
+def _fill_randomly(v: Vector, size: float, ranks: Ranks | None) -> None:
     """Write a random vector of norm ``size`` into v; for size 0, with elements of size 1."""
-    random = array_module(v).random.default_rng(_SEED)
+    random = array_module(v).random.default_rng(_SEED if ranks is None else [_SEED, ranks.rank])
     real = v.real.dtype
     v[...] = random.random(v.size, dtype=real)
     if v.dtype.kind == "c":
         v += 1j * random.random(v.size, dtype=real)
         v -= 0.5j
     v -= 0.5
-    v *= 2.0 if size == 0.0 else size / norm(v)
+    v *= 2.0 if size == 0.0 else size / norm_over(ranks, v)
 
 
-def _fill_along(v: Vector, u: Vector, slope: Vector) -> bool:
+def _fill_along(v: Vector, u: Vector, slope: Vector, ranks: Ranks | None) -> bool:
     """Write a multiple of u into v, or of ``slope`` if u is 0; return False if both are 0."""
     for direction in (u, slope):
-        size = norm(direction)
+        size = norm_over(ranks, direction)
         if size > 0.0:
             np.multiply(direction, _RADIAL_SHIFT if direction is u else 1.0 / size, out=v)
             return True

@@ -12,6 +12,7 @@ import numpy as np
 
 from batchkron.arrays import array_module
 
+from ..krylov.ranks import Ranks, dot_over
 from ..products import Vector
 from .events import EventDetector, EventRecord, Interpolant
 
@@ -107,11 +108,14 @@ class Quantity:
             )
         return cls(_Outflow(problem, warn_at), tolerance)
 
-    def value(self, t: float, u: Vector) -> float:
-        """Return the value of the quantity for a state."""
+    def value(self, t: float, u: Vector, ranks: Ranks | None = None) -> float:
+        """Return the value of the quantity for a state, or for one that ranks share."""
         if callable(self.measure):
             return float(self.measure(t, u))
-        return float(np.vdot(array_module(u).asarray(self.measure), u).real)
+        weights = array_module(u).asarray(self.measure)
+        if ranks is not None:
+            return dot_over(ranks, weights, u).real
+        return float(np.vdot(weights, u).real)
 
 
 class _Outflow:
@@ -171,6 +175,8 @@ class Observer:
         The quantities to measure.
     interval : tuple of float
         The first and last time of the run; of a resumed run, t0 and the last time.
+    ranks : Ranks, optional
+        The ranks that share the state.
 
     Raises
     ------
@@ -186,7 +192,9 @@ class Observer:
         events: Sequence[Any] | Any,
         watch: Mapping[str, Any] | None,
         interval: tuple[float, float],
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks
         times = [] if at is None else [float(t) for t in np.atleast_1d(np.asarray(at, float))]
         first, last = interval
         for time in times:
@@ -216,7 +224,7 @@ class Observer:
             self._sample(self._times.pop(0), u)
         self._detector.begin(t, u, first=first)
         for name, quantity in self.quantities.items():
-            value = quantity.value(t, u)
+            value = quantity.value(t, u, self._ranks)
             self.watched[name] = Watched(value, value, 0.0)
 
     def move(self, problem: Any) -> None:
@@ -265,7 +273,7 @@ class Observer:
         left = False
         for name, quantity in self.quantities.items():
             before = self.watched[name]
-            value = quantity.value(t, u)
+            value = quantity.value(t, u, self._ranks)
             distance = abs(value - before.first)
             self.watched[name] = Watched(before.first, value, max(before.drift, distance))
             left |= not distance <= quantity.tolerance

@@ -10,6 +10,7 @@ from typing import Any
 
 from batchkron.storage import Checkpoint
 
+from ..krylov.ranks import ranks_of_problem
 from ..steppers.stepper import Stepper
 from .adapt import adaptive_problem
 from .checkpoints import CheckpointFile, as_checkpoint_file
@@ -17,6 +18,7 @@ from .follower import GridFollower
 from .integration import Integration, moved_integration, plan_integration
 from .linearity import refuse_nonlinear
 from .observers import Observer
+from .on_ranks import refuse_method, refuse_options
 from .result import EvolveState
 from .resume import ResumeWarning
 from .stability import check_stability
@@ -132,10 +134,24 @@ def plan_run(
     ResumeWarning
         If the checkpoint was written with another version, thread count or instruction set.
     """
+    if ranks_of_problem(problem) is not None:
+        refuse_options(
+            solver=solver,
+            preconditioner=preconditioner,
+            events=events,
+            watch=watch,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            adapt=adapt,
+        )
     integration = plan_integration(
         problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol
     )
-    observer = Observer(at, events, watch, (integration.t0, integration.until))
+    ranks = integration.ranks
+    if ranks is not None:
+        refuse_method(integration.method)
+    observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
     checkpoint_file = as_checkpoint_file(checkpoint, checkpoint_every, integration.u)
     if callback is not None and not callable(callback):
         raise TypeError(
@@ -160,7 +176,7 @@ def plan_run(
     stepper = make_stepper(integration.trial_dt)
     doubling = None
     if check_stability(integration, allow_unstable):
-        doubling = StepDoubling(make_stepper, integration.dt, integration.last_step)
+        doubling = StepDoubling(make_stepper, integration.dt, integration.last_step, ranks)
     if integration.resumed is not None:
         for text in integration.resumed.warnings:
             warnings.warn(text, ResumeWarning, stacklevel=3)

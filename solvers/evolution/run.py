@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..krylov.ranks import any_over, norm_over
 from ..krylov.result import KrylovResult, Status
-from ..products import norm
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
 from .adapt import AdaptiveProblem
@@ -49,7 +49,9 @@ class Run:
         self._observer, self._callback = plan.observer, plan.callback
         self._control = control = step_control(integration, stepper)
         self._use(integration, stepper)
-        self._guards: list[Guard] = [GrowthBound(integration.problem, control.t, u)]
+        self._guards: list[Guard] = [
+            GrowthBound(integration.problem, control.t, u, integration.ranks)
+        ]
         if plan.doubling is not None:
             self._guards.append(plan.doubling)
         self._grids = plan.grids
@@ -81,10 +83,11 @@ class Run:
         self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
-        self._trial = TrialSteps(stepper, u, estimates=integration.tolerances is not None)
+        estimates, ranks = integration.tolerances is not None, integration.ranks
+        self._trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
         self._dense: StepInterpolant | None = None
         if self._observer.interpolates:
-            self._dense = StepInterpolant(integration.problem, stepper, u)
+            self._dense = StepInterpolant(integration.problem, stepper, u, ranks)
         self._observer.move(integration.problem)
 
     def to_end(self, *, progress: bool) -> Result:
@@ -106,7 +109,9 @@ class Run:
             If the last checkpoint could not be written.
         """
         control = self._control
-        display = make_progress(progress, control.shown_first, control.shown_last)
+        ranks = self._integration.ranks
+        shown = progress and (ranks is None or ranks.rank == 0)
+        display = make_progress(shown, control.shown_first, control.shown_last)
         with display, self._checkpoints:
             status = self._march(display.update)
         self._checkpoints.close(status)
@@ -226,7 +231,8 @@ class Run:
             return EvolveStatus.SOLVER_FAILED
         problem, initial = self._integration.problem, np.empty_like(self._trial.u)
         initial[...] = problem.initial
-        refuse_unwritten(problem, self._integration.t0, initial)
+        if self._integration.ranks is None:  # ranks evaluate f together, and some may have nothing
+            refuse_unwritten(problem, self._integration.t0, initial)
         if self._control.is_adaptive:
             return EvolveStatus.STEP_TOO_SMALL
         if failed is None:  # keep the state that is not finite, for inspection
@@ -280,7 +286,7 @@ class Run:
             control.last_error,
             self._integration.problem,
         )
-        return bool(self._callback(state))
+        return any_over(self._integration.ranks, bool(self._callback(state)))
 
     def _result(self, status: EvolveStatus) -> Result:
         """Record the end of the run and return it."""
@@ -349,4 +355,4 @@ class Run:
     def _record_step(self) -> None:
         solve = self._stepper.last_solve
         more = {} if solve is None else {"iterations": solve.iterations}
-        self._record("step", norm=norm(self._trial.u), **more)
+        self._record("step", norm=norm_over(self._integration.ranks, self._trial.u), **more)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
 
-from ..products import Product, Vector, adjoint_product, as_product, norm
+from ..krylov.ranks import Ranks, dot_over, max_over, norm_over, sum_over
+from ..products import Product, Vector, adjoint_product, as_product
 
 __all__ = [
     "KrylovMatrix",
@@ -62,16 +63,21 @@ class KrylovMatrix:
     exact: bool = False
 
 
-def random_start(like: Vector) -> Vector:
-    """Return a random vector of norm 1, the same for all vectors of the same length and dtype."""
-    rng = np.random.default_rng(_SEED)
+def random_start(like: Vector, ranks: Ranks | None = None) -> Vector:
+    """Return a random vector of norm 1, the same for all vectors of the same length and dtype.
+
+    If ranks share it, the blocks of any two of them differ.
+    """
+    rng = np.random.default_rng(_SEED if ranks is None else [_SEED, ranks.rank])
     start: Vector = rng.standard_normal(like.size)
     if like.dtype.kind == "c":
         start = start + 1j * rng.standard_normal(like.size)
-    return array_module(like).asarray((start / norm(start)).astype(like.dtype))  # type: ignore[no-any-return]
+    return array_module(like).asarray((start / norm_over(ranks, start)).astype(like.dtype))  # type: ignore[no-any-return]
 
 
-def krylov_matrix(product: Product, start: Vector) -> KrylovMatrix | None:
+def krylov_matrix(
+    product: Product, start: Vector, ranks: Ranks | None = None
+) -> KrylovMatrix | None:
     """Return the result of 20 steps of Arnoldi's method with an operator, cached.
 
     The cache's key is computed from the first product: (v, A v) and ‖A v - (v, A v) v‖ for the
@@ -83,12 +89,16 @@ def krylov_matrix(product: Product, start: Vector) -> KrylovMatrix | None:
         ``product(x, out)`` writes A x into out.
     start : ndarray, shape (N,)
         The first vector, from `random_start`.
+    ranks : Ranks, optional
+        The ranks that share vectors; then nothing is cached, so that all of them do the same.
 
     Returns
     -------
     KrylovMatrix or None
         None if a product is not finite.
     """
+    if ranks is not None:
+        return arnoldi(product, start, ranks=ranks)
     return arnoldi(product, start, lambda first: (start.size, start.dtype.str, *first))
 
 
@@ -96,6 +106,7 @@ def arnoldi(
     product: Product,
     start: Vector,
     key: Callable[[tuple[complex, float]], tuple[object, ...]] | None = None,
+    ranks: Ranks | None = None,
 ) -> KrylovMatrix | None:
     """Return the result of Arnoldi's method with an operator.
 
@@ -107,6 +118,8 @@ def arnoldi(
         The first vector, of norm 1.
     key : callable, optional
         Computes the cache's key from the first column of H; by default nothing is cached.
+    ranks : Ranks, optional
+        The ranks that share vectors.
 
     Returns
     -------
@@ -118,10 +131,12 @@ def arnoldi(
     Cost: 20 products and 21 vectors; fewer if the vectors need more than 2 GiB, but at least 4
     products; fewer also if an invariant subspace is found.
     """
-    arrays, size = array_module(start), start.size
-    maximum = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(start.nbytes, 1)))
+    arrays, own = array_module(start), start.size
+    size = int(sum_over(ranks, np.array([own]))[0])
+    largest = int(max_over(ranks, start.nbytes))
+    maximum = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(largest, 1)))
     eps = float(np.finfo(start.dtype).eps)
-    basis = arrays.empty((maximum + 1, size), start.dtype)
+    basis = arrays.empty((maximum + 1, own), start.dtype)
     matrix = np.zeros((maximum + 1, maximum), np.result_type(start.dtype, np.float64))
     basis[0] = start
     count = maximum
@@ -131,9 +146,10 @@ def arnoldi(
             product(basis[j], new)
             for _ in range(2):
                 found = to_host(basis[: j + 1].conj() @ new, "products").astype(matrix.dtype)
+                sum_over(ranks, found)
                 new -= arrays.asarray(found.astype(start.dtype)) @ basis[: j + 1]
                 matrix[: j + 1, j] += found
-            below = norm(new)
+            below = norm_over(ranks, new)
         if not (math.isfinite(below) and np.isfinite(matrix[: j + 1, j]).all()):
             return None
         matrix[j + 1, j] = below
@@ -171,7 +187,7 @@ def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> K
     )
 
 
-def numerical_abscissa(operator: Any, start: Vector) -> float:
+def numerical_abscissa(operator: Any, start: Vector, ranks: Ranks | None = None) -> float:
     """Return the largest eigenvalue of (A + A^H) / 2, the rate that bounds ‖exp(t A)‖.
 
     Parameters
@@ -180,6 +196,8 @@ def numerical_abscissa(operator: Any, start: Vector) -> float:
         An operator that `as_product` takes.
     start : ndarray, shape (N,)
         The first vector, not 0; it is not modified.
+    ranks : Ranks, optional
+        The ranks that share vectors.
 
     Returns
     -------
@@ -192,31 +210,31 @@ def numerical_abscissa(operator: Any, start: Vector) -> float:
     -----
     Cost: one product with A and one with A^H per step, and five vectors.
     """
-    first = start / norm(start)
+    first = start / norm_over(ranks, start)
     forward = as_product(operator, "problem.operator", first)
     backward = adjoint_product(operator, first)
     if backward is None:
-        seen = arnoldi(forward, first)
+        seen = arnoldi(forward, first, ranks=ranks)
         return math.nan if seen is None else seen.abscissa + 0.05 * seen.size
-    return _lanczos(forward, backward, first)
+    return _lanczos(forward, backward, first, ranks)
 
 
-def _lanczos(forward: Product, backward: Product, now: Vector) -> float:
+def _lanczos(forward: Product, backward: Product, now: Vector, ranks: Ranks | None) -> float:
     before, new, other = (np.zeros_like(now) for _ in range(3))
     eps = float(np.finfo(now.dtype).eps)
     diagonal: list[float] = []
     beside: list[float] = []
     below = 0.0
-    for _ in range(min(_STEPS, now.size)):
+    for _ in range(min(_STEPS, int(sum_over(ranks, np.array([now.size]))[0]))):
         with np.errstate(over="ignore", invalid="ignore"):
             forward(now, new)
             backward(now, other)
             new += other
             new *= 0.5
             new -= below * before
-            diagonal.append(float(np.vdot(now, new).real))
+            diagonal.append(dot_over(ranks, now, new).real)
             new -= diagonal[-1] * now
-            below = norm(new)
+            below = norm_over(ranks, new)
         if not math.isfinite(below + diagonal[-1]):
             return math.nan
         if below <= 100.0 * eps * max(map(abs, (*diagonal, *beside))):

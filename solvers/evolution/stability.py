@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..products import norm
+from ..krylov.ranks import norm_over
 from ..protocols import has_operator, says_linear
 from .integration import Integration
 from .linearity import is_imex, is_linear, product_at
@@ -93,13 +93,14 @@ def is_explicit_and_linear(integration: Integration) -> bool:
 def _is_linear_run(integration: Integration) -> bool:
     """Whether a problem has an operator and f(t, u) = A(t) u + s(t) at the run's beginning."""
     problem, u = integration.problem, integration.u
-    if not has_operator(problem) or u.size == 0:
+    if not has_operator(problem) or integration.unknowns == 0:
         return False
     if says_linear(problem):  # saves making a random vector
         return True
-    change = random_start(u)
-    change *= norm(u) or 1.0
-    return is_linear(problem, integration.begin, u, change)
+    ranks = integration.ranks
+    change = random_start(u, ranks)
+    change *= norm_over(ranks, u) or 1.0
+    return is_linear(problem, integration.begin, u, change, ranks)
 
 
 def check_stability(integration: Integration, allow_unstable: bool) -> bool:
@@ -205,13 +206,13 @@ def _check_step(integration: Integration) -> StepCheck:
     method, u, dt = integration.method, integration.u, integration.dt
     if integration.last_step <= integration.first_step or not method.stability_polynomial:
         return StepCheck(None, is_safe=False)
-    start = random_start(u)
+    start = random_start(u, integration.ranks)
     begin, until = integration.begin, integration.until
     varying = getattr(integration.problem, "operator_at", None) is not None
     times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
     # A timed problem (batchkron.cli) counts the products of the run; these must not be counted.
     problem = getattr(integration.problem, "untimed", integration.problem)
-    seen = [krylov_matrix(product_at(problem, t, u), start) for t in times]
+    seen = [krylov_matrix(product_at(problem, t, u), start, integration.ranks) for t in times]
     known = [matrix for matrix in seen if matrix is not None]
     if not known:
         return StepCheck(None, is_safe=False)

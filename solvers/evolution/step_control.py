@@ -10,7 +10,8 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..products import Vector, norm
+from ..krylov.ranks import norm_over
+from ..products import Vector
 from ..steppers.stepper import Stepper
 from .arguments import Tolerances
 from .integration import Integration
@@ -312,8 +313,10 @@ class AdaptiveSteps(StepControl):
 
     def _relative(self, error: Vector, u: Vector, end: Vector) -> float:
         """Return the error of a step relative to the tolerance."""
-        allowed = self._tolerances.atol + self._tolerances.rtol * max(norm(u), norm(end))
-        size = norm(error)
+        ranks, tolerances = self._integration.ranks, self._tolerances
+        largest = max(norm_over(ranks, u), norm_over(ranks, end))
+        allowed = tolerances.atol + tolerances.rtol * largest
+        size = norm_over(ranks, error)
         return size / allowed if allowed > 0.0 else (math.inf if size else 0.0)
 
     def _growth(self, ratio: float) -> float:
@@ -376,7 +379,8 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
         problem.rhs(t, u, slope)
     except NotPhysicalError:  # the first step will raise it again, and end the run
         return 1e-6 * longest
-    size, speed = norm(u), norm(slope)
+    ranks = integration.ranks
+    size, speed = norm_over(ranks, u), norm_over(ranks, slope)
     allowed = tolerances.atol + tolerances.rtol * max(size, speed * longest * 1e-3)
     if allowed <= 0.0 or not math.isfinite(speed):
         return 1e-6 * longest
@@ -388,7 +392,7 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
     except NotPhysicalError:
         return trial
     other -= slope
-    d2 = norm(other) / allowed / trial
+    d2 = norm_over(ranks, other) / allowed / trial
     steepest = max(d1, d2)
     if not math.isfinite(steepest):
         return trial

@@ -10,7 +10,8 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..products import Vector, norm
+from ..krylov.ranks import Ranks, any_over, norm_over
+from ..products import Vector
 from ..steppers.stepper import Stepper
 from .step_control import Step
 
@@ -49,6 +50,8 @@ class StepDoubling:
         The step of the run.
     steps : int
         The number of the last step.
+    ranks : Ranks, optional
+        The ranks that share the state.
 
     Notes
     -----
@@ -62,8 +65,14 @@ class StepDoubling:
     half of a step far beyond the stability limit is beyond it as well.
     """
 
-    def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
-        self._make, self._dt, self._steps = make, dt, steps
+    def __init__(
+        self,
+        make: Callable[[float], Stepper],
+        dt: float,
+        steps: int,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._make, self._dt, self._steps, self._ranks = make, dt, steps, ranks
         self._stable_growth = _MAX_GROWTH ** (1.0 / max(steps, 1))
         self._before: Any = None
 
@@ -84,11 +93,13 @@ class StepDoubling:
 
     def _is_unstable(self, before: Vector, t: float, t_next: float, u: Vector) -> bool:
         """Whether the step from ``before`` to u amplifies a perturbation and half steps do not."""
-        size = norm(u)
+        size = self._norm(u)
         with np.errstate(all="ignore"):
             halves = self._take(before, t, t_next, 2)
             apart = u - halves
-            if not (np.isfinite(apart).all() and norm(apart) > _MAX_DIFFERENCE * size):
+            if any_over(self._ranks, not np.isfinite(apart).all()):
+                return False
+            if not self._norm(apart) > _MAX_DIFFERENCE * size:
                 return False
             return self._grows(before, u, halves, apart, t, t_next)
 
@@ -96,14 +107,14 @@ class StepDoubling:
         self, before: Vector, u: Vector, halves: Vector, change: Vector, t: float, t_next: float
     ) -> bool:
         """Whether a step enlarges a perturbation, and more than two half steps do."""
-        scale = _PERTURBATION * (norm(before) or norm(u))
+        scale = _PERTURBATION * (self._norm(before) or self._norm(u))
         # A power iteration of two steps: the second perturbation is closer to what grows most.
         for is_last in (False, True):
-            change *= scale / norm(change)
+            change *= scale / self._norm(change)
             begin = before + change
             by_step = self._take(begin, t, t_next, 1) - u
-            growth = norm(by_step) / scale
-            by_halves = norm(self._take(begin, t, t_next, 2) - halves) / scale
+            growth = self._norm(by_step) / scale
+            by_halves = self._norm(self._take(begin, t, t_next, 2) - halves) / scale
             if growth > self._stable_growth and growth > _GROWTH_RATIO * by_halves:
                 return True
             if not (0.0 < growth < np.inf):
@@ -127,12 +138,15 @@ class StepDoubling:
         agreed, count = 0, 4
         while count <= _MAX_PARTS and agreed < 2:
             plain = self._take(before, t, t_next, count)
-            now = norm(self._take(begin, t, t_next, count) - plain) / scale
+            now = self._norm(self._take(begin, t, t_next, count) - plain) / scale
             if growth > _GROWTH_RATIO * now:
                 return True
             close = last < _GROWTH_RATIO * now and now < _GROWTH_RATIO * last
             agreed, last, count = agreed + 1 if close else 0, now, 2 * count
         return False
+
+    def _norm(self, x: Vector) -> float:
+        return norm_over(self._ranks, x)
 
     def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
         """Return the state at t_next after ``count`` equal steps.

@@ -9,8 +9,9 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
+from ..krylov.ranks import Ranks, any_over, dot_over, norm_over
 from ..krylov.result import KrylovResult
-from ..products import Vector, norm
+from ..products import Vector
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
 from .step_control import Step
@@ -32,6 +33,8 @@ class TrialSteps:
         The first state, overwritten by the steps.
     estimates : bool
         Whether the error of each step is to be estimated, if the method can.
+    ranks : Ranks, optional
+        The ranks that share the state.
 
     Attributes
     ----------
@@ -45,8 +48,10 @@ class TrialSteps:
         The error by which the right-hand side ended the last trial step.
     """
 
-    def __init__(self, stepper: Stepper, u: Vector, *, estimates: bool) -> None:
-        self._stepper = stepper
+    def __init__(
+        self, stepper: Stepper, u: Vector, *, estimates: bool, ranks: Ranks | None = None
+    ) -> None:
+        self._stepper, self._ranks = stepper, ranks
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
         self.in_place = self._embedded is None
         self.u, self.end = u, u
@@ -80,7 +85,7 @@ class TrialSteps:
             except NotPhysicalError as error:
                 self.not_physical = error
                 return math.nan, None
-            return (_finite_norm(self.end) if failed is None else math.nan), failed
+            return (_finite_norm(self.end, self._ranks) if failed is None else math.nan), failed
 
     @property
     def error(self) -> Vector | None:
@@ -94,9 +99,11 @@ class TrialSteps:
             self._embedded.accept()
 
 
-def _finite_norm(u: Vector) -> float:
+def _finite_norm(u: Vector, ranks: Ranks | None) -> float:
     """Return ‖u‖₂, NaN if u is not finite; a single pass unless the squares overflow."""
-    square = float(np.vdot(u, u).real)
+    square = float(np.vdot(u, u).real) if ranks is None else dot_over(ranks, u, u).real
     if math.isfinite(square):
         return math.sqrt(square)
-    return min(norm(u), sys.float_info.max) if bool(np.isfinite(u).all()) else math.nan
+    if any_over(ranks, not np.isfinite(u).all()):
+        return math.nan
+    return min(norm_over(ranks, u), sys.float_info.max)

@@ -53,6 +53,7 @@ class DiagonallyImplicit(EmbeddedStepper):
     """
 
     implicit = True
+    works_on_ranks = True
     tableau: ClassVar[Tableau]
 
     def __init__(

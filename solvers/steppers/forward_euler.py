@@ -29,6 +29,7 @@ class ForwardEuler(Stepper):
 
     name = "forward-euler"
     order = 1
+    works_on_ranks = True
     stages = 1
     real_limit = 2.0
     imaginary_limit = 0.0

@@ -12,6 +12,7 @@ from ..krylov.cg import Cg
 from ..krylov.fgmres import Fgmres
 from ..krylov.gmres import Gmres
 from ..krylov.minres import Minres
+from ..krylov.ranks import OnRanks, Ranks, ranks_of
 from ..krylov.result import KrylovResult, Status
 from ..products import Vector, as_product, norm
 
@@ -48,7 +49,7 @@ def solver_names() -> tuple[str, ...]:
     return tuple(_METHODS)
 
 
-class ShiftedOperator:
+class ShiftedOperator(OnRanks):
     """I - c A, as an operator that writes into a given array.
 
     Parameters
@@ -75,6 +76,11 @@ class ShiftedOperator:
         self.dtype = like.dtype
         self._product = as_product(operator, "problem.operator", like)
 
+    @property
+    def communicator(self) -> Ranks | None:  # type: ignore[override]
+        """The ranks that share vectors, None if A is not distributed."""
+        return ranks_of(self.operator)
+
     def multiply(self, x: Vector, out: Vector) -> None:
         """Write A x into ``out``."""
         self._product(x, out)
@@ -100,6 +106,8 @@ class LinearSolver:
         (x, info)``.
     like : ndarray, shape (N,)
         A NumPy or CuPy vector with the shape and dtype of the solutions.
+    operator : object, optional
+        An operator of the systems; needed if their vectors are spread over ranks.
 
     Raises
     ------
@@ -114,7 +122,7 @@ class LinearSolver:
     GMRES needs 53 vectors), and a solve ends without convergence after 20 000 iterations.
     """
 
-    def __init__(self, solver: Any, like: Vector) -> None:
+    def __init__(self, solver: Any, like: Vector, operator: Any = None) -> None:
         self._function: Callable[..., Any] | None = None
         self._options: dict[str, Any] = {}
         if callable(solver):
@@ -133,7 +141,8 @@ class LinearSolver:
         options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
         own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS.get(name, ())}
         self._options = options
-        self._workspace = _METHODS[name](like.size, like.dtype, like=like, **own)
+        system = like.size if ranks_of(operator) is None else operator
+        self._workspace = _METHODS[name](system, like.dtype, like=like, **own)
 
     def solve(self, A: Any, b: Vector, M: Any, out: Vector) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.

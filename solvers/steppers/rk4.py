@@ -35,6 +35,7 @@ class Rk4(Stepper):
 
     name = "rk4"
     order = 4
+    works_on_ranks = True
     stages = 4
     real_limit = 2.785293563405282
     imaginary_limit = 2.8284271247461903

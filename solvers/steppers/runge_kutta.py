@@ -31,6 +31,7 @@ class RungeKutta(EmbeddedStepper):
     rejected step, f is not evaluated again at the beginning of the step.
     """
 
+    works_on_ranks = True
     tableau: ClassVar[Tableau]
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:

@@ -35,6 +35,7 @@ class SspRk3(Stepper):
 
     name = "ssp-rk3"
     order = 3
+    works_on_ranks = True
     stages = 3
     real_limit = 2.5127453266183286
     imaginary_limit = 1.7320508075688772

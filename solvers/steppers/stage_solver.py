@@ -49,10 +49,10 @@ class StageSolver:
         preconditioner: Any = None,
     ) -> None:
         self._operator_at, self._like = operator_at, like
-        self._solver = LinearSolver(solver, like)
         operator = operator_at(t)
         self._first = operator
         self._shifted = ShiftedOperator(operator, scale, like)
+        self._solver = LinearSolver(solver, like, self._shifted)
         self._make: Callable[[Any, float], Any] | None = None
         if isinstance(preconditioner, str):
             self._make = NamedPreconditioner(preconditioner, like.dtype)

@@ -45,6 +45,9 @@ class Stepper(ABC):
         The largest z for which a step with dt λ = -z is stable for u' = λ u.
     imaginary_limit : float
         The largest z for which a step with dt λ = ± i z is stable.
+    works_on_ranks : bool
+        Whether a step of a vector that is spread over ranks is right if each rank takes it with its
+        block: so it is if all that ranks have in common are products and linear solves.
     stability_polynomial : tuple of float
         For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
@@ -57,6 +60,7 @@ class Stepper(ABC):
     stages: ClassVar[int]
     implicit: ClassVar[bool] = False
     nonlinear: ClassVar[bool] = False
+    works_on_ranks: ClassVar[bool] = False
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
@@ -114,6 +118,7 @@ class ImplicitStepper(Stepper):
     """
 
     implicit = True
+    works_on_ranks = True
     weight: ClassVar[float]
 
     def __init__(

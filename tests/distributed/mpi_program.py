@@ -6,7 +6,8 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.distributed import distribute, world
-from batchkron.solvers import gmres
+from batchkron.problems import make
+from batchkron.solvers import evolve, gmres
 
 
 def check(comm, shapes, rows, dtype, **options):
@@ -47,6 +48,24 @@ def check_sum_and_list(comm):
     assert np.linalg.norm(residual) <= 1.01e-10 * np.linalg.norm(right)
 
 
+def check_runs(comm):
+    """Explicit steps have the bits of one process; implicit ones solve on all ranks."""
+    for name, options, tolerance in (
+        ("continuity-2d", {"method": "rk4", "dt": 0.005}, 0),
+        ("continuity-2d", {"method": "dormand-prince", "rtol": 1e-6}, 1e-9),
+        ("diffusion-2d", {"dt": 0.01}, 1e-9),
+    ):
+        problem = make(name, 3, 2)
+        part = distribute(problem, comm)
+        result = evolve(part, until=0.02, **options)
+        u = part.gather(result.u, root=0)
+        if comm.rank == 0:
+            alone = evolve(problem, until=0.02, **options)
+            assert result.steps == alone.steps
+            atol = tolerance * np.abs(alone.u).max()
+            np.testing.assert_allclose(u, alone.u, rtol=0, atol=atol)
+
+
 def check_collectives(comm):
     """Sums, groups and traffic of single messages."""
     sums = np.array([float(comm.rank), 1.0])
@@ -74,6 +93,7 @@ def main():
     assert comm.size == int(sys.argv[1])
     check_collectives(comm)
     check_sum_and_list(comm)
+    check_runs(comm)
     check_that_communicators_are_kept(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
     for grid in [*grids, "auto"]:

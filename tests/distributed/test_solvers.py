@@ -1,7 +1,5 @@
 """Krylov methods on vectors that are spread over simulated ranks."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from dense_oracle import DTYPES, dense_kron, random_array
@@ -16,7 +14,6 @@ from batchkron.solvers import (
     block_cg,
     block_gmres,
     cg,
-    evolve,
     fgmres,
     gmres,
     minres,
@@ -198,22 +195,6 @@ def test_a_workspace_belongs_to_its_ranks(rng):
         Cg(op.shape[0]).solve(op, np.ones(op.shape[0]))
 
     with pytest.raises(ValueError, match=r"spread over 2 ranks, those .* over 1; .* Cg\(A\)"):
-        simulate(2, program)
-
-
-def test_runs_in_time_are_refused(rng):
-    whole = bk.KroneckerProduct(definite_factors(rng))
-
-    def program(comm):
-        op = distribute(whole, comm, (1, 2))
-        problem = SimpleNamespace(
-            initial=np.ones(op.shape[0]),
-            rhs=lambda t, u, out: op.apply(u, out),
-            operator=op,
-        )
-        evolve(problem, until=1.0, method="backward-euler", dt=0.5)
-
-    with pytest.raises(TypeError, match=r"problem\.operator is distributed"):
         simulate(2, program)
 
 

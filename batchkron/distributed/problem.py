@@ -1,0 +1,264 @@
+"""A problem in time of whose state each rank has a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, Protocol, overload, runtime_checkable
+
+from numpy.typing import ArrayLike
+
+from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.movement import check_root, gather, scatter
+from batchkron.distributed.operator import DistributedOperator
+from batchkron.functions.vector_sum import linear_combination
+from batchkron.operators import Operator
+from batchkron.spec.kron import Array
+
+__all__ = ["DistributedProblem", "SeparableProblem"]
+
+_Operators = Sequence[tuple[Callable[[float], float], Operator]]
+_Vectors = Sequence[tuple[Callable[[float], float], Array]]
+
+
+@runtime_checkable
+class SeparableProblem(Protocol):
+    """What is needed of a problem u' = A(t) u + s(t), such as `batchkron.problems.Problem`."""
+
+    @property
+    def initial(self) -> Array:
+        """The state at t0, (N,)."""
+        ...
+
+    def time_parts(self, *, implicit: bool = False) -> Any:
+        """Return ``operators`` and ``sources``, pairs of a function of time and what it scales.
+
+        With ``implicit`` the part that IMEX methods treat implicitly.
+        """
+        ...
+
+
+class DistributedProblem:
+    """The system u' = A(t) u + s(t) on blocks of u; `distribute` makes it for `evolve`.
+
+    Each rank has the block of the initial state, of the sources and of all states of a run.
+
+    Parameters
+    ----------
+    whole : Problem
+        The whole problem, on every rank.
+    communicator : Communicator
+        The ranks, which share every state.
+    make : callable
+        ``make(operators)`` returns the distributed operators of some of the problem's.
+
+    Attributes
+    ----------
+    whole : Problem
+    communicator : Communicator
+    layout : Layout
+        Who owns what of a state.
+    initial : ndarray, (n,)
+        This rank's block of the state at t0.
+
+    Examples
+    --------
+    >>> from batchkron.distributed import distribute, simulate
+    >>> from batchkron.problems import make
+    >>> from batchkron.solvers import evolve
+    >>> def run(comm):
+    ...     part = distribute(make("continuity-1d", level=3, degree=1), comm)
+    ...     result = evolve(part, until=0.1)
+    ...     return result.u.size, part.gather(result.u).size
+    >>> simulate(2, run)
+    [(8, 16), (8, 16)]
+    """
+
+    def __init__(
+        self,
+        whole: SeparableProblem,
+        communicator: Communicator,
+        make: Callable[[Sequence[Operator]], Sequence[DistributedOperator]],
+    ) -> None:
+        self.whole, self.communicator, self._make = whole, communicator, make
+        self._operators = self._distributed(whole.time_parts().operators)
+        self.layout: Layout = self._operators[0][1].layout
+        self.initial = self._block(whole.initial)
+        self.initial.flags.writeable = False
+        self._sources = self._blocks(whole.time_parts().sources)
+
+    @property
+    def t0(self) -> float:
+        """The time of the initial state."""
+        return float(getattr(self.whole, "t0", 0.0))
+
+    @property
+    def stepper(self) -> Any:
+        """The default method and step."""
+        return getattr(self.whole, "stepper", None)
+
+    @property
+    def is_linear(self) -> bool:
+        """True: `rhs` is A(t) u + s(t)."""
+        return type(self).rhs is DistributedProblem.rhs
+
+    def check_interval(self, t0: float, until: float) -> None:
+        """Raise ValueError if the whole problem does not know its coefficients at some time."""
+        check = getattr(self.whole, "check_interval", None)
+        if check is not None:
+            check(t0, until)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator A on blocks, of a problem in which it does not depend on time.
+
+        Raises
+        ------
+        ValueError
+            If it depends on time.
+        """
+        if not _is_constant(self._operators):
+            raise ValueError(
+                "the operator depends on time; use operator_at(t) for the operator at one time"
+            )
+        return self._operators[0][1]
+
+    def operator_at(self, t: float) -> Operator:
+        """Return A(t) on blocks, the same object as long as it does not depend on time."""
+        return _sum_at(self._operators, t)
+
+    def implicit_operator_at(self, t: float) -> Operator:
+        """Return the part of A(t) that IMEX methods treat implicitly, on blocks."""
+        return _sum_at(self._implicit[0], t)
+
+    def rhs(self, t: float, u: Array, out: Array) -> None:
+        """Overwrite ``out`` with A(t) u + s(t). All ranks call it at the same time.
+
+        Parameters
+        ----------
+        t : float
+        u : ndarray, (n,), float64
+            This rank's block of the state.
+        out : ndarray, (n,), float64
+            Overwritten; it must not overlap u.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a vector has another dtype or shape.
+        """
+        self.source(t, out)
+        self.accumulate(t, u, out)
+
+    def accumulate(self, t: float, u: Array, out: Array) -> None:
+        """Add A(t) u to ``out``: what `rhs` does after `source`."""
+        for function, operator in self._operators:
+            alpha = 1.0 if getattr(function, "is_constant", False) else function(t)
+            operator.accumulate(u, out, alpha=alpha)
+
+    def source(self, t: float, out: Array) -> None:
+        """Overwrite ``out`` with this rank's block of s(t)."""
+        _combine(self._sources, t, out)
+
+    def implicit_source(self, t: float, out: Array) -> None:
+        """Overwrite ``out`` with the sources that IMEX methods treat implicitly, on this rank."""
+        _combine(self._implicit[1], t, out)
+
+    def scatter(self, u: ArrayLike | None = None, root: int | None = None) -> Array:
+        """Return this rank's block of a whole state; see `DistributedOperator.scatter`."""
+        ranks = self.communicator
+        return scatter(self.layout, ranks, u, check_root(root, ranks.size))
+
+    @overload
+    def gather(self, u: ArrayLike, root: None = None) -> Array: ...
+    @overload
+    def gather(self, u: ArrayLike, root: int) -> Array | None: ...
+    def gather(self, u: ArrayLike, root: int | None = None) -> Array | None:
+        """Return the whole of a state of which each rank has a block, such as a run's.
+
+        Parameters
+        ----------
+        u : array_like, (n,)
+            This rank's block.
+        root : int, optional
+            The only rank that needs the result.
+
+        Returns
+        -------
+        ndarray or None
+            (N,), in the order of one process; None on ranks other than ``root``.
+
+        Raises
+        ------
+        ValueError
+            If u does not fit, or there is no rank ``root``.
+        """
+        ranks = self.communicator
+        return gather(self.layout, ranks, u, check_root(root, ranks.size))
+
+    def l2_error(self, u: ArrayLike, t: float) -> float:
+        """Return the L2 error of a state of which each rank has a block, on all ranks.
+
+        Parameters
+        ----------
+        u : array_like, (n,)
+            This rank's block.
+        t : float
+
+        Returns
+        -------
+        float
+            That of the whole problem, for the state that each rank gathers.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+        """
+        whole: Any = self.whole
+        return float(whole.l2_error(self.gather(u), t))
+
+    def describe(self) -> str:
+        """Return a text with the whole problem, and its operators on the ranks."""
+        whole = getattr(self.whole, "describe", lambda: type(self.whole).__name__)()
+        return "\n".join([whole, *(operator.describe() for _, operator in self._operators)])
+
+    @cached_property
+    def _implicit(self) -> tuple[_Operators, _Vectors]:
+        """The operators and vectors that IMEX methods treat implicitly."""
+        parts, every = self.whole.time_parts(implicit=True), self.whole.time_parts()
+        same = all(a is b for (_, a), (_, b) in zip(parts.operators, every.operators, strict=False))
+        if same and len(parts.operators) == len(every.operators):
+            return self._operators, self._blocks(parts.sources)
+        return self._distributed(parts.operators), self._blocks(parts.sources)
+
+    def _distributed(self, parts: _Operators) -> list[tuple[Any, DistributedOperator]]:
+        operators = self._make([operator for _, operator in parts])
+        return [(function, made) for (function, _), made in zip(parts, operators, strict=True)]
+
+    def _blocks(self, parts: _Vectors) -> list[tuple[Any, Array]]:
+        return [(function, self._block(vector)) for function, vector in parts]
+
+    def _block(self, vector: Array) -> Array:
+        return self.layout.block_of(vector, self.communicator.rank)
+
+
+def _is_constant(parts: _Operators) -> bool:
+    return all(getattr(function, "is_constant", False) for function, _ in parts)
+
+
+def _sum_at(parts: _Operators, t: float) -> Operator:
+    """Return Σ f(t) A; the operator itself if there is one, and nothing depends on time."""
+    if _is_constant(parts):
+        return reduce(add, [operator for _, operator in parts])
+    return reduce(add, [function(t) * operator for function, operator in parts])
+
+
+def _combine(parts: _Vectors, t: float, out: Array) -> None:
+    """Overwrite ``out`` with Σ f(t) s."""
+    if not parts or not out.size:
+        out[...] = 0.0
+        return
+    linear_combination([function(t) for function, _ in parts], [v for _, v in parts], out)

@@ -1,0 +1,75 @@
+"""Runs whose state is spread over ranks: what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..steppers.registry import get, names
+from ..steppers.stepper import Stepper
+from .observers import Quantity
+
+__all__ = ["refuse_method", "refuse_options"]
+
+
+def refuse_options(
+    *,
+    solver: Any,
+    preconditioner: Any,
+    events: Any,
+    watch: Any,
+    checkpoint: Any,
+    checkpoint_every: Any,
+    resume: Any,
+    adapt: Any,
+) -> None:
+    """Raise TypeError for arguments of `evolve` that need the whole state.
+
+    Parameters
+    ----------
+    solver, preconditioner, events, watch, checkpoint, checkpoint_every, resume, adapt : object
+        Those of a run whose state is spread over ranks.
+    """
+    if any(given is not None for given in (checkpoint, checkpoint_every, resume)):
+        raise TypeError(
+            "checkpoints are files of whole states, and the problem is distributed: leave "
+            "checkpoint, checkpoint_every and resume out. Save what problem.gather(result.u) "
+            "returns, and begin the next run with it as the initial state."
+        )
+    if adapt is not None:
+        raise TypeError(
+            "adapt changes the grid of the whole problem, and the problem is distributed; leave it "
+            "out, or adapt the grid between runs and distribute again."
+        )
+    if callable(solver):
+        raise TypeError(
+            "solver is a function, which would solve for each rank's block alone, and the problem "
+            "is distributed; name one, such as 'gmres'."
+        )
+    if isinstance(preconditioner, str):
+        raise TypeError(
+            f"preconditioner is {preconditioner!r}, which is built from the whole operator, and "
+            "the problem is distributed; leave it out, or give a distributed operator, or one "
+            "of this rank's block."
+        )
+    if callable(events) or len(events):
+        raise TypeError(
+            "events are functions of the whole state, and the problem is distributed: leave them "
+            "out; a callback may gather the state and stop the run."
+        )
+    for name, given in dict(watch or {}).items():
+        measure = given.measure if isinstance(given, Quantity) else given
+        if callable(measure):
+            raise TypeError(
+                f"watch[{name!r}] is a function of the whole state, and the problem is "
+                "distributed; give this rank's block of weights."
+            )
+
+
+def refuse_method(method: type[Stepper]) -> None:
+    """Raise TypeError for a method whose steps need the whole state."""
+    if not method.works_on_ranks:
+        able = [name for name in names() if get(name).works_on_ranks]
+        raise TypeError(
+            f"method {method.name!r} takes no steps of a state that is spread over ranks; take one "
+            f"of {', '.join(able)}."
+        )

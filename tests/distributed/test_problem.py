@@ -1,0 +1,293 @@
+"""Runs in time of problems whose state is spread over simulated ranks, next to one process."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.distributed import DistributedProblem, distribute, simulate
+from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
+from batchkron.solvers import EvolveStatus, Quantity, evolve
+
+
+def run_on(ranks, problem, **options):
+    """The whole state, the result and the L2 error on each rank."""
+
+    def program(comm):
+        part = distribute(problem, comm)
+        result = evolve(part, **options)
+        return part.gather(result.u), result
+
+    return simulate(ranks, program)
+
+
+@pytest.fixture(scope="module")
+def driven():
+    """Terms, a source and boundary data that depend on time, with an explicit and implicit part."""
+    x, y = Axis("x", 0, 1), Axis("y", -1, 1)
+    pde = PDE(
+        [x, y],
+        [
+            div(x, -1.0, time=time.polynomial([1.0, 1.0])),
+            div(y) @ grad(y),
+            mass(x, -0.5, time=time.cos(1.0)),
+        ],
+        boundary={
+            x: "periodic",
+            y: (Dirichlet(Separable(t=time.polynomial([0.0, 1.0]))), Neumann(0.3)),
+        },
+        sources=Separable(x=lambda x: np.sin(2 * np.pi * x), t=time.exp(1.0)),
+        initial=Separable(x=lambda x: np.cos(2 * np.pi * x), y=lambda y: 1 - y * y),
+    )
+    return pde.discretize(level=3, degree=2)
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "rk4", "forward-euler"])
+def test_explicit_steps_have_the_bits_of_one_process(method):
+    problem = make("continuity-2d", 4, 2)
+    options = {"until": 0.02, "method": method, "dt": 0.002}
+    alone = evolve(problem, **options)
+    for ranks in (1, 2, 5):
+        for u, result in run_on(ranks, problem, **options):
+            np.testing.assert_array_equal(u, alone.u)
+            assert result.status is EvolveStatus.COMPLETED
+            assert (result.steps, result.t) == (alone.steps, alone.t)
+
+
+def test_adaptive_steps_are_the_same_on_all_ranks():
+    problem = make("continuity-2d", 3, 2)
+    options = {"until": 0.3, "method": "dormand-prince", "rtol": 1e-6}
+    alone = evolve(problem, **options)
+    for ranks in (2, 3):
+        results = run_on(ranks, problem, **options)
+        for u, result in results:
+            assert (result.steps, result.rejected) == (alone.steps, alone.rejected)
+            assert result.last_error == results[0][1].last_error
+            np.testing.assert_allclose(result.dt, alone.dt, rtol=1e-6)
+            np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-10 * np.abs(alone.u).max())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "esdirk3", "rtol": 1e-4},
+        {"method": "backward-euler", "solver": {"name": "bicgstab", "rtol": 1e-11}, "dt": 0.004},
+    ],
+    ids=lambda options: options.get("method", "default"),
+)
+def test_implicit_steps(options):
+    problem = make("diffusion-2d", 3, 1)
+    alone = evolve(problem, until=0.02, **options)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        result = evolve(part, until=0.02, **options)
+        return part.gather(result.u), result, part.l2_error(result.u, result.t)
+
+    for u, result, error in simulate(3, program):
+        assert (result.status, result.steps) == (alone.status, alone.steps)
+        np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-9 * np.abs(alone.u).max())
+        np.testing.assert_allclose(error, problem.l2_error(alone.u, alone.t), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ark2", "crank-nicolson", "rk4"])
+@pytest.mark.parametrize("form", ["sweep", "batch"])
+def test_everything_that_depends_on_time(driven, method, form):
+    problem = driven.with_form(form)
+    options = {"until": 0.004, "method": method, "dt": 0.0005 if method == "rk4" else 0.002}
+    alone = evolve(driven, **options)
+    for u, result in run_on(3, problem, **options):
+        assert result.status is EvolveStatus.COMPLETED
+        np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-9 * np.abs(alone.u).max())
+
+
+def test_the_right_side_is_that_of_the_whole_problem(driven, rng):
+    u, t = rng.standard_normal(driven.unknowns), 0.3
+    assert len(driven.time_parts().operators) > 1
+    whole = [np.full_like(u, np.nan) for _ in range(3)]
+    driven.rhs(t, u, whole[0])
+    driven.source(t, whole[1])
+    driven.implicit_source(t, whole[2])
+    product = driven.implicit_operator_at(t) @ u
+
+    def program(comm):
+        part = distribute(driven, comm)
+        assert isinstance(part, DistributedProblem)
+        block = part.scatter(u if comm.rank == 1 else None, root=1)
+        outs = [np.full_like(block, np.nan) for _ in range(3)]
+        part.rhs(t, block, outs[0])
+        part.source(t, outs[1])
+        part.implicit_source(t, outs[2])
+        outs.append(part.implicit_operator_at(t) @ block)
+        with pytest.raises(ValueError, match="depends on time"):
+            part.operator  # noqa: B018
+        return [part.gather(out) for out in outs], part.gather(part.initial)
+
+    for outs, initial in simulate(4, program):
+        for out, expected in zip(outs, [*whole, product], strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13 * scale)
+        np.testing.assert_array_equal(initial, driven.initial)
+
+
+def test_ranks_without_cells_take_all_steps():
+    problem = make("diffusion-1d", 2, 1)  # four cells
+    alone = evolve(problem, until=0.01, rtol=1e-5, method="sdirk3")
+
+    def program(comm):
+        part = distribute(problem, comm)
+        result = evolve(part, until=0.01, rtol=1e-5, method="sdirk3")
+        return part.gather(result.u), result.steps, part.initial.size
+
+    results = simulate(5, program)
+    assert 0 in {size for _, _, size in results}
+    for u, steps, _ in results:
+        assert steps == alone.steps
+        np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-9 * np.abs(alone.u).max())
+
+
+def test_a_step_that_is_too_long_is_refused_on_all_ranks():
+    problem = make("continuity-2d", 3, 2)
+    texts = []
+
+    def program(comm):
+        with pytest.raises(ValueError, match="is not stable with it") as error:
+            evolve(distribute(problem, comm), until=1.0, method="rk4", dt=0.5)
+        texts.append(str(error.value))
+
+    simulate(3, program)
+    assert len(texts) == 3
+    assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize("method", ["forward-euler", "rk4"])
+def test_growth_ends_the_run_on_all_ranks_at_once(method):
+    problem = make("continuity-2d", 3, 2)
+    options = {"until": 20.0, "method": method, "dt": 0.2, "allow_unstable": True}
+    alone = evolve(problem, **options)
+    assert alone.status is EvolveStatus.UNSTABLE
+    for _, result in run_on(3, problem, **options):
+        assert (result.status, result.steps) == (alone.status, alone.steps)
+
+
+def test_a_state_that_is_not_finite_on_one_rank_ends_the_run():
+    whole = bk.KroneckerProduct([np.eye(3), np.eye(2)])
+
+    def program(comm):
+        op = distribute(whole, comm, (1, 3))
+
+        def rhs(t, u, out):
+            op.apply(u, out)
+            if comm.rank == 1 and t > 0.4:
+                out[...] = np.inf
+
+        part = SimpleNamespace(initial=op.scatter(np.ones(6)), rhs=rhs, communicator=comm)
+        return evolve(part, until=1.0, method="ssp-rk2", dt=0.1)
+
+    results = simulate(3, program)
+    assert {result.status for result in results} == {EvolveStatus.NOT_FINITE}
+    assert len({result.steps for result in results}) == 1
+
+
+def test_an_initial_state_that_is_not_finite_is_refused_by_all():
+    def program(comm):
+        u = np.array([np.nan if comm.rank == 1 else 1.0])
+        part = SimpleNamespace(initial=u, rhs=lambda t, u, out: None, communicator=comm)
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            evolve(part, until=1.0, method="rk4", dt=0.1)
+
+    simulate(3, program)
+
+
+def test_one_rank_stops_all_and_weights_are_summed_over_ranks():
+    problem = make("continuity-2d", 3, 1)
+    weights = np.random.default_rng(3).standard_normal(problem.unknowns)
+    options = {"until": 0.1, "method": "ssp-rk3", "dt": 0.01, "at": [0.0, 0.015, 0.03]}
+    alone = evolve(problem, watch={"w": weights}, callback=lambda state: state.step == 4, **options)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        result = evolve(
+            part,
+            watch={"w": Quantity(part.scatter(weights), 1e6)},
+            callback=lambda state: comm.rank == 2 and state.step == 4,
+            **options,
+        )
+        return result, [part.gather(u) for _, u in result.samples]
+
+    for result, samples in simulate(3, program):
+        assert (result.status, result.steps) == (EvolveStatus.STOPPED, 4)
+        for sample, (_, expected) in zip(samples, alone.samples, strict=True):
+            np.testing.assert_allclose(sample, expected, rtol=0, atol=1e-14 * abs(expected).max())
+        np.testing.assert_allclose(result.watched["w"].drift, alone.watched["w"].drift, rtol=1e-9)
+
+
+def test_progress_is_shown_by_rank_0(capfd):
+    problem = make("continuity-1d", 3, 1)
+    run_on(3, problem, until=0.02, dt=0.01, method="rk4", progress=True)
+    shown = capfd.readouterr().err
+    run_on(1, problem, until=0.02, dt=0.01, method="rk4", progress=True)
+    assert shown.count("\n") == capfd.readouterr().err.count("\n") > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"checkpoint": "run.h5"}, "checkpoints are files of whole states"),
+        ({"resume": "run.h5"}, "checkpoints are files of whole states"),
+        ({"solver": lambda A, b, M: (b, 0), "method": "backward-euler"}, "solver is a function"),
+        ({"preconditioner": "block-jacobi", "method": "backward-euler"}, "whole operator"),
+        ({"events": lambda t, u: u[0]}, "events are functions"),
+        ({"watch": {"w": lambda t, u: u[0]}}, r"watch\['w'\] is a function"),
+        ({"method": "exponential-euler"}, "takes no steps of a state that is spread over ranks"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "-".join(case),
+)
+def test_what_needs_whole_states_is_refused(options, text):
+    problem = make("diffusion-1d", 2, 1)
+
+    def program(comm):
+        with pytest.raises(TypeError, match=text):
+            evolve(distribute(problem, comm), until=0.1, **options)
+
+    simulate(2, program)
+
+
+def test_problems_that_cannot_be_distributed():
+    problem = make("diffusion-1d", 2, 1)
+    with pytest.raises(TypeError, match=r"with_form\('sweep'\)"):
+        distribute(problem.with_form("dense"))
+    with pytest.raises(ValueError, match="has one state"):
+        distribute(problem, rows=2)
+
+    def program(comm):
+        with pytest.raises(ValueError, match=r"expected 'auto' or \(1, 2\)"):
+            distribute(problem, comm, (2, 1))
+
+    simulate(2, program)
+
+
+def test_an_operator_of_ones_own_is_tested_on_all_ranks(rng):
+    """f(t, u) = A u is accepted with the whole A and refused with another one."""
+    factors = [-np.eye(n) + rng.standard_normal((n, n)) / 10 for n in (4, 5)]
+    whole = bk.KroneckerSum(factors)
+    u = rng.standard_normal(20)
+
+    def program(comm):
+        op = distribute(whole, comm)
+        part = SimpleNamespace(initial=op.scatter(u), rhs=op.apply, operator=op)
+        part.rhs = lambda t, u, out: op.apply(u, out)
+        found = op.gather(evolve(part, until=0.1, method="crank-nicolson", dt=0.05).u)
+        explicit = op.gather(evolve(part, until=0.1, method="rk4", dt=0.05).u)
+        part.operator = 2 * op
+        with pytest.raises(ValueError, match="differ"):
+            evolve(part, until=0.1, method="crank-nicolson", dt=0.05)
+        return found, explicit
+
+    alone = SimpleNamespace(initial=u, rhs=lambda t, u, out: whole.apply(u, out), operator=whole)
+    expected = evolve(alone, until=0.1, method="crank-nicolson", dt=0.05).u
+    for found, explicit in simulate(3, program):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(explicit, expected, rtol=0, atol=1e-3)
