@@ -33,7 +33,9 @@ class TimeProblem(Protocol):
 
     If the state is spread over ranks, ``initial`` and all vectors are this rank's blocks, and
     ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank
-    then evaluates f at the same time. `distribute` makes such an object of a problem.
+    then evaluates f at the same time. `distribute` makes such an object of a problem. Checkpoints
+    also need ``content_hash``, ``gather(u, root=0)``, which returns the whole state on rank 0, and
+    ``scatter(u)``, which returns the block of a whole state that all ranks have.
     """
 
     @property

@@ -100,6 +100,12 @@ class DistributedProblem:
         return getattr(self.whole, "stepper", None)
 
     @property
+    def content_hash(self) -> str:
+        """The whole problem's, by which its checkpoints are known on any number of ranks."""
+        whole: Any = self.whole
+        return str(whole.content_hash)
+
+    @property
     def is_linear(self) -> bool:
         """True: `rhs` is A(t) u + s(t)."""
         return type(self).rhs is DistributedProblem.rhs

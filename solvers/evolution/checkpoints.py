@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import os
 import time
 import warnings
@@ -19,6 +20,7 @@ from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint, checkpoint_obstacle, save_checkpoint
 from batchkron.storage.content_limits import unreadable_state
 
+from ..krylov.ranks import Ranks, any_over
 from ..products import Vector
 from .history import History
 from .integration import Integration
@@ -78,7 +80,11 @@ class CheckpointFile:
 
 
 def as_checkpoint_file(
-    path: str | os.PathLike[str] | None, every: Any, state: Vector
+    path: str | os.PathLike[str] | None,
+    every: Any,
+    state: Vector,
+    unknowns: int,
+    ranks: Ranks | None = None,
 ) -> CheckpointFile:
     """Check the arguments for checkpoints.
 
@@ -91,6 +97,10 @@ def as_checkpoint_file(
         seconds); None writes only at the end of the run.
     state : ndarray, shape (N,)
         The initial state.
+    unknowns : int
+        The number of unknowns of the whole state.
+    ranks : Ranks, optional
+        The ranks that share the state; rank 0 writes the file.
 
     Returns
     -------
@@ -111,8 +121,15 @@ def as_checkpoint_file(
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
         return CheckpointFile(None)
     file = CheckpointFile(Path(path), steps, seconds)
-    _check_target(Path(path))
-    _check_size(Path(path), state.size)
+    fault: ValueError | None = None
+    if ranks is None or ranks.rank == 0:
+        try:
+            _check_target(Path(path))
+            _check_size(Path(path), unknowns)
+        except ValueError as error:
+            fault = error
+    if any_over(ranks, fault is not None):
+        raise fault or ValueError(f"checkpoint is {path}, which rank 0 cannot write.")
     if state.dtype.kind == "c":
         raise TypeError(
             f"checkpoint is given, but the state has dtype {state.dtype}, and only real states "
@@ -126,7 +143,8 @@ class Checkpoints:
 
     It is a context manager around the steps: if an exception ends them, a checkpoint of the last
     good state is written. A checkpoint that cannot be written, as on a full disk, does not end the
-    run, because the state would then be lost.
+    run, because the state would then be lost. If ranks share the state, rank 0 gathers and writes
+    it, after steps and at the end, not after an exception, which others might not know of.
 
     Parameters
     ----------
@@ -152,6 +170,7 @@ class Checkpoints:
     ) -> None:
         self._file, self._integration = file, integration
         self._u, self._control, self._history = u, control, history
+        self._ranks = integration.ranks
         self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
         self._written: tuple[int, float] | None = None  # step and time of the last one written
@@ -169,7 +188,7 @@ class Checkpoints:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
             if bool(np.isfinite(self._u).all()):
@@ -190,6 +209,8 @@ class Checkpoints:
             due = self._control.step % file.steps == 0
         elif file.seconds is not None:
             due = time.monotonic() - self._tried_at >= file.seconds
+            if self._ranks is not None:  # by the clock of one of them
+                due = any_over(self._ranks, due and self._ranks.rank == 0)
         else:
             return
         if due:
@@ -231,24 +252,39 @@ class Checkpoints:
         path, step = self._file.path, point.step
         if path is None or (self._written is not None and step == self._written[0]):
             return
-        checkpoint = make_checkpoint(
-            self._integration, u, point, self._history.records, self._problem_hash
-        )
+        integration, ranks = self._integration, self._ranks
+        problem: Any = integration.problem
+        whole = u if ranks is None else problem.gather(u, root=0)
         before, self._failure = self._failure, None
+        t = integration.time(step) if point.time is None else point.time
+        if whole is not None:
+            checkpoint = make_checkpoint(
+                integration, whole, point, self._history.records, self._problem_hash
+            )
+            t = checkpoint.t
+            self._failure = self._save(path, checkpoint, warns=before is None and not is_last)
+        if any_over(ranks, self._failure is not None):
+            other = OSError(errno.EIO, "rank 0 could not write the checkpoint", str(path))
+            self._failure = self._failure or other
+        else:
+            self._written = step, t
+        self._tried_at = time.monotonic()
+
+    def _save(self, path: Path, checkpoint: Checkpoint, *, warns: bool) -> OSError | None:
+        """Write a checkpoint to its file; return why that failed, if it did."""
         try:
             save_checkpoint(path, checkpoint)
-            self._written = step, checkpoint.t
         except OSError as error:
-            self._failure = error
-            if before is None and not is_last:
+            if warns:
                 warnings.warn(
-                    f"the checkpoint of step {step}, t = {checkpoint.t:.6g}, is not written: "
-                    f"{_reason(error)}. The run goes on, and tries again when the next one is "
-                    f"due. {self._kept}",
+                    f"the checkpoint of step {checkpoint.step}, t = {checkpoint.t:.6g}, is not "
+                    f"written: {_reason(error)}. The run goes on, and tries again when the next "
+                    f"one is due. {self._kept}",
                     CheckpointWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
-        self._tried_at = time.monotonic()
+            return error
+        return None
 
     def _what_is_missing(self, failure: OSError) -> str:
         """Return why the last checkpoint is missing, and which one exists."""

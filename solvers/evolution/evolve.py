@@ -175,7 +175,8 @@ def evolve(
     The state of a problem that `batchkron.distributed.distribute` returns is spread over ranks, all
     of which call this function. ``u`` is each one's block. Norms are taken over all ranks, which
     decide together on every step and on the end; a callback that stops one stops all. Rank 0 shows
-    the progress. Exponential methods, checkpoints, events, functions in ``watch``, functions as
+    the progress, and writes checkpoints of the whole state, which any number of ranks resumes; all
+    of them read the file. Exponential methods, events, functions in ``watch``, functions as
     ``solver`` and preconditioners by name need the whole state and are refused (TypeError).
 
     Examples

@@ -197,7 +197,7 @@ def plan_integration(
     ranks = ranks_of_problem(problem)
     if resume is not None:
         checkpoint = read_checkpoint(resume)
-        return _resumed(problem, initial, checkpoint, t0, until, method, dt, tolerances)
+        return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
     stepper = get(setting(problem, method, "method"))
     if tolerances is not None:
         _refuse_without_estimate(stepper)
@@ -263,6 +263,7 @@ def moved_integration(
 def _resumed(
     problem: Any,
     initial: NDArray[Any],
+    ranks: Ranks | None,
     checkpoint: Checkpoint,
     t0: float,
     until: float,
@@ -272,7 +273,8 @@ def _resumed(
 ) -> Integration:
     """Return the integration that continues a checkpoint; raise if that belongs to another run."""
     stepper = get(checkpoint.method if method is None else method)
-    refuse_mismatch(checkpoint, problem, initial, t0, stepper.name)
+    unknowns = int(sum_over(ranks, np.array([initial.size]))[0])
+    refuse_mismatch(checkpoint, problem, initial, t0, stepper.name, unknowns)
     if (tolerances is None) != (checkpoint.time is None):
         kind = "chosen by their errors" if tolerances is None else "all equal"
         advice = "give its rtol or atol" if tolerances is None else "leave rtol and atol out"
@@ -302,7 +304,9 @@ def _resumed(
         until=until,
         dt=checkpoint.dt,
         last_step=last_step,
-        u=array_module(initial).array(checkpoint.u, dtype=initial.dtype),
+        u=array_module(initial).array(
+            checkpoint.u if ranks is None else problem.scatter(checkpoint.u), dtype=initial.dtype
+        ),
         first_step=checkpoint.step,
         tolerances=tolerances,
         resumed=Resumed(
@@ -311,6 +315,7 @@ def _resumed(
             time=checkpoint.time,
             last_error=checkpoint.last_error,
         ),
+        ranks=ranks,
     )
 
 

@@ -12,28 +12,33 @@ __all__ = ["refuse_method", "refuse_options"]
 
 
 def refuse_options(
+    problem: Any,
     *,
     solver: Any,
     preconditioner: Any,
     events: Any,
     watch: Any,
-    checkpoint: Any,
-    checkpoint_every: Any,
-    resume: Any,
     adapt: Any,
+    saves: bool,
 ) -> None:
     """Raise TypeError for arguments of `evolve` that need the whole state.
 
     Parameters
     ----------
-    solver, preconditioner, events, watch, checkpoint, checkpoint_every, resume, adapt : object
-        Those of a run whose state is spread over ranks.
+    problem : TimeProblem
+        The problem, whose state is spread over ranks.
+    solver, preconditioner, events, watch, adapt : object
+        Those of the run.
+    saves : bool
+        Whether checkpoints are read or written.
     """
-    if any(given is not None for given in (checkpoint, checkpoint_every, resume)):
+    needed = ("gather", "scatter", "content_hash")
+    missing = [name for name in needed if getattr(problem, name, None) is None]
+    if saves and missing:
         raise TypeError(
-            "checkpoints are files of whole states, and the problem is distributed: leave "
-            "checkpoint, checkpoint_every and resume out. Save what problem.gather(result.u) "
-            "returns, and begin the next run with it as the initial state."
+            "checkpoints are files of whole states, and the problem, whose state is spread over "
+            f"ranks, has no {missing[0]}; give it {', '.join(needed)}, or leave checkpoint and "
+            "resume out."
         )
     if adapt is not None:
         raise TypeError(

@@ -136,14 +136,13 @@ def plan_run(
     """
     if ranks_of_problem(problem) is not None:
         refuse_options(
+            problem,
             solver=solver,
             preconditioner=preconditioner,
             events=events,
             watch=watch,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
             adapt=adapt,
+            saves=checkpoint is not None or resume is not None,
         )
     integration = plan_integration(
         problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol
@@ -152,7 +151,9 @@ def plan_run(
     if ranks is not None:
         refuse_method(integration.method)
     observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
-    checkpoint_file = as_checkpoint_file(checkpoint, checkpoint_every, integration.u)
+    checkpoint_file = as_checkpoint_file(
+        checkpoint, checkpoint_every, integration.u, integration.unknowns, ranks
+    )
     if callback is not None and not callable(callback):
         raise TypeError(
             f"callback is a {type(callback).__name__}; expected a function callback(state)."

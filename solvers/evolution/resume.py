@@ -54,7 +54,12 @@ def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
 
 
 def refuse_mismatch(
-    checkpoint: Checkpoint, problem: Any, initial: NDArray[Any], t0: float, method: str
+    checkpoint: Checkpoint,
+    problem: Any,
+    initial: NDArray[Any],
+    t0: float,
+    method: str,
+    unknowns: int,
 ) -> None:
     """Raise ValueError if a checkpoint does not belong to this problem, dtype and method.
 
@@ -70,6 +75,8 @@ def refuse_mismatch(
         Its first time.
     method : str
         The stepper's name now.
+    unknowns : int
+        The number of unknowns, on all ranks that share the state.
 
     Raises
     ------
@@ -79,7 +86,7 @@ def refuse_mismatch(
     pairs = {
         "problem_hash": (checkpoint.problem_hash, problem_hash(problem, initial)),
         "dtype": (checkpoint.dtype, str(initial.dtype)),
-        "shape": (checkpoint.u.shape, initial.shape),
+        "shape": (checkpoint.u.shape, (unknowns,)),
         "t0": (checkpoint.t0, t0),
         "method": (checkpoint.method, method),
     }

@@ -1,5 +1,6 @@
 """Runs in time of problems whose state is spread over simulated ranks, next to one process."""
 
+import errno
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import batchkron as bk
 from batchkron.distributed import DistributedProblem, distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
-from batchkron.solvers import EvolveStatus, Quantity, evolve
+from batchkron.solvers import CheckpointError, EvolveStatus, Quantity, evolve
+from batchkron.storage import load_checkpoint
 
 
 def run_on(ranks, problem, **options):
@@ -172,6 +174,27 @@ def test_growth_ends_the_run_on_all_ranks_at_once(method):
         assert (result.status, result.steps) == (alone.status, alone.steps)
 
 
+@pytest.mark.parametrize("rate", [20.0, 30.0])  # a step of 0.1 is stable, and is not
+def test_steps_are_compared_with_halves_on_all_ranks(rate):
+    """A right-hand side alone: only rank 0 has a component that grows."""
+    rates = [rate, 1.0, 0.5]
+
+    def run(u, rates, **more):
+        def rhs(t, u, out):
+            out[...] = -np.asarray(rates) * u
+
+        problem = SimpleNamespace(initial=u, rhs=rhs, **more)
+        result = evolve(problem, until=10.0, method="rk4", dt=0.1)
+        return result.status, result.steps
+
+    def program(comm):
+        return run(np.ones(1), rates[comm.rank : comm.rank + 1], communicator=comm)
+
+    alone = run(np.ones(3), rates)
+    assert alone[0] is (EvolveStatus.COMPLETED if rate == 20.0 else EvolveStatus.UNSTABLE)
+    assert simulate(3, program) == [alone] * 3
+
+
 def test_a_state_that_is_not_finite_on_one_rank_ends_the_run():
     whole = bk.KroneckerProduct([np.eye(3), np.eye(2)])
 
@@ -235,8 +258,6 @@ def test_progress_is_shown_by_rank_0(capfd):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"checkpoint": "run.h5"}, "checkpoints are files of whole states"),
-        ({"resume": "run.h5"}, "checkpoints are files of whole states"),
         ({"solver": lambda A, b, M: (b, 0), "method": "backward-euler"}, "solver is a function"),
         ({"preconditioner": "block-jacobi", "method": "backward-euler"}, "whole operator"),
         ({"events": lambda t, u: u[0]}, "events are functions"),
@@ -251,6 +272,78 @@ def test_what_needs_whole_states_is_refused(options, text):
     def program(comm):
         with pytest.raises(TypeError, match=text):
             evolve(distribute(problem, comm), until=0.1, **options)
+
+    simulate(2, program)
+
+
+@pytest.mark.parametrize("options", [{"method": "rk4", "dt": 0.002}, {"rtol": 1e-5, "dt": 0.002}])
+def test_checkpoints_resume_on_another_number_of_ranks(tmp_path, options):
+    """Rank 0 writes what one process writes; explicit steps go on with the same bits."""
+    problem = make("continuity-2d", 3, 2)
+    options = {"method": "bogacki-shampine", **options}
+    whole = evolve(problem, until=0.04, **options)
+    path = tmp_path / "run.h5"
+    saved = run_on(
+        3,
+        problem,
+        until=0.04,
+        callback=lambda state: state.step == 5,
+        checkpoint=path,
+        checkpoint_every=2,
+        **options,
+    )
+    checkpoint = load_checkpoint(path)
+    np.testing.assert_array_equal(checkpoint.u, saved[0][0])
+    assert (checkpoint.step, checkpoint.problem_hash) == (5, problem.content_hash)
+    tolerance = 0 if "rtol" not in options else 1e-9
+    for ranks in (1, 2):
+        for u, result in run_on(ranks, problem, until=0.04, resume=path, **options):
+            assert (result.status, result.steps) == (EvolveStatus.COMPLETED, whole.steps)
+            atol = tolerance * np.abs(whole.u).max()
+            np.testing.assert_allclose(u, whole.u, rtol=0, atol=atol)
+    alone = evolve(problem, until=0.04, resume=path, **options)
+    np.testing.assert_allclose(alone.u, whole.u, rtol=0, atol=tolerance * np.abs(whole.u).max())
+
+
+def test_checkpoints_by_the_clock_are_those_of_rank_0(tmp_path):
+    problem = make("continuity-1d", 3, 1)
+    path = tmp_path / "run.h5"
+    run_on(2, problem, until=0.02, dt=0.01, method="rk4", checkpoint=path, checkpoint_every=1e-9)
+    assert load_checkpoint(path).step == 2
+    assert load_checkpoint(tmp_path / "run.h5.previous").step == 1
+
+
+def test_a_checkpoint_that_cannot_be_written_is_known_to_all(tmp_path, monkeypatch):
+    problem = make("continuity-1d", 3, 1)
+    options = {"until": 0.02, "dt": 0.01, "method": "rk4"}
+
+    def full(path, checkpoint):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("batchkron.solvers.evolution.checkpoints.save_checkpoint", full)
+
+    def program(comm):
+        with pytest.raises(CheckpointError) as error:
+            evolve(distribute(problem, comm), checkpoint=tmp_path / "run.h5", **options)
+        return error.value.result.steps
+
+    assert simulate(3, program) == [2, 2, 2]
+
+    def nowhere(comm):
+        with pytest.raises(ValueError, match="checkpoint is") as error:
+            evolve(distribute(problem, comm), checkpoint=tmp_path / "no" / "run.h5", **options)
+        return "rank 0 cannot write" in str(error.value)
+
+    assert simulate(3, nowhere) == [False, True, True]
+
+
+def test_checkpoints_need_ways_to_the_whole_state():
+    def program(comm):
+        part = SimpleNamespace(
+            initial=np.ones(1), rhs=lambda t, u, out: np.negative(u, out=out), communicator=comm
+        )
+        with pytest.raises(TypeError, match="has no gather"):
+            evolve(part, until=1.0, dt=0.1, method="rk4", checkpoint="run.h5")
 
     simulate(2, program)
 
