@@ -125,7 +125,18 @@ class SemidiscreteSystem(ProblemValue):
         -------
         TimeParts
             If that part is everything, the same objects.
+
+        Raises
+        ------
+        TypeError
+            If a term has a field as coefficient, so that its operator depends on the state.
         """
+        if self.has_fields:
+            raise TypeError(
+                "the problem has fields, so that its operators depend on the state, and cannot be "
+                "spread over ranks yet; problem.frozen(u) is the linear problem with the fields of "
+                "one state"
+            )
         groups, sources = self._groups, self._sources
         if implicit:
             sources = self._implicit_sources
