@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import to_host
 from batchkron.backends import Backend
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
 from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum, list_sweeps
-from batchkron.operators.sparse_grid.spec import SweepSpec
-from batchkron.spec.kron import Array, check_replacement, read_only_copies, same_shapes
+from batchkron.operators.sparse_grid.spec import SweepSpec, checked_values, with_values
+from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 __all__ = ["DistributedSweeps"]
@@ -83,25 +82,10 @@ class DistributedSweeps(DistributedOperator):
         ValueError, TypeError
             As for `SparseGridOperator.update`.
         """
-        spec = self._spec
-        matrices = [matrix.blocks for matrix in spec.matrices]
-        scale = spec.coefficients
-        if blocks is not None:
-            matrices = same_shapes(blocks, matrices, self.dtype, "blocks")
-        if coefficients is not None:
-            scale = to_host(coefficients, "coefficients")
-            check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
-            scale = scale.astype(self.dtype)
-        self._update(matrices, scale, set())
+        self._update(*checked_values(self._spec, blocks, coefficients), set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        spec = self._spec
-        replaced = tuple(
-            old._replace(blocks=new)
-            for old, new in zip(spec.matrices, read_only_copies(matrices, self.dtype), strict=True)
-        )
-        scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
-        self._spec = replace(spec, matrices=replaced, coefficients=scale)
+        self._spec = with_values(self._spec, matrices, weights)
         for step in self._steps:
             step.set_values(self._spec)
 

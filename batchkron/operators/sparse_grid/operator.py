@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import to_host
 from batchkron.backends import building_on
 from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
@@ -20,14 +19,20 @@ from batchkron.operators.sparse_grid.order import Cells, Word, words
 from batchkron.operators.sparse_grid.program import SweepProgram
 from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
 from batchkron.operators.sparse_grid.schedule import Stage, Unions, needed_sweeps, passed
-from batchkron.operators.sparse_grid.spec import SweepSpec, checked_cells, sweep_spec
+from batchkron.operators.sparse_grid.spec import (
+    SweepSpec,
+    checked_cells,
+    checked_values,
+    sweep_spec,
+    with_values,
+)
 from batchkron.operators.validation import (
     ValidationReport,
     chosen_blocks,
     validate_blocks,
     ways_to_apply,
 )
-from batchkron.spec.kron import Array, check_replacement, read_only_copies, same_shapes
+from batchkron.spec.kron import Array
 
 
 class _Known(NamedTuple):
@@ -272,25 +277,10 @@ class SparseGridOperator(BlockOperator):
         TypeError
             If a dtype cannot be converted to the operator's.
         """
-        spec = self._spec
-        matrices = [matrix.blocks for matrix in spec.matrices]
-        scale = spec.coefficients
-        if blocks is not None:
-            matrices = same_shapes(blocks, matrices, self.dtype, "blocks")
-        if coefficients is not None:
-            scale = to_host(coefficients, "coefficients")
-            check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
-            scale = scale.astype(self.dtype)
-        self._update(matrices, scale, set())
+        self._update(*checked_values(self._spec, blocks, coefficients), set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        spec = self._spec
-        replaced = tuple(
-            old._replace(blocks=new)
-            for old, new in zip(spec.matrices, read_only_copies(matrices, self.dtype), strict=True)
-        )
-        scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
-        self._spec = replace(spec, matrices=replaced, coefficients=scale)
+        self._spec = with_values(self._spec, matrices, weights)
         self._program.set_values(self._spec)
 
     def _build_on(self, device: str) -> SparseGridOperator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,22 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import to_host
 from batchkron.operators.couplings import Connections, Ids
 from batchkron.operators.kronecker_terms import Blocks
-from batchkron.spec.kron import Array, compute_dtype, read_only_copies
+from batchkron.spec.kron import (
+    Array,
+    check_replacement,
+    compute_dtype,
+    read_only_copies,
+    same_shapes,
+)
 
-__all__ = ["BlockMatrix", "SweepSpec", "checked_cells", "sweep_spec"]
+__all__ = [
+    "BlockMatrix",
+    "SweepSpec",
+    "checked_cells",
+    "checked_values",
+    "sweep_spec",
+    "with_values",
+]
 
 _MAX_CELLS = 1 << 52  # largest 1-D index: levels are computed in float64, exact up to here
 
@@ -207,6 +220,31 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
         at = order[twice[0]]
         raise ValueError(f"{name} has two blocks for row {rows[at]}, column {columns[at]}")
     return BlockMatrix(Connections(rows, columns), blocks)
+
+
+def checked_values(
+    spec: SweepSpec, blocks: Sequence[ArrayLike] | None, coefficients: ArrayLike | None
+) -> tuple[list[Array], Array]:
+    """Return new blocks and coefficients, checked; None stands for those of the specification."""
+    matrices = [matrix.blocks for matrix in spec.matrices]
+    scale = spec.coefficients
+    if blocks is not None:
+        matrices = same_shapes(blocks, matrices, spec.dtype, "blocks")
+    if coefficients is not None:
+        scale = to_host(coefficients, "coefficients")
+        check_replacement(scale, spec.coefficients.shape, spec.dtype, "coefficients")
+        scale = scale.astype(spec.dtype)
+    return matrices, scale
+
+
+def with_values(spec: SweepSpec, matrices: Sequence[Array], weights: Array | None) -> SweepSpec:
+    """Return the specification with copies of these blocks and coefficients; None: its own."""
+    replaced = tuple(
+        old._replace(blocks=new)
+        for old, new in zip(spec.matrices, read_only_copies(matrices, spec.dtype), strict=True)
+    )
+    scale = spec.coefficients if weights is None else np.array(weights, spec.dtype)
+    return replace(spec, matrices=replaced, coefficients=scale)
 
 
 def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
