@@ -1,7 +1,10 @@
 // batched_unsorted: adds the products of a batch list to y in any order, atomically; the list and the
 // pools are as the user gave them, so that nothing has to be sorted or copied before. A team of
 // threads multiplies a block in a few passes, in each of which a thread holds a part of it in
-// registers (cuda/batch/register_passes.cuh); the results are added to y from registers.
+// registers (cuda/batch/register_passes.cuh). The results go through shared memory, so that
+// neighbouring threads add neighbouring elements to y: the L2 cache adds all elements of a 32-byte
+// sector that one instruction of a warp asks for at once, and otherwise one at a time. Only where a
+// thread holds all that one atomic addition takes, it adds from its registers.
 #pragma once
 
 #include "cuda/batch/group_copies.cuh"
@@ -92,7 +95,7 @@ template <class T, class Number, bool identities, int steps>
 __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Number, steps>& a,
                                                   Index b, Index system, bool reports) {
   UnsortedProduct<T, steps> product;
-  product.input = -1;
+  product.input = -1, product.output = 0;
   if (b >= a.products) return product;
   const Index input = a.inputs[b];
   product.output = a.outputs[b];
@@ -113,19 +116,20 @@ __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Num
   return product;
 }
 
-// The shared memory of a group: of each team what is to be copied for two products (the input, -1 if
-// there is none, and the ids), their blocks and matrices, and the buffer of an exchange.
+// The shared memory of a group: of each team the numbers of three products (the input, -1 if there is
+// none, the output, and the ids), blocks and matrices of two, and the buffer of an exchange.
 template <class T, class Layout, class Cut, bool by_row>
 struct UnsortedMemory {
   static constexpr int steps = Layout::steps;
-  static constexpr int lists = (2 * Cut::products * (1 + steps) * 4 + 15) / 16 * 16;
+  static constexpr int numbers = 2 + steps;
+  static constexpr int lists = (3 * Cut::products * numbers * 4 + 15) / 16 * 16;
   static constexpr int exchange = (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
   static constexpr int bytes = lists + Cut::products * (2 * Cut::pitch + exchange);
   using Copies = GroupCopies<Cut::group, Cut::products>;
   unsigned char* base;
 
   __device__ int* record(Index round, int slot) const {
-    return reinterpret_cast<int*>(base) + (int(round % 2) * Cut::products + slot) * (1 + steps);
+    return reinterpret_cast<int*>(base) + (int(round % 3) * Cut::products + slot) * numbers;
   }
   __device__ T* product(Index round, int slot) const {
     return reinterpret_cast<T*>(base + lists +
@@ -139,8 +143,9 @@ struct UnsortedMemory {
                                const UnsortedProduct<T, steps>& product) const {
     int* const target = record(round, slot);
     target[0] = int(product.input);
+    target[1] = int(product.output);
 #pragma unroll
-    for (int s = 0; s < steps; ++s) target[1 + s] = product.ids[s];
+    for (int s = 0; s < steps; ++s) target[2 + s] = product.ids[s];
   }
 
   // Begins to copy the blocks and matrices of a round, whose records are in shared memory.
@@ -164,6 +169,27 @@ struct UnsortedMemory {
     copy_matrices<0>(round, a, system, lane);
   }
 
+  // Adds the results of a round, each of them contiguous in shared memory from results(slot) on.
+  template <class Results>
+  __device__ void add_results(Index round, T* y, int lane, Results results) const {
+    using Real = typename RealPart<T>::Type;
+    constexpr int size = Layout::output * int(sizeof(T) / sizeof(Real));
+    constexpr auto fits = [](int word) { return word <= max_atomic_word<Real> && size % word == 0; };
+    constexpr int count = fits(4) ? 4 : fits(2) ? 2 : 1, words = size / count;
+#pragma unroll 4
+    for (int i = lane; i < Cut::products * words; i += Cut::group) {
+      const int slot = i / words, at = i % words * count;
+      const int* const entry = record(round, slot);
+      if (entry[0] < 0) continue;
+      Real values[count];
+      const Real* const source = reinterpret_cast<const Real*>(results(slot)) + at;
+#pragma unroll
+      for (int j = 0; j < count; ++j) values[j] = source[j];
+      Real* const target = reinterpret_cast<Real*>(y + Index(entry[1]) * Layout::output);
+      atomic_add_word<count>(target + at, values);
+    }
+  }
+
  private:
   template <int s, class Arguments>
   __device__ void copy_matrices(Index round, const Arguments& a, Index system, int lane) const {
@@ -175,7 +201,7 @@ struct UnsortedMemory {
           reinterpret_cast<const unsigned char*>(a.pools[s] + system * a.pool_systems[s]);
       Copies::template each_slot<chunks>(lane, [&](int slot, auto thread) {
         const int* const entry = record(round, slot);
-        const int id = entry[1 + s];
+        const int id = entry[2 + s];
         if (entry[0] < 0 || id < 0) return;
         unsigned char* const target =
             reinterpret_cast<unsigned char*>(product(round, slot) + Layout::template factor<T>(s));
@@ -189,22 +215,12 @@ struct UnsortedMemory {
   }
 };
 
-// Adds the registers of an item of the last pass to its places in y.
-template <class T, class Held, class Spread, int output>
-__device__ void add_held(T* target, int item, T weight, const T* results) {
-  constexpr auto fits = [](int word) {
-    return word <= max_atomic_word<T> && output % word == 0 && Held::writes_words(word) &&
-           Spread::to_words(word);
-  };
-  constexpr int count = fits(4) ? 4 : fits(2) ? 2 : 1;
-  target += Spread::to(item);
-#pragma unroll
-  for (int i = 0; i < Held::outputs; i += count) {
-    T values[count];
-#pragma unroll
-    for (int j = 0; j < count; ++j) values[j] = multiply(weight, results[i + j]);
-    atomic_add_word<count>(target + Held::to(i), values);
-  }
+// Whether the registers of an item of the last pass are one word of an atomic addition.
+template <class T, class Held, class Spread>
+constexpr bool is_atomic_word() {
+  constexpr int count = Held::outputs;
+  return (count == 2 || count == 4) && count <= max_atomic_word<T> && Held::writes_words(count) &&
+         Spread::to_words(count);
 }
 
 // Teams take products in turn. While a team multiplies one, the data of the next come, and the
@@ -216,7 +232,9 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
   wait_for_earlier_kernels();
   using Last = typename LastPass<Pass...>::Type;
   constexpr int team = Cut::team, items = (Last::Spread::size + team - 1) / team;
-  constexpr int held = Last::Held::outputs;
+  constexpr int held = Last::Held::outputs, passes = int(sizeof...(Pass));
+  constexpr bool direct = is_atomic_word<T, typename Last::Held, typename Last::Spread>();
+  constexpr int waits = passes - 1 + (!direct && !Cut::exchange);
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
   const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
@@ -249,8 +267,12 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       commit_copies();
       wait_for_copies<1>();
       Cut::sync_group();  // this round's data are there
-      if (idle) {  // waits as often as the passes do
-        for (int pass = 1; pass < int(sizeof...(Pass)); ++pass) Cut::sync_group();
+      // The result takes the place that the last pass does not read, if there is one.
+      const auto result = [&](int slot) {
+        return Cut::exchange && passes % 2 == 1 ? memory.buffer(slot) : memory.product(round, slot);
+      };
+      if (idle) {  // waits as often as the others do
+        for (int i = 0; i < waits; ++i) Cut::sync_group();
       } else {
         T* const block = memory.product(round, slot);
         T* const buffer = Cut::exchange ? memory.buffer(slot) : block;
@@ -258,17 +280,28 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
         const Factors factors{block, now.ids};
         run_register_passes<T, team, Factors, Pass...>(
             factors, block, buffer, block, rank, [] { Cut::sync_group(); },
-            [&](const T* results) {
-              if (now.input < 0) return;
+            [&](const T* registers) {
+              if constexpr (!direct && !Cut::exchange) Cut::sync_group();  // all have read the block
 #pragma unroll
-              for (int i = 0; i < items; ++i)
-                if ((i + 1) * team <= Last::Spread::size || rank + i * team < Last::Spread::size)
-                  add_held<T, typename Last::Held, typename Last::Spread, Layout::output>(
-                      y + now.output * Layout::output, rank + i * team, now.weight,
-                      results + i * held);
+              for (int i = 0; i < items; ++i) {
+                const int item = rank + i * team;
+                if ((i + 1) * team > Last::Spread::size && item >= Last::Spread::size) continue;
+                T values[held];
+#pragma unroll
+                for (int j = 0; j < held; ++j)
+                  values[j] = multiply(now.weight, registers[i * held + j]);
+                if constexpr (!direct)
+                  store_held<T, typename Last::Held, typename Last::Spread>(result(slot), item,
+                                                                            values);
+                else if (now.input >= 0)
+                  atomic_add_word<held>(
+                      y + now.output * Layout::output + Last::Spread::to(item), values);
+              }
             });
       }
-      if (writes) memory.write_record(round, slot, coming);
+      if (writes) memory.write_record(round + 2, slot, coming);
+      Cut::sync_group();  // all results and the numbers of the next copies are there
+      if constexpr (!direct) memory.add_results(round, y, lane, result);
       Cut::sync_group();  // what the next copies overwrite has been read
       now = next;
       next = coming;

@@ -61,6 +61,16 @@ __device__ void atomic_add(Complex<Real>* target, Complex<Real> value) {
   atomicAdd(&target->imag, value.imag);
 }
 
+// The type of the parts of a complex number, or of a real number itself.
+template <class T>
+struct RealPart {
+  using Type = T;
+};
+template <class Real>
+struct RealPart<Complex<Real>> {
+  using Type = Real;
+};
+
 // std::conditional, which NVRTC does not have.
 template <bool condition, class Yes, class No>
 struct Choice {

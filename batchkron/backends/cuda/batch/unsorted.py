@@ -1,7 +1,8 @@
 """The family of kernels that add a list's products atomically, in the order in which they come.
 
-A team of threads computes one product at a time, in passes (see `passes`), and adds the result to y
-from its registers: nothing is sorted. The kernel's contract is in ``csrc/cuda/batch/unsorted.cuh``.
+A team of threads computes one product at a time, in passes (see `passes`); the results of a warp
+are added to y together. Nothing is sorted. The kernel's contract is in
+``csrc/cuda/batch/unsorted.cuh``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel, BatchShape
 from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
-from batchkron.backends.cuda.batch.records import matrix_bytes
+from batchkron.backends.cuda.batch.records import WORD, matrix_bytes
 from batchkron.backends.cuda.batch.registers.cost import (
     best_cutting,
     input_size,
@@ -87,16 +88,21 @@ class UnsortedTile:
 
     @cached_property
     def pitch(self) -> int:
-        """Bytes of shared memory of one product."""
+        """Bytes of shared memory of one product, an odd number of words.
+
+        Threads of a warp read the same place of several products at once, and an even number of
+        words would put these into few banks.
+        """
         matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
-        return self.area * self.itemsize + matrices
+        words = (self.area * self.itemsize + matrices) // WORD
+        return (words | 1) * WORD
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
         group = 32 if self.team <= 32 else self.block
         products = group // self.team
-        lists = round_up(2 * products * (1 + len(self.steps)) * 4, 16)
+        lists = round_up(3 * products * (2 + len(self.steps)) * 4, 16)
         exchange = round_up(self.exchange * self.itemsize, 16)
         return self.block // group * (lists + products * (2 * self.pitch + exchange))
 
