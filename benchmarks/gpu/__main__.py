@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.compiling import Job, compile_all, compile_function, default_processes, jobs_of
+from benchmarks.gpu.compiling import (
+    Job,
+    compile_all,
+    compile_atomic,
+    compile_function,
+    default_processes,
+    jobs_of,
+)
 from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
@@ -84,7 +91,9 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     functions = [
         partial(compile_function, c.case.shape, c.dtype) for c in choices if c.part == "random"
     ]
-    return [*jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists), *functions]
+    atomic = [partial(compile_atomic, c.case, c.dtype) for c in choices if c.part == "atomic"]
+    others = jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
+    return [*atomic, *others, *functions]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
@@ -109,6 +118,10 @@ def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
         from benchmarks.gpu.batches import batch_cells
 
         return batch_cells(choice.case, choice.dtype)
+    if choice.part == "atomic":
+        from benchmarks.gpu.batches import atomic_cells
+
+        return atomic_cells(choice.case, choice.dtype)
     if choice.part == "lists":
         from benchmarks.gpu.lists import list_cells
 

@@ -30,7 +30,7 @@ FAMILIES = {
     for table in (KRON, BATCH, SEGMENTED, EXPLICIT, KRON_SUM)
     for family in table
 }
-PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
+PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
 MIN_GAIN = 1.10  # a family that gains less does not stay
 SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
 Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
@@ -123,9 +123,11 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
             return [partial(apply, x, out=y) for x, y in pairs]
 
         return product, pairs[-1][1]
-    if choice.part == "batches" or (choice.part == "lists" and case.unknowns < HUGE):
-        if choice.part == "batches":
-            content, x, y = data.batch_list(case, dtype), case.block, case.block
+    sums = "atomic" if choice.part == "atomic" else "owner"
+    if choice.part in ("batches", "atomic") or (choice.part == "lists" and case.unknowns < HUGE):
+        if choice.part != "lists":
+            made = data.batch_list if sums == "owner" else data.shuffled_list
+            content, x, y = made(case, dtype), case.block, case.block
         else:
             content, x, y = lists.list_of(case, dtype), case.input_block, case.output_block
         counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
@@ -134,7 +136,7 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
         out = cupy.empty((vectors, case.blocks, y), dtype)
 
         def batch() -> Sequence[Callable[[], object]]:
-            op = bk.BatchedKron(*content, accumulation="owner", **counts)
+            op = bk.BatchedKron(*content, accumulation=sums, **counts)
             if vectors == 1:
                 return [partial(op.to("cuda").apply, given[0], out=out[0])]
             return [partial(op.to("cuda").apply, given, out=out)]

@@ -10,7 +10,7 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.gpu.cases import BatchCase, Figures
-from benchmarks.gpu.data import batch_list
+from benchmarks.gpu.data import batch_list, shuffled_list
 from benchmarks.gpu.floors import atomic_floor, batch_bytes, batch_floor
 from benchmarks.gpu.peers import cublas, gathers, torch_chain
 from benchmarks.gpu.report import Cell, least
@@ -70,15 +70,11 @@ def batch_cells(case: BatchCase, dtype: str) -> Iterator[Cell]:
             cell.peers[name] = measured(make, dtype, y, error)
         free_memory()
     yield cell
-    if kind == "batch":
-        yield atomic_cell(case, dtype, cell)
 
 
-def atomic_cell(case: BatchCase, dtype: str, owner: Cell) -> Cell:
-    """The same list in random order, added atomically: by an operator, and by the function."""
-    pools, ids, inputs, outputs = batch_list(case, dtype)
-    order = np.random.default_rng(3).permutation(case.products)
-    ids, inputs, outputs = ids[order], inputs[order], outputs[order]
+def atomic_cells(case: BatchCase, dtype: str) -> Iterator[Cell]:
+    """The list in random order: added atomically by an operator and by the function; owned sums."""
+    pools, ids, inputs, outputs = shuffled_list(case, dtype)
     counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
     x = random_array((case.blocks, case.block), dtype)
     y = cupy.empty_like(x)
@@ -89,9 +85,9 @@ def atomic_cell(case: BatchCase, dtype: str, owner: Cell) -> Cell:
     def error() -> float:
         return float(np.abs(y[0].get() - expected).max() / np.abs(expected).max())
 
-    def operator() -> Contender:
-        op = bk.BatchedKron(pools, ids, inputs, outputs, accumulation="atomic", **counts)
-        return Contender("atomic", {"": [partial(op.to("cuda").apply, x, out=y)]})
+    def operator(accumulation: str) -> Contender:
+        op = bk.BatchedKron(pools, ids, inputs, outputs, accumulation=accumulation, **counts)
+        return Contender(accumulation, {"": [partial(op.to("cuda").apply, x, out=y)]})
 
     given = [list(map(cupy.asarray, pools)), *map(cupy.asarray, (ids, x, inputs, outputs))]
 
@@ -99,15 +95,15 @@ def atomic_cell(case: BatchCase, dtype: str, owner: Cell) -> Cell:
         y.data.memset_async(0, y.nbytes)
         bk.batched_kron(*given, y)
 
-    cell = Cell("atomic", case.name, dtype, measured(operator, dtype, y, error))
+    cell = Cell("atomic", case.name, dtype, measured(partial(operator, "atomic"), dtype, y, error))
     cell.floor = atomic_floor(case, dtype)
     recorded = case.figures[dtype].recorded if dtype in case.figures else {}
     goal = least(recorded["ASGarD"]) / MIN_GAIN if recorded else None
     cell.figures = Figures(goal, recorded=recorded)
     function = measured(lambda: Contender("batched_kron", {"": [once]}), dtype, y, error)
-    cell.more |= {"owner": dict(owner.ours), "function": function}
-    free_memory()
-    return cell
+    owner = measured(partial(operator, "owner"), dtype, y, error)
+    cell.more |= {"owner": owner, "function": function}
+    yield cell
 
 
 def free_memory() -> None:

@@ -67,11 +67,17 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
         cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).prepare()
 
 
-def compile_batch(case: BatchCase, dtype: str) -> None:
+def compile_batch(case: BatchCase, dtype: str, accumulation: str = "owner") -> None:
     """The kernels of a batch list."""
     from benchmarks.gpu.data import operator
 
-    operator(case, dtype).to("cuda")
+    operator(case, dtype, accumulation).to("cuda")
+
+
+def compile_atomic(case: BatchCase, dtype: str) -> None:
+    """The kernels of a batch list whose sums are owned, and added atomically."""
+    for accumulation in ("owner", "atomic"):
+        compile_batch(case, dtype, accumulation)
 
 
 def compile_list(case: ListCase, dtype: str) -> None:

@@ -55,10 +55,19 @@ def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
     return list(pools), ids, inputs, outputs
 
 
+def shuffled_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
+    """The same list in random order."""
+    pools, *lists = batch_list(case, dtype)
+    order = np.random.default_rng(3).permutation(case.products)
+    ids, inputs, outputs = (one[order] for one in lists)
+    return pools, ids, inputs, outputs
+
+
 def operator(case: BatchCase, dtype: str, accumulation: str = "owner") -> Any:
-    """The operator of such a list, on the host."""
+    """The operator of such a list, on the host; in random order where its sums are not owned."""
+    made = batch_list if accumulation == "owner" else shuffled_list
     return bk.BatchedKron(
-        *batch_list(case, dtype),
+        *made(case, dtype),
         num_inputs=case.blocks,
         num_outputs=case.blocks,
         accumulation=accumulation,

@@ -50,9 +50,10 @@ def call_of(choice: Choice) -> Callable[[], object]:
         matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(case)]
         side = int(np.prod(case))
         return partial(bk.kron, *matrices, out=cupy.empty((side, side), dtype))
-    if choice.part == "batches":
+    if choice.part in ("batches", "atomic"):
         x = random_array((case.blocks, case.block), dtype)
-        op = batch_operator(case, dtype).to("cuda")
+        sums = "owner" if choice.part == "batches" else "atomic"
+        op = batch_operator(case, dtype, sums).to("cuda")
         return partial(op.apply, x, out=cupy.empty_like(x))
     x = random_array((case.vectors, case.blocks, case.input_block), dtype)
     y = cupy.empty((case.vectors, case.blocks, case.output_block), dtype)

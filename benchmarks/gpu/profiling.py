@@ -20,7 +20,7 @@ from typing import Any
 Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
+PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
 STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
 MARKER = "cell_marker"  # the kernel before those of a cell
 SECTIONS = (

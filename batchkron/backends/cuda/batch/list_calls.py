@@ -68,117 +68,105 @@ def fast_batched_kron(
         return False
     try:
         device = runtime.getDevice()
-        key: list[Any] = [device, many, weights is None, len(ids).bit_length()]
+        addresses = []
         for one in given:
-            if one.data.device_id != device:
+            memory = one.data
+            if memory.device_id != device:
                 return False
+            addresses.append(memory.ptr)
+        products, modes = ids.shape
+        key: list[Any] = [device, many, modes, products.bit_length()]
         for one in (x, y, *matrices):
             key += one.dtype, one.shape, one.strides
         for one in given[2:5] if weights is None else (*given[2:5], weights):
-            key += one.dtype, one.shape[1:], one.strides
+            key += one.dtype, one.strides
         known = tuple(key)
         _raise_refused(device)
         call = _calls.get(known, _UNKNOWN)
         if call is _UNKNOWN:
             with _learning:
                 call = _calls[known] = _call_of(matrices, ids, x, inputs, outputs, y, weights)
-        if not isinstance(call, _Call) or not call.takes(
-            matrices, ids, x, inputs, outputs, y, weights
-        ):
+        if not isinstance(call, _Call) or not products == len(inputs) == len(outputs):
             return False
-        call.run(matrices, ids, x, inputs, outputs, y, weights)
-        return True
+        if weights is not None and len(weights) != products:
+            return False
+        return call.run(addresses, products)
     except Exception:
         with device_errors():
             raise
 
 
 class _Call:
-    """The kernel for arrays of fixed shapes. Threads may share it."""
+    """The kernel for arrays of fixed shapes, but for the number of products.
 
-    def __init__(self, shape: BatchShape, number: str, outer: int, device: int) -> None:
+    Threads may share it.
+    """
+
+    def __init__(
+        self,
+        shape: BatchShape,
+        number: np.dtype[Any],
+        outer: int,
+        pools: Any,
+        weighted: bool,
+        device: int,
+    ) -> None:
         limits, dtype = device_limits(device), shape.dtype
         kernel = _FAMILY.fastest(shape, limits)
         assert kernel is not None
-        program = unsorted_program(dtype, kernel.tile, number, True, False)
+        program = unsorted_program(dtype, kernel.tile, _NUMBERS[number], True, False)
         how = unsorted_launch(kernel.tile, shape.products, limits)
-        self._modes = [step.mode for step in shape.steps]
-        self._device = device
-        arguments = np.zeros(1, unsorted_arguments(dtype, len(shape.steps)))
-        arguments["columns"], arguments["outer"], arguments["systems"] = self._modes, outer, 1
+        modes = [step.mode for step in shape.steps]
+        self._pool_of_step = [0 if len(pools) == 1 else mode for mode in modes]
+        self._weighted, self._device = weighted, device
+        arguments = np.zeros(1, unsorted_arguments(dtype, len(modes)))
+        arguments["columns"], arguments["outer"], arguments["systems"] = modes, outer, 1
+        arguments["limits"] = [len(pools[place]) for place in self._pool_of_step]
         arguments["num_inputs"], arguments["num_outputs"] = shape.num_inputs, shape.num_outputs
-        self._one = np.ones(1, dtype).tobytes()
-        self._new = (load_kernel(program, device), how, arguments, min(outer, MAX_GRID_YZ))
-        self._launches: dict[tuple[int, ...], Launch] = {}
-
-    def takes(
-        self,
-        pools: Any,
-        ids: DeviceArray,
-        x: DeviceArray,
-        inputs: DeviceArray,
-        outputs: DeviceArray,
-        y: DeviceArray,
-        weights: DeviceArray | None,
-    ) -> bool:
-        """Whether lengths and addresses fit: whole words, and y apart from all other arrays."""
-        products = len(ids)
-        if len(inputs) != products or len(outputs) != products:
-            return False
-        begin = y.data.ptr
-        end = begin + y.nbytes
-        if begin % WORD or x.data.ptr % WORD:
-            return False
-        others = (x, ids, inputs, outputs, *pools)
-        if weights is not None:
-            others = (*others, weights)
-        for one in others:
-            address = one.data.ptr
-            if begin < address + one.nbytes and address < end:
-                return False
-        for pool in pools:
-            if pool.data.ptr % WORD:
-                return False
-        return weights is None or len(weights) == products
-
-    def run(
-        self,
-        pools: Any,
-        ids: DeviceArray,
-        x: DeviceArray,
-        inputs: DeviceArray,
-        outputs: DeviceArray,
-        y: DeviceArray,
-        weights: DeviceArray | None,
-    ) -> None:
-        """Launch; `takes` has said that it may."""
-        modes = self._modes
-        by_step = [pools[0 if len(pools) == 1 else mode] for mode in modes]
-        counts = tuple([len(pool) for pool in by_step])
-        launch = self._launches.get(counts)
-        if launch is None:
-            code, how, arguments, down = self._new
-            arguments = arguments.copy()
-            arguments["limits"] = counts
-            grid, addresses = (how.blocks, down), 7 + len(modes)
-            threads, memory = how.threads, how.shared_bytes
-            launch = Launch(code, grid, threads, memory, arguments, addresses, "products")
-            self._launches[counts] = launch
-        scale = 0 if weights is None else weights.data.ptr
-        launch(
-            ready_stream(self._device),
-            (
-                x.data.ptr,
-                y.data.ptr,
-                ids.data.ptr,
-                inputs.data.ptr,
-                outputs.data.ptr,
-                scale,
-                _refused(self._device).address,
-                *[pool.data.ptr for pool in by_step],
-            ),
-            len(ids).to_bytes(8, "little") + self._one,
+        self._launch = Launch(
+            load_kernel(program, device),
+            (how.blocks, min(outer, MAX_GRID_YZ)),
+            how.threads,
+            how.shared_bytes,
+            arguments,
+            7 + len(modes),
+            "products",
         )
+        self._one = np.ones(1, dtype).tobytes()
+        self._refused = _refused(device).address
+        vector, numbers = outer * dtype.itemsize, number.itemsize
+        self._y_bytes = vector * shape.num_outputs * shape.output_size
+        # Bytes of all other arrays: fixed ones, and those of each product.
+        self._spans = [(vector * shape.num_inputs * shape.input_size, 0), (0, numbers * len(modes))]
+        self._spans += [(0, numbers)] * 2 + [(pool.nbytes, 0) for pool in pools]
+        self._spans += [(0, dtype.itemsize)] * weighted
+
+    def run(self, addresses: list[int], products: int) -> bool:
+        """Launch for arrays at these addresses: x, y, ids, inputs, outputs, pools, weights.
+
+        Return False, and do nothing, unless x, y and pools begin with whole words, and y lies apart
+        from all others.
+        """
+        x, y, ids, inputs, outputs, *pools = addresses
+        end = y + self._y_bytes
+        for begin, (fixed, each) in zip(
+            (x, ids, inputs, outputs, *pools), self._spans, strict=True
+        ):
+            if y < begin + fixed + each * products and begin < end:
+                return False
+        weights = pools.pop() if self._weighted else 0
+        words = x | y
+        for pool in pools:
+            words |= pool
+        if words % WORD:
+            return False
+        by_step = [pools[place] for place in self._pool_of_step]
+        self._launch(
+            ready_stream(self._device),
+            (x, y, ids, inputs, outputs, weights, self._refused, *by_step),
+            products.to_bytes(8, "little") + self._one,
+        )
+        return True
 
 
 def _call_of(
@@ -227,7 +215,8 @@ def _call_of(
     device = x.data.device_id
     if not enabled((_FAMILY,)) or not _FAMILY.accepts(shape, device_limits(device)):
         return None
-    return _Call(shape, _NUMBERS[number], math.prod(x.shape[:-2]), device)
+    outer, weighted = math.prod(x.shape[:-2]), weights is not None
+    return _Call(shape, number, outer, pools, weighted, device)
 
 
 class _Refused:
@@ -236,7 +225,7 @@ class _Refused:
     def __init__(self) -> None:
         self._memory = cupy.cuda.alloc_pinned_memory(8)
         self.address = int(self._memory.ptr)
-        self.product = np.frombuffer(self._memory, np.int64, 1)
+        self.product = memoryview(self._memory).cast("B")[:8].cast("q")
         self.product[0] = _NOTHING_REFUSED
 
 
@@ -256,7 +245,7 @@ def _raise_refused(device: int) -> None:
     """Raise IndexError if kernels have left out a product since this was last asked."""
     product = _refused(device).product
     if product[0] != _NOTHING_REFUSED:
-        first = int(product[0])
+        first = product[0]
         product[0] = _NOTHING_REFUSED
         raise IndexError(
             f"an earlier call of batched_kron on this device left out product {first}, and maybe "
