@@ -109,11 +109,14 @@ class Backend(ABC):
     ----------
     name : str
         "cpu", "cuda" or "reference".
+    has_half : bool
+        Whether it multiplies Kronecker-sparse matrices of float16 and bfloat16 as they are.
     array_module : module
         The module of its arrays: NumPy or CuPy.
     """
 
     name: str
+    has_half: bool = False
     array_module: Any
 
     @abstractmethod
@@ -169,16 +172,24 @@ class Backend(ABC):
         """Return the plan of a list of sweeps; ``matrices`` has one array for each part."""
 
     @abstractmethod
-    def kron_sparse_product(self, values: Array) -> KronSparseProduct:
+    def kron_sparse_product(
+        self, values: Array, precision: Precision | None = None
+    ) -> KronSparseProduct:
         """Return the product with a Kronecker-sparse matrix of values (a, b, c, d).
 
-        They are a host array that nobody changes.
+        They are a host array that nobody changes; where ``has_half`` they may have 16 bits.
         y[o, i, k, j, r] = Σ_l values[i, k, l, j] x[o, i, l, j, r] for x (outer, a, c, d, inner).
         """
 
     @abstractmethod
     def multiply_kron_sparse(
-        self, values: Array, x: Array, y: Array, outer: int, inner: int
+        self,
+        values: Array,
+        x: Array,
+        y: Array,
+        outer: int,
+        inner: int,
+        precision: Precision | None = None,
     ) -> None:
         """Write the product of `kron_sparse_product` to y; values are where the backend works."""
 

@@ -176,7 +176,7 @@ class SweepPlan:
 class KronSparseProduct:
     """y[o, i, k, j, r] = alpha Σ_l values[i, k, l, j] x[o, i, l, j, r], or added to y."""
 
-    def __init__(self, values: Array) -> None:
+    def __init__(self, values: Array, precision: Precision | None = None) -> None:
         self.set_values(values)
 
     def set_values(self, values: Array) -> None:
@@ -206,7 +206,13 @@ class ReferenceBackend(HostBackend):
     kron_sparse_product = staticmethod(KronSparseProduct)
 
     def multiply_kron_sparse(
-        self, values: Array, x: Array, y: Array, outer: int, inner: int
+        self,
+        values: Array,
+        x: Array,
+        y: Array,
+        outer: int,
+        inner: int,
+        precision: Precision | None = None,
     ) -> None:
         """Write the product with a Kronecker-sparse matrix to y."""
         KronSparseProduct(values).run(x, y, outer, inner, 1, False)

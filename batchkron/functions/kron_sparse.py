@@ -6,12 +6,17 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, is_plain
 from batchkron.backends import backend_for
-from batchkron.spec.kron import Array, check_output
+from batchkron.spec.kron import Array, Precision, check_output
 from batchkron.spec.kron_sparse import Layout, kron_sparse_call
 
 
 def kronecker_sparse_multiply(
-    values: ArrayLike, x: ArrayLike, *, layout: Layout = "batch-first", out: Array | None = None
+    values: ArrayLike,
+    x: ArrayLike,
+    *,
+    layout: Layout = "batch-first",
+    precision: Precision | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Compute y = x Kᵀ, or K x, for a Kronecker-sparse matrix K.
 
@@ -25,6 +30,8 @@ def kronecker_sparse_multiply(
         The vectors that K multiplies.
     layout : {"batch-first", "batch-last"}
         Whether the elements of a vector are the last or the first axis of x and y.
+    precision : {None, "tf32x3", "tf32"}
+        How a device multiplies float32, as for `gekmm`; other dtypes, and the CPU, ignore it.
     out : ndarray, the shape of the result, optional
         Array that the result is written to; must not overlap an input.
 
@@ -32,17 +39,17 @@ def kronecker_sparse_multiply(
     -------
     ndarray, (..., a b d), or (a b d, ...) with "batch-last"
         The result, ``out`` if given. Its dtype is `numpy.result_type` of the operands, with
-        integers as float64 and float16 as float32, in which the sums are computed, too.
+        integers as float64 and float16 as float32, in which the sums are computed, too. On a CUDA
+        device two arrays of float16, or two of bfloat16, have a result of this dtype; the sums are
+        in float32.
 
     Raises
     ------
     ValueError
-        If a shape does not fit, the layout is another one, or ``out`` is read-only or overlaps an
-        input or itself.
+        If a shape does not fit, the layout or the precision is another one, or ``out`` is
+        read-only or overlaps an input or itself.
     TypeError
         If a dtype has no kernels, an array is masked, or ``out`` has another dtype than the result.
-    BackendUnavailableError
-        For arrays on a CUDA device, for which there are no kernels yet.
 
     Notes
     -----
@@ -61,14 +68,14 @@ def kronecker_sparse_multiply(
     array([[3., 2.],
            [7., 4.]])
     """
-    call = kron_sparse_call(values, x, layout)
+    call = kron_sparse_call(values, x, layout, precision)
     chosen = backend_for(array_module(call.x))
     if out is None:
         target = chosen.empty(call.shape, call.dtype)
     else:
         check_output(out, call.shape, call.dtype, call.given)
         target = out if is_plain(out) else chosen.empty(call.shape, call.dtype)
-    chosen.multiply_kron_sparse(call.values, call.x, target, call.outer, call.inner)
+    chosen.multiply_kron_sparse(call.values, call.x, target, call.outer, call.inner, precision)
     if out is None or target is out:
         return target
     out[...] = target

@@ -244,7 +244,8 @@ class OperatorBase(LinearOperator[Related]):
     ) -> Array:
         """Add alpha A x to y, which must have ``shape``; x has (outer, N, inner) elements."""
         scale = as_scalar(alpha, "alpha")
-        dtype = np.result_type(self.dtype, compute_dtype(x))
+        same = x.dtype == self.dtype
+        dtype = self.dtype if same else np.result_type(self.dtype, compute_dtype(x))
         if isinstance(scale, complex) and dtype.kind != "c":
             raise TypeError(f"alpha is {scale}; expected a real number for {dtype}")
         check_output(y, shape, dtype, (x,), "y")

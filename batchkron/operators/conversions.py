@@ -135,9 +135,9 @@ class ConvertibleOperator(OperatorBase[Related]):
         TypeError
             For any other dtype, or complex to real.
         """
-        wanted = check_dtype(dtype)
-        if wanted == self.dtype:
+        if np.dtype(dtype) == self.dtype:
             return self  # type: ignore[return-value]
+        wanted = check_dtype(dtype)
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise TypeError(f"the operator is {self.dtype}; a conversion to {wanted} drops a part")
         return self._relative(wanted.name, wanted)

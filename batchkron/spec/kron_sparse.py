@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array
-from batchkron.spec.kron import Array, compute_dtype, ready
+from batchkron.spec.kron import Array, check_precision, compute_dtype, ready
 
 Layout = Literal["batch-first", "batch-last"]
 """Where a matrix has the axis that it acts on: last in (..., N), or first in (N, ...)."""
@@ -63,6 +63,27 @@ class KronSparseCall:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     given: tuple[Array, Array]
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype has 16 bits: float16, or bfloat16 of the package ml_dtypes."""
+    return dtype.name in ("float16", "bfloat16")
+
+
+def value_dtype(values: Array, has_half: bool) -> np.dtype[Any]:
+    """Return the dtype in which a matrix of these values is stored.
+
+    It is that of `batchkron.spec.kron.compute_dtype`; where ``has_half``, numbers of 16 bits stay
+    as they are, else they become float32.
+
+    Raises
+    ------
+    TypeError
+        For dtypes without kernels.
+    """
+    if is_half(values.dtype):
+        return values.dtype if has_half else np.dtype(np.float32)
+    return compute_dtype(values)
 
 
 def check_layout(layout: str) -> Layout:
@@ -133,7 +154,9 @@ def split_vectors(
     return 1, math.prod(shape[1:]), (rows, *shape[1:])
 
 
-def kron_sparse_call(values: ArrayLike, x: ArrayLike, layout: str) -> KronSparseCall:
+def kron_sparse_call(
+    values: ArrayLike, x: ArrayLike, layout: str, precision: str | None = None
+) -> KronSparseCall:
     """Validate one call of `batchkron.kronecker_sparse_multiply`.
 
     Raises
@@ -145,7 +168,11 @@ def kron_sparse_call(values: ArrayLike, x: ArrayLike, layout: str) -> KronSparse
     given, vectors = as_array(values, "values", module), as_array(x, "x", module)
     pattern = pattern_of(given)
     outer, inner, shape = split_vectors(vectors.shape, pattern.shape, check_layout(layout))
-    dtype = compute_dtype(given, vectors)
+    check_precision(precision)
+    if module is not np and given.dtype == vectors.dtype and is_half(given.dtype):
+        dtype = given.dtype
+    else:
+        dtype = compute_dtype(given, vectors)
     return KronSparseCall(
         ready(given, dtype), ready(vectors, dtype), outer, inner, shape, dtype, (given, vectors)
     )

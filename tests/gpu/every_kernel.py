@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from itertools import product
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
 from batchkron.problems import SparseGrid
 from batchkron.problems.discretization.mode_operator import connected
@@ -89,6 +91,7 @@ BATCHES = [
 LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
 UNITS = [(8, 8), (8, 8, 8), (4, 2, 8, 8), (4,) * 4, (4,) * 5, (4,) * 6]
 UNITS += [(12, 16), (4, 16, 12), (8, 12, 12), (12, 16, 12), (16, 16, 16), (7, 7, 7), (3, 9, 15)]
+SPARSE = [(1, 20, 24, 8), (2, 33, 17, 1), (2, 16, 40, 3), (1, 2, 4, 16), (3, 70, 9, 12)]
 SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((1, 1, 1, 1), 300, 9),
     ((1, 3, 3, 3), 40, 9),
@@ -114,9 +117,9 @@ EXPLICIT = [
 ]
 
 
-def check(result, expected, what):
+def check(result, expected, what, errors=2000):
     result = cupy.asnumpy(result)
-    scale = 2000 * np.finfo(result.dtype).eps * np.abs(expected).max(initial=1)
+    scale = errors * np.finfo(result.dtype).eps * np.abs(expected).max(initial=1)
     assert np.abs(result - expected).max(initial=0) <= scale, what
 
 
@@ -253,6 +256,26 @@ def explicit(rng, dtype, small):
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
 
 
+def kron_sparse(rng, dtype, small):
+    """Both layouts, in each family of kernels; float16 beside float64, with sums in float32."""
+    kinds = [np.dtype(dtype)] + [np.dtype("float16")] * (dtype == "float64")
+    off = (), ("tiles",), ("tiles", "registers")
+    for kind, pattern, others in product(kinds, SPARSE, off):
+        wide = np.dtype("float32") if kind == np.float16 else kind
+        values = random_array(rng, pattern, wide).astype(kind)
+        for layout in ("batch-first", "batch-last"):
+            op = bk.KroneckerSparse(values, layout=layout)
+            count = 5 if small else 70
+            shape = (count, op.shape[1]) if layout == "batch-first" else (op.shape[1], count)
+            x = random_array(rng, shape, wide).astype(kind)
+            with without(*(f"kron_sparse.{name}" for name in others)):
+                y = op.to("cuda").apply(cupy.asarray(x))
+                check(y, op.apply(x), (pattern, layout, kind, others), 40)
+                if np.dtype(dtype) == np.float32:
+                    fast = bk.KroneckerSparse(values, layout=layout, precision="tf32x3")
+                    check(fast.to("cuda").apply(cupy.asarray(x)), op.apply(x), pattern)
+
+
 def segmented(rng, dtype, small):
     for sizes, nodes, maximum in SEGMENTS:
         before, columns, rows, behind = sizes
@@ -310,6 +333,10 @@ PARTS = {
     "systems": (systems, {"cuda/kron_sum/systems.cuh", "cuda/krylov/systems.cuh"}),
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
+    "kron_sparse": (
+        kron_sparse,
+        {f"cuda/kron_sparse/{name}.cuh" for name in ("tiles", "registers", "general")},
+    ),
     "explicit": (explicit, {"cuda/explicit/bands.cuh", "cuda/explicit/segments.cuh"}),
 }
 

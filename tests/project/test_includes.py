@@ -73,6 +73,7 @@ MAY_INCLUDE = {
     "cuda/kron": ("cuda/common",),
     "cuda/kron/fibres": ("cuda/common", "cuda/kron"),
     "cuda/kron/registers": ("cuda/common", "cuda/kron"),
+    "cuda/kron_sparse": ("cuda/common",),
     "cuda/kron_sum": ("cuda/common",),
     "cuda/krylov": ("cuda/common", "cuda/kron_sum", "krylov"),
     "cuda/segmented": ("cuda/common",),

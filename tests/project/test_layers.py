@@ -45,6 +45,7 @@ NEEDS_A_DEVICE = {
     "kron.function_calls",
     "kron.plan",
     "kron.tuned",
+    "kron_sparse.plan",
     "kron_sum.plan",
     "krylov.passes",
     "runtime.call_workspace",

@@ -15,6 +15,8 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.records import unsorted_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments
+from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
+from batchkron.backends.cuda.kron_sparse.stored import stored_shape
 
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
@@ -28,11 +30,16 @@ class Memory:
         self.host, self.mem, self.device_id = host, SimpleNamespace(size=host.nbytes), 0
         self.ptr = host.__array_interface__["data"][0]
 
+    def memset_async(self, value, size):
+        ctypes.memset(self.ptr, value, size)
+
 
 class Array:
     """An array on the device, as `cupy.ndarray`."""
 
-    def __init__(self, shape, dtype=float, host=None):
+    def __init__(self, shape, dtype=float, host=None, memptr=None):
+        if memptr is not None:
+            host = at(memptr.ptr, shape, dtype)
         self.host = np.full(shape, 7, dtype) if host is None else host
         self.data, self.dtype = Memory(self.host), self.host.dtype
 
@@ -55,6 +62,9 @@ class Array:
 
     def get(self):
         return self.host.copy()
+
+    def set(self, values, stream=None):
+        self.host[...] = values
 
     def astype(self, dtype, copy=True):
         return (
@@ -233,7 +243,29 @@ def add_unsorted(kernel, address):
         y[:, outputs[b]] += given["alpha"] * (1 if weights is None else weights[b]) * part
 
 
+def multiply_sparse(kernel, address):
+    """What kernels of Kronecker-sparse matrices do; other products may have the same kernel."""
+    shape = kernel.shape
+    kind = np.dtype(shape.dtype)
+    given = at(address, (), sparse_arguments(shape.dtype))
+    sizes = [int(given[name]) for name in ("outer", "a", "b", "c", "d", "inner")]
+    outer, a, b, c, d, inner = sizes
+    assert int(given["x"]) % (getattr(kernel.tile, "pack", 1) * kind.itemsize) == 0
+    stored = stored_shape((a, b, c, d), kind.itemsize, kernel.stored)
+    values = at(given["values"], stored, kind)
+    if kernel.stored == "blocks":
+        assert int(given["values"]) % 16 == 0
+        assert not values[..., c:].any()
+        values = values[..., :c].transpose(0, 2, 3, 1)
+    x = at(given["x"], (outer, a, c, d, inner), kind)
+    y = at(given["y"], (outer, a, b, d, inner), kind)
+    wide = sum_dtype(shape.dtype)
+    result = given["alpha"] * np.einsum("oiljr,iklj->oikjr", x.astype(wide), values.astype(wide))
+    y[...] = result + y if given["accumulate"] else result
+
+
 COMPUTE = {
+    "SparseKernel": multiply_sparse,
     "KronKernel": multiply,
     "BatchKernel": multiply_batch,
     "ProductKernel": write_product,
@@ -295,6 +327,7 @@ def _replace_driver(device):
     from batchkron.backends.cuda.batch.kernel import BatchKernel
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
     from batchkron.backends.cuda.kron.kernel import KronKernel
+    from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
 
@@ -307,7 +340,7 @@ def _replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
-    for kind in (KronKernel, BatchKernel, ProductKernel):
+    for kind in (KronKernel, BatchKernel, ProductKernel, SparseKernel):
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program
 

@@ -16,6 +16,7 @@ import cupy  # noqa: E402  the one just installed
 from batchkron.backends.cuda.batch import list_calls  # noqa: E402
 from batchkron.backends.cuda.batch import plan as batch_plan  # noqa: E402
 from batchkron.backends.cuda.kron import function_calls, plan  # noqa: E402
+from batchkron.backends.cuda.kron_sparse import plan as kron_sparse  # noqa: E402
 
 TWO_PASSES = [(16, 16)] * 4
 SHAPES = [[(3, 4)], [(2, 3), (4, 2)], [(5, 5)] * 3, [(2, 2)] * 6, [(3, 200), (200, 3)]]
@@ -288,19 +289,71 @@ def lists_once():
 
 
 def kronecker_sparse():
-    """There are no kernels yet, and operators, chains and the function say so."""
+    """Operators, chains and the function: fast paths, updates, addresses, captured graphs."""
+    rng = np.random.default_rng(0)
+    for dtype in ("float16", "float32", "complex128"):
+        for layout in ("batch-first", "batch-last"):
+            kronecker_sparse_products(rng, dtype, layout)
     op = bk.KroneckerSparse(np.ones((1, 2, 2, 3)))
-    x = cupy.asarray(np.ones((4, 6)))
-    for refused in (
-        lambda: op.to("cuda"),
-        lambda: op.T.to("cuda"),
-        lambda: bk.KroneckerSparseChain([op, op]).to("cuda"),
-        lambda: bk.kronecker_sparse_multiply(cupy.asarray(op.values), x),
-    ):
-        with pytest.raises(bk.BackendUnavailableError, match="no kernels for CUDA devices yet"):
-            refused()
     with pytest.raises(TypeError, match="is an array on the CPU"):
-        bk.kronecker_sparse_multiply(op.values, x)
+        bk.kronecker_sparse_multiply(op.values, cupy.asarray(np.ones((4, 6))))
+    with pytest.raises(TypeError, match="is an array on the CPU"):
+        op.to("cuda").apply(np.ones((4, 6)))
+    empty = bk.KroneckerSparse(np.ones((1, 2, 0, 3))).to("cuda")
+    out = cupy.asarray(np.full((4, 6), np.nan))
+    assert not empty.apply(cupy.asarray(np.ones((4, 0))), out=out).host.any()
+    with pytest.raises(ValueError, match="below"):
+        kron_sparse.KronSparsePlan(np.broadcast_to(np.float32(1), (1, 1 << 31, 1, 1)))
+
+
+def kronecker_sparse_products(rng, dtype, layout):
+    def numbers(*shape):
+        return rng.integers(-2, 3, shape).astype(dtype)
+
+    def placed(x):
+        return cupy.asarray(x if layout == "batch-first" else x.T.copy())
+
+    def check(y, x, matrix):
+        expected = x.astype(matrix.dtype) @ matrix.T
+        np.testing.assert_array_equal(y.host if layout == "batch-first" else y.host.T, expected)
+
+    for pattern in ((2, 12, 10, 4), (1, 2, 3, 5), (3, 9, 17, 1)):
+        values, x = numbers(*pattern), numbers(6, pattern[0] * pattern[2] * pattern[3])
+        op = bk.KroneckerSparse(values, layout=layout)
+        on_device, given = op.to("cuda"), placed(x)
+        assert on_device.dtype == np.dtype(dtype)
+        assert on_device.to("cpu") is op
+        dense = op.to_dense()
+        out = placed(np.full((6, op.shape[0]), np.nan, dtype))
+        count = len(DEVICE.launches)
+        for _ in range(2):
+            out.host[...] = np.nan
+            assert on_device.apply(given, out=out) is out
+            check(out, x, dense)
+        assert len(DEVICE.launches) == count + 2
+        assert on_device.accumulate(given, out, alpha=2) is out
+        check(out, 3 * x, dense)
+        check(bk.kronecker_sparse_multiply(cupy.asarray(values), given, layout=layout), x, dense)
+        odd = cupy.asarray(np.zeros(x.size + 1, dtype))[1:].reshape(*given.shape)
+        odd.host[...] = given.host
+        check(on_device.apply(odd), x, dense)
+        again = numbers(*pattern)
+        on_device.update(again)
+        dense = bk.KroneckerSparse(again).to_dense()
+        np.testing.assert_array_equal(op.to_dense(), dense)
+        check(on_device.apply(given), x, dense)
+        w = numbers(6, op.shape[0])
+        check(on_device.T.apply(placed(w)), w, dense.T)
+    DEVICE.stream.capturing = 5
+    fresh = bk.KroneckerSparse(values, layout=layout).to("cuda")
+    with pytest.raises(RuntimeError, match="apply the same operator"):
+        fresh.apply(given, out=out)
+    on_device.apply(given, out=out)  # its values are there
+    DEVICE.stream.capturing = 0
+    chain = bk.KroneckerSparseChain([numbers(1, 2, 3, 4), numbers(4, 3, 2, 1)], layout=layout)
+    x = numbers(5, 8)
+    assert chain.to("cuda").dtype == np.dtype(dtype)
+    check(chain.to("cuda").apply(placed(x)), x, chain.to_dense())
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ def dense_matrix(values):
     return sparse_matrix(values).toarray()
 
 
-def assert_product(y, values, x, added=None, alpha=1.0):
-    """``y`` (..., a b d) is alpha K x + added for x (..., a c d), within the bound above."""
+def assert_product(y, values, x, added=None, alpha=1.0, eps=None):
+    """``y`` (..., a b d) is alpha K x + added for x (..., a c d), within the bound above.
+
+    ``eps``: of the numbers that were multiplied, y's by default.
+    """
     K = sparse_matrix(values)
     wide = np.result_type(K.dtype, x.dtype, "float64")
     rows = x.reshape(math.prod(x.shape[:-1]), K.shape[1]).astype(wide)
@@ -34,7 +37,7 @@ def assert_product(y, values, x, added=None, alpha=1.0):
     if added is not None:
         expected, magnitude = expected + added, magnitude + np.abs(added)
     terms = (2 if y.dtype.kind == "c" else 1) * values.shape[2] + 4
-    bound = 2 * np.finfo(y.dtype).eps * terms * magnitude
+    bound = 2 * (np.finfo(y.dtype).eps if eps is None else eps) * terms * magnitude
     assert y.shape == expected.shape
     worst = np.abs(y - expected) - bound
     assert (worst <= 0).all(), f"{(worst > 0).sum()} of {worst.size} entries are off"

@@ -227,13 +227,21 @@ class CpuBackend(HostBackend, KrylovBackend):
         ]
         return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
 
-    def kron_sparse_product(self, values: Array) -> KronSparseProduct:
+    def kron_sparse_product(
+        self, values: Array, precision: Precision | None = None
+    ) -> KronSparseProduct:
         """Return the product with a Kronecker-sparse matrix; it packs copies of the values."""
         check_environment()
         return _KRON_SPARSE[values.dtype](values)
 
     def multiply_kron_sparse(
-        self, values: Array, x: Array, y: Array, outer: int, inner: int
+        self,
+        values: Array,
+        x: Array,
+        y: Array,
+        outer: int,
+        inner: int,
+        precision: Precision | None = None,
     ) -> None:
         """Write the product with a Kronecker-sparse matrix to y."""
         check_environment()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
 from batchkron.backends.protocol import Backend, KrylovBackend, Reduction
-from batchkron.errors import BackendUnavailableError
-from batchkron.spec.kron import Array, BatchSpec
+from batchkron.spec.kron import Array, BatchSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch.plan import BatchPlan
     from batchkron.backends.cuda.diagonal.plan import DiagonalProduct
+    from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
     from batchkron.backends.cuda.krylov.passes import Iterations, Passes, Reader, Recorder
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
@@ -39,6 +39,7 @@ class CudaBackend(Backend, KrylovBackend):
     """
 
     name = "cuda"
+    has_half = True
     array_module = device.cupy
 
     empty = staticmethod(device.empty)
@@ -95,24 +96,27 @@ class CudaBackend(Backend, KrylovBackend):
 
         return segmented.sweep_plan(sweeps, matrices)
 
-    def kron_sparse_product(self, values: Array) -> NoReturn:
-        """Refuse: there is no kernel yet.
+    def kron_sparse_product(
+        self, values: Array, precision: Precision | None = None
+    ) -> KronSparsePlan:
+        """Return the product with a Kronecker-sparse matrix; it has a copy of the values."""
+        from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
 
-        Raises
-        ------
-        BackendUnavailableError
-            Always.
-        """
-        raise BackendUnavailableError(
-            "Kronecker-sparse matrices have no kernels for CUDA devices yet; multiply on the CPU, "
-            "or on the device by the dense matrix of to_dense()"
-        )
+        return kron_sparse.KronSparsePlan(values, precision)
 
     def multiply_kron_sparse(
-        self, values: DeviceArray, x: DeviceArray, y: DeviceArray, outer: int, inner: int
+        self,
+        values: DeviceArray,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        precision: Precision | None = None,
     ) -> None:
-        """Refuse, as `kron_sparse_product` does."""
-        self.kron_sparse_product(values)
+        """Write the product of `kron_sparse_product` to y, without waiting for the device."""
+        from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
+
+        kron_sparse.multiply_kron_sparse(values, x, y, outer, inner, precision)
 
     @cached_property
     def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:

@@ -13,8 +13,22 @@ from batchkron.arrays import array_module, to_host
 from batchkron.backends import backend_for, own_apply, own_apply_last
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
 from batchkron.operators.valued_operator import ValuedOperator
-from batchkron.spec.kron import Array, check_replacement, compute_dtype, read_only_copies
-from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout, pattern_of
+from batchkron.spec.kron import (
+    Array,
+    Precision,
+    check_precision,
+    check_replacement,
+    read_only_copies,
+)
+from batchkron.spec.kron_sparse import (
+    Layout,
+    Pattern,
+    as_pattern,
+    check_layout,
+    is_half,
+    pattern_of,
+    value_dtype,
+)
 
 
 class KroneckerSparse(LaidOutOperator, ValuedOperator):
@@ -31,6 +45,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     layout : {"batch-first", "batch-last"}
         The arrays that `apply` and `accumulate` take: vectors along the last axis, (..., N), or
         along the first one, (N, ...). ``K @ X`` takes X (N, K) in either case.
+    precision : {None, "tf32x3", "tf32"}
+        How a device multiplies float32, as for `batchkron.gekmm`; other dtypes, and the CPU, ignore
+        it.
 
     Attributes
     ----------
@@ -39,19 +56,21 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     pattern : Pattern
         The named tuple (a, b, c, d).
     layout : str
+    precision : str or None
 
     Raises
     ------
     ValueError
-        If values do not have four axes, or the layout is another one.
+        If values do not have four axes, or the layout or the precision is another one.
     TypeError
         If the dtype has no kernels, or values are masked.
 
     Notes
     -----
     Definition 2.1 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse
-    matrices" (2024). On the CPU only: ``to("cuda")`` says that there are no kernels yet. float16
-    values are converted to float32.
+    matrices" (2024), multiplied by as in their algorithm 2. An operator of float16 values, or of
+    bfloat16 ones (of the package ml_dtypes), is one of float32 on the CPU, and of that dtype on a
+    device, where sums are in float32.
 
     Examples
     --------
@@ -67,14 +86,22 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
            [ 1.,  0.,  5.,  0.]])
     """
 
-    def __init__(self, values: ArrayLike, *, layout: Layout = "batch-first") -> None:
+    def __init__(
+        self,
+        values: ArrayLike,
+        *,
+        layout: Layout = "batch-first",
+        precision: Precision | None = None,
+    ) -> None:
         self.layout = check_layout(layout)
+        self.precision = check_precision(precision)
         chosen = backend_for(array_module(values))
         given = to_host(values, "values")
         self.pattern: Pattern = pattern_of(given)
-        dtype = compute_dtype(given)
+        dtype = value_dtype(given, chosen.has_half)
+        self._half = given.dtype if is_half(given.dtype) else None  # on a device
         (self.values,) = read_only_copies([given], dtype)
-        self._product = chosen.kron_sparse_product(self.values)
+        self._product = chosen.kron_sparse_product(self.values, precision)
         self._apply_fast = own_apply(self._product)
         self._apply_last_fast = own_apply_last(self._product)
         super().__init__(self.pattern.shape, dtype, (), chosen)
@@ -123,10 +150,13 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         return cls(values.transpose(0, 2, 3, 1), layout=layout)
 
     def _like(self, values: Array) -> KroneckerSparse:
-        return KroneckerSparse(values, layout=self.layout)
+        """Return a product of other values, with the same numbers of 16 bits on a device."""
+        given = values if self._half is None else values.astype(self._half, copy=False)
+        return KroneckerSparse(given, layout=self.layout, precision=self.precision)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return partial(type(self), layout=self.layout), (self.values,)
+        made = partial(type(self), layout=self.layout, precision=self.precision)
+        return made, (self.values if self._half is None else self.values.astype(self._half),)
 
     def _reserve(self, outer: int, inner: int) -> None:
         self._backend.reserve(self._product, outer, inner)
@@ -159,7 +189,10 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         self._update([blocks], None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        (self.values,) = read_only_copies([matrices[0].transpose(0, 2, 3, 1)], self.dtype)
+        values = matrices[0].transpose(0, 2, 3, 1)
+        if self._half is not None:
+            values = values.astype(self._half)
+        (self.values,) = read_only_copies([values], self.dtype)
         self._product.set_values(self.values)
 
     def _build_transpose(self) -> KroneckerSparse:
@@ -169,7 +202,8 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         return self._like(self.values.conj())
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSparse:
-        return self._like(self.values.astype(dtype))
+        values = self.values.astype(dtype)
+        return KroneckerSparse(values, layout=self.layout, precision=self.precision)
 
     def _build_on(self, device: str) -> KroneckerSparse:
         return self._like(self.values)
@@ -195,7 +229,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
 
     def describe(self) -> str:
         """Return a text with the pattern and the number of stored entries."""
+        precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"
         return (
             f"{super().describe()}: pattern (a, b, c, d) = {tuple(self.pattern)}, {self.layout}\n"
             f"  {self.pattern.nonzeros} stored entries instead of {self.shape[0] * self.shape[1]}"
+            f"{precision}"
         )

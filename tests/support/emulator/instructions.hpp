@@ -247,3 +247,77 @@ inline void cvt_rna_tf32_f32(unsigned& result, float x) {
   const bool is_finite = (bits >> 23 & 0xff) != 0xff;
   result = is_finite ? (bits + 0x1000u) & ~0x1fffu : bits;
 }
+
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+  const std::uint64_t bytes = std::uint64_t(b) << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= unsigned(bytes >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
+inline float of_half(unsigned short bits) {
+  _Float16 value;
+  std::memcpy(&value, &bits, 2);
+  return float(value);
+}
+inline float of_bfloat(unsigned short bits) { return __uint_as_float(unsigned(bits) << 16); }
+inline void cvt_f32_f16(float& result, unsigned short bits) { result = of_half(bits); }
+inline void cvt_rn_f16_f32(unsigned short& result, float x) {
+  const _Float16 value = _Float16(x);
+  std::memcpy(&result, &value, 2);
+}
+inline void cvt_rn_bf16_f32(unsigned short& result, float x) {
+  const unsigned bits = __float_as_uint(x);
+  result = x == x ? static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16) : 0x7fff;
+}
+namespace emulated {
+
+// d += a b of 16 x 16 and 16 x 8, in pairs of numbers of 16 bits: those of the columns 2 (lane % 4)
+// and the next, and 8 behind them.
+template <class Widen>
+void multiply_16_8_pairs(const char* name, const unsigned (&a)[4], const unsigned (&b)[2],
+                         float (&d)[4], Widen) {
+  meet(name, a, b, d, [](Meeting& meeting) {
+    const auto part = [](unsigned pair, int k) {
+      return Widen::of(static_cast<unsigned short>(k % 2 ? pair >> 16 : pair));
+    };
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        float& sum = static_cast<float*>(meeting.taken[lane])[i];
+        for (int k = 0; k < 16; ++k)
+          sum += part(static_cast<const unsigned*>(
+                          meeting.given[row % 8 * 4 + k % 8 / 2][0])[k / 8 * 2 + row / 8],
+                      k) *
+                 part(static_cast<const unsigned*>(meeting.given[column * 4 + k % 8 / 2][1])[k / 8],
+                      k);
+      }
+  });
+}
+struct OfHalf {
+  static float of(unsigned short bits) { return of_half(bits); }
+};
+struct OfBfloat {
+  static float of(unsigned short bits) { return of_bfloat(bits); }
+};
+
+}  // namespace emulated
+inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, float& d1, float& d2,
+                                                              float& d3, unsigned a0, unsigned a1,
+                                                              unsigned a2, unsigned a3,
+                                                              unsigned b0, unsigned b1) {
+  const unsigned of_a[] = {a0, a1, a2, a3}, of_b[] = {b0, b1};
+  float d[] = {d0, d1, d2, d3};
+  emulated::multiply_16_8_pairs("m16n8k16", of_a, of_b, d, emulated::OfHalf{});
+  d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+}
+inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& d0, float& d1, float& d2,
+                                                                float& d3, unsigned a0,
+                                                                unsigned a1, unsigned a2,
+                                                                unsigned a3, unsigned b0,
+                                                                unsigned b1) {
+  const unsigned of_a[] = {a0, a1, a2, a3}, of_b[] = {b0, b1};
+  float d[] = {d0, d1, d2, d3};
+  emulated::multiply_16_8_pairs("m16n8k16", of_a, of_b, d, emulated::OfBfloat{});
+  d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+}

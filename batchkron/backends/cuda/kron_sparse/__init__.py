@@ -1,0 +1,1 @@
+"""Products with Kronecker-sparse matrices on a CUDA device."""

@@ -1,0 +1,1 @@
+"""Kernels for any sizes and dtype."""

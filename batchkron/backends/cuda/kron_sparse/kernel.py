@@ -1,0 +1,179 @@
+"""A product with a Kronecker-sparse matrix, a kernel for it, and the base class of all families."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
+from batchkron.backends.cuda.runtime.program import SCALARS, Program
+from batchkron.spec.kron import Array
+
+WORD = 16  # bytes that a thread reads or writes at once, at most
+
+HALF_DTYPES = ("float16", "bfloat16")
+"""Names of the dtypes that have 16 bits; their products are summed in float32."""
+
+SPARSE_SCALARS = {
+    **{np.dtype(kind).name: SCALARS[np.dtype(kind)] for kind in "fdFD"},
+    "float16": "batchkron::Half",
+    "bfloat16": "batchkron::Bfloat",
+}
+"""C++ types by the name of the dtype."""
+
+Stored = Literal["given", "blocks"]
+"""How the values of a matrix are stored: (a, b, c, d), or (a, d, b, c) with padded rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseShape:
+    """What to compute: y[o, i, k, j, r] = sum over l of values[i, k, l, j] x[o, i, l, j, r].
+
+    Attributes
+    ----------
+    a, b, c, d : int
+        The matrix's pattern; none is zero.
+    outer, inner : int
+        The vectors x (outer, a c d, inner) and y (outer, a b d, inner).
+    dtype : str
+        The dtype's name, of `SPARSE_SCALARS`.
+    products : int
+        TF32 multiply-adds for each one in float32: 0 for none, 1 or 3.
+    alignment : int
+        Bytes that the addresses of x and y are multiples of, a power of two up to `WORD`.
+    """
+
+    a: int
+    b: int
+    c: int
+    d: int
+    outer: int
+    inner: int
+    dtype: str
+    products: int = 0
+    alignment: int = WORD
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.dtype in HALF_DTYPES else np.dtype(self.dtype).itemsize
+
+    @property
+    def pack(self) -> int:
+        """Elements of x and y that may be accessed together at their aligned places, 1 or more."""
+        return max(1, min(WORD, self.alignment) // self.itemsize)
+
+    @property
+    def columns(self) -> int:
+        """Vectors, outer times inner."""
+        return self.outer * self.inner
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of the product."""
+        return self.a * self.b * self.c * self.d * self.columns
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of x, y and the values."""
+        entries = self.columns * (self.b + self.c) + self.b * self.c
+        return self.itemsize * self.a * self.d * entries
+
+
+def sum_dtype(dtype: str) -> np.dtype[Any]:
+    """Return the dtype of sums, and of alpha."""
+    return np.dtype("float32" if dtype in HALF_DTYPES else dtype)
+
+
+def common_pack(most: int, number: int) -> int:
+    """Return the largest power of two that divides ``number``, at most ``most``, a power of two."""
+    return math.gcd(most, number)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseKernel:
+    """A kernel for a product: a variant of a family.
+
+    Attributes
+    ----------
+    family : SparseFamily
+    shape : SparseShape
+    variant : Any
+        An instance of the family's ``variant_type``.
+    tile : Any
+        The family's tiling, from which template arguments and launch follow.
+    seconds : float
+        Estimated time of a launch.
+    """
+
+    family: SparseFamily
+    shape: SparseShape
+    variant: Any
+    tile: Any
+    seconds: float = field(compare=False)
+
+    @property
+    def stored(self) -> Stored:
+        """How the values must be stored."""
+        return self.family.stored
+
+    def program(self) -> Program:
+        """Return the program to compile."""
+        return self.family.program(self)
+
+    def launch(self, device: DeviceLimits) -> LaunchShape:
+        """Return the launch: grid, threads and memory."""
+        return self.family.launch(self, device)
+
+    def arguments(self, device: DeviceLimits) -> Array:
+        """Return the kernel's arguments, without addresses and scalars."""
+        shape = self.shape
+        arguments = np.zeros(1, sparse_arguments(shape.dtype))
+        for name in ("outer", "a", "b", "c", "d", "inner"):
+            arguments[name] = getattr(shape, name)
+        arguments["row"] = stored_row(shape.c, shape.itemsize)
+        arguments["tiles"], arguments["together"] = self.family.tiles(self, device)
+        return arguments
+
+
+class SparseFamily(KernelFamily[SparseShape, Any, SparseKernel]):
+    """A `KernelFamily` for Kronecker-sparse matrices; estimates are seconds of a launch."""
+
+    operation = "kron_sparse"
+    stored: Stored = "given"
+
+    @abstractmethod
+    def launch(self, kernel: SparseKernel, device: DeviceLimits) -> LaunchShape:
+        """Return the launch: grid, threads and memory."""
+
+    def tiles(self, kernel: SparseKernel, device: DeviceLimits) -> tuple[int, int]:
+        """Return the arguments ``tiles`` and ``together``, which only some templates read."""
+        return 0, 1
+
+    def fastest(self, shape: SparseShape, device: DeviceLimits) -> SparseKernel | None:
+        """Return the kernel with the smallest estimate, None if there is none."""
+        if not self.accepts(shape, device):
+            return None
+        timed = [(self.estimate(shape, one, device), one) for one in self.variants(shape, device)]
+        best = min(timed, key=lambda way: way[0], default=(math.inf, None))
+        return None if math.isinf(best[0]) else self.kernel(shape, best[1], device)
+
+
+def stored_row(c: int, itemsize: int) -> int:
+    """Return the elements of a row of values that are stored as "blocks": whole words."""
+    return round_up(c, max(1, WORD // itemsize))
+
+
+@cache
+def sparse_arguments(dtype: str) -> np.dtype[Any]:
+    """Return the layout of the C++ struct KronSparseArguments."""
+    sizes = size_fields("outer", "a", "b", "c", "d", "inner", "row", "tiles", "together")
+    scalars = [*size_fields("accumulate"), ("alpha", sum_dtype(dtype))]
+    return np.dtype([*pointer_fields("x", "y", "values"), *sizes, *scalars], align=True)

@@ -1,0 +1,251 @@
+"""Products with Kronecker-sparse matrices on one device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    WORD,
+    SparseShape,
+    Stored,
+    sum_dtype,
+)
+from batchkron.backends.cuda.kron_sparse.stored import stored_shape, stored_values
+from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    upload,
+)
+from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
+from batchkron.spec.kron import Array, Precision
+from batchkron.spec.kron_sparse import Layout, Pattern
+
+_MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A launch, which takes the addresses of x, y and the values; and how these are stored."""
+
+    launch: Launch
+    stored: Stored
+
+
+_prepared: BoundedCache[tuple[SparseShape, int], _Prepared] = BoundedCache(1024)
+forget_by(_prepared.clear)
+
+
+def _prepare(shape: SparseShape, device: int) -> _Prepared:
+    """Return the launch for a product that is not empty."""
+    known = _prepared.get((shape, device))
+    if known is None:
+        limits = device_limits(device)
+        kernel = fastest_kernel(shape, limits)
+        how, code = kernel.launch(limits), load_kernel(kernel.program(), device)
+        arguments = kernel.arguments(limits)
+        grid = how.blocks, how.down
+        launch = Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
+        known = _prepared[shape, device] = _Prepared(launch, kernel.stored)
+    return known
+
+
+def _alignment(*addresses: int) -> int:
+    """Return the largest power of two up to `WORD` that all addresses are multiples of."""
+    together = WORD
+    for address in addresses:
+        together |= address
+    return together & -together
+
+
+def _plain(values: Array) -> Array:
+    """Return values with numbers of 16 bits as integers: only their bits are copied."""
+    return values.view(np.uint16) if values.dtype.itemsize == 2 else values
+
+
+def _check_pattern(shape: tuple[int, ...]) -> Pattern:
+    """Return the pattern of values after checking that the kernels can count it.
+
+    Raises
+    ------
+    ValueError
+        If a size is too large.
+    """
+    pattern = Pattern(*shape)
+    if max(pattern) >= _MAX_SIZE:
+        raise ValueError(
+            f"values has shape {shape}; expected sizes below {_MAX_SIZE} on a CUDA device"
+        )
+    return pattern
+
+
+class KronSparsePlan(FastPath):
+    """y[o, i, k, j, r] = alpha Σ_l values[i, k, l, j] x[o, i, l, j, r] on one device.
+
+    The values are copied to the device when the first kernel asks for them, once for each of the
+    two ways in which kernels store them.
+    """
+
+    def __init__(self, values: Array, precision: Precision | None = None) -> None:
+        self._device = current_device()
+        super().__init__(self._device)
+        self.pattern = _check_pattern(values.shape)
+        self._name = values.dtype.name
+        self._products = PRODUCTS[precision] if self._name == "float32" else 0
+        self._scalars = batch_scalars(sum_dtype(self._name))
+        self._host = values
+        self._stored: dict[Stored, DeviceArray] = {}
+        self._last = _LastFastPath(self)
+        self.apply_last = self._last.apply
+
+    def set_values(self, values: Array) -> None:
+        """Take new values (a, b, c, d), an array that nobody changes, after earlier work ended."""
+        self._host = values
+        held = dict(self._stored)
+        if held:
+            upload([stored_values(_plain(values), how) for how in held], list(held.values()))
+
+    def values_as(self, stored: Stored) -> DeviceArray:
+        """Return the values on the device, copied on the first request.
+
+        Raises
+        ------
+        RuntimeError
+            If they have to be copied while a CUDA graph is captured.
+        """
+        held = self._stored.get(stored)
+        if held is None:
+            stream = cupy.cuda.get_current_stream()
+            if stream.is_capturing():
+                raise RuntimeError(
+                    "the values have to be copied to the device, which cannot be done while a "
+                    "graph is captured; apply the same operator to as many vectors once before"
+                )
+            copy = cupy.asarray(stored_values(_plain(self._host), stored))
+            stream.synchronize()  # afterwards any stream may use the copy
+            held = self._stored.setdefault(stored, copy)  # the first thread's, for all threads
+        return held
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile the kernel for so many vectors, and copy the values for it."""
+        if outer and inner and 0 not in self.pattern:
+            with device_errors():
+                self.values_as(_prepare(self._shape(outer, inner, WORD), self._device).stored)
+
+    def _shape(self, outer: int, inner: int, alignment: int) -> SparseShape:
+        return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, a c d, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            if not y.size:
+                return
+            if not x.size:
+                if not accumulate:
+                    y.data.memset_async(0, y.nbytes)
+                return
+            self.start(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+
+    def start(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Do what `run` does, for non-empty vectors at the addresses x and y."""
+        shape = self._shape(outer, inner, _alignment(x, y))
+        prepared = _prepare(shape, self._device)
+        values = self.values_as(prepared.stored)
+        stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
+        prepared.launch(stream, (x, y, values.data.ptr), scalars)
+
+    def fits(self, x: DeviceArray, out: DeviceArray, layout: Layout) -> bool:
+        """Whether plain arrays are vectors x and results of this product, none of them empty."""
+        rows, columns = self.pattern.shape
+        if x.ndim == 0 or x.dtype.name != self._name:
+            return False
+        if layout == "batch-first":
+            return bool(x.shape[-1] == columns and out.shape == (*x.shape[:-1], rows))
+        return bool(x.shape[0] == columns and out.shape == (rows, *x.shape[1:]))
+
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        if not self.fits(x, out, "batch-first"):
+            return None
+        outer = math.prod(x.shape[:-1])
+        return lambda source, target: self.start(source, target, outer, 1, 1, False)
+
+
+class _LastFastPath(FastPath):
+    """The fast path of a product with vectors along the first axis."""
+
+    def __init__(self, plan: KronSparsePlan) -> None:
+        super().__init__(plan._device)
+        self._plan = plan
+
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        if not self._plan.fits(x, out, "batch-last"):
+            return None
+        plan, inner = self._plan, math.prod(x.shape[1:])
+        return lambda source, target: plan.start(source, target, 1, inner, 1, False)
+
+
+def multiply_kron_sparse(
+    values: DeviceArray,
+    x: DeviceArray,
+    y: DeviceArray,
+    outer: int,
+    inner: int,
+    precision: Precision | None,
+) -> None:
+    """Write the product with values (a, b, c, d) on the device to y."""
+    device = current_device()
+    check_device(device, values, x, y)
+    pattern = _check_pattern(values.shape)
+    with device_errors():
+        if not y.size:
+            return
+        if not x.size:
+            y.data.memset_async(0, y.nbytes)
+            return
+        name = values.dtype.name
+        products = PRODUCTS[precision] if name == "float32" else 0
+        addresses = x.data.ptr, y.data.ptr
+        shape = SparseShape(*pattern, outer, inner, name, products, _alignment(*addresses))
+        prepared = _prepare(shape, device)
+        held, owner = _stored_for_call(values, prepared.stored)
+        scalars = batch_scalars(sum_dtype(name))(1, False)
+        prepared.launch(ready_stream(device), (*addresses, held), scalars)
+        del owner
+
+
+def _stored_for_call(values: DeviceArray, stored: Stored) -> tuple[int, Any]:
+    """Return the address of values as they have to be stored, and who owns the memory."""
+    itemsize = values.dtype.itemsize
+    aligned = values.data.ptr % WORD == 0
+    if stored == "given" and values.flags.c_contiguous and aligned:
+        return int(values.data.ptr), values
+    shape = stored_shape(values.shape, itemsize, stored)
+    address, owner = call_workspace(math.prod(shape) * itemsize)
+    bits = _plain(values)
+    stored_values(bits, stored, cupy.ndarray(shape, bits.dtype, memptr=owner))
+    return address, owner

@@ -1,0 +1,1 @@
+"""Kernels for small matrices, whose values a thread keeps in registers."""

@@ -1,0 +1,1 @@
+"""Kernels that multiply by panels, as in a matrix product, on matrix units where there are some."""

@@ -1,0 +1,179 @@
+"""The estimated time of a Kronecker-sparse product by panels.
+
+    time = launch + slowest(a thread block's latency x rounds, a multiprocessor's work,
+                            second-level cache, memory)
+
+where rounds is the number of tiles that a place for a thread block computes one after another. Pure
+arithmetic on sizes, no device needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from batchkron.backends.cuda.costs import costs_for
+from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
+from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, SparseShape
+from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut
+from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
+
+
+@dataclass(frozen=True, slots=True)
+class TileCosts:
+    """Constants of the estimated time, in nanoseconds; rates of the device in bytes per nanosecond.
+
+    Attributes
+    ----------
+    launch : float
+        A kernel launch in a CUDA graph.
+    half, tf32, float64, core : float
+        Multiply-adds of a multiprocessor in a nanosecond: on matrix units with numbers of 16 bits,
+        in TF32 and in float64, and on ordinary cores.
+    fragment : float
+        Time of a multiprocessor for each word of 4 bytes that a warp reads from shared memory.
+    copy : float
+        Time of a multiprocessor for each copy of a warp to shared memory.
+    result : float
+        Time of a multiprocessor for each element that a warp writes to shared memory or to y.
+    panel : float
+        Latency of a panel: the barrier, and waiting for its copies.
+    tile : float
+        Latency of a tile: its first panel and its results.
+    memory_rate, cache_rate : float
+        Bandwidths of memory and of the second-level cache.
+    sharpness : float
+        See `slowest`.
+    """
+
+    launch: float
+    half: float
+    tf32: float
+    float64: float
+    core: float
+    fragment: float
+    copy: float
+    result: float
+    panel: float
+    tile: float
+    memory_rate: float
+    cache_rate: float
+    sharpness: float
+
+
+class TileWork(NamedTuple):
+    """Counts of what a kernel does, for `TileCosts`.
+
+    Attributes
+    ----------
+    rounds : number
+        Tiles that a place for a thread block computes one after another.
+    tiles : number
+        Tiles of a multiprocessor.
+    panels : number
+        Panels of a tile.
+    half, tf32, float64, core : number
+        Multiply-adds of a tile by what does them.
+    fragments : number
+        Words that the warps of a tile read from shared memory.
+    copies : number
+        Copies of a tile's warps.
+    results : number
+        Elements that the warps of a tile write, in shared memory and in y.
+    cached : number
+        Bytes between multiprocessors and the second-level cache.
+    moved : number
+        Bytes of x, y and the values.
+    """
+
+    rounds: Count
+    tiles: Count
+    panels: Count
+    half: Count
+    tf32: Count
+    float64: Count
+    core: Count
+    fragments: Count
+    copies: Count
+    results: Count
+    cached: Count
+    moved: Count
+
+
+@cache
+def _costs(device: str) -> TileCosts:
+    return TileCosts(**costs_for(device).families["kron_sparse"]["tiles"])
+
+
+def tile_seconds(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> float:
+    """Return the estimated seconds of a kernel with this cut."""
+    return float(seconds(tile_work(shape, cut, device), _costs(device.name)))
+
+
+def seconds(work: TileWork, costs: TileCosts) -> Count:
+    """Return the estimated seconds of one kernel, or of many at once."""
+    units = work.half / costs.half + work.tf32 / costs.tf32 + work.float64 / costs.float64
+    units = units + work.core / costs.core
+    shared = (
+        costs.fragment * work.fragments + costs.copy * work.copies + costs.result * work.results
+    )
+    busy = work.tiles * slowest(costs.sharpness, units, shared)
+    latency = work.rounds * (costs.tile + costs.panel * work.panels + units)
+    total = costs.launch + slowest(
+        costs.sharpness,
+        latency,
+        busy,
+        work.cached / costs.cache_rate,
+        work.moved / costs.memory_rate,
+    )
+    return total * NANOSECOND
+
+
+def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileWork:
+    """Return the counts of a kernel with this cut."""
+    size, layout = shape.itemsize, cut.layout
+    columns, down, matrices = cut.tile_counts(shape)
+    tiles = columns * down * matrices
+    of_each = ceil_div(tiles, device.multiprocessors)
+    panels = ceil_div(shape.c, cut.depth)
+    entries = panels * cut.depth
+    outputs = cut.group * cut.results * cut.columns
+    adds: dict[str, Count] = dict.fromkeys(("half", "tf32", "float64", "core"), 0.0)
+    adds[_unit(cut)] = outputs * entries * max(1, cut.products)
+    part = cut.results // cut.warps_down + cut.columns // cut.warps_across
+    reads = cut.group * cut.warps_down * cut.warps_across * part * entries * size / 4 / WARP
+    if _unit(cut) == "core":
+        reads /= 4  # lanes of a warp read the same words
+    pack = cut.pack * cut.of_warp if layout == "kGroup" and cut.pack == 1 else cut.pack
+    of_copy = cut.of_warp if layout == "kGroup" and cut.pack > 1 else pack
+    copies = entries * cut.group * (cut.columns / of_copy + cut.results * size / 16) / WARP
+    written = outputs / WARP * (2 if layout == "kGroup" else 1) / cut.of_warp
+    run = cut.group * size if layout == "kGroup" and shape.d != cut.group else SECTOR
+    wasted = max(1.0, SECTOR / run)
+    x_bytes = columns * down * matrices * cut.columns * cut.group * shape.c * size * wasted
+    value_bytes = tiles * cut.group * cut.results * shape.c * size
+    y_bytes = shape.columns * shape.a * shape.b * shape.d * size
+    return TileWork(
+        ceil_div(of_each, cut.blocks),
+        of_each,
+        panels,
+        adds["half"],
+        adds["tf32"],
+        adds["float64"],
+        adds["core"],
+        reads,
+        copies,
+        written,
+        x_bytes + value_bytes + y_bytes,
+        shape.bytes,
+    )
+
+
+def _unit(cut: SparseCut) -> str:
+    """Return what does the multiply-adds."""
+    if cut.dtype in HALF_DTYPES:
+        return "half"
+    if cut.dtype == "float64":
+        return "float64"
+    return "tf32" if cut.products else "core"

@@ -1,0 +1,395 @@
+// For cuda/kron_sparse/tiles.cuh: the sums of a tile on matrix units, and on ordinary cores.
+//
+// Each class has sums of `down` rows k and `across` columns of a warp, of one j or two. add() adds
+// the products of one panel; each() visits runs of neighbours in y: visit(k, column, sums_of), with
+// k and column counted from the tile's, and sums_of(j)[0 ... run - 1] along the columns in kRows
+// and along k otherwise.
+#pragma once
+
+#include "cuda/common/matrix_units.cuh"
+#include "cuda/common/tf32.cuh"
+#include "cuda/kron_sparse/panels.cuh"
+
+namespace batchkron {
+
+// Where the thread's warp is in the tile, and the lane.
+template <class T, class Cut>
+struct SparseWarp {
+  using Panels = SparsePanels<T, Cut>;
+  int j, k, column, row, part;  // row = lane / 4 and part = lane % 4, as fragments are divided
+
+  __device__ SparseWarp() {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    j = warp % Panels::j_warps;
+    k = warp / Panels::j_warps % Cut::warps_down * Panels::down;
+    column = warp / Panels::j_warps / Cut::warps_down * Panels::across;
+    row = lane / 4;
+    part = lane % 4;
+  }
+};
+
+// Sums on matrix units: `tall` x `wide` fragments of 16 x 8. In kRows the 16 are rows k and the 8
+// are columns, otherwise the other way around: so the two neighbouring sums of a lane are
+// neighbours in y. `together` fragments are interleaved, which makes that 2 together neighbours: of
+// 8 together columns fragment q has columns q, q + together, ... .
+template <class T, class Cut, int most>
+struct SparseFragments {
+  using Panels = SparsePanels<T, Cut>;
+  static constexpr bool rows = Panels::rows;
+  static constexpr int tall = (rows ? Panels::down : Panels::across) / 16;
+  static constexpr int wide = (rows ? Panels::across : Panels::down) / 8;
+  static constexpr int together = Panels::group                  ? 1
+                                  : most >= 4 && wide % 4 == 0 ? 4
+                                  : most >= 2 && wide % 2 == 0 ? 2
+                                                               : 1;
+  static constexpr int run = 2 * together, unit = 8 * together;
+  static_assert(tall * 16 == (rows ? Panels::down : Panels::across) &&
+                    wide * 8 == (rows ? Panels::across : Panels::down),
+                "whole fragments");
+
+  // The row of a panel where the values of row k are.
+  __device__ static int slot(int k) {
+    return rows ? k : k / unit * unit + k % together * 8 + k % unit / together;
+  }
+
+  template <class Sum, int of_warp, class Visit>
+  __device__ static void each(const Sum (&sums)[of_warp][tall][wide][4], Visit visit) {
+    const SparseWarp<T, Cut> warp;
+#pragma unroll
+    for (int m = 0; m < tall; ++m)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int first = 0; first < wide; first += together) {
+          const int long_side = m * 16 + h * 8 + warp.row;
+          const int short_side = first * 8 + warp.part * run;
+          Sum own[of_warp][run];
+#pragma unroll
+          for (int j = 0; j < of_warp; ++j)
+#pragma unroll
+            for (int n = 0; n < run; ++n)
+              own[j][n] = sums[j][m][first + n % together][2 * h + n / together];
+          visit(warp.k + (rows ? long_side : short_side),
+                warp.column + (rows ? short_side : long_side), own);
+        }
+  }
+};
+
+// Numbers of 16 bits.
+template <class T, class Cut>
+class HalfUnits : public SparseFragments<T, Cut, 4> {
+  using Fragments = SparseFragments<T, Cut, 4>;
+  using Panels = SparsePanels<T, Cut>;
+  static constexpr int of_warp = Panels::of_warp, tall = Fragments::tall, wide = Fragments::wide;
+  static constexpr int together = Fragments::together;
+  static_assert(!Panels::rows || together > 1, "columns are read in pairs");
+  float sums[of_warp][tall][wide][4] = {};
+
+  __device__ static unsigned pair_at(const T* from) {
+    return *reinterpret_cast<const unsigned*>(from);
+  }
+  // The fragment of 16 rows from a panel whose rows are sums' indices.
+  __device__ static void load_tall(const T* from, int row, unsigned (&a)[4]) {
+    a[0] = pair_at(from), a[1] = pair_at(from + 8 * row);
+    a[2] = pair_at(from + 8), a[3] = pair_at(from + 8 * row + 8);
+  }
+  // The same for two j, from pairs of them.
+  __device__ static void load_pairs(const unsigned* from, unsigned (&a)[4], unsigned (&b)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto two = *reinterpret_cast<const Elements<unsigned, 2>*>(
+          from + i % 2 * 8 * Panels::row + i / 2 * 8);
+      a[i] = __byte_perm(two.values[0], two.values[1], 0x5410);
+      b[i] = __byte_perm(two.values[0], two.values[1], 0x7632);
+    }
+  }
+  // Of `together` columns the pairs of entries from two rows of x.
+  __device__ static void load_columns(const T* from, unsigned (&b)[together]) {
+    constexpr int words = together < 2 ? 1 : together / 2;
+    const auto first = *reinterpret_cast<const Elements<unsigned, words>*>(from);
+    const auto second = *reinterpret_cast<const Elements<unsigned, words>*>(from + Panels::row);
+#pragma unroll
+    for (int n = 0; n < words; ++n) {
+      b[2 * n] = __byte_perm(first.values[n], second.values[n], 0x5410);
+      if constexpr (together > 1)
+        b[2 * n + 1] = __byte_perm(first.values[n], second.values[n], 0x7632);
+    }
+  }
+
+ public:
+  __device__ void add(const T* x, const T* values) {
+    const SparseWarp<T, Cut> warp;
+    const T* const own = values + warp.j * of_warp * Panels::value_j_row +
+                         (warp.k + warp.row) * Panels::value_row + 2 * warp.part;
+#pragma unroll
+    for (int s = 0; s < Cut::depth; s += 16) {
+      unsigned a[of_warp][tall][4];
+#pragma unroll
+      for (int m = 0; m < tall; ++m) {
+        if constexpr (Cut::layout == Layout::kRows)
+          load_tall(own + m * 16 * Panels::value_row + s, Panels::value_row, a[0][m]);
+        else if constexpr (Cut::layout == Layout::kAlong)
+          load_tall(x + (warp.column + m * 16 + warp.row) * Panels::row + 2 * warp.part + s,
+                    Panels::row, a[0][m]);
+        else
+          load_pairs(reinterpret_cast<const unsigned*>(x) + warp.j * Panels::j_row +
+                         (warp.column + m * 16 + warp.row) * Panels::row + 2 * warp.part + s,
+                     a[0][m], a[of_warp - 1][m]);
+      }
+#pragma unroll
+      for (int n = 0; n < wide; n += together) {
+        unsigned b[of_warp][together], b8[of_warp][together];
+        if constexpr (Cut::layout == Layout::kRows) {
+          const T* const from = x + (s + 2 * warp.part) * Panels::row + warp.column + n * 8 +
+                                warp.row * together;
+          load_columns(from, b[0]);
+          load_columns(from + 8 * Panels::row, b8[0]);
+        } else {
+#pragma unroll
+          for (int j = 0; j < of_warp; ++j)
+#pragma unroll
+            for (int q = 0; q < together; ++q) {
+              const T* const from =
+                  own + j * Panels::value_j_row + (n + q) * 8 * Panels::value_row + s;
+              b[j][q] = pair_at(from), b8[j][q] = pair_at(from + 8);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < of_warp; ++j)
+#pragma unroll
+          for (int q = 0; q < together; ++q)
+#pragma unroll
+            for (int m = 0; m < tall; ++m)
+              multiply_16_8_16<T>(sums[j][m][n + q], a[j][m], b[j][q], b8[j][q]);
+      }
+    }
+  }
+
+  template <class Visit>
+  __device__ void each(Visit visit) const {
+    Fragments::each(sums, visit);
+  }
+};
+
+// float64, and float32 in TF32 by one or three products (cuda/common/tf32.cuh).
+template <class T, class Cut>
+class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
+  using Fragments = SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1>;
+  using Panels = SparsePanels<T, Cut>;
+  static constexpr int tall = Fragments::tall, wide = Fragments::wide;
+  static constexpr int together = Fragments::together, products = Cut::products;
+  T sums[1][tall][wide][4] = {};
+  T small[products == 3 ? tall : 1][products == 3 ? wide : 1][4] = {};
+
+  // The operands of a panel's 8 entries: numbers themselves, or in TF32 their parts.
+  struct Operand {
+    T value;
+    unsigned high, low;
+
+    __device__ void set(T x) {
+      if constexpr (sizeof(T) == 8) {
+        value = x;
+      } else if constexpr (products == 1) {
+        high = nearest_tf32(x);
+      } else {
+        const Tf32Parts parts(x);
+        high = parts.high, low = parts.low;
+      }
+    }
+  };
+
+  // sums of fragments (m, n) for all m
+  __device__ void multiply(int n, const Operand (&a)[tall][4], const T (&b)[2]) {
+    if constexpr (sizeof(T) == 8) {
+#pragma unroll
+      for (int m = 0; m < tall; ++m) {
+        const T four[4] = {a[m][0].value, a[m][1].value, a[m][2].value, a[m][3].value};
+        multiply_16_8_8(sums[0][m][n], four, b);
+      }
+    } else {
+      Operand b0, b4;
+      b0.set(b[0]), b4.set(b[1]);
+#pragma unroll
+      for (int m = 0; m < tall; ++m) {
+        const unsigned high[4] = {a[m][0].high, a[m][1].high, a[m][2].high, a[m][3].high};
+        if constexpr (products == 3) {
+          const unsigned low[4] = {a[m][0].low, a[m][1].low, a[m][2].low, a[m][3].low};
+          multiply_16_8_8(small[m][n], low, b0.high, b4.high);
+          multiply_16_8_8(small[m][n], high, b0.low, b4.low);
+        }
+        multiply_16_8_8(sums[0][m][n], high, b0.high, b4.high);
+      }
+    }
+  }
+
+ public:
+  __device__ void add(const T* x, const T* values) {
+    const SparseWarp<T, Cut> warp;
+    const T* const own = values + warp.j * Panels::value_j_row +
+                         (warp.k + warp.row) * Panels::value_row + warp.part;
+    const T* const along =
+        x + warp.j * Panels::j_row + (warp.column + warp.row) * Panels::row + warp.part;
+#pragma unroll
+    for (int s = 0; s < Cut::depth; s += 8) {
+      constexpr int tall_row = Panels::rows ? Panels::value_row : Panels::row;
+      Operand a[tall][4];
+#pragma unroll
+      for (int m = 0; m < tall; ++m) {
+        const T* const from = (Panels::rows ? own : along) + m * 16 * tall_row + s;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i].set(from[i % 2 * 8 * tall_row + i / 2 * 4]);
+      }
+#pragma unroll
+      for (int n = 0; n < wide; n += together) {
+        T b[together][2];
+        if constexpr (Panels::rows) {
+          using Word = Elements<T, together>;
+          const T* const from = x + (s + warp.part) * Panels::row + warp.column + n * 8 +
+                                warp.row * together;
+          const Word first = *reinterpret_cast<const Word*>(from);
+          const Word second = *reinterpret_cast<const Word*>(from + 4 * Panels::row);
+#pragma unroll
+          for (int q = 0; q < together; ++q)
+            b[q][0] = first.values[q], b[q][1] = second.values[q];
+        } else {
+#pragma unroll
+          for (int q = 0; q < together; ++q) {
+            const T* const from = own + (n + q) * 8 * Panels::value_row + s;
+            b[q][0] = from[0], b[q][1] = from[4];
+          }
+        }
+#pragma unroll
+        for (int q = 0; q < together; ++q) multiply(n + q, a, b[q]);
+      }
+    }
+  }
+
+  template <class Visit>
+  __device__ void each(Visit visit) {
+    if constexpr (products == 3) {
+#pragma unroll
+      for (int m = 0; m < tall; ++m)
+#pragma unroll
+        for (int n = 0; n < wide; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[0][m][n][i] += small[m][n][i];
+    }
+    Fragments::each(sums, visit);
+  }
+};
+
+// float32 on ordinary cores: a lane has `own_rows` rows k of `own_columns` columns.
+template <class T, class Cut>
+class CoreUnits {
+  using Panels = SparsePanels<T, Cut>;
+  static constexpr bool rows = Panels::rows;
+  static constexpr int lanes_down = rows ? 4 : 8, lanes_across = 32 / lanes_down;
+  static constexpr int own_rows = Panels::down / lanes_down;
+  static constexpr int own_columns = Panels::across / lanes_across;
+  static constexpr bool neighbours = Cut::layout == Layout::kAlong;  // whether rows of a lane are
+  static_assert(own_rows * lanes_down == Panels::down &&
+                    own_columns * lanes_across == Panels::across &&
+                    (!rows || own_columns % 4 == 0),
+                "whole lanes");
+  using Word = Elements<T, 4>;
+  T sums[own_columns][own_rows] = {};
+
+  __device__ static int lane_down() {
+    return rows ? threadIdx.x % 32 / lanes_across : threadIdx.x % lanes_down;
+  }
+  __device__ static int lane_across() {
+    return rows ? threadIdx.x % lanes_across : threadIdx.x % 32 / lanes_down;
+  }
+  __device__ static Word word_at(const T* from) { return *reinterpret_cast<const Word*>(from); }
+
+ public:
+  static constexpr int run = rows ? 4 : neighbours ? own_rows : 1;
+
+  __device__ static int slot(int k) {
+    if constexpr (!neighbours) return k;
+    const int first = k / Panels::down * Panels::down, own = k % Panels::down;
+    return first + own % own_rows * lanes_down + own / own_rows;
+  }
+
+  __device__ void add(const T* x, const T* values) {
+    const SparseWarp<T, Cut> warp;
+    const T* const own = values + warp.j * Panels::value_j_row +
+                         (warp.k + lane_down()) * Panels::value_row;
+#pragma unroll 1
+    for (int s = 0; s < Cut::depth; s += 4) {
+      if constexpr (rows) {
+        Word factors[own_rows];
+#pragma unroll
+        for (int k = 0; k < own_rows; ++k)
+          factors[k] = word_at(own + k * lanes_down * Panels::value_row + s);
+#pragma unroll
+        for (int l = 0; l < 4; ++l)
+#pragma unroll
+          for (int n = 0; n < own_columns; n += 4) {
+            const Word entries = word_at(x + (s + l) * Panels::row + warp.column +
+                                         n * lanes_across + lane_across() * 4);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+              for (int k = 0; k < own_rows; ++k)
+                sums[n + i][k] =
+                    multiply_add(sums[n + i][k], factors[k].values[l], entries.values[i]);
+          }
+      } else {
+        const T* const from =
+            x + warp.j * Panels::j_row + (warp.column + lane_across()) * Panels::row + s;
+        Word entries[own_columns];
+#pragma unroll
+        for (int n = 0; n < own_columns; ++n)
+          entries[n] = word_at(from + n * lanes_across * Panels::row);
+#pragma unroll
+        for (int k = 0; k < own_rows; ++k) {
+          const Word factors = word_at(own + k * lanes_down * Panels::value_row + s);
+#pragma unroll
+          for (int l = 0; l < 4; ++l)
+#pragma unroll
+            for (int n = 0; n < own_columns; ++n)
+              sums[n][k] = multiply_add(sums[n][k], factors.values[l], entries[n].values[l]);
+        }
+      }
+    }
+  }
+
+  template <class Visit>
+  __device__ void each(Visit visit) const {
+    const SparseWarp<T, Cut> warp;
+    if constexpr (rows) {
+#pragma unroll
+      for (int k = 0; k < own_rows; ++k)
+#pragma unroll
+        for (int n = 0; n < own_columns; n += 4) {
+          T own[1][run];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) own[0][i] = sums[n + i][k];
+          visit(warp.k + lane_down() + k * lanes_down,
+                warp.column + n * lanes_across + lane_across() * 4, own);
+        }
+    } else {
+#pragma unroll
+      for (int n = 0; n < own_columns; ++n)
+#pragma unroll
+        for (int k = 0; k < own_rows; k += run) {
+          T own[1][run];
+#pragma unroll
+          for (int i = 0; i < run; ++i) own[0][i] = sums[n][k + i];
+          visit(warp.k + (neighbours ? lane_down() * own_rows : lane_down() + k * lanes_down),
+                warp.column + lane_across() + n * lanes_across, own);
+        }
+    }
+  }
+};
+
+template <class T, class Cut>
+struct SparseUnits {
+  using Type = typename Choice<
+      sizeof(T) == 2, HalfUnits<T, Cut>,
+      typename Choice<sizeof(T) == 8 || Cut::products != 0, EightUnits<T, Cut>,
+                      CoreUnits<T, Cut>>::Type>::Type;
+};
+
+}  // namespace batchkron

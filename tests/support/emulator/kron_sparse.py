@@ -1,0 +1,86 @@
+"""Kernels of Kronecker-sparse products on the CPU, compared with the definition bit by bit."""
+
+import numpy as np
+
+from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
+from batchkron.backends.cuda.kron_sparse.stored import stored_values
+from emulator.host_compiler import COPIES, Launch
+from emulator.kron_matmul import placed
+
+
+def narrowed(values, dtype):
+    """Small integers as numbers of a dtype; bfloat16 as its bits."""
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        assert not (bits & 0xFFFF).any(), "not a number of 16 bits"
+        return (bits >> 16).astype(np.uint16)
+    return np.ascontiguousarray(values, dtype)
+
+
+def as_numbers(array, dtype):
+    """What `narrowed` returned, as numbers."""
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else array
+
+
+def amid_poison(values, dtype, offset):
+    """Values ``offset`` elements behind a multiple of 16 bytes, and all around them NaN."""
+    if dtype == "bfloat16":
+        view, whole = placed(values.view(np.float16), offset)
+        whole.view(np.uint16)[np.isnan(whole)] = 0x7FC0
+        view.view(np.uint16)[...] = values
+        return view.view(np.uint16), whole.view(np.uint16)
+    return placed(values, offset)
+
+
+def is_poison(array, dtype):
+    return array == 0x7FC0 if dtype == "bfloat16" else np.isnan(array)
+
+
+def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=None):
+    """Run a kernel on random integers, and compare with the definition, bit by bit."""
+    shape = kernel.shape
+    sizes = shape.a, shape.b, shape.c, shape.d
+    dtype, large = shape.dtype, 1 if shape.itemsize == 2 else 3
+    is_complex = dtype.startswith("complex")
+
+    def integers(*shape):
+        found = rng.integers(-large, large + 1, shape).astype("f8")
+        return found + 1j * rng.integers(-large, large + 1, shape) if is_complex else found
+
+    values = integers(*sizes)
+    given = integers(shape.outer, shape.a, shape.c, shape.d, shape.inner)
+    before = integers(shape.outer, shape.a, shape.b, shape.d, shape.inner)
+    expected = alpha * np.einsum("oiljr,iklj->oikjr", given, values) + before * accumulate
+    offset = 0 if shape.alignment == 16 else shape.alignment // shape.itemsize
+    x, _ = amid_poison(narrowed(given, dtype), dtype, offset)
+    stored = stored_values(narrowed(values, dtype), kernel.stored)
+    held, _ = amid_poison(stored, dtype, 0)
+    poison = np.full(before.shape, 0x7FC0 if dtype == "bfloat16" else np.nan, x.dtype)
+    y, whole = amid_poison(narrowed(before, dtype) if accumulate else poison, dtype, offset)
+    around = is_poison(whole, dtype).sum() - is_poison(y, dtype).sum()
+    arguments = kernel.arguments(device)
+    for name, array in (("x", x), ("y", y), ("values", held)):
+        arguments[name] = array.ctypes.data
+    arguments["alpha"] = np.asarray(alpha, sum_dtype(dtype))
+    arguments["accumulate"] = accumulate
+    how = kernel.launch(device)
+    failure = launch(
+        arguments.tobytes(),
+        Launch(
+            blocks=min(how.blocks, blocks or int(rng.integers(1, 4))),
+            threads=how.threads,
+            shared_bytes=how.shared_bytes,
+            when=COPIES[copies],
+            seed=int(rng.integers(1 << 30)),
+        ),
+        [x, held],
+    )
+    assert not failure, f"{kernel}: {failure}"
+    np.testing.assert_array_equal(as_numbers(y, dtype), expected, err_msg=str(kernel))
+    assert is_poison(whole, dtype).sum() == around, f"{kernel}: y's neighbours were written"
+
+
+def run_often(kernel, launch, device, rng):
+    """Run a kernel as often as some mistakes need to be seen."""
+    for copies in COPIES:
+        run(kernel, launch, device, copies, rng, blocks=1)
