@@ -21,6 +21,7 @@ from benchmarks.gpu.compiling import (
     compile_all,
     compile_atomic,
     compile_function,
+    compile_sparse,
     default_processes,
     jobs_of,
 )
@@ -29,6 +30,7 @@ from benchmarks.gpu.options import Choice, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
 from benchmarks.gpu.random_report import print_standings, standings_of, wrong_results
 from benchmarks.gpu.report import Cell, Printer, absences, missed
+from benchmarks.gpu.sparse_report import sparse_standing, standing_lines
 from benchmarks.standings import standing_records
 
 ROOT = Path(__file__).parents[2]
@@ -92,8 +94,17 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
         partial(compile_function, c.case.shape, c.dtype) for c in choices if c.part == "random"
     ]
     atomic = [partial(compile_atomic, c.case, c.dtype) for c in choices if c.part == "atomic"]
-    others = jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
-    return [*atomic, *others, *functions]
+    found = jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
+    return [*atomic, *found, *functions, *sparse_jobs(choices)]
+
+
+def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
+    """Kernels of Kronecker-sparse matrices: many cases have the same ones, so a job has many."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for choice in choices:
+        if choice.part == "kronecker-sparse":
+            groups.setdefault((choice.dtype, choice.case.layout), []).append(choice.case)
+    return [partial(compile_sparse, cases, dtype) for (dtype, _), cases in groups.items()]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
@@ -130,6 +141,10 @@ def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
         from benchmarks.gpu.sweeps import sweep_cells
 
         return sweep_cells(choice.case, choice.dtype)
+    if choice.part == "kronecker-sparse":
+        from benchmarks.gpu.kron_sparse import sparse_cells
+
+        return sparse_cells(choice.case, choice.dtype)
     if choice.part == "explicit":
         from benchmarks.gpu.explicit import explicit_cells
 
@@ -236,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.random:
         return finish_random(options, report, cells, began)
     report["missed"] = missed(cells)
+    report["sparse_standing"] = sparse_standing(cells)
     if options.profile:
         show_profiles(report, options.profile_seconds)
     report["seconds"] = time.perf_counter() - began
@@ -243,6 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")
     print("\n".join(f"- {text}" for text in report["missed"]) or "none")
     print_absences(cells)
+    if report["sparse_standing"]:
+        print("\n## Kronecker-sparse matrices\n")
+        print("\n".join(standing_lines(report["sparse_standing"])))
     print(f"\n{report['seconds']:.0f} s in all")
     return int(any(cell.microseconds is None for cell in cells))
 

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import BatchCase
 from benchmarks.gpu.list_cases import ListCase
+from benchmarks.gpu.sparse_cases import SparseCase
 
 Job = Callable[[], None]
 
@@ -85,6 +86,20 @@ def compile_list(case: ListCase, dtype: str) -> None:
     from benchmarks.gpu.lists import operator
 
     operator(case, dtype)
+
+
+def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
+    """The kernels of products with Kronecker-sparse matrices."""
+    import cupy
+
+    from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+    from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
+    from benchmarks.gpu.kron_sparse import shape_of
+
+    device = cupy.cuda.Device().id
+    limits = device_limits(device)
+    for case in cases:
+        load_kernel(fastest_kernel(shape_of(case, dtype), limits).program(), device)
 
 
 def _quietly(job: Job) -> str:

@@ -23,6 +23,7 @@ from benchmarks.gpu.cases import (
     TUNED,
 )
 from benchmarks.gpu.list_cases import LISTS
+from benchmarks.gpu.sparse_cases import SPARSE_DTYPES, sparse_cases
 from benchmarks.gpu.sweep_cases import SWEEPS
 from benchmarks.random_shapes import draws, seed_of_today
 
@@ -36,11 +37,12 @@ PARTS = (
     "atomic",
     "lists",
     "sweeps",
+    "kronecker-sparse",
     "explicit",
     "ablation",
     "tune",
 )
-OPT_IN_PARTS = ("tune",)  # parts that take long
+OPT_IN_PARTS = ("kronecker-sparse", "tune")  # parts that take long
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def all_choices() -> list[Choice]:
         *(("atomic", case.name, case, tuple(case.figures)) for case in BATCHES),
         *(("lists", case.name, case, DTYPES) for case in LISTS),
         *(("sweeps", case.name, case, DTYPES) for case in SWEEPS),
+        *(("kronecker-sparse", case.name, case, SPARSE_DTYPES) for case in sparse_cases()),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
         *(("tune", case.name, case, DTYPES) for case in KRON + PDE if case.name in TUNED),
@@ -93,7 +96,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--part",
         action="append",
         choices=PARTS,
-        help="may be repeated; by default all but tune",
+        help="may be repeated; by default all but " + " and ".join(OPT_IN_PARTS),
     )
     parser.add_argument(
         "--case",
@@ -101,7 +104,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
     )
-    parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
+    parser.add_argument("--dtype", choices=("float16", *DTYPES, *PRECISIONS), help="all by default")
     parser.add_argument(
         "--random", type=int, metavar="N", help="N shapes drawn at random, and no other cells"
     )

@@ -18,6 +18,7 @@ NOTES = {
     "atomic": f"ASGarD: {RECORDED}. Lists in random order; function: batched_kron.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",
     "tune": "ours: the best that was found; rule: without a search.",
+    "kronecker-sparse": "25088 vectors; peers are torch's, float32 in full precision.",
     "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
     "random": "JAX, and what is marked so: as eager calls.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",

@@ -25,7 +25,7 @@ EAGER_MICROSECONDS = 4_000  # about the length of a batch of eager calls
 MAX_EAGER_ROUNDS = 300  # of all calls in a batch
 SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
 # largest error that counts as right, relative to the largest entry
-TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
+TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
 BLOCK = 1 << 22  # random numbers that large arrays repeat
 
 
