@@ -14,6 +14,7 @@ from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
+    SparseKernel,
     SparseShape,
     Stored,
     sum_dtype,
@@ -54,14 +55,18 @@ def _prepare(shape: SparseShape, device: int) -> _Prepared:
     """Return the launch for a product that is not empty."""
     known = _prepared.get((shape, device))
     if known is None:
-        limits = device_limits(device)
-        kernel = fastest_kernel(shape, limits)
-        how, code = kernel.launch(limits), load_kernel(kernel.program(), device)
-        arguments = kernel.arguments(limits)
-        grid = how.blocks, how.down
-        launch = Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
-        known = _prepared[shape, device] = _Prepared(launch, kernel.stored)
+        kernel = fastest_kernel(shape, device_limits(device))
+        known = _Prepared(launch_of(kernel, device), kernel.stored)
+        _prepared[shape, device] = known
     return known
+
+
+def launch_of(kernel: SparseKernel, device: int) -> Launch:
+    """Return the launch of a kernel; a call passes the addresses of x, y and the values."""
+    limits = device_limits(device)
+    how, code = kernel.launch(limits), load_kernel(kernel.program(), device)
+    grid, arguments = (how.blocks, how.down), kernel.arguments(limits)
+    return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
 
 
 def _alignment(*addresses: int) -> int:

@@ -1,0 +1,130 @@
+"""Times of kernels of Kronecker-sparse matrices, many variants of each product.
+
+python -m benchmarks.gpu.measure_sparse MEASUREMENTS.json [--variants 10] [--dtype NAME] [--all]
+
+Of each family the variants with the least estimates, and some others, for the twelve first patterns
+of the benchmark, or for all. Costs can be fitted to the file (batchkron/backends/cuda/costs). Each
+result is compared with that of the first variant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES
+from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, sum_dtype
+from batchkron.backends.cuda.kron_sparse.plan import launch_of
+from batchkron.backends.cuda.kron_sparse.stored import stored_values
+from batchkron.backends.cuda.runtime.device import (
+    device_limits,
+    device_name,
+    load_kernel,
+    ready_stream,
+)
+from batchkron.backends.cuda.runtime.launch import batch_scalars
+from batchkron.backends.cuda.runtime.program import Program
+from benchmarks.gpu.compiling import compile_all, default_processes
+from benchmarks.gpu.kron_sparse import SparseData, shape_of
+from benchmarks.gpu.sparse_cases import FIRST, LAYOUTS, SPARSE_DTYPES, SparseCase, sparse_patterns
+from benchmarks.gpu.timing import Contender, timed
+
+TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
+
+
+def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKernel]:
+    """The variants with the least estimates, and every n-th of the others that are not far off."""
+    limits = device_limits(cupy.cuda.Device().id)
+    shape = shape_of(case, dtype)
+    found = []
+    for family in FAMILIES:
+        if family.accepts(shape, limits):
+            kernels = [family.kernel(shape, one, limits) for one in family.variants(shape, limits)]
+            found += [one for one in kernels if one is not None]
+    found.sort(key=lambda kernel: kernel.seconds)
+    found = [one for one in found if one.seconds <= TOO_SLOW * found[0].seconds]
+    best, others = found[: count * 2 // 3], found[count * 2 // 3 :]
+    return best + others[:: max(1, len(others) // max(1, count - len(best)))][: count - len(best)]
+
+
+def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> Iterator[Any]:
+    """A record for each kernel."""
+    data = SparseData(case, dtype)
+    device = cupy.cuda.Device().id
+    scalars = batch_scalars(sum_dtype(dtype))(1, False)
+    y = data.pairs[-1][1]
+    for kernel in kernels:
+        values = cupy.asarray(stored_values(data.values, kernel.stored))
+        launch = launch_of(kernel, device)
+
+        def call(x: Any, y: Any, launch: Any = launch, values: Any = values) -> None:
+            launch(ready_stream(device), (x.data.ptr, y.data.ptr, values.data.ptr), scalars)
+
+        y.fill(np.nan)
+        calls = [partial(call, *pair) for pair in data.pairs]
+        timing = timed(calls, Contender("batchkron", {}).on)
+        yield {
+            "case": case.name,
+            "pattern": case.pattern,
+            "layout": case.layout,
+            "dtype": dtype,
+            "family": kernel.family.name,
+            "variant": [getattr(kernel.variant, name) for name in kernel.variant.__slots__],
+            "kernel": kernel.program().expression,
+            "microseconds": timing.microseconds,
+            "estimate": 1e6 * kernel.seconds,
+            "floor": max(case.floors(dtype).values()),
+            "error": data.error(),
+        }
+
+
+def compile_one(program: Program) -> None:
+    """Compile a kernel into the cache on disk."""
+    load_kernel(program, cupy.cuda.Device().id)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("measurements", type=Path)
+    parser.add_argument("--variants", type=int, default=10)
+    parser.add_argument("--dtype", choices=SPARSE_DTYPES, action="append")
+    parser.add_argument("--all", action="store_true", help="all 60 patterns")
+    options = parser.parse_args()
+    begun = time.perf_counter()
+    patterns = sparse_patterns() if options.all else FIRST
+    work = [
+        (case, dtype, chosen_kernels(case, dtype, options.variants))
+        for dtype in options.dtype or SPARSE_DTYPES
+        for case in (SparseCase(pattern, layout) for pattern in patterns for layout in LAYOUTS)
+    ]
+    programs = dict.fromkeys(kernel.program() for _, _, kernels in work for kernel in kernels)
+    jobs = [partial(compile_one, program) for program in programs]
+    print(*compile_all(jobs, default_processes()), sep="\n")
+    print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
+    rows: list[dict[str, Any]] = []
+    for case, dtype, kernels in work:
+        own = list(measured(case, dtype, kernels))
+        rows += own
+        chosen, best = own[0], min(own, key=lambda row: row["microseconds"])
+        print(
+            f"{case.name} {dtype}: chosen {chosen['microseconds']:.1f} µs (estimate "
+            f"{chosen['estimate']:.1f}), best {best['microseconds']:.1f} by {best['variant']}, "
+            f"{best['microseconds'] / best['floor']:.2f} × the floor, "
+            f"error {max(row['error'] for row in own):.1e}",
+            flush=True,
+        )
+        report = {"device": device_name(cupy.cuda.Device().id), "kernels": rows}
+        options.measurements.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{time.perf_counter() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
