@@ -261,7 +261,7 @@ TUNED = {
     "(6,3)",
 }
 
-# sizes of the square factors of explicit products; the goal is a rate of writing
+# sizes of the square factors of explicit products; the goal is a rate of reading and writing
 EXPLICIT = (
     (8192, 2),
     (5461, 3),

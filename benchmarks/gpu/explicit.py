@@ -12,7 +12,7 @@ import numpy as np
 import batchkron as bk
 from benchmarks.cpu.shapes import squares
 from benchmarks.gpu.cases import EXPLICIT_GOAL, Figures
-from benchmarks.gpu.floors import explicit_bytes, explicit_floor
+from benchmarks.gpu.floors import explicit_bytes, explicit_floor, explicit_traffic
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.report import Cell
 from benchmarks.gpu.timing import CACHE_BYTES, Contender, measured, random_array
@@ -24,7 +24,7 @@ def explicit_name(sizes: Sequence[int]) -> str:
 
 
 def explicit_cells(sizes: Sequence[int], dtype: str) -> Iterator[Cell]:
-    """One product in one dtype; its goal is a rate of writing."""
+    """One product in one dtype; its goal is a rate of reading each matrix once, and writing."""
     matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(sizes)]
     written = explicit_bytes(sizes, dtype)
     side = int(np.prod(sizes))
@@ -49,10 +49,12 @@ def explicit_cells(sizes: Sequence[int], dtype: str) -> Iterator[Cell]:
     cell = Cell(
         "explicit", explicit_name(sizes), dtype, measured(lambda: ours, dtype, outs[-1], error)
     )
-    cell.figures = Figures(1e6 * written / EXPLICIT_GOAL)
+    moved = explicit_traffic(sizes, dtype)
+    cell.figures = Figures(1e6 * moved / EXPLICIT_GOAL)
     cell.floor = explicit_floor(sizes, dtype)
     if cell.microseconds:
         cell.more["terabytes_per_second"] = written / cell.microseconds / 1e6
+        cell.more["terabytes_per_second_moved"] = moved / cell.microseconds / 1e6
 
     def by_torch() -> Contender:
         calls = [torch_kron(matrices, out) for out in outs]

@@ -251,6 +251,8 @@ def explicit(rng, dtype, small):
     a, b = random_array(rng, (7, 5), dtype), random_array(rng, (3, 300), dtype)
     c = random_array(rng, (2, 2), dtype)
     check(bk.kron(*map(cupy.asarray, (c, a, b))), bk.kron(c, a, b), "kron")
+    four = [random_array(rng, (3, 9), dtype) for _ in range(4)]
+    check(bk.kron(*map(cupy.asarray, four)), bk.kron(*four), "four factors")
     for first, second in EXPLICIT:
         a, b = random_array(rng, first, dtype), random_array(rng, second, dtype)
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
@@ -337,7 +339,10 @@ PARTS = {
         kron_sparse,
         {f"cuda/kron_sparse/{name}.cuh" for name in ("tiles", "registers", "general")},
     ),
-    "explicit": (explicit, {"cuda/explicit/bands.cuh", "cuda/explicit/segments.cuh"}),
+    "explicit": (
+        explicit,
+        {"cuda/explicit/bands.cuh", "cuda/explicit/segments.cuh", "cuda/explicit/tiles.cuh"},
+    ),
 }
 
 

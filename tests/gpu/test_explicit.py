@@ -12,6 +12,7 @@ import batchkron as bk
 from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
 from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
 from batchkron.backends.cuda.explicit.steps import explicit_steps
+from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 
 pytestmark = pytest.mark.gpu
 
@@ -56,8 +57,8 @@ EXPLICIT = [
 def at_offset(cupy, shape, dtype, offset):
     """A poisoned array ``offset`` bytes after an aligned address, and all of the memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = cupy.asarray(np.full(size + 64, 255, np.uint8))
-    begin = -memory.data.ptr % 16 + offset
+    memory = cupy.asarray(np.full(size + 192, 255, np.uint8))
+    begin = -memory.data.ptr % 128 + offset
     return memory[begin : begin + size].view(dtype).reshape(shape), memory, begin
 
 
@@ -89,8 +90,12 @@ def test_kron_of_any_shape_at_any_address(cupy, rng, dtype, shapes, offset):
 @pytest.mark.parametrize("shapes", EXPLICIT, ids=str)
 @pytest.mark.parametrize(
     ("family", "variant"),
-    [(Bands(), BandVariant()), (Segments(), SegmentVariant(entries=3))],
-    ids=["bands", "segments"],
+    [
+        (Bands(), BandVariant()),
+        (Segments(), SegmentVariant(entries=3)),
+        (Tiles(), TileVariant(run=2048, total=8192)),
+    ],
+    ids=["bands", "segments", "tiles"],
 )
 def test_kron_of_strided_factors(cupy, poisoned_on_device, rng, dtype, shapes, family, variant):
     write_product = explicit_module().write_product
@@ -121,6 +126,40 @@ def test_every_cut_gives_the_same(cupy, poisoned_on_device, rng, dtype, shapes, 
     check_explicit(out.get(), a, b)
 
 
+LONG = [  # rows of the result have a kilobyte and more, and begin anywhere in a line
+    ((40, 4099), (2, 2)),
+    ((33, 5461), (3, 3)),
+    ((70, 2341), (7, 7)),
+    ((101, 501), (33, 33)),
+    ((3, 3), (9, 2001)),
+    ((2, 3), (5, 20_001)),
+    ((1, 1), (4, 9_999)),
+]
+
+
+@pytest.mark.parametrize("shapes", LONG, ids=str)
+@pytest.mark.parametrize("offset", [0, 16, 40])
+@pytest.mark.parametrize(
+    ("family", "variant"),
+    [
+        (Bands(), BandVariant()),
+        (Bands(), BandVariant(lines=False)),
+        (Tiles(), TileVariant()),
+        (Tiles(), TileVariant(128, 1 << 12, 1 << 14, streaming=False)),
+    ],
+    ids=["lines", "words", "tiles", "small tiles"],
+)
+def test_rows_that_are_no_whole_lines(cupy, rng, dtype, shapes, offset, family, variant):
+    write_product = explicit_module().write_product
+    (a, b), given = factors_of(cupy, rng, shapes, dtype)
+    out, memory, begin = at_offset(cupy, sizes(shapes), dtype, offset)
+    write_product(*given, out, 0, family, variant)
+    check_explicit(out.get(), a, b)
+    guards = memory.get()
+    assert (guards[:begin] == 255).all()
+    assert (guards[begin + out.nbytes :] == 255).all()
+
+
 @pytest.mark.parametrize(
     "shapes",
     [[(3, 2), (1, 5), (7, 3)], [(2, 3)] * 5, [(1, 1), (31, 17), (2, 2), (3, 5)], [(2, 2)] * 10],
@@ -147,6 +186,9 @@ CHAINS = [
     [(8, 8)] * 2,
     [(3, 2), (1, 5), (7, 3)],
     [(6, 6)] * 4,
+    [(3, 9), (2, 7), (4, 5), (1, 6)],
+    [(3, 40), (2, 3), (4, 11)],
+    [(4, 8)] * 3 + [(2, 3)] * 3,
     [(2, 3), (5, 1), (1, 1), (4, 4), (3, 2)],
 ]
 

@@ -191,16 +191,19 @@ def write_product(kernel, address):
     """What kernels of explicit products do."""
     dtype = kernel.shape.dtype
     given = at(address, (), kernel.arguments().dtype)
-    a, b = (
-        at(
-            given[f"{name}_data"],
-            (given[name]["rows"], given[name]["columns"]),
-            dtype,
-            (given[name]["row"], given[name]["column"]),
-        )
-        for name in "ab"
-    )
-    product = np.kron(a, b)
+
+    def matrix(name):
+        layout = given[name]
+        shape, strides = (layout["rows"], layout["columns"]), (layout["row"], layout["column"])
+        return at(given[f"{name}_data"], shape, dtype, strides)
+
+    def product_of(name):
+        inner = f"{name}_inner"
+        if inner not in given.dtype.names or given[inner]["rows"] == 0:
+            return matrix(name)
+        return np.kron(matrix(name), matrix(inner))
+
+    product = np.kron(product_of("a"), product_of("b"))
     at(given["out"], product.shape, dtype)[...] = product
 
 

@@ -156,6 +156,7 @@ TEMPLATES = {  # the kernel that a header defines
     "cuda/batch/unsorted.cuh": "batched_unsorted",
     "cuda/explicit/bands.cuh": "explicit_kron",
     "cuda/explicit/segments.cuh": "explicit_segments",
+    "cuda/explicit/tiles.cuh": "explicit_tiles",
     "cuda/kron/fibres/kernel.cuh": "kron_fibres",
     "cuda/kron/general.cuh": "kron_group",
     "cuda/kron/panels.cuh": "kron_panels",

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(threads)
   if (elements > 1 && blockIdx.x == 0 && blockIdx.y == 0) {
     const Index head = Index(-reinterpret_cast<Bits>(x.out) % bytes / sizeof(T));
     const Matrix<T> left{x.a, x.a_data};
-    write_ends<elements>(left, right, x.out, x.a.rows * x.b.rows * columns, head);
+    write_ends<elements, threads>(left, right, x.out, x.a.rows * x.b.rows * columns, head);
   }
   if (place - (elements - 1) >= width) return;
   T b[held];  // columns place - (elements - 1) ... of the row

@@ -35,6 +35,7 @@ from batchkron.backends.cuda.batch.records import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.segments import segments_arguments
+from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.systems import sum_arguments
@@ -250,6 +251,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
+        f"batchkron::ExplicitTilesArguments<{scalar}>": tiles_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),

@@ -14,6 +14,7 @@ CHECKS = (
     "refusals",
     "unusual_arguments",
     "captures",
+    "explicit_products",
     "batches",
     "lists_once",
     "kronecker_sparse",

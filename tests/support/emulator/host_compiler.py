@@ -31,6 +31,7 @@ class Launch(ctypes.Structure):
         ("seed", ctypes.c_uint),
         ("readable", ctypes.c_void_p),
         ("ranges", ctypes.c_int),
+        ("down", ctypes.c_int),
     ]
 
 

@@ -105,6 +105,18 @@ inline void red_global_add_v4_f32(float* to, float a, float b, float c, float d)
   add_together(to, a, b, c, d);
 }
 
+struct uint2 {
+  unsigned x, y;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+template <class Word>
+void __stcs(Word* to, const Word& word) {
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(Word)) emulated::fail("a store is not aligned");
+  *to = word;
+}
+
 inline void bar_sync(int barrier, int threads) {
   emulated::wait_at(emulated::device.barriers[std::size_t(barrier)], threads);
 }

@@ -186,6 +186,7 @@ struct Launch {
   unsigned seed;
   const Range* readable;
   int ranges;
+  int down;  // thread blocks along the grid's second axis, 0 for one
 };
 
 inline const std::function<void()>* body;
@@ -204,14 +205,15 @@ inline const char* run(const Launch& launch, const std::function<void()>& kernel
   const std::unique_ptr<char[]> stacks(new char[std::size_t(launch.threads) * kStack]);
   body = &kernel;
   device.random.seed(launch.seed);
-  device.blocks.x = launch.blocks;
+  device.blocks = {launch.blocks, launch.down > 0 ? launch.down : 1};
   device.threads = launch.threads;
   device.shared_bytes = launch.shared_bytes;
   device.when = When(launch.when);
   device.readable.assign(launch.readable, launch.readable + launch.ranges);
   device.shared = shared.data() + (16 - reinterpret_cast<std::uintptr_t>(shared.data()) % 16) % 16;
   device.error.clear();
-  for (device.block.x = 0; device.block.x < launch.blocks; ++device.block.x) {
+  for (int block = 0; block < device.blocks.x * device.blocks.y; ++block) {
+    device.block = {block % device.blocks.x, block / device.blocks.x};
     std::memset(device.shared, 0xff, std::size_t(launch.shared_bytes));  // NaN
     device.warps.assign(std::size_t(launch.threads / kWarp), Meeting());
     device.barriers.assign(kBarriers, Meeting());

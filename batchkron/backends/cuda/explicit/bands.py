@@ -18,6 +18,7 @@ import numpy as np
 from batchkron.backends.cuda.explicit.kernel import (
     BLOCKS_PER_MULTIPROCESSOR,
     PRODUCT,
+    RECIPROCAL,
     WORD_BYTES,
     DeviceMatrix,
     ProductFamily,
@@ -25,15 +26,13 @@ from batchkron.backends.cuda.explicit.kernel import (
     ProductShape,
 )
 from batchkron.backends.cuda.runtime.arguments import size_fields
-from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import LINE, MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
 # Smallest number of chunks (words of one thread block) of a band, so that few threads of the last
 # thread block are idle; chosen by hand.
 _MIN_BAND_CHUNKS = 8
 MIN_BANDS = 8  # bands of a slice; with fewer, other tilings are tried; chosen by hand
-# Divisor n is passed as (2^32 - 1) // n: the kernel divides by multiplying.
-_RECIPROCAL = 2**32 - 1
 _MAX_OFFSET = 2**31 - 1  # largest offset in elements that a 32-bit integer holds
 
 
@@ -53,6 +52,8 @@ class BandVariant:
         Largest number of bands that a thread computes.
     streaming : bool
         Whether results are written by streaming stores, which do not displace cached data.
+    lines : bool
+        Whether bands are made of whole lines of the cache where enough of them are left.
     """
 
     threads: int = 256
@@ -60,6 +61,7 @@ class BandVariant:
     batch: int = 4
     repeats: int = 16
     streaming: bool = True
+    lines: bool = True
 
     @property
     def chunk(self) -> int:
@@ -108,6 +110,8 @@ class ExplicitCut:
         Complete bands of a slice, and elements of the incomplete one after them.
     repeats, groups : int
         Bands of a thread block, and thread blocks for all bands of a slice.
+    alignment : int
+        Bytes that the address of the first word is a multiple of.
     """
 
     kernel: ExplicitKernel
@@ -123,6 +127,7 @@ class ExplicitCut:
     rest: int
     repeats: int
     groups: int
+    alignment: int
 
     @property
     def a_band(self) -> int:
@@ -137,17 +142,17 @@ class ExplicitCut:
     @property
     def over_columns(self) -> int:
         """Factor by which the kernel divides by the result's number of columns."""
-        return _RECIPROCAL // (self.a.columns * self.b.columns)
+        return RECIPROCAL // (self.a.columns * self.b.columns)
 
     @property
     def over_b_rows(self) -> int:
         """Factor by which the kernel divides by the number of rows of b."""
-        return _RECIPROCAL // self.b.rows
+        return RECIPROCAL // self.b.rows
 
     @property
     def over_b_columns(self) -> int:
         """Factor by which the kernel divides by the number of columns of b."""
-        return _RECIPROCAL // self.b.columns
+        return RECIPROCAL // self.b.columns
 
     @property
     def total(self) -> int:
@@ -169,10 +174,18 @@ class ExplicitCut:
 
 def rows_of_band(shape: ProductShape, variant: BandVariant) -> int:
     """Return the number of rows of a in a band."""
-    elements, _ = shape.word()
+    elements, alignment = shape.word()
     block = shape.b.rows * shape.a.columns * shape.b.columns  # elements of a row of a
-    minimum = elements // math.gcd(block, elements)
-    return minimum * max(1, -(-_MIN_BAND_CHUNKS * variant.chunk * elements // (minimum * block)))
+
+    def rows_for(unit: int) -> int:
+        """Return the rows of a in a band that is a multiple of so many elements."""
+        least = unit // math.gcd(block, unit)
+        return least * max(1, -(-_MIN_BAND_CHUNKS * variant.chunk * elements // (least * block)))
+
+    line = LINE // shape.dtype.itemsize
+    if variant.lines and alignment == WORD_BYTES and MIN_BANDS * rows_for(line) <= shape.a.rows:
+        return rows_for(line)
+    return rows_for(elements)
 
 
 def band_cut(shape: ProductShape, variant: BandVariant, limits: DeviceLimits) -> ExplicitCut:
@@ -223,7 +236,7 @@ def _cut(
     reach = max(
         b.reach,
         min(band, a.rows - 1) * abs(a.row) + (a.columns - 1) * abs(a.column),
-        band * block + (variant.chunk + 2) * elements,
+        band * block + (variant.chunk + 2) * elements + LINE,
         bands + variant.repeats + variant.batch,
     )
     kernel = ExplicitKernel(
@@ -237,7 +250,9 @@ def _cut(
         variant.streaming,
     )
     groups = -(-bands // repeats)
-    return ExplicitCut(kernel, a, b, *slices, band, words, whole, rest, repeats, groups)
+    lined = variant.lines and alignment == WORD_BYTES
+    begin = LINE if lined else alignment
+    return ExplicitCut(kernel, a, b, *slices, band, words, whole, rest, repeats, groups, begin)
 
 
 def _entries(elements: int, columns: int, width: int, out: int, size: int, slices: int) -> int:
@@ -271,8 +286,8 @@ class Bands(ProductFamily):
     variant_type = BandVariant
 
     def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these matrices: always."""
-        return True
+        """Whether there is a kernel for these matrices: for any that are no products."""
+        return shape.simple
 
     def variants(self, shape: ProductShape, device: DeviceLimits) -> tuple[BandVariant, ...]:
         """Return the only variant that is used."""
@@ -301,6 +316,6 @@ class Bands(ProductFamily):
 def explicit_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct ExplicitKronArguments."""
     sizes = size_fields("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
-    sizes += size_fields("whole", "rest", "repeats", "groups", "parts")
+    sizes += size_fields("whole", "rest", "repeats", "groups", "parts", "alignment")
     reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]
     return np.dtype([*PRODUCT, *sizes, *reciprocals], align=True)

@@ -21,7 +21,8 @@ WORD_BYTES = 16  # bytes that a thread writes at once
 # Once there are this many thread blocks on each multiprocessor, a thread takes more than one batch
 # of bands, or more than one entry of a; chosen by hand.
 BLOCKS_PER_MULTIPROCESSOR = 16
-ADDRESSES = 3  # number of addresses that a launch takes: a, b and the result
+# Divisor n is passed as RECIPROCAL // n: the kernels divide by multiplying.
+RECIPROCAL = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,50 @@ class DeviceMatrix:
         """Largest absolute offset of an element, in elements."""
         return (self.rows - 1) * abs(self.row) + (self.columns - 1) * abs(self.column)
 
+    def times(self, inner: DeviceMatrix) -> tuple[int, int]:
+        """Return rows and columns of the product with another matrix."""
+        return self.rows * inner.rows, self.columns * inner.columns
+
+
+NO_MATRIX = DeviceMatrix(0, 0, 0, 0, 0)  # where a product has no inner matrix
+
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """Two matrices, neither of them empty, and the address ``out`` of the result modulo 16."""
+    """Two matrices, neither of them empty, and the address ``out`` of the result modulo 16.
+
+    With ``a_inner`` the left matrix of the product is a ⊗ a_inner instead of a, with ``b_inner``
+    the right one b ⊗ b_inner.
+    """
 
     a: DeviceMatrix
     b: DeviceMatrix
     out: int
     dtype: np.dtype[np.generic]
+    a_inner: DeviceMatrix | None = None
+    b_inner: DeviceMatrix | None = None
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """Rows and columns of the left matrix."""
+        a, inner = self.a, self.a_inner
+        return (a.rows, a.columns) if inner is None else a.times(inner)
+
+    @property
+    def right(self) -> tuple[int, int]:
+        """Rows and columns of the right matrix."""
+        b, inner = self.b, self.b_inner
+        return (b.rows, b.columns) if inner is None else b.times(inner)
+
+    @property
+    def simple(self) -> bool:
+        """Whether neither matrix is a product."""
+        return self.a_inner is None and self.b_inner is None
+
+    @property
+    def addresses(self) -> int:
+        """Addresses that a launch takes: a, b, the result, and the inner matrices."""
+        return 3 if self.simple else 5
 
     @property
     def row_bytes(self) -> int:
@@ -120,11 +156,13 @@ class ProductFamily(KernelFamily[ProductShape, Any, ProductKernel]):
         """Return the kernel's arguments, without the addresses."""
         layout, cut = self.layout(), kernel.tile
         arguments = np.zeros(1, layout)
-        for key, matrix in (("a", cut.a), ("b", cut.b)):
-            arguments[key] = matrix.rows, matrix.columns, matrix.row, matrix.column
-        for name in (layout.names or ())[ADDRESSES:]:
-            if name not in ("a", "b"):
-                arguments[name] = getattr(cut, name)
+        for name in layout.names or ():
+            if name == "out" or name.endswith("_data"):
+                continue
+            value = getattr(cut, name)
+            if isinstance(value, DeviceMatrix):
+                value = value.rows, value.columns, value.row, value.column
+            arguments[name] = value
         return arguments
 
     def fastest(
@@ -139,5 +177,5 @@ class ProductFamily(KernelFamily[ProductShape, Any, ProductKernel]):
         return None if kernel is None else (estimate, kernel)
 
 
-_LAYOUT = np.dtype(size_fields("rows", "columns", "row", "column"))
-PRODUCT = [*pointer_fields("a_data", "b_data", "out"), ("a", _LAYOUT), ("b", _LAYOUT)]
+LAYOUT = np.dtype(size_fields("rows", "columns", "row", "column"))
+PRODUCT = [*pointer_fields("a_data", "b_data", "out"), ("a", LAYOUT), ("b", LAYOUT)]

@@ -16,13 +16,12 @@ import numpy as np
 from batchkron.arrays import is_plain
 from batchkron.backends.cuda.explicit.choose import fastest_kernel
 from batchkron.backends.cuda.explicit.kernel import (
-    ADDRESSES,
     WORD_BYTES,
     DeviceMatrix,
     ProductFamily,
     ProductShape,
 )
-from batchkron.backends.cuda.explicit.steps import explicit_steps
+from batchkron.backends.cuda.explicit.steps import ExplicitStep, explicit_steps
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
@@ -212,15 +211,25 @@ class _Chain:
         """Plan for these layouts; ``out`` is the address of the result modulo 16."""
         shapes = [(matrix.rows, matrix.columns) for matrix in matrices]
         steps, self._bytes = explicit_steps(shapes, dtype.itemsize)
-        known, launches = list(matrices), []
-        for step in steps:
-            target = out if step is steps[-1] else 0
-            shape = ProductShape(known[step.left], known[step.right], target, dtype)
-            launch = _launch(shape, device)
-            launches.append((launch, step.left, step.right))
-            known.append(DeviceMatrix(0, step.rows, step.columns, step.columns, 1))
-        *self._between, self._last = launches
-        self._offsets = [step.offset for step in steps[:-1]]
+        known = [
+            *matrices,
+            *(DeviceMatrix(0, step.rows, step.columns, step.columns, 1) for step in steps),
+        ]
+        last = steps[-1]
+        found = _last_of_several(steps, known, out, dtype, device)
+        if found is None:
+            shape = ProductShape(known[last.left], known[last.right], out, dtype)
+            found = _launch(shape, device), (last.left, last.right), ()
+        self._last, (self._left, self._right), self._inner = found
+        read = {*self._inner, self._left, self._right}
+        self._between: list[tuple[Launch, ExplicitStep, int]] = []
+        for place, step in reversed(list(enumerate(steps[:-1], len(matrices)))):
+            if place not in read:
+                continue
+            read |= {step.left, step.right}
+            shape = ProductShape(known[step.left], known[step.right], 0, dtype)
+            self._between.insert(0, (_launch(shape, device), step, place))
+        self._steps = len(steps)
         self._device = device
 
     def run(self, addresses: list[int], out: int) -> None:
@@ -228,14 +237,43 @@ class _Chain:
         stream = ready_stream(self._device)
         if self._between:
             begin, _memory = call_workspace(self._bytes)
-            places = addresses.copy()
-            for (launch, left, right), offset in zip(self._between, self._offsets, strict=True):
-                target = begin + offset
-                launch(stream, (places[left], places[right], target), b"")
-                places.append(target)
-            addresses = places
-        launch, left, right = self._last
-        launch(stream, (addresses[left], addresses[right], out), b"")
+            addresses = addresses + [0] * self._steps
+            for launch, step, place in self._between:
+                target = addresses[place] = begin + step.offset
+                launch(stream, (addresses[step.left], addresses[step.right], target), b"")
+        inner = [addresses[place] for place in self._inner]
+        self._last(stream, (addresses[self._left], addresses[self._right], out, *inner), b"")
+
+
+def _last_of_several(
+    steps: Sequence[ExplicitStep],
+    known: Sequence[DeviceMatrix],
+    out: int,
+    dtype: np.dtype[Any],
+    device: int,
+) -> tuple[Launch, tuple[int, int], tuple[int, ...]] | None:
+    """Return a launch that does the last step and those whose results it reads, if there is one.
+
+    Its matrices follow, and its inner matrices, as indices into ``known``: factors, then results.
+    """
+    count = len(known) - len(steps)
+    left, right = steps[-1].left, steps[-1].right
+    if left < count and right < count:
+        return None
+    inner: list[int | None] = []
+    outer = []
+    for place in (left, right):
+        step = steps[place - count] if place >= count else None
+        outer.append(place if step is None else step.left)
+        inner.append(None if step is None else step.right)
+    matrices = [None if place is None else known[place] for place in inner]
+    shape = ProductShape(known[outer[0]], known[outer[1]], out, dtype, *matrices)
+    try:
+        launch = _launch(shape, device)
+    except LookupError:
+        return None
+    # where one of both is no product, the kernel does not read its inner matrix
+    return launch, (outer[0], outer[1]), tuple(0 if place is None else place for place in inner)
 
 
 def write_product(
@@ -245,12 +283,27 @@ def write_product(
     device: int,
     family: ProductFamily | None = None,
     variant: Any = None,
+    a_inner: DeviceArray | None = None,
+    b_inner: DeviceArray | None = None,
 ) -> None:
-    """Write a ⊗ b to the non-empty ``out``, with the given variant of a family if there is one."""
-    addresses = a.data.ptr, b.data.ptr, out.data.ptr
-    shape = ProductShape(_layout(a), _layout(b), out.data.ptr % WORD_BYTES, out.dtype)
+    """Write a ⊗ b to the non-empty ``out``, with the given variant of a family if there is one.
+
+    With ``a_inner`` or ``b_inner``, a ⊗ a_inner or b ⊗ b_inner is in the place of a or b.
+
+    Raises
+    ------
+    LookupError
+        If no family takes these matrices.
+    """
+    inner = [a_inner, b_inner]
+    layouts = [None if matrix is None else _layout(matrix) for matrix in inner]
+    place = out.data.ptr % WORD_BYTES
+    shape = ProductShape(_layout(a), _layout(b), place, out.dtype, *layouts)
+    addresses = [a.data.ptr, b.data.ptr, out.data.ptr]
+    if not shape.simple:
+        addresses += [0 if matrix is None else matrix.data.ptr for matrix in inner]
     launch = _launch(shape, device, family, variant)
-    launch(ready_stream(device), addresses, b"")
+    launch(ready_stream(device), tuple(addresses), b"")
 
 
 @lru_cache(maxsize=256)
@@ -272,7 +325,9 @@ def _launch(
         kernel = fastest_kernel(shape, limits)
     how = kernel.launch(limits)
     code = load_kernel(kernel.program(), device)
-    return Launch(code, (how.blocks, how.down), how.threads, 0, kernel.arguments(), ADDRESSES)
+    grid = how.blocks, how.down
+    arguments = kernel.arguments()
+    return Launch(code, grid, how.threads, how.shared_bytes, arguments, shape.addresses)
 
 
 for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):

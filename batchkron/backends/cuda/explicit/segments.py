@@ -114,7 +114,7 @@ class Segments(ProductFamily):
 
     def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
         """Whether a row of b has at least one word."""
-        return shape.row_bytes >= WORD_BYTES
+        return shape.simple and shape.row_bytes >= WORD_BYTES
 
     def variants(self, shape: ProductShape, device: DeviceLimits) -> tuple[SegmentVariant, ...]:
         """Return the only variant that is used."""

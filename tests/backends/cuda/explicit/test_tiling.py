@@ -14,6 +14,7 @@ from batchkron.backends.cuda.explicit.families import FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
 from batchkron.backends.cuda.explicit.steps import RESULT_BYTES, balanced_split, explicit_steps
+from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
@@ -70,6 +71,18 @@ def check_entries(kernel, width, head):
         assert width >= 2
 
 
+def check_tiles(cut, a, b, itemsize):
+    """Tiles cover both matrices, and fit in shared memory; runs are in one row of each tile."""
+    assert cut.shared_elements * itemsize <= 48 << 10
+    whole = (cut.a_rows, cut.a_columns, cut.b_rows, cut.b_columns)
+    assert whole == (a.rows, a.columns, b.rows, b.columns)
+    parts = cut.tile_rows, cut.tile_columns, cut.b_tile_rows, cut.b_tile_columns
+    assert all(1 <= part <= size for part, size in zip(parts, whole, strict=True))
+    tiles = math.prod(-(-size // part) for part, size in zip(parts, whole, strict=True))
+    assert cut.grid == (tiles, 1)
+    assert (cut.b_column_tiles == 1) == (cut.b_tile_columns == b.columns)
+
+
 def check_segments(cut, a, b):
     kernel = cut.kernel
     assert b.columns >= kernel.elements
@@ -94,6 +107,11 @@ def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
     if segments is not None:
         check_segments(segments.tile, a, b)
     assert fastest_kernel(shape, LIMITS).family in FAMILIES
+    for tiles in (TileVariant(), TileVariant(run=4096, total=16384)):
+        kernel = Tiles().kernel(shape, tiles, LIMITS)
+        assert (kernel is not None) == Tiles().accepts(shape, LIMITS)
+        if kernel is not None:
+            check_tiles(kernel.tile, a, b, dtype.itemsize)
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
@@ -104,7 +122,8 @@ def test_complex_numbers_may_begin_between_their_multiples(name):
     for family in FAMILIES:
         _, chosen = family.fastest(shape, LIMITS)
         kernel = chosen.tile.kernel
-        assert (kernel.elements, kernel.bytes) == (1, dtype.itemsize // 2)
+        assert getattr(kernel, "elements", 1) == 1
+        assert kernel.bytes == dtype.itemsize // 2
 
 
 def test_few_rows_of_a_are_cut_into_segments_or_slices():
@@ -134,6 +153,50 @@ def test_few_rows_of_a_are_cut_into_segments_or_slices():
         bands = bands_of(a, b)
         assert bands.slices == 1
         assert bands.kernel.entries == 1 + (b == (2, 2))
+
+
+def test_a_row_of_the_right_matrix_meets_many_entries_of_the_left_one():
+    """What is read is little next to what is written, and runs have whole lines."""
+    for n, m in [(8192, 2), (5461, 3), (2341, 7), (501, 33), (3, 2000), (3, 2001)]:
+        for dtype in map(np.dtype, DTYPES):
+            shape = ProductShape(matrix(n, n, dtype), matrix(m, m, dtype), BASE, dtype)
+            cut = Tiles().kernel(shape, TileVariant(), LIMITS).tile
+            run = cut.tile_columns * cut.b_tile_columns
+            assert 4096 <= run * dtype.itemsize <= TileVariant().run + 127 * m
+            written = run * cut.tile_rows * cut.b_tile_rows
+            assert written >= 2 * cut.shared_elements
+            if m < 2000:
+                assert cut.tile_columns == n or run * dtype.itemsize % 128 == 0
+
+
+def test_the_last_three_products_of_four_factors_are_one_launch():
+    dtype = np.dtype("f8")
+    eight = matrix(8, 8, dtype)
+    shape = ProductShape(eight, eight, BASE, dtype, eight, eight)
+    assert (shape.left, shape.right, shape.addresses) == ((64, 64), (64, 64), 5)
+    assert [one.name for one in FAMILIES if one.accepts(shape, LIMITS)] == ["tiles"]
+    kernel = fastest_kernel(shape, LIMITS)
+    assert kernel.family.name == "tiles"
+    check_tiles(kernel.tile, matrix(64, 64, dtype), matrix(64, 64, dtype), 8)
+    tiny = matrix(2, 2, dtype)
+    with pytest.raises(LookupError, match="no family"):
+        fastest_kernel(ProductShape(tiny, tiny, BASE, dtype, tiny, None), LIMITS)
+
+
+def test_bands_are_whole_lines_where_there_are_enough():
+    dtype = np.dtype("f4")
+
+    def cut(n, m, lines=True):
+        shape = ProductShape(matrix(n, n, dtype), matrix(m, m, dtype), BASE, dtype)
+        return Bands().kernel(shape, BandVariant(lines=lines), LIMITS).tile
+
+    for n, m in [(5461, 3), (2341, 7), (1024, 17)]:
+        lines = cut(n, m)
+        assert (lines.out_band * 4 % 128, lines.alignment) == (0, 128)
+    words = cut(2341, 7, lines=False)
+    assert (words.out_band * 4 % 128, words.alignment) == (80, 16)
+    few = cut(101, 33)
+    assert few.out_band * 4 % 128 > 0
 
 
 def test_products_beyond_32_bits_are_wide():

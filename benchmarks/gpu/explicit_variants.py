@@ -1,0 +1,164 @@
+"""Every way to write a product out, timed: what the choice among families is founded on.
+
+    python -m benchmarks.gpu.explicit_variants [--case NAME ...] [--seconds S] [--json PATH]
+
+times kernels of each family of explicit products, in some variants, on the cells of the benchmark's
+part "explicit", beside filling the same memory with a number. A rate counts what is read, each
+matrix once, and what is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
+from batchkron.backends.cuda.explicit.kernel import (
+    WORD_BYTES,
+    DeviceMatrix,
+    ProductFamily,
+    ProductShape,
+)
+from batchkron.backends.cuda.explicit.plan import write_product
+from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
+from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
+from batchkron.backends.cuda.runtime.device import current_device, device_limits
+from benchmarks.gpu.cases import DTYPES, EXPLICIT
+from benchmarks.gpu.explicit import explicit_name
+from benchmarks.gpu.floors import explicit_bytes, explicit_traffic
+from benchmarks.gpu.timing import CACHE_BYTES, random_array, timed
+
+KIB = 1 << 10
+BANDS = (
+    BandVariant(lines=False),
+    BandVariant(),
+    BandVariant(repeats=4),
+    BandVariant(repeats=64),
+    BandVariant(batch=8),
+    BandVariant(words=2, batch=2),
+    BandVariant(threads=128),
+    BandVariant(threads=512),
+)
+SEGMENTS = (SegmentVariant(), SegmentVariant(entries=9), SegmentVariant(entries=128))
+TILES = (
+    TileVariant(),
+    TileVariant(streaming=False),
+    TileVariant(total=32 * KIB),
+    TileVariant(total=128 * KIB),
+    TileVariant(run=16 * KIB, total=16 * KIB),
+    TileVariant(run=16 * KIB, total=32 * KIB),
+    TileVariant(run=16 * KIB),
+    TileVariant(run=64 * KIB),
+    TileVariant(run=64 * KIB, total=256 * KIB),
+    TileVariant(128, 8 * KIB, 16 * KIB),
+    TileVariant(128, 16 * KIB, 32 * KIB),
+    TileVariant(128),
+    TileVariant(512, 32 * KIB, 64 * KIB),
+    TileVariant(512, 64 * KIB, 128 * KIB),
+)
+WAYS: tuple[tuple[ProductFamily, Sequence[Any]], ...] = (
+    (Bands(), BANDS),
+    (Segments(), SEGMENTS),
+    (Tiles(), TILES),
+)
+
+
+def has_kernel(
+    sizes: Sequence[int], dtype: str, out: Any, family: ProductFamily, variant: Any
+) -> bool:
+    """Whether a family has a kernel of this variant."""
+    a, b, *inner = (DeviceMatrix(0, n, n, n, 1) for n in in_order(sizes))
+    shape = ProductShape(a, b, out.data.ptr % WORD_BYTES, np.dtype(dtype), *inner)
+    limits = device_limits(current_device())
+    return family.accepts(shape, limits) and family.kernel(shape, variant, limits) is not None
+
+
+def in_order(values: Sequence[Any]) -> list[Any]:
+    """Those of a and b, then the inner ones where a and b are products of two."""
+    return list(values) if len(values) == 2 else [values[place] for place in (0, 2, 1, 3)]
+
+
+def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
+    """A record for each kernel; results are compared with those of CuPy, bit by bit."""
+    matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(sizes)]
+    written = explicit_bytes(sizes, dtype)
+    side = math.prod(sizes)
+    outs = [cupy.empty((side, side), dtype) for _ in range(max(1, min(4, CACHE_BYTES // written)))]
+    device, halves = current_device(), matrices
+    if len(matrices) == 4:
+        halves = [cupy.kron(*matrices[:2]), cupy.kron(*matrices[2:])]
+    expected = cupy.kron(*halves)
+    common = {"case": explicit_name(sizes), "dtype": dtype, "written": written}
+
+    def record(family: str, variant: Any, microseconds: float) -> dict[str, Any]:
+        moved = written if family == "fill" else explicit_traffic(sizes, dtype)
+        rate = moved / microseconds / 1e6
+        return common | {
+            "family": family,
+            "variant": str(variant),
+            "microseconds": microseconds,
+            "terabytes_per_second": rate,
+        }
+
+    fills = [partial(out.fill, 1.5) for out in outs]
+    yield record("fill", "CuPy", timed(fills, lambda _: nullcontext()).microseconds)
+    for family, variants in WAYS:
+        for variant in variants:
+            if not has_kernel(sizes, dtype, outs[-1], family, variant):
+                continue
+            a, b, *inner = in_order(matrices)
+            how = device, family, variant, *inner
+            calls = [partial(write_product, a, b, out, *how) for out in outs]
+            outs[-1].fill(cupy.nan)
+            calls[-1]()
+            if not bool((outs[-1] == expected).all()):
+                yield common | {"family": family.name, "variant": str(variant), "wrong": True}
+                continue
+            microseconds = timed(calls, lambda _: nullcontext()).microseconds
+            yield record(family.name, variant, microseconds)
+
+
+def main() -> int:
+    """Time, print and write; the status is 1 if a result was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--case", nargs="+", default=["*"], help="names, or patterns of names")
+    parser.add_argument("--dtype", choices=DTYPES)
+    parser.add_argument("--seconds", type=float, default=240.0, help="stop after these")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    begun, rows = time.perf_counter(), []
+    for sizes in EXPLICIT:
+        name = explicit_name(sizes)
+        if not any(fnmatchcase(name, pattern) for pattern in options.case):
+            continue
+        for dtype in DTYPES:
+            if options.dtype not in (None, dtype) or (
+                time.perf_counter() - begun > options.seconds
+            ):
+                continue
+            own = list(measured(sizes, dtype))
+            rows += own
+            print(f"\n{name} {dtype}, TB/s read and written")
+            for row in sorted(own, key=lambda row: row.get("microseconds", 0.0)):
+                rate = "WRONG" if row.get("wrong") else f"{row['terabytes_per_second']:.3f}"
+                print(f"  {rate}  {row['family']:8} {row['variant']}", flush=True)
+            cupy.get_default_memory_pool().free_all_blocks()
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"\n{time.perf_counter() - begun:.0f} s")
+    return int(any(row.get("wrong") for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
