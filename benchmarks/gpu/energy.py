@@ -1,0 +1,119 @@
+"""Power of the device by the energy counter of NVML, while work runs again and again.
+
+The counter has the energy of the whole board in mJ and moves every 20 to 100 ms. Power is its slope
+between two of its moves, while the device is busy without a gap; the energy of a call is this power
+times the call's time. Nothing is subtracted for what the board would take when idle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MIN_SECONDS = 0.6  # between the first move of the counter and the last one
+MAX_SECONDS = 3.0  # after which a counter that does not move is given up
+_LIBRARY = "libnvidia-ml.so.1"
+
+Counter = Callable[[], float]  # joules so far
+
+
+class EnergyError(RuntimeError):
+    """The energy cannot be measured; the text says why."""
+
+
+def _checked(status: int, what: str) -> None:
+    if status:
+        raise EnergyError(f"not measured: {what} of {_LIBRARY} returned {status}")
+
+
+def _by_ctypes(bus: str) -> Counter:
+    """The counter of a device by its PCI bus id, without Python bindings of NVML."""
+    try:
+        nvml = ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise EnergyError(f"not measured: {error}") from None
+    handle, value = ctypes.c_void_p(), ctypes.c_ulonglong()
+    _checked(nvml.nvmlInit_v2(), "nvmlInit_v2")
+    found = nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle))
+    _checked(found, "nvmlDeviceGetHandleByPciBusId_v2")
+
+    def joules() -> float:
+        status = nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value))
+        _checked(status, "nvmlDeviceGetTotalEnergyConsumption")
+        return 1e-3 * value.value
+
+    joules()
+    return joules
+
+
+def _by_bindings(nvml: Any, bus: str) -> Counter:
+    """The counter of a device by its PCI bus id, through the package nvidia-ml-py."""
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except nvml.NVMLError as error:
+        raise EnergyError(f"not measured: {error}") from None
+    return lambda: 1e-3 * float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+
+
+def energy_counter(bus: str) -> Counter:
+    """Return what reads the joules that a device has taken so far.
+
+    Parameters
+    ----------
+    bus : str
+        The device's PCI bus id, such as "0000:17:00.0".
+
+    Raises
+    ------
+    EnergyError
+        If NVML is not there, or does not count this device's energy.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return _by_ctypes(bus)
+    return _by_bindings(pynvml, bus)
+
+
+@dataclass
+class Move:
+    """The counter at a time at which it was seen to move: seconds, joules."""
+
+    seconds: float
+    joules: float
+
+
+def watts(
+    work: Callable[[], object],
+    counter: Counter,
+    clock: Callable[[], float] = time.perf_counter,
+    least: float = MIN_SECONDS,
+    most: float = MAX_SECONDS,
+) -> float:
+    """Return the power while ``work`` is called again and again.
+
+    ``work`` keeps the device busy for some 10 ms and waits for it.
+
+    Raises
+    ------
+    EnergyError
+        If the counter did not move often enough.
+    """
+    begun, last = clock(), counter()
+    moves: list[Move] = []
+    while True:
+        work()
+        now, value = clock(), counter()
+        if value != last:
+            moves.append(Move(now, value))
+            last = value
+        if len(moves) > 1 and moves[-1].seconds - moves[0].seconds >= least:
+            first, end = moves[0], moves[-1]
+            return (end.joules - first.joules) / (end.seconds - first.seconds)
+        if now - begun > most:
+            raise EnergyError(f"not measured: the energy counter moved {len(moves)} times")

@@ -1,0 +1,104 @@
+"""The contenders on a CPU: ours, and what NumPy and SciPy offer for the paper's baselines."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from benchmarks.cpu.machine import describe_machine
+from benchmarks.kronecker_sparse import SparseData, by_matrix, einsum, permuted, sparse_matrix
+from benchmarks.papers.measuring import Problem
+from benchmarks.papers.results import ALONE, OURS
+
+REPEATS = 5
+
+Call = Callable[[], Any]
+
+
+class CpuBench:
+    """Runs contenders on the threads of this process."""
+
+    def __init__(self) -> None:
+        described = describe_machine([], {}, [])
+        self.machine = {**described, "device": described["processor"]}
+
+    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
+        """Return what makes each contender."""
+        pattern, batch, dtype, layout = given.key
+        values, (a, b, c, d) = given.values, pattern
+        x = given.few[given.repeated]
+        if layout == "batch-last":
+            x = np.ascontiguousarray(x.T)
+        data = SparseData.__new__(SparseData)
+        data.pattern, data.batch, data.layout, data.dtype = pattern, batch, layout, np.dtype(dtype)
+        data.values, data.inputs = values, [x]
+
+        def ours() -> Call:
+            op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
+            return partial(op.apply, x, np.full(given.shape, np.nan, dtype))
+
+        def dense() -> Call:
+            op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
+            return by_matrix(data, op.to_dense())
+
+        def bsr() -> Call:
+            size = (d, d) if d > 1 else (b, c)
+            return by_matrix(data, sparse_matrix(values).tobsr(size))
+
+        def alone() -> Call:
+            blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+            if layout == "batch-last":
+                given = np.ascontiguousarray(x.reshape(a, c, d, batch).transpose(0, 2, 1, 3))
+                return lambda: blocks @ given
+            given = np.ascontiguousarray(x.reshape(batch, a, c, d).transpose(1, 3, 0, 2))
+            turned = np.ascontiguousarray(blocks.swapaxes(2, 3))
+            return lambda: given @ turned
+
+        return {
+            OURS: ours,
+            "einsum": lambda: einsum(data),
+            "bmm": lambda: permuted(data),
+            "bsr": bsr,
+            "dense": dense,
+            "sparse": lambda: by_matrix(data, sparse_matrix(values)),
+            ALONE: alone,
+        }
+
+    def run(self, call: Call) -> Any:
+        """Return the result of a call."""
+        return call()
+
+    def vectors(self, result: Any, given: Problem) -> Any:
+        """Return the sampled vectors of a result, one in each row, in double precision."""
+        flat = result.reshape(given.shape)
+        found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
+        return np.asarray(found, np.float64)
+
+    def once(self, call: Call) -> float:
+        """Return the seconds of one call."""
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+
+    def repeated(self, call: Call) -> float:
+        """Return the median seconds of a call over several."""
+        return statistics.median(self.once(call) for _ in range(REPEATS))
+
+    def watts(self, call: Call, seconds: float) -> float:
+        """Refuse: the energy of a processor is not measured.
+
+        Raises
+        ------
+        RuntimeError
+            Always.
+        """
+        raise RuntimeError("not measured: the energy of a processor is not read")
+
+    def release(self) -> None:
+        """Nothing is held."""

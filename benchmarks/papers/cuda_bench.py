@@ -1,0 +1,159 @@
+"""The contenders on a CUDA device: ours on CuPy's arrays, the paper's baselines in torch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import cupy
+import numpy as np
+
+import batchkron as bk
+from benchmarks.gpu.__main__ import machine
+from benchmarks.gpu.energy import EnergyError, energy_counter, watts
+from benchmarks.gpu.peers import torch_chain
+from benchmarks.gpu.timing import elapsed
+from benchmarks.papers.measuring import Problem
+from benchmarks.papers.results import OURS
+from benchmarks.papers.torch_baselines import MAKERS
+
+GRAPH_SECONDS = 4e-3  # about the length of a graph
+MAX_CALLS = 64  # in a graph
+REPLAYS = 5
+BUSY_SECONDS = 2e-2  # of replays before the device is waited for, when energy is measured
+
+Call = Callable[[], Any]
+
+
+class CudaBench:
+    """Runs contenders on one stream, captured in graphs of torch where that is possible."""
+
+    def __init__(self, energy: bool = False) -> None:
+        if reason := torch_chain.missing():
+            raise RuntimeError(reason)
+        self.torch = torch_chain.torch
+        self.machine = machine(None)
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        device = cupy.cuda.Device().id
+        self._counter = None
+        if energy:
+            self._counter = energy_counter(cupy.cuda.runtime.deviceGetPCIBusId(device))
+
+    def _on(self) -> ExitStack:
+        """Both libraries on the stream of all measurements, without gradients."""
+        stack = ExitStack()
+        stack.enter_context(self.torch.no_grad())
+        stack.enter_context(self._stream)
+        stack.enter_context(torch_chain.on(self._stream))
+        return stack
+
+    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
+        """Return what makes each contender."""
+        _, _, dtype, layout = given.key
+        few, repeated = cupy.asarray(given.few), cupy.asarray(given.repeated)
+        if layout == "batch-first":
+            source = cupy.take(few, repeated, axis=0)
+        else:
+            source = cupy.take(cupy.ascontiguousarray(few.T), repeated, axis=1)
+        matrix = cupy.asarray(given.values)
+        values, x = torch_chain.tensor(matrix), torch_chain.tensor(source)
+
+        def ours() -> Call:
+            op = bk.KroneckerSparse(given.values, layout=layout).to("cuda")  # type: ignore[arg-type]
+            return partial(op.apply, source, out=cupy.full(given.shape, np.nan, dtype))
+
+        def bound(make: Any) -> Call:
+            with self._on():
+                return make(self.torch, values, x, layout)  # type: ignore[no-any-return]
+
+        def ours_bound() -> Call:
+            with self._on():
+                return ours()
+
+        cupy.cuda.Device().synchronize()
+        return {OURS: ours_bound, **{name: partial(bound, make) for name, make in MAKERS.items()}}
+
+    def run(self, call: Call) -> Any:
+        """Return the result of a call."""
+        with self._on():
+            result = call()
+            self._stream.synchronize()
+        return result
+
+    def vectors(self, result: Any, given: Problem) -> Any:
+        """Return the sampled vectors of a result, one in each row, in double precision."""
+        first = given.key[3] == "batch-first"
+        sampled = given.sampled.tolist()
+        found = result[sampled] if first else result[:, sampled].T
+        if isinstance(result, cupy.ndarray):
+            return found.get().astype(np.float64)
+        return found.double().cpu().numpy()
+
+    def once(self, call: Call) -> float:
+        """Return the seconds of one call."""
+        with self._on():
+            self._stream.synchronize()
+            return 1e-6 * elapsed(self._stream, call)
+
+    def repeated(self, call: Call) -> float:
+        """Return the median seconds of a call over replays of a graph, or over eager calls."""
+        seconds = self.once(call)
+        calls = self._calls(seconds)
+        work = self._work(call, calls)
+        with self._on():
+            work()
+            times = [elapsed(self._stream, work) for _ in range(REPLAYS)]
+        return 1e-6 * statistics.median(times) / calls
+
+    @staticmethod
+    def _calls(seconds: float) -> int:
+        """How many calls of so many seconds are in a graph."""
+        return max(1, min(MAX_CALLS, int(GRAPH_SECONDS / max(seconds, 1e-6))))
+
+    def _work(self, call: Call, calls: int) -> Call:
+        """Return what replays a graph of short calls; long ones are called one after another."""
+
+        def eager() -> None:
+            for _ in range(calls):
+                call()
+
+        if calls == 1:
+            return eager
+        graph = self.torch.cuda.CUDAGraph()
+        try:
+            with self._on():
+                graph.capture_begin(capture_error_mode="relaxed")
+                try:
+                    eager()
+                finally:
+                    graph.capture_end()
+        except Exception:
+            # a failed capture leaves the stream unusable
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+            return eager
+        return graph.replay  # type: ignore[no-any-return]
+
+    def watts(self, call: Call, seconds: float) -> float:
+        """Return the power while calls of so many seconds follow each other."""
+        if self._counter is None:
+            raise EnergyError("not measured: give --energy")
+        calls = self._calls(seconds)
+        work = self._work(call, calls)
+        rounds = max(1, int(BUSY_SECONDS / (calls * seconds)))
+
+        def busy() -> None:
+            for _ in range(rounds):
+                work()
+            self._stream.synchronize()
+
+        with self._on():
+            return watts(busy, self._counter)
+
+    def release(self) -> None:
+        """Free what the last cell took."""
+        self._stream.synchronize()
+        cupy.get_default_memory_pool().free_all_blocks()
+        self.torch.cuda.empty_cache()

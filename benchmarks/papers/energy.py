@@ -1,0 +1,104 @@
+"""Figure 7 of Gonon et al. (2024): the energy of a product, over the least of the baselines.
+
+    python -m benchmarks.papers.energy --device cuda --json PATH [--part I/N] [--plot PATH]
+
+Joules are the power of the whole board by NVML's counter, while a contender runs again and again
+for 0.6 s, times the time of a call; what the board takes when idle is not subtracted. The paper
+measures 651 patterns in float32 by pyJoules; its median is 0.85, and less than 1 in 72 %. There, as
+here, each contender has the layout in which it takes less, and the baselines are bmm, einsum, bsr.
+Contenders far slower than the fastest have no energy.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.papers.options import measured_results, parser_of
+from benchmarks.papers.patterns import Pattern, energy_patterns, ratio
+from benchmarks.papers.plots import boxes
+from benchmarks.papers.results import GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+
+PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent where it is less
+DTYPES = ("float32", "float16")
+
+
+def energies(cells: Iterable[Cell], dtype: str) -> dict[Pattern, dict[str, float]]:
+    """The least joules of each contender over both layouts, of patterns that have both."""
+    found: dict[Pattern, dict[str, list[float]]] = {}
+    layouts: dict[Pattern, set[str]] = {}
+    for cell in cells:
+        if cell.dtype != dtype or OURS not in cell.joules:
+            continue
+        layouts.setdefault(cell.pattern, set()).add(cell.layout)
+        own = found.setdefault(cell.pattern, {})
+        for name, joules in cell.joules.items():
+            own.setdefault(name, []).append(joules)
+    return {
+        pattern: {name: min(values) for name, values in own.items()}
+        for pattern, own in found.items()
+        if layouts[pattern] == set(LAYOUTS)
+    }
+
+
+def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict[Pattern, float]:
+    """Our energy over the least of the baselines, for each pattern."""
+    found = {}
+    for pattern, joules in energies(cells, dtype).items():
+        others = [joules[name] for name in baselines if name in joules]
+        if others:
+            found[pattern] = joules[OURS] / min(others)
+    return found
+
+
+def table(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the lines of a Markdown table: the published numbers beside ours."""
+    yield "| dtype | baselines | patterns | median factor | published | less in % | published |"
+    yield f"|{' --- |' * 7}"
+    for dtype in DTYPES:
+        for baselines in (SPECIALISED, (*SPECIALISED, *GENERIC)):
+            found = list(factors(cells, dtype, baselines).values())
+            if not found:
+                continue
+            share = 100 * sum(value < 1 for value in found) / len(found)
+            is_papers = dtype == "float32" and baselines == SPECIALISED
+            median, less = (f"{PUBLISHED[0]}", f"{PUBLISHED[1]:g}") if is_papers else ("–", "–")
+            texts = [dtype, ", ".join(baselines), str(len(found))]
+            texts += [f"{statistics.median(found):.2f}", median, f"{share:.0f}", less]
+            yield f"| {' | '.join(texts)} |"
+
+
+def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
+    """The factors by d (b + c) / (b c), of each dtype that was measured."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for dtype in DTYPES:
+        for pattern, value in factors(cells, dtype, SPECIALISED).items():
+            key = round(pattern[3] * ratio(pattern), 6)
+            found.setdefault(dtype, {}).setdefault(key, []).append(value)
+    return found
+
+
+def draw(cells: Sequence[Cell], path: Path) -> None:
+    """Draw the factors over d (b + c) / (b c)."""
+    boxes(path, panels(cells), "d(b+c)/(bc)", "energy over the best of bmm, einsum, bsr", 1.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and draw the picture."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--plot", type=Path, help="picture to draw")
+    options = parser.parse_args(arguments)
+    options.dtype = options.dtype or ["float32"]
+    names = [name for name in NAMES if "alone" not in name]
+    results = measured_results(options, energy_patterns(), names, energy=True)
+    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
+    print("\n".join(table(cells)))
+    if options.plot:
+        draw(cells, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Tables 3, 5 and 8 of Gonon et al. (2024): in which share of patterns a contender is faster.
+
+    python -m benchmarks.papers.kronecker_sparse [--device cuda] [--json PATH] [--part I/N]
+
+measures what the file lacks of the paper's 627 patterns with a batch of 25 088 vectors, in two
+dtypes and both layouts, and prints the paper's numbers beside ours. A share counts patterns, and a
+gain is the median of (time of the others / time) over the patterns in which it is faster, as in the
+paper.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.papers.options import measured_results, parser_of
+from benchmarks.papers.patterns import Pattern, time_patterns
+from benchmarks.papers.results import BASELINES, GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+
+Times = dict[str, float]  # of one pattern, by contender
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row of a table: some contenders against others, with the published share and gain.
+
+    Attributes
+    ----------
+    table : str
+        Of the paper.
+    dtype : str
+    layout : str
+        "" where each contender has the better one of both layouts.
+    faster, slower : sequence of str
+        The least time of the first ones is compared with that of the others.
+    share : float
+        Published percentage of patterns.
+    gain : float
+        Published median factor.
+    """
+
+    table: str
+    dtype: str
+    layout: str
+    faster: Sequence[str]
+    slower: Sequence[str]
+    share: float
+    gain: float
+
+
+CLAIMS = (
+    Claim("3", "float32", "", (OURS, *SPECIALISED), GENERIC, 99.67, 6.57),
+    Claim("3", "float32", "", ("bmm",), ("einsum", "bsr", *GENERIC), 92.66, 1.37),
+    Claim("3", "float32", "", (OURS,), BASELINES, 88.10, 1.39),
+    Claim("5", "float32", "batch-first", (OURS,), BASELINES, 20.0, 1.28),
+    Claim("5", "float32", "batch-last", (OURS,), BASELINES, 88.1, 1.39),
+    Claim("8", "float16", "", (OURS, *SPECIALISED), GENERIC, 86.95, 8.45),
+    Claim("8", "float16", "", ("bmm",), ("einsum", "bsr", *GENERIC), 83.22, 1.83),
+    Claim("8", "float16", "", (OURS,), BASELINES, 36.69, 1.46),
+)
+
+
+def times_of(cells: Iterable[Cell], dtype: str, layout: str) -> dict[Pattern, Times]:
+    """The times of each pattern in a layout, or in the better one of both for each contender.
+
+    Patterns of which a layout is missing have none, nor have those without a time of ours.
+    """
+    layouts = (layout,) if layout else LAYOUTS
+    found: dict[Pattern, dict[str, Times]] = {}
+    for cell in cells:
+        if cell.dtype == dtype and cell.layout in layouts and OURS in cell.seconds:
+            found.setdefault(cell.pattern, {})[cell.layout] = cell.seconds
+    whole: dict[Pattern, Times] = {}
+    for pattern, own in found.items():
+        if len(own) == len(layouts):
+            names = {name for times in own.values() for name in times}
+            whole[pattern] = {
+                name: min(times[name] for times in own.values() if name in times) for name in names
+            }
+    return whole
+
+
+def outcome(
+    times: Iterable[Times], faster: Sequence[str], slower: Sequence[str]
+) -> tuple[int, int, float, float]:
+    """Return patterns compared, patterns in which it is faster, and two median gains.
+
+    The first gain is over the patterns in which it is faster, the second one over all.
+    """
+    gains = []
+    for own in times:
+        one = [own[name] for name in faster if name in own]
+        other = [own[name] for name in slower if name in own]
+        if one and other:
+            gains.append(min(other) / min(one))
+    ahead = [gain for gain in gains if gain > 1]
+    nan = float("nan")
+    return (
+        len(gains),
+        len(ahead),
+        statistics.median(ahead) if ahead else nan,
+        statistics.median(gains) if gains else nan,
+    )
+
+
+def table(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the lines of a Markdown table: the published numbers beside ours."""
+    heads = ["table", "dtype", "layout", "faster", "than", "patterns"]
+    heads += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for claim in CLAIMS:
+        times = times_of(cells, claim.dtype, claim.layout)
+        count, ahead, gain, overall = outcome(times.values(), claim.faster, claim.slower)
+        measured = ["–"] * 3
+        if count:
+            measured = [f"{100 * ahead / count:.1f}", f"{gain:.2f}", f"{overall:.2f}"]
+        texts = [
+            claim.table,
+            claim.dtype,
+            claim.layout or "the better one",
+            ", ".join(claim.faster),
+            ", ".join(claim.slower),
+            str(count),
+            f"{claim.share:g}",
+            measured[0],
+            f"{claim.gain:.2f}",
+            *measured[1:],
+        ]
+        yield f"| {' | '.join(texts)} |"
+
+
+def lost(cells: Iterable[Cell]) -> Iterator[str]:
+    """Yield the cells in which a baseline is faster than ours, the worst first."""
+    found = []
+    for cell in cells:
+        others = {name: cell.seconds[name] for name in BASELINES if name in cell.seconds}
+        if OURS in cell.seconds and others:
+            best = min(others, key=others.__getitem__)
+            if others[best] < cell.seconds[OURS]:
+                found.append((others[best] / cell.seconds[OURS], best, cell))
+    for gain, best, cell in sorted(found, key=lambda one: one[0]):
+        yield f"{cell.pattern} {cell.dtype} {cell.layout}: {gain:.2f} × {best}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the tables; the status is 1 if a result of ours was wrong."""
+    options = parser_of(__doc__).parse_args(arguments)
+    options.dtype = options.dtype or ["float32", "float16"]
+    results = measured_results(options, time_patterns(), NAMES)
+    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
+    print("\n".join(table(cells)))
+    behind = list(lost(cells))
+    print(f"\nbehind a baseline in {len(behind)} of {len(cells)} cells\n")
+    print("\n".join(behind[:20]))
+    wrong = [cell for cell in cells if cell.failed.get(OURS, "").startswith("ArithmeticError")]
+    for cell in wrong:
+        print(f"wrong: {cell.pattern} {cell.dtype} {cell.layout}: {cell.failed[OURS]}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The file of measured cells, to which runs append."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers.patterns import Pattern
+
+OURS = "batchkron"
+ALONE = "bmm, multiply alone"
+SPECIALISED = ("bmm", "einsum", "bsr")  # baselines of the paper
+GENERIC = ("dense", "sparse")
+BASELINES = (*SPECIALISED, *GENERIC)
+NAMES = (OURS, *BASELINES, ALONE)
+LAYOUTS = ("batch-first", "batch-last")
+
+Key = tuple[Pattern, int, str, str]
+
+
+@dataclass
+class Cell:
+    """One product: a pattern, a batch, a dtype and a layout, and what was measured.
+
+    Attributes
+    ----------
+    seconds : dict
+        The time of each contender.
+    joules : dict
+        The energy of one product of each contender, where it was measured.
+    failed : dict
+        Why a contender has no time, or no energy (under its name and " energy").
+    single : list of str
+        Contenders that ran once only, since they were far slower than the fastest.
+    """
+
+    pattern: Pattern
+    batch: int
+    dtype: str
+    layout: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    joules: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    single: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        """What tells a cell from others."""
+        return self.pattern, self.batch, self.dtype, self.layout
+
+    def lacks(self, names: Iterable[str], energy: bool) -> list[str]:
+        """Contenders that are still to be measured."""
+        found = []
+        for name in names:
+            is_timed = name in self.seconds or name in self.failed
+            has_energy = name in self.joules or name in self.failed
+            has_energy = has_energy or f"{name} energy" in self.failed
+            if not is_timed or (energy and not has_energy):
+                found.append(name)
+        return found
+
+
+class Results:
+    """The cells of a file; ``device`` must be the one that all of them were measured on."""
+
+    def __init__(self, path: Path | None, machine: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.machine = dict(machine or {})
+        self.cells: dict[Key, Cell] = {}
+        self.more: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self._read(json.loads(path.read_text()))
+
+    def _read(self, report: Mapping[str, Any]) -> None:
+        before, here = report["machine"], self.machine
+        if here and before.get("device") != here.get("device"):
+            raise ValueError(
+                f"{self.path} has times of {before.get('device')}, this is {here.get('device')}: "
+                "give another file by --json"
+            )
+        self.machine = {**before, **here}
+        self.more = {k: v for k, v in report.items() if k not in ("machine", "cells")}
+        for given in report["cells"]:
+            cell = Cell(**{**given, "pattern": tuple(given["pattern"])})
+            self.cells[cell.key] = cell
+
+    def cell(self, key: Key) -> Cell:
+        """Return a cell, a new one where it is not there yet."""
+        return self.cells.get(key) or Cell(*key)
+
+    def add(self, cell: Cell) -> None:
+        """Keep a cell, and write the file whole or not at all."""
+        self.cells[cell.key] = cell
+        self.save()
+
+    def save(self) -> None:
+        """Write the file, if there shall be one."""
+        if self.path is None:
+            return
+        cells = [vars(cell) for cell in self.cells.values()]
+        report = {"machine": self.machine, **self.more, "cells": cells}
+        text = json.dumps(report, ensure_ascii=False)
+        temporary = self.path.with_suffix(self.path.suffix + ".part")
+        # a cell a line
+        temporary.write_text(text.replace('{"pattern"', '\n{"pattern"') + "\n")
+        os.replace(temporary, self.path)

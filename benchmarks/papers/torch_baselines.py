@@ -1,0 +1,152 @@
+"""The baselines of Gonon et al. (2024) in torch, written down from their appendix D.1.
+
+Each function takes torch, the values (a, b, c, d) and x of a layout, and returns a call without
+arguments that returns the product. torch need not be installed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Tensor = Any
+Call = Callable[[], Tensor]
+
+
+def einsum(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """One tensor contraction."""
+    a, b, c, d = values.shape
+    if layout == "batch-first":
+        return lambda: torch.einsum("nacd,abcd->nabd", x.view(-1, a, c, d), values).reshape(
+            x.shape[0], a * b * d
+        )
+    return lambda: torch.einsum("acdn,abcd->abdn", x.view(a, c, d, -1), values).reshape(
+        a * b * d, x.shape[1]
+    )
+
+
+def permuted_input(values: Tensor, x: Tensor, layout: str) -> Tensor:
+    """Line 3 of algorithm 1: (batch, a d, c), or (a d, c, batch)."""
+    a, _, c, d = values.shape
+    if layout == "batch-first":
+        return x.view(-1, a, c, d).transpose(-1, -2).reshape(-1, a * d, c).contiguous()
+    return x.view(a, c, d, -1).transpose(1, 2).reshape(a * d, c, -1).contiguous()
+
+
+def permuted_output(values: Tensor, y: Tensor, layout: str) -> Tensor:
+    """Line 1 of algorithm 1, of (batch, a d, b) or (a d, b, batch)."""
+    a, b, _, d = values.shape
+    if layout == "batch-first":
+        return y.reshape(-1, a, d, b).transpose(-1, -2).reshape(-1, a * b * d)
+    return y.reshape(a, d, b, -1).transpose(1, 2).reshape(a * b * d, -1)
+
+
+def block_values(values: Tensor) -> Tensor:
+    """The blocks of the block-diagonal matrix, (a d, b, c)."""
+    a, b, c, d = values.shape
+    return values.permute(0, 3, 1, 2).reshape(a * d, b, c).contiguous()
+
+
+def _multiply(torch: Any, blocks: Tensor, x: Tensor, layout: str) -> Tensor:
+    if layout == "batch-first":
+        return torch.bmm(x.transpose(0, 1), blocks.transpose(-1, -2)).transpose(0, 1)
+    return torch.bmm(blocks, x)
+
+
+def bmm(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """A batched multiply between two permutations."""
+    blocks = block_values(values)
+
+    def call() -> Tensor:
+        permuted = permuted_input(values, x, layout)
+        return permuted_output(values, _multiply(torch, blocks, permuted, layout), layout)
+
+    return call
+
+
+def bmm_alone(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """Line 2 of algorithm 1 alone, on permuted data; its result is permuted, too."""
+    blocks, permuted = block_values(values), permuted_input(values, x, layout)
+    return lambda: _multiply(torch, blocks, permuted, layout)
+
+
+def block_sparse(torch: Any, values: Tensor) -> Tensor:
+    """The block-diagonal matrix as BSR, of square blocks of gcd(b, c)."""
+    a, b, c, d = values.shape
+    side, count = math.gcd(b, c), a * d
+    down, across = b // side, c // side
+    blocks = block_values(values).view(count, down, side, across, side).transpose(2, 3)
+    index = {"dtype": torch.int32, "device": values.device}
+    starts = torch.arange(count * down + 1, **index) * across
+    columns = torch.arange(count, **index)[:, None, None] * across
+    columns = columns + torch.arange(across, **index).view(1, 1, across)
+    columns = columns.expand(count, down, across).reshape(-1)
+    return torch.sparse_bsr_tensor(
+        starts, columns, blocks.reshape(-1, side, side), size=(count * b, count * c)
+    )
+
+
+def bsr(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """A block-sparse multiply between two permutations."""
+    matrix = block_sparse(torch, values)
+    a, b, c, d = values.shape
+
+    def call() -> Tensor:
+        permuted = permuted_input(values, x, layout)
+        if layout == "batch-first":
+            y = torch.nn.functional.linear(permuted.reshape(-1, a * d * c), matrix)
+            return permuted_output(values, y.reshape(-1, a * d, b), layout)
+        y = torch.matmul(matrix, permuted.reshape(a * d * c, -1))
+        return permuted_output(values, y.reshape(a * d, b, -1), layout)
+
+    return call
+
+
+def dense_matrix(torch: Any, values: Tensor) -> Tensor:
+    """All entries, zeros included."""
+    a, b, c, d = values.shape
+    matrix = torch.zeros((a, b, d, a, c, d), dtype=values.dtype, device=values.device)
+    i = torch.arange(a, device=values.device)[:, None]
+    j = torch.arange(d, device=values.device)[None, :]
+    matrix[i, :, j, i, :, j] = values.permute(0, 3, 1, 2)
+    return matrix.view(a * b * d, a * c * d)
+
+
+def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """A multiply with all entries."""
+    matrix = dense_matrix(torch, values)
+    if layout == "batch-first":
+        return lambda: torch.nn.functional.linear(x, matrix)
+    return lambda: torch.matmul(matrix, x)
+
+
+def compressed_rows(torch: Any, values: Tensor) -> Tensor:
+    """The matrix in CSR."""
+    a, b, c, d = values.shape
+    index = {"dtype": torch.int32, "device": values.device}
+    starts = torch.arange(a * b * d + 1, **index) * c
+    i = torch.arange(a, **index).view(a, 1, 1, 1)
+    j = torch.arange(d, **index).view(1, 1, d, 1)
+    columns = i * (c * d) + j + torch.arange(c, **index).view(1, 1, 1, c) * d
+    columns = columns.expand(a, b, d, c).reshape(-1)
+    entries = values.permute(0, 1, 3, 2).reshape(-1)
+    return torch.sparse_csr_tensor(starts, columns, entries, size=(a * b * d, a * c * d))
+
+
+def sparse(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    """A multiply with a matrix in CSR."""
+    matrix = compressed_rows(torch, values)
+    if layout == "batch-first":
+        return lambda: torch.nn.functional.linear(x, matrix)
+    return lambda: torch.matmul(matrix, x)
+
+
+MAKERS: dict[str, Callable[[Any, Tensor, Tensor, str], Call]] = {
+    "bmm": bmm,
+    "einsum": einsum,
+    "bsr": bsr,
+    "dense": dense,
+    "sparse": sparse,
+    "bmm, multiply alone": bmm_alone,
+}

@@ -1,0 +1,280 @@
+"""The papers' tables without a device: patterns, baselines, runs that go on, shares, energies."""
+
+import importlib
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = [(1, 3, 5, 2), (2, 4, 6, 1), (3, 8, 4, 5), (1, 6, 6, 1), (2, 1, 3, 4)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def source_root():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+def papers(name):
+    return importlib.import_module(f"benchmarks.papers.{name}")
+
+
+def test_patterns_are_those_of_the_paper():
+    patterns = papers("patterns")
+    times = patterns.time_patterns()
+    assert len(times) == len(set(times)) == 627
+    assert sum(a == 1 for a, *_ in times) == 299
+    assert [sum(b == c for _, b, c, _ in times), sum(b == 4 * c for _, b, c, _ in times)] == [
+        357,
+        135,
+    ]
+    ratios = {patterns.ratio(one) for one in times}
+    assert len(ratios) == 16
+    assert (min(ratios), max(ratios)) == pytest.approx((0.00195, 0.04167), rel=0.01)
+    assert max(a * max(b, c) * d for a, b, c, d in times) == 73728
+    assert len(patterns.energy_patterns()) == 651
+    assert len(patterns.spread(times, 3)) == 48
+    assert set(patterns.spread(times, 3)) <= set(times)
+    parts = [patterns.part_of(times, (k, 4)) for k in range(1, 5)]
+    assert sorted(itertools.chain(*parts)) == sorted(times)
+
+
+def reference(values, x, layout):
+    """Row by row of the definition: K[ibd + kd + j, icd + ld + j] = v[i, k, l, j]."""
+    a, b, c, d = values.shape
+    matrix = np.zeros((a * b * d, a * c * d))
+    for i, k, l_, j in np.ndindex(a, b, c, d):
+        matrix[(i * b + k) * d + j, (i * c + l_) * d + j] = values[i, k, l_, j]
+    return x @ matrix.T if layout == "batch-first" else matrix @ x
+
+
+def vectors(rng, pattern, layout, batch=7):
+    a, _, c, d = pattern
+    x = rng.standard_normal((batch, a * c * d))
+    return x if layout == "batch-first" else np.ascontiguousarray(x.T)
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_baselines_compute_the_product(rng, pattern, layout):
+    fake, baselines = importlib.import_module("fake_torch"), papers("torch_baselines")
+    values, x = rng.standard_normal(pattern), vectors(rng, pattern, layout)
+    expected = reference(values, x, layout)
+    for name, make in baselines.MAKERS.items():
+        found = make(fake, fake.Tensor(values), fake.Tensor(x), layout)().array
+        if name == "bmm, multiply alone":
+            found = baselines.permuted_output(fake.Tensor(values), fake.Tensor(found), layout).array
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_torch_computes_the_same(rng, layout):
+    torch, baselines = pytest.importorskip("torch"), papers("torch_baselines")
+    for pattern in PATTERNS:
+        values, x = rng.standard_normal(pattern), vectors(rng, pattern, layout)
+        for name, make in baselines.MAKERS.items():
+            if name in ("bsr", "bmm, multiply alone"):
+                continue
+            found = make(torch, torch.from_numpy(values), torch.from_numpy(x), layout)()
+            expected = reference(values, x, layout)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+class Bench:
+    """A device whose contenders take the times that a test gives, in NumPy."""
+
+    def __init__(self, seconds, wrong=(), refused=(), power=200.0):
+        self.machine = {"device": "fake"}
+        self.seconds, self.wrong, self.refused, self.power = seconds, wrong, refused, power
+        self.calls = []
+
+    def prepare(self, given):
+        a, _, c, d = given.key[0]
+        x = given.few[given.repeated].reshape(-1, a, c, d)
+        y = np.einsum("nacd,abcd->nabd", x, given.values).reshape(len(x), -1)
+        y = y if given.key[3] == "batch-first" else y.T
+
+        def make(name):
+            if name in self.refused:
+                raise RuntimeError("no kernel")
+            return SimpleNamespace(name=name, result=y + (name in self.wrong))
+
+        return {name: (lambda name=name: make(name)) for name in self.seconds}
+
+    def run(self, call):
+        assert call.result.shape
+        return call.result
+
+    def vectors(self, result, given):
+        first = given.key[3] == "batch-first"
+        return (result[given.sampled] if first else result[:, given.sampled].T).astype(float)
+
+    def once(self, call):
+        self.calls.append(("once", call.name))
+        return self.seconds[call.name]
+
+    def repeated(self, call):
+        self.calls.append(("repeated", call.name))
+        return self.seconds[call.name]
+
+    def watts(self, call, seconds):
+        assert seconds == self.seconds[call.name]
+        return self.power
+
+    def release(self):
+        self.calls.append(("release", ""))
+
+
+TIMES = {
+    "batchkron": 1.0,
+    "bmm": 2.0,
+    "einsum": 3.0,
+    "bsr": 4.0,
+    "dense": 9.0,
+    "sparse": 4.5,
+    "bmm, multiply alone": 1.5,
+}
+
+
+def measured(tmp_path, bench, keys, **options):
+    results = papers("results").Results(tmp_path / "cells.json", bench.machine)
+    names = options.pop("names", papers("results").NAMES)
+    found = list(papers("measuring").measure_missing(bench, results, keys, names, **options))
+    return results, found
+
+
+def keys_of(dtypes=("float32",)):
+    return papers("measuring").keys_of(PATTERNS[:3], 40, dtypes)
+
+
+def test_slow_contenders_run_once_and_wrong_ones_have_no_time(tmp_path):
+    bench = Bench(TIMES, wrong=["einsum"], refused=["bsr"])
+    _, cells = measured(tmp_path, bench, keys_of(), energy=True)
+    assert len(cells) == 6
+    for cell in cells:
+        assert cell.single == ["dense"]
+        assert cell.seconds == {k: v for k, v in TIMES.items() if k not in ("einsum", "bsr")}
+        assert cell.failed["einsum"].startswith("ArithmeticError: wrong result")
+        assert cell.failed["bsr"] == "RuntimeError: no kernel"
+        assert cell.failed["dense energy"] == "not measured: too slow"
+        assert cell.joules == {"batchkron": 200.0, "bmm": 400.0, "sparse": 900.0}
+    assert ("repeated", "dense") not in bench.calls
+    first = next(name for kind, name in bench.calls if kind == "once")
+    assert first == "batchkron"
+
+
+def test_runs_append_and_go_on_where_the_last_one_ended(tmp_path):
+    ticks = itertools.count()
+    bench = Bench(TIMES)
+    _, first = measured(tmp_path, bench, keys_of(), seconds=3, clock=lambda: next(ticks))
+    assert 0 < len(first) < 6
+    _, second = measured(tmp_path, bench, keys_of())
+    assert len(first) + len(second) == 6
+    results, none = measured(tmp_path, Bench({}), keys_of())
+    assert not none
+    assert len(results.cells) == 6
+    _, energies = measured(tmp_path, bench, keys_of(), energy=True)
+    assert len(energies) == 6
+    assert all(cell.joules["batchkron"] == 200.0 for cell in energies)
+    stored = json.loads((tmp_path / "cells.json").read_text())
+    assert stored["machine"]["device"] == "fake"
+    assert len(stored["cells"]) == 6
+    assert not list(tmp_path.glob("*.part"))
+    with pytest.raises(ValueError, match="has times of fake, this is other"):
+        papers("results").Results(tmp_path / "cells.json", {"device": "other"})
+
+
+def cell(pattern, layout, seconds, dtype="float32", joules=()):
+    made = papers("results").Cell(pattern, 40, dtype, layout)
+    made.seconds, made.joules = dict(seconds), dict(joules)
+    return made
+
+
+def test_shares_and_gains_are_those_of_the_papers_definition():
+    table = papers("kronecker_sparse")
+    one, two, three = PATTERNS[:3]
+    cells = [
+        cell(one, "batch-first", {"batchkron": 4.0, "bmm": 3.0, "dense": 9.0}),
+        cell(one, "batch-last", {"batchkron": 1.0, "bmm": 2.0, "dense": 8.0}),
+        cell(two, "batch-first", {"batchkron": 3.0, "bmm": 2.0, "sparse": 12.0}),
+        cell(two, "batch-last", {"batchkron": 4.0, "bmm": 5.0}),
+        cell(three, "batch-last", {"batchkron": 1.0, "bmm": 5.0}),
+    ]
+    better = table.times_of(cells, "float32", "")
+    assert set(better) == {one, two}
+    assert better[one] == {"batchkron": 1.0, "bmm": 2.0, "dense": 8.0}
+    assert table.outcome(better.values(), ["batchkron"], ["bmm", "dense"]) == (
+        2,
+        1,
+        2.0,
+        pytest.approx((2 + 2 / 3) / 2),
+    )
+    assert table.outcome(better.values(), ["batchkron", "bmm"], ["dense"])[:3] == (1, 1, 8.0)
+    count, ahead, gain, _ = table.outcome(
+        table.times_of(cells, "float32", "batch-last").values(), ["batchkron"], ["bmm"]
+    )
+    assert (count, ahead, gain) == (3, 3, 2.0)
+    lines = list(table.table(cells))
+    assert len(lines) == 2 + len(table.CLAIMS)
+    assert "| 3 | float32 | the better one | batchkron |" in "\n".join(lines)
+    assert any("88.1 | 100.0 | 1.39 | 2.00" in text for text in lines)
+    assert all("–" in text for text in lines if "float16" in text)
+    (lost, also) = table.lost(cells)
+    assert lost.startswith(f"{two} float32 batch-first: 0.67 × bmm")
+    assert also.startswith(f"{one} float32 batch-first: 0.75 × bmm")
+    assert math.isnan(table.outcome([], ["batchkron"], ["bmm"])[2])
+
+
+def test_rewrites_are_a_share_of_bmm(tmp_path):
+    rewrites = papers("rewrites")
+    cells = [
+        cell(pattern, layout, {"bmm": 4.0, "bmm, multiply alone": alone})
+        for pattern, alone in zip(PATTERNS, (3.0, 2.0, 1.0, 3.5, 4.0), strict=True)
+        for layout in ("batch-first", "batch-last")
+    ]
+    found = rewrites.shares(cells, "float32", "batch-first")
+    assert found[8 / 15] == [25.0]
+    assert sorted(itertools.chain(*found.values())) == [0.0, 12.5, 25.0, 50.0, 75.0]
+    lines = list(rewrites.table(cells))
+    assert lines[0].count("float32") == 2
+    assert lines[-1].endswith("| 75 | 75 |")
+    pytest.importorskip("matplotlib")
+    rewrites.draw(cells, tmp_path / "rewrites.svg")
+    assert "bmm's time" in (tmp_path / "rewrites.svg").read_text()
+
+
+def test_energies_are_compared_with_the_least_of_the_baselines(tmp_path):
+    energy = papers("energy")
+    one, two = PATTERNS[:2]
+    cells = [
+        cell(one, "batch-first", {}, joules={"batchkron": 4, "bmm": 6, "einsum": 5, "dense": 1}),
+        cell(one, "batch-last", {}, joules={"batchkron": 3, "bmm": 9}),
+        cell(two, "batch-first", {}, joules={"batchkron": 4, "bmm": 2}),
+        cell(two, "batch-last", {}, joules={"batchkron": 8, "bmm": 2.5}),
+        cell(PATTERNS[2], "batch-last", {}, joules={"batchkron": 8, "bmm": 2.5}),
+    ]
+    found = energy.factors(cells, "float32", ["bmm", "einsum", "bsr"])
+    assert found == {one: 3 / 5, two: 2.0}
+    assert energy.factors(cells, "float32", ["dense"]) == {one: 3.0}
+    assert any("| 1.30 | 0.85 | 50 | 72 |" in text for text in energy.table(cells))
+    pytest.importorskip("matplotlib")
+    energy.draw(cells, tmp_path / "energy.svg")
+    assert "einsum" in (tmp_path / "energy.svg").read_text()
+
+
+def test_parts_are_checked(capsys):
+    options = papers("options")
+    assert options.parse_part("2/5") == (2, 5)
+    parser = options.parser_of("Text")
+    for wrong in ("0/3", "4/3", "2", "a/b"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--part", wrong])
+        assert "expected I/N" in capsys.readouterr().err
