@@ -42,6 +42,17 @@ def need_cupy() -> None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
 
 
+def read_energy() -> None:
+    """Measure energies, too, or end with the reason why they cannot be."""
+    from benchmarks.gpu.energy import EnergyError
+    from benchmarks.gpu.timing import count_energy
+
+    try:
+        count_energy()
+    except EnergyError as error:
+        sys.exit(f"--energy: {error}")
+
+
 def commit() -> str:
     """The commit of the source, empty where it is no checkout."""
     command = ["git", "rev-parse", "HEAD"]
@@ -235,6 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     need_cupy()
     if options.profile_of:
         return add_profiles(options)
+    if options.energy:
+        read_energy()
     processes = default_processes() if options.processes is None else options.processes
     failures = compile_all(jobs(options.choices), processes)
     report: dict[str, Any] = {"machine": machine(options.commit), "cells": []}

@@ -123,6 +123,9 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--processes", type=int, metavar="N", help="compile ahead in N processes; 0: not ahead"
     )
     parser.add_argument(
+        "--energy", action="store_true", help="also joules of a call, by NVML: 0.6 s for each time"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="let ncu say what limits the cells that miss"
     )
     parser.add_argument(

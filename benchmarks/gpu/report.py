@@ -59,6 +59,17 @@ class Cell:
         return min(self.measured_peers.values(), default=None)
 
     @property
+    def joules(self) -> float | None:
+        """The energy of one of our calls, where it was measured."""
+        return self.ours.get("joules")
+
+    @property
+    def least_peer_joules(self) -> float | None:
+        """The least energy of a call of a peer."""
+        found = [peer["joules"] for peer in self.peers.values() if "joules" in peer]
+        return min(found, default=None)
+
+    @property
     def ratio(self) -> float | None:
         """Our time over that of the best peer of the same run."""
         if self.microseconds is None or self.best_peer is None:
@@ -151,8 +162,15 @@ def peer_time(peer: Mapping[str, Any] | None) -> str:
     return shown(peer["microseconds"]) + ("" if peer.get("captured", True) else " eager")
 
 
-def columns(part: str, peers: Sequence[str], recorded: Sequence[str]) -> list[str]:
-    """The heads of a part's table."""
+def millijoules(joules: float | None) -> str:
+    """An energy in mJ, with three digits."""
+    return "–" if joules is None else f"{1e3 * joules:.3g}"
+
+
+def columns(
+    part: str, peers: Sequence[str], recorded: Sequence[str], energy: bool = False
+) -> list[str]:
+    """The heads of a part's table; ``energy``: with those of energies."""
     head = ["case", "dtype", "ours", *peers, "ours/best peer", *recorded, "goal", "floor"]
     head += ["ours/floor"]
     if part == "ablation":
@@ -163,6 +181,8 @@ def columns(part: str, peers: Sequence[str], recorded: Sequence[str]) -> list[st
         head += ["function", "operator, eager", "function, eager"]
     if part == "tune":
         head += ["tried", "pruned", "failed", "seconds"]
+    if energy:
+        head += ["W", "mJ", "best peer, mJ"]
     return [*head, "verdict"]
 
 
@@ -184,6 +204,9 @@ def row(cell: Cell) -> list[str]:
     if cell.part == "tune":
         keys = ("tried", "pruned", "failed", "seconds")
         texts += [f"{cell.more[key]:.0f}" if key in cell.more else "–" for key in keys]
+    if cell.joules is not None:
+        power = f"{cell.ours['watts']:.0f}"
+        texts += [power, millijoules(cell.joules), millijoules(cell.least_peer_joules)]
     return [*texts, cell.verdict() + (f" ({cell.note})" if cell.note else "")]
 
 
@@ -205,7 +228,9 @@ class Printer:
 
     def show(self, cell: Cell) -> None:
         """Print a cell, the head of its table first where it is another one."""
-        head = [cell.part, *columns(cell.part, [*cell.peers], [*cell.figures.recorded])]
+        energy = cell.joules is not None
+        own = columns(cell.part, [*cell.peers], [*cell.figures.recorded], energy)
+        head = [cell.part, *own]
         if head != self._head:
             if not self._head or head[0] != self._head[0]:
                 print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip())

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from time import perf_counter
@@ -14,6 +15,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from benchmarks.gpu.energy import Counter, EnergyError, energy_counter, watts
+
 Call = Callable[[], object]
 Array = Any  # cupy.ndarray
 
@@ -21,12 +24,16 @@ CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than an
 REPLAY_MICROSECONDS = 4_000  # about the length of a graph
 MAX_ROUNDS = 100  # of all calls in a graph
 REPLAYS = 5
+BUSY_MICROSECONDS = 20_000  # of calls before the device is waited for, when energy is measured
 EAGER_MICROSECONDS = 4_000  # about the length of a batch of eager calls
 MAX_EAGER_ROUNDS = 300  # of all calls in a batch
 SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
 # largest error that counts as right, relative to the largest entry
 TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
 BLOCK = 1 << 22  # random numbers that large arrays repeat
+
+# what `measure` reads joules from, None if it measures times only
+_counter: ContextVar[Counter | None] = ContextVar("counter of joules", default=None)
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,58 @@ def _captured(stream: Any, work: Call) -> Any:
         return stream.end_capture()
     except Exception:
         return None
+
+
+def count_energy() -> None:
+    """Let `measure` also find the energy of a call, on the current device.
+
+    Raises
+    ------
+    EnergyError
+        If the device's energy cannot be read.
+    """
+    bus = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.Device().id)
+    _counter.set(energy_counter(bus))
+
+
+def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) -> dict[str, Any]:
+    """Power, and joules of a call of so many µs, if they are to be found; else nothing.
+
+    It is the energy of the whole board; what it would take when idle is not subtracted.
+    """
+    counter = _counter.get()
+    if counter is None:
+        return {}
+    stream = _stream()
+    rounds = max(1, int(BUSY_MICROSECONDS / (max(microseconds, 1e-3) * len(calls))))
+    rounds = min(rounds, MAX_ROUNDS)
+
+    def work() -> None:
+        for _ in range(rounds):
+            for call in calls:
+                call()
+
+    with stream, contender.on(stream):
+        graph = _captured(stream, work)
+    if graph is None:
+        _stream.cache_clear()
+        stream = _stream()
+    launches = max(1, int(BUSY_MICROSECONDS / (rounds * len(calls) * max(microseconds, 1e-3))))
+
+    def busy() -> None:
+        for _ in range(launches):
+            if graph is None:
+                work()
+            else:
+                graph.launch(stream)
+        stream.synchronize()
+
+    with stream, contender.on(stream):
+        try:
+            power = watts(busy, counter)
+        except EnergyError as error:
+            return {"energy_reason": str(error)}
+    return {"watts": power, "joules": 1e-6 * power * microseconds}
 
 
 def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[object]]) -> Timing:
@@ -198,7 +257,8 @@ def measure(
                 "variant": variant,
                 "relative_error": errors[variant],
             }
-    return found
+    calls = contender.calls[found["variant"]]
+    return found | energy_of(contender, calls, found["microseconds"])
 
 
 def _fastest(firsts: Mapping[str, float]) -> Iterator[str]:
