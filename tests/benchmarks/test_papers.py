@@ -270,6 +270,57 @@ def test_energies_are_compared_with_the_least_of_the_baselines(tmp_path):
     assert "einsum" in (tmp_path / "energy.svg").read_text()
 
 
+class Products:
+    """A device that needs a second for each 100 GB."""
+
+    def __init__(self, wrong=(), memory=10**12):
+        self.machine, self.wrong, self.free = {"device": "fake"}, wrong, memory
+
+    def memory(self):
+        return self.free
+
+    def product(self, size, rng):
+        return (lambda: size), (lambda: size not in self.wrong)
+
+    def seconds(self, call):
+        return papers("explicit_product").bytes_of(call()) / 1e11
+
+
+def test_explicit_products_have_the_columns_of_the_report(tmp_path):
+    explicit = papers("explicit_product")
+    report = {"ceilings": {"bandwidth": 2e11, "peak": 1e13}, "cells": {}}
+    products = Products(wrong=[(64, 32)], memory=2**33)
+    said = list(explicit.measure(products, report, 100))
+    assert "M = 64, N = 32: wrong result" in said
+    assert "M = 1024, N = 64: not measured, it does not fit in memory" in said
+    assert len(said) == len(explicit.sizes())
+    assert not [one for one in explicit.measure(products, report, 100) if "not measured" not in one]
+    rows = {row.split(" |")[0]: row for row in explicit.table(report)}
+    seconds = explicit.bytes_of((512, 64)) / 1e11
+    assert f"| 1.42 | 50 | 1 | {seconds:.3g} |" in rows["| M = 512, N = 64"]
+    assert rows["| M = 64, N = 32"].count("–") == 4
+    assert explicit.bytes_of((32, 64)) == 4 * (32**2 + 64**2 + 2048**2)
+    for name, given in explicit.CONFIGURATIONS.items():
+        found = explicit.points(report, name)
+        assert len(found) == len(given)
+        assert all(intensity < 0.25 for intensity, _ in found)
+        assert all(rate == pytest.approx(100 * one) for one, rate in found)
+    pytest.importorskip("matplotlib")
+    explicit.draw(report, tmp_path / "roof.svg")
+    assert "both grow" in (tmp_path / "roof.svg").read_text()
+
+
+def test_rows_of_explicit_products_are_compared_to_the_last_bit(rng):
+    compare = papers("explicit_product").compare
+    a, b = (rng.standard_normal((n, n)).astype("f4") for n in (3, 4))
+    product = np.kron(a, b)
+    assert compare(a, b, lambda row: product[row])
+    for row in (0, 4, 11):
+        wrong = product.copy()
+        wrong[row, 5] = np.nextafter(wrong[row, 5], np.float32(9))
+        assert not compare(a, b, lambda row, wrong=wrong: wrong[row])
+
+
 def test_parts_are_checked(capsys):
     options = papers("options")
     assert options.parse_part("2/5") == (2, 5)

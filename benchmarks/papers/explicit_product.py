@@ -1,0 +1,270 @@
+"""Figures 1 and 3 of the report on the explicit product (Mahmoud, 2018), measured again.
+
+    python -m benchmarks.papers.explicit_product [--device cuda] [--json PATH] [--plot PATH]
+
+measures what the file lacks: A (M × M) ⊗ B (N × N) in float32 for the sizes of figure 3, and the
+three configurations of figure 1. The table has the report's columns, % of bandwidth, seconds and
+GFLOP/s, with its numbers, of a Tesla K40, beside ours. Bytes are those of the report,
+4 M² + 4 N² + 4 (M N)²; flops are (M N)². 100 % are the bytes per second at which the same device
+fills an array in the same run; the report's are those of the K40's data sheet.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from benchmarks.gpu.roofline_picture import Roof
+from benchmarks.papers.plots import figures, save
+
+# (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
+PUBLISHED = {
+    (32, 32): (1.49275, 0.000930996, 1.04894),
+    (64, 32): (2.03664, 0.0027275, 1.43217),
+    (128, 32): (2.69394, 0.00824653, 1.89474),
+    (256, 32): (2.74051, 0.0324241, 1.92758),
+    (512, 32): (2.75906, 0.128823, 1.94065),
+    (1024, 32): (2.76374, 0.514418, 1.94395),
+    (32, 64): (0.766877, 0.00724357, 0.539271),
+    (64, 64): (1.21952, 0.0182067, 0.858199),
+    (128, 64): (1.35984, 0.0653001, 0.957119),
+    (256, 64): (1.41011, 0.251877, 0.99255),
+    (512, 64): (1.41911, 1.00111, 0.998892),
+}
+BEYOND = (1024, 64)  # is not in the figure; 17 GB
+CONFIGURATIONS = {  # (M, N); their sizes are not in the report
+    "small B": [(m, 2) for m in (128, 256, 512, 1024, 2048, 4096, 8192)],
+    "both grow": [(n, n) for n in (8, 16, 32, 64, 96, 128)],
+    "B shrinks as A grows": [(m, 8192 // m) for m in (4, 16, 64, 256, 1024, 4096)],
+}
+FILL_BYTES = 1 << 30
+REPEATS = 7
+LEAST_SECONDS = 0.02  # of one measurement
+DEVICE_PEAK = 65e12  # flops per second of an H200 in float32, on ordinary cores
+
+Size = tuple[int, int]
+
+
+def bytes_of(size: Size) -> int:
+    """Bytes that the report counts."""
+    m, n = size
+    return 4 * (m * m + n * n + (m * n) ** 2)
+
+
+def sizes() -> list[Size]:
+    """All products, the small ones first."""
+    found = {*PUBLISHED, BEYOND, *(size for own in CONFIGURATIONS.values() for size in own)}
+    return sorted(found, key=bytes_of)
+
+
+class CpuProducts:
+    """Products in main memory."""
+
+    def __init__(self) -> None:
+        from benchmarks.cpu.ceilings import compile_kernels, multiply_add_rate, traffic_rates
+        from benchmarks.cpu.machine import describe_machine
+
+        described, threads = describe_machine([], {}, []), bk.get_num_threads()
+        kernels = compile_kernels()
+        rates = traffic_rates(kernels, FILL_BYTES, threads, 3)
+        self.ceilings = {
+            "bandwidth": max(rate for name, rate in rates.items() if name.startswith("fill")),
+            "peak": multiply_add_rate(kernels, "float32", threads, 3),
+        }
+        self.machine = {**described, "device": described["processor"], "threads": threads}
+
+    def memory(self) -> int:
+        """Bytes that are free."""
+        from benchmarks.cpu.machine import available_memory
+
+        return available_memory()
+
+    def product(self, size: Size, rng: np.random.Generator) -> tuple[Callable[[], Any], Any]:
+        """Return a call that writes the product, and what compares its result."""
+        a, b = (rng.standard_normal((n, n)).astype(np.float32) for n in size)
+        side = size[0] * size[1]
+        out = np.full((side, side), np.nan, np.float32)
+        return partial(bk.kron, a, b, out=out), partial(compare, a, b, lambda row: out[row])
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Return the median time of a call."""
+        begun = time.perf_counter()
+        call()
+        once = time.perf_counter() - begun
+        calls = max(1, int(LEAST_SECONDS / max(once, 1e-7)))
+
+        def turn() -> float:
+            begun = time.perf_counter()
+            for _ in range(calls):
+                call()
+            return (time.perf_counter() - begun) / calls
+
+        return statistics.median(turn() for _ in range(REPEATS))
+
+
+class CudaProducts:
+    """Products in a device's memory."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        from benchmarks.gpu.__main__ import machine
+        from benchmarks.gpu.timing import timed
+
+        self._cupy, self._timed = cupy, timed
+        self.machine = machine(None)
+        array = cupy.empty(FILL_BYTES // 4, np.float32)
+        filled = FILL_BYTES / self.seconds(partial(array.fill, 1.5))
+        self.ceilings = {"bandwidth": filled, "peak": DEVICE_PEAK}
+
+    def memory(self) -> int:
+        """Bytes that are free."""
+        self._cupy.get_default_memory_pool().free_all_blocks()
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def product(self, size: Size, rng: np.random.Generator) -> tuple[Callable[[], Any], Any]:
+        """Return a call that writes the product, and what compares its result."""
+        host = [rng.standard_normal((n, n)).astype(np.float32) for n in size]
+        a, b = map(self._cupy.asarray, host)
+        side = size[0] * size[1]
+        out = self._cupy.full((side, side), np.nan, np.float32)
+        return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda row: out[row].get())
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Return the median time of a call."""
+        from contextlib import nullcontext
+
+        return float(1e-6 * self._timed([call], lambda _: nullcontext()).microseconds)
+
+
+def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
+    """Whether some rows of a result are right, to the last bit."""
+    side = len(a) * len(b)
+    for row in {0, side // 3, side - 1}:
+        expected = np.multiply.outer(a[row // len(b)], b[row % len(b)]).ravel()
+        if not np.array_equal(row_of(row), expected):
+            return False
+    return True
+
+
+def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[str]:
+    """Measure what a report lacks until the time is over; yield a line for each product."""
+    begun, rng = time.perf_counter(), np.random.default_rng(1)
+    cells = report.setdefault("cells", {})
+    for size in sizes():
+        name = "{} {}".format(*size)
+        if name in cells or time.perf_counter() - begun > seconds:
+            continue
+        if 1.2 * bytes_of(size) > products.memory():
+            yield f"M = {size[0]}, N = {size[1]}: not measured, it does not fit in memory"
+            continue
+        call, is_right = products.product(size, rng)
+        call()
+        if not is_right():
+            cells[name] = None
+            yield f"M = {size[0]}, N = {size[1]}: wrong result"
+            continue
+        cells[name] = products.seconds(call)
+        yield f"M = {size[0]}, N = {size[1]}: {cells[name]:.3g} s"
+
+
+def time_of(report: Mapping[str, Any], size: Size) -> float | None:
+    """Seconds of a product, None if it was not measured, or wrong."""
+    found = report["cells"].get("{} {}".format(*size))
+    return None if found is None else float(found)
+
+
+def table(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of figure 3 in Markdown."""
+    heads = ["size", "% of bandwidth: K40", "ours", "seconds: K40", "ours", "GFLOP/s: K40", "ours"]
+    yield f"| {' | '.join(heads)} | TB/s |"
+    yield f"|{' --- |' * (len(heads) + 1)}"
+    for size in (*PUBLISHED, BEYOND):
+        theirs = [f"{value:.3g}" for value in PUBLISHED.get(size, ())] or ["–"] * 3
+        seconds, ours = time_of(report, size), ["–"] * 4
+        if seconds is not None:
+            rate = bytes_of(size) / seconds
+            share = 100 * rate / report["ceilings"]["bandwidth"]
+            flops = (size[0] * size[1]) ** 2 / seconds
+            ours = [f"{share:.0f}", f"{seconds:.3g}", f"{flops / 1e9:.4g}", f"{rate / 1e12:.3g}"]
+        pairs = [text for pair in zip(theirs, ours, strict=False) for text in pair]
+        yield f"| M = {size[0]}, N = {size[1]} | {' | '.join([*pairs, ours[3]])} |"
+
+
+def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, float]]:
+    """Flops per byte and 10^9 flops per second of the measured products of a configuration."""
+    found = []
+    for size in CONFIGURATIONS[configuration]:
+        seconds, flops = time_of(report, size), (size[0] * size[1]) ** 2
+        if seconds is not None:
+            found.append((flops / bytes_of(size), flops / seconds / 1e9))
+    return found
+
+
+def draw(report: Mapping[str, Any], path: Path) -> None:
+    """Draw the three configurations under the roof: all of it, and where the products are."""
+    pyplot = figures()
+    roof = Roof(report["ceilings"]["bandwidth"] / 1e9, report["ceilings"]["peak"] / 1e9)
+    figure, axes = pyplot.subplots(1, 2, figsize=(10.5, 4.2))
+    marked = {name: points(report, name) for name in CONFIGURATIONS}
+    every = [point for own in marked.values() for point in own]
+    low = min((rate for _, rate in every), default=roof.at(0.05))
+    for axis, (first, last) in zip(axes, ((0.05, 4 * roof.ridge), (0.1, 0.3)), strict=True):
+        across = np.geomspace(first, last, 200)
+        axis.plot(across, [roof.at(one) for one in across], color="0.2", label="roof")
+        axis.axvline(0.25, color="0.6", linestyle=":", linewidth=1)
+        for mark, (name, own) in zip("os^", marked.items(), strict=True):
+            axis.plot(*zip(*own, strict=True), mark, label=name, markersize=5) if own else None
+        axis.set(xscale="log", yscale="log", xlabel="flops for each byte read or written")
+        axis.grid(which="major", linewidth=0.4)
+    axes[0].set_ylabel("GFLOP/s")
+    axes[0].set_title(f"{roof.bandwidth:.3g} GB/s, {roof.peak:.3g} GFLOP/s")
+    axes[1].set_title("the products; dotted: 1/4 flop a byte, the most there can be")
+    axes[1].set(xscale="linear", ylim=(0.7 * low, 3 * roof.at(0.3)))
+    axes[1].legend(loc="upper left")
+    save(figure, path)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table and draw the picture; the status is 1 if a result was wrong."""
+    import argparse
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
+    parser.add_argument("--json", type=Path, help="the file of all times, which is appended to")
+    parser.add_argument("--plot", type=Path, help="picture to draw")
+    parser.add_argument("--seconds", type=float, default=300.0, help="nothing begins after these")
+    options = parser.parse_args(arguments)
+    report: dict[str, Any] = {"cells": {}}
+    if options.json and options.json.exists():
+        report = json.loads(options.json.read_text())
+    if options.device:
+        products = CudaProducts() if options.device == "cuda" else CpuProducts()
+        known = report.get("machine", products.machine)["device"]
+        if known != products.machine["device"]:
+            sys.exit(f"{options.json} has times of {known}: give another file by --json")
+        report |= {"machine": products.machine, "ceilings": products.ceilings}
+        for text in measure(products, report, options.seconds):
+            print(text, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    if "ceilings" not in report:
+        sys.exit("nothing was measured: give --device, or a file by --json")
+    print("\n".join(table(report)))
+    if options.plot:
+        draw(report, options.plot)
+    return int(any(value is None for value in report["cells"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
