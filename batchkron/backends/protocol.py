@@ -193,6 +193,18 @@ class Backend(ABC):
     ) -> None:
         """Write the product of `kron_sparse_product` to y; values are where the backend works."""
 
+    def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
+        """Copy arrays to others: what ranks pack and unpack.
+
+        Parameters
+        ----------
+        pairs : sequence of (target, source)
+            Of one shape (a, b, c, i) and one dtype; on a device these may be layouts, and the last
+            axis is contiguous.
+        """
+        for target, source in pairs:
+            target[...] = source
+
     @abstractmethod
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:
         """Return the explicit Kronecker product, ``out`` if given, with all checks of the inputs.
@@ -265,8 +277,26 @@ class KrylovPasses(Protocol):
         """
 
 
-Reduction = Callable[[NDArray[np.float64], bool], object]
-"""``reduction(sums, maxima)`` replaces sums, or maxima, of one rank by those of all, in place."""
+class Reduction(Protocol):
+    """The ranks that share vectors, over which sums are taken (`batchkron.distributed`)."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        ...
+
+    @property
+    def capturable(self) -> bool:
+        """Whether `gather_into` may be captured in a CUDA graph."""
+        ...
+
+    def allreduce(self, values: NDArray[Any], *, maxima: bool = False) -> None:
+        """Replace numbers on the host by their sums over the ranks, or maxima."""
+        ...
+
+    def gather_into(self, values: Array, gathered: Array) -> None:
+        """Write the values (n,) of all ranks to ``gathered``, (size, n), in their order."""
+        ...
 
 
 class KrylovRecorder(Protocol):
@@ -313,7 +343,7 @@ class KrylovBackend(ABC):
     ) -> KrylovPasses:
         """Return passes by their names, for vectors (systems, n) and restart + 1 basis vectors.
 
-        With a reduction, the n elements are this rank's part of vectors, and it adds up sums.
+        With a reduction, the n elements are this rank's part of vectors, and sums are over all.
         """
 
     @abstractmethod

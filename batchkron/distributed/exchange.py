@@ -9,13 +9,15 @@ PPoPP 2024, section 5) for parts of any sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from batchkron.spec.kron import Array
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "Views"]
+
+Views = list[tuple[Array, Array]]  # (target, source) of copies, of one shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +107,27 @@ class Exchange:
             for rank in range(self.parts)
         )
 
-    def pack(self, rank: int, products: Array, buffer: Array) -> None:
-        """Write what a rank has in the order of its targets, (l, s) transposed to (s, l).
+    def pack(self, rank: int, products: Array, buffer: Array) -> Views:
+        """Return what is copied so that all that a rank has is in the order of its targets.
 
         Parameters
         ----------
         rank : int
         products : ndarray, (vectors, l, S, inner)
         buffer : ndarray, flat, of as many elements
-        """
-        for view, packed in _in_turn(self._by_target(rank, products), buffer):
-            packed[...] = view
 
-    def unpack(self, rank: int, buffer: Array, part: Array) -> None:
-        """Write what came from all ranks, in their order, to its places.
+        Returns
+        -------
+        list of (target, source)
+            Views (vectors, s, l, inner) of the buffer and of the products, which
+            `Backend.copy_views` copies. The arrays may be layouts without elements.
+        """
+        return [
+            (packed, view) for view, packed in _in_turn(self._by_target(rank, products), buffer)
+        ]
+
+    def unpack(self, rank: int, buffer: Array, part: Array) -> Views:
+        """Return what is copied to bring all that came from ranks, in their order, to its places.
 
         Parameters
         ----------
@@ -126,21 +135,38 @@ class Exchange:
         buffer : ndarray, flat
         part : ndarray, (vectors, elements of the rank, inner)
         """
-        for view, packed in _in_turn(self._by_source(rank, part), buffer):
-            view[...] = packed
+        return list(_in_turn(self._by_source(rank, part), buffer))
 
-    def pack_back(self, rank: int, part: Array, buffer: Array) -> None:
-        """Write what a rank has after the exchange in the order of where it came from.
+    def pack_back(self, rank: int, part: Array, buffer: Array) -> Views:
+        """Return what is copied to bring what a rank has after the exchange in its sources' order.
 
         With `unpack_back` this is the exchange the other way: what `receive_counts` says is sent.
         """
-        for view, packed in _in_turn(self._by_source(rank, part), buffer):
-            packed[...] = view
+        return [(packed, view) for view, packed in _in_turn(self._by_source(rank, part), buffer)]
 
-    def unpack_back(self, rank: int, buffer: Array, products: Array) -> None:
-        """Write what came back from all ranks to where it was before the exchange."""
-        for view, packed in _in_turn(self._by_target(rank, products), buffer):
-            view[...] = packed
+    def unpack_back(self, rank: int, buffer: Array, products: Array) -> Views:
+        """Return what is copied to bring all that came back to where it was before the exchange."""
+        return list(_in_turn(self._by_target(rank, products), buffer))
+
+    def store(self, rank: int, products: Array, parts: Sequence[Array]) -> Views:
+        """Return what is copied to write all that a rank has to where its targets need it.
+
+        Parameters
+        ----------
+        rank : int
+        products : ndarray, (vectors, l, S, inner)
+        parts : sequence of ndarray, (vectors, elements of a rank, inner)
+            Those of all ranks, whose memory this rank can write to.
+        """
+        begin, found = self.sources[rank], []
+        for target, part in enumerate(parts):
+            rectangles = self._rectangles(target, part)
+            for number, piece in self.pieces(rank, target):
+                span, rectangle = rectangles[number]
+                rows = slice(piece.l0 - begin, piece.l1 - begin)
+                view = products[:, rows, piece.s0 : piece.s1].transpose(0, 2, 1, 3)
+                found.append((rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0], view))
+        return found
 
     def _by_target(self, rank: int, products: Array) -> Iterator[Array]:
         """Yield views (vectors, s, l, inner) of what a rank has before, target after target."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.arrays import on_host_layout
 from batchkron.distributed.communicator import Pending
 from batchkron.distributed.exchange import Exchange
 from batchkron.distributed.layout import Layout
@@ -147,6 +149,7 @@ class _Run:
         accumulate: bool,
     ) -> None:
         self.operator, self.plan = operator, operator.plan
+        self.backend = operator._backend
         self.rank, self.communicator = operator.communicator.rank, operator.communicator
         self.outer, self.inner = outer, inner
         self.alpha, self.accumulate = alpha, accumulate
@@ -167,7 +170,7 @@ class _Run:
         lengths += [self.outer * part * (between > number) for number in range(2)]
         ends = np.cumsum([length * self.inner for length in lengths])
         memory = self.operator._workspace.array(int(ends[-1]), self.operator.dtype)
-        pieces = np.split(memory, ends[:-1])
+        pieces = [memory[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
         self.products, self.sent = pieces[:3], pieces[3:5]
         self.received, self.parts = pieces[5:7], pieces[7:]
 
@@ -193,7 +196,7 @@ class _Run:
         before = each.bounds[self.rank + 1] - each.bounds[self.rank]
         given = source.reshape(self.outer, before * self.inner)
         places = target.reshape(self.outer, part, self.inner)
-        under_way: tuple[Pending, Array, Array] | None = None
+        under_way: tuple[Pending | None, Array, Array] | None = None
         for number, begin in enumerate(range(0, self.outer, self.chunk)):
             rows = slice(begin, min(begin + self.chunk, self.outer))
             count = rows.stop - rows.start
@@ -207,25 +210,36 @@ class _Run:
 
     def _begin(
         self, exchange: Exchange, product: Array, vectors: int, slot: int
-    ) -> tuple[Pending, Array]:
-        """Pack a chunk and begin to send it; return the exchange and what it will have received."""
+    ) -> tuple[Pending | None, Array]:
+        """Pack a chunk and begin to send it; return the exchange and what it will have received.
+
+        None for an exchange that is done, because there is no other chunk to multiply meanwhile.
+        """
         width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
         blocks = product.reshape(vectors, width, exchange.moved, self.inner)
         sent = self.sent[slot][: product.size]
         if self.operator.options.transpose:
             turned = self.products[2][: product.size]
             blocks = _transposed(blocks, turned)
-        exchange.pack(self.rank, blocks, sent)
+        views = exchange.pack(self.rank, on_host_layout(blocks), on_host_layout(sent))
+        self.backend.copy_views(views)
         each = vectors * self.inner
         send_counts = [each * count for count in exchange.send_counts(self.rank)]
         receive_counts = [each * count for count in exchange.receive_counts(self.rank)]
         received = self.received[slot][: sum(receive_counts)]
-        pending = self.communicator.ialltoallv(sent, send_counts, received, receive_counts)
-        return pending, received
+        given = sent, send_counts, received, receive_counts
+        if self.outer > self.chunk:
+            return self.communicator.ialltoallv(*given), received
+        self.communicator.alltoallv(*given)
+        return None, received
 
-    def _finish(self, exchange: Exchange, pending: Pending, received: Array, part: Array) -> None:
-        pending.wait()
-        exchange.unpack(self.rank, received, part)
+    def _finish(
+        self, exchange: Exchange, pending: Pending | None, received: Array, part: Array
+    ) -> None:
+        if pending is not None:
+            pending.wait()
+        views = exchange.unpack(self.rank, on_host_layout(received), on_host_layout(part))
+        self.backend.copy_views(views)
 
     def _multiply(
         self, each: Round, source: Array, vectors: int, alpha: complex, target: Array | None
@@ -253,9 +267,9 @@ class _Run:
     def _copy(self, source: Array, alpha: complex, target: Array | None) -> Array:
         """Do what `_multiply` does where all factors have been applied in earlier rounds."""
         if target is None:
-            result = self.products[0][: source.size]
-            np.multiply(source, alpha, out=result)
-            return result
+            target = self.products[0][: source.size]
+            np.multiply(source, alpha, out=target)
+            return target
         if self.accumulate:
             target += alpha * source
         else:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.arrays import on_host_layout
+from batchkron.backends import Backend
 from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.exchange import Exchange
+from batchkron.distributed.exchange import Exchange, Views
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.sum_plan import Stage, make_sum_plan
@@ -74,10 +77,12 @@ class DistributedSum(DistributedOperator):
         apart = accumulate and last > 0  # sums that come back are added at the end
         lengths = [*parts[1:], *parts[1:], parts[0] * apart, max(parts), max(parts)]
         ends = np.cumsum([outer * inner * length for length in lengths])
-        memory = np.split(self._workspace.array(int(ends[-1]), self.dtype), ends[:-1])
+        space = self._workspace.array(int(ends[-1]), self.dtype)
+        memory = [space[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
         vectors, first = [x.reshape(-1), *memory[:last]], y.reshape(-1)
         sums = [memory[2 * last] if apart else first, *memory[last : 2 * last]]
-        move = _Move(self.communicator, outer, inner, (memory[-2], memory[-1]))
+        scratch = memory[-2], memory[-1]
+        move = _Move(self.communicator, self._backend, outer, inner, scratch)
         for k in range(last):
             move.there(stages[k], vectors[k], vectors[k + 1])
         for k in range(last, -1, -1):
@@ -107,6 +112,7 @@ class _Move:
     """Brings vectors from the order of elements of one stage to that of the next, and back."""
 
     communicator: Communicator
+    backend: Backend
     outer: int
     inner: int
     scratch: tuple[Array, Array]
@@ -117,10 +123,10 @@ class _Move:
         assert exchange is not None
         before, after = self._shapes(exchange, rank)
         sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
-        exchange.pack(rank, source.reshape(before), sent)
+        self._copy(exchange.pack, rank, source.reshape(before), sent)
         sends, receives = self._counts(exchange, rank)
         self.communicator.alltoallv(sent, sends, received, receives)
-        exchange.unpack(rank, received, target.reshape(after))
+        self._copy(exchange.unpack, rank, received, target.reshape(after))
 
     def back(self, stage: Stage, source: Array, target: Array) -> None:
         """Bring vectors from the order of the next stage to that of this one."""
@@ -128,10 +134,15 @@ class _Move:
         assert exchange is not None
         before, after = self._shapes(exchange, rank)
         sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
-        exchange.pack_back(rank, source.reshape(after), sent)
+        self._copy(exchange.pack_back, rank, source.reshape(after), sent)
         sends, receives = self._counts(exchange, rank)
         self.communicator.alltoallv(sent, receives, received, sends)
-        exchange.unpack_back(rank, received, target.reshape(before))
+        self._copy(exchange.unpack_back, rank, received, target.reshape(before))
+
+    def _copy(
+        self, way: Callable[[int, Array, Array], Views], rank: int, first: Array, second: Array
+    ) -> None:
+        self.backend.copy_views(way(rank, on_host_layout(first), on_host_layout(second)))
 
     def _shapes(self, exchange: Exchange, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shapes of a rank's part before and after an exchange."""

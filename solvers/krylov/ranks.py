@@ -40,8 +40,17 @@ class Ranks(Protocol):
         """The number of ranks."""
         ...
 
+    @property
+    def capturable(self) -> bool:
+        """Whether what ranks do on a device may be captured in a CUDA graph."""
+        ...
+
     def allreduce(self, values: NDArray[Any], *, maxima: bool = False) -> None:
         """Replace numbers by their sums over the ranks, or maxima, with the same bits on each."""
+        ...
+
+    def gather_into(self, values: Vector, gathered: Vector) -> None:
+        """Write the values (n,) of all ranks to ``gathered``, (size, n), on a device."""
         ...
 
 

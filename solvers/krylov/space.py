@@ -125,9 +125,7 @@ class KrylovSpace:
         ranks: Ranks | None = None,
     ) -> None:
         self._backend = krylov_backend(module)
-        self._reduction: Reduction | None = None
-        if ranks is not None:
-            self._reduction = lambda sums, maxima: ranks.allreduce(sums, maxima=maxima)
+        self._reduction: Reduction | None = ranks
         self.shape, self.dtype, self.module = shape, dtype, module
         self.systems, self.size = math.prod(shape[:-1]), shape[-1]
         systems = max(self.systems, 1)
@@ -179,8 +177,11 @@ class KrylovSpace:
         return sum(array.nbytes for array in (*self._kept, *vectors))
 
     def recorder(self) -> KrylovRecorder | None:
-        """Return what repeats work on a device with the least effort; None on the CPU."""
-        return self._backend.krylov_recorder()
+        """Return what repeats work on a device with the least effort; None where there is none."""
+        recorder = self._backend.krylov_recorder()
+        if recorder is None or self._reduction is None or self._reduction.capturable:
+            return recorder
+        return None
 
     def vector(self) -> Array:
         """Return a new vector (..., N), uninitialised."""

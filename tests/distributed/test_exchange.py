@@ -11,6 +11,11 @@ def random_bounds(rng, size, parts):
     return (0, *sorted(rng.integers(0, size + 1, parts - 1).tolist()), size)
 
 
+def copy(views):
+    for target, source in views:
+        target[...] = source
+
+
 def send(exchange, packed, back=False):
     """What each rank receives of what all of them have packed; the counts have to agree."""
     parts = range(exchange.parts)
@@ -57,19 +62,24 @@ def test_random_exchanges_there_and_back(rng, part):
         ]
         packed = [np.full(each.size, np.nan) for each in before]
         for rank in range(parts):
-            exchange.pack(rank, before[rank], packed[rank])
+            copy(exchange.pack(rank, before[rank], packed[rank]))
         for rank, buffer in enumerate(send(exchange, packed)):
-            exchange.unpack(rank, buffer, after[rank])
+            copy(exchange.unpack(rank, buffer, after[rank]))
             begin, end = exchange.targets[rank : rank + 2]
             np.testing.assert_array_equal(after[rank], turned[:, begin:end])
             stays = exchange.count(rank, rank)
             assert exchange.sent[rank] == sum(exchange.send_counts(rank)) - stays
+        written = [np.full_like(each, np.nan) for each in after]
+        for rank in range(parts):
+            copy(exchange.store(rank, before[rank], written))
+        for one, other in zip(written, after, strict=True):
+            np.testing.assert_array_equal(one, other)
         packed = [np.full(each.size, np.nan) for each in after]
         returned = [np.full_like(each, np.nan) for each in before]
         for rank in range(parts):
-            exchange.pack_back(rank, after[rank], packed[rank])
+            copy(exchange.pack_back(rank, after[rank], packed[rank]))
         for rank, buffer in enumerate(send(exchange, packed, back=True)):
-            exchange.unpack_back(rank, buffer, returned[rank])
+            copy(exchange.unpack_back(rank, buffer, returned[rank]))
             np.testing.assert_array_equal(returned[rank], before[rank])
 
 

@@ -69,6 +69,7 @@ MAY_INCLUDE = {
     "cuda": ("cuda/common",),
     "cuda/batch": ("cuda/common",),
     "cuda/common": (),
+    "cuda/exchange": ("cuda/common",),
     "cuda/explicit": ("cuda/common",),
     "cuda/kron": ("cuda/common",),
     "cuda/kron/fibres": ("cuda/common", "cuda/kron"),

@@ -41,6 +41,8 @@ NEEDS_A_DEVICE = {
     "batch.tuned",
     "batch.unsorted_list",
     "diagonal.plan",
+    "exchange.copies",
+    "exchange.nccl",
     "explicit.plan",
     "kron.function_calls",
     "kron.plan",

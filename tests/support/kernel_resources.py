@@ -38,7 +38,7 @@ from batchkron.backends.cuda.general_kernel import (
 )
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
-from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
+from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.edges import SegmentMode
@@ -367,6 +367,22 @@ def krylov_programs(dtype, limits):
         for names in KRYLOV:
             for kernel in krylov_kernels(names, dtype, n, 1, 20, limits):
                 yield kernel.program
+
+
+def rank_programs(dtype, limits):
+    """The kernels of Krylov methods whose vectors are spread over ranks."""
+    for names in KRYLOV:
+        for each in rank_passes(names, dtype, 1_000_000, 1, 20, limits):
+            yield each.first.program
+            if each.after is not None:
+                yield each.after.program
+
+
+def rank_kernels(dtype, capability):
+    """The same, compiled; those that one rank takes as well are left out."""
+    programs = dict.fromkeys(rank_programs(np.dtype(dtype), DEVICES[capability]))
+    begun = [_begun(program, capability) for program in programs if "ranks" in program.header]
+    return [kernel.result() for kernel in begun]
 
 
 def diagonal_kernels(dtype, capability):

@@ -324,7 +324,11 @@ class CpuBackend(HostBackend, KrylovBackend):
         if reduction is None:
             return _krylov_sequence(names, dtype)
         check_environment()
-        return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name), reduction)
+
+        def reduce(sums: Array, maxima: bool) -> None:
+            reduction.allreduce(sums, maxima=maxima)
+
+        return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name), reduce)
 
     def krylov_parts(self, n: int, systems: int) -> int:
         """Return 0: passes add up their sums themselves."""

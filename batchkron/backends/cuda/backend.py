@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.diagonal.plan import DiagonalProduct
     from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
-    from batchkron.backends.cuda.krylov.passes import Iterations, Passes, Reader, Recorder
+    from batchkron.backends.cuda.krylov.passes import (
+        Iterations,
+        Passes,
+        RankPasses,
+        Reader,
+        Recorder,
+    )
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
 
 
@@ -153,6 +159,12 @@ class CudaBackend(Backend, KrylovBackend):
 
         return list_calls.fast_batched_kron
 
+    def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
+        """Copy arrays to others, all in few launches."""
+        from batchkron.backends.cuda.exchange import copies
+
+        copies.copy_views(pairs)
+
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""
         return int(array.data.ptr)
@@ -174,13 +186,11 @@ class CudaBackend(Backend, KrylovBackend):
         systems: int,
         restart: int,
         reduction: Reduction | None = None,
-    ) -> Passes:
+    ) -> Passes | RankPasses:
         """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
-        if reduction is not None:
-            raise TypeError("vectors that are spread over ranks are on the CPU, not on a device")
         from batchkron.backends.cuda.krylov import passes as krylov
 
-        return krylov.krylov_passes(names, dtype, n, systems, restart)
+        return krylov.krylov_passes(names, dtype, n, systems, restart, reduction)
 
     def krylov_parts(self, n: int, systems: int) -> int:
         """Return how many thread blocks share a system."""

@@ -20,6 +20,7 @@ from kernel_resources import (
     krylov_methods_kernels,
     label_of,
     precision_kernels,
+    rank_kernels,
     precision_label,
     resources,
     segmented_kernels,
@@ -114,6 +115,14 @@ def test_krylov_methods_compile(dtype, capability):
     for kernel in krylov_methods_kernels(dtype, capability):
         assert "krylov" in kernel.name
         assert kernel.registers <= 128  # two thread blocks of 256 threads
+        assert kernel.stack <= 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "capability"), [("d", "90"), ("F", "80")])
+def test_krylov_methods_on_ranks_compile(dtype, capability):
+    for kernel in rank_kernels(dtype, capability):
+        assert kernel.registers <= 128
         assert kernel.stack <= 64
 
 

@@ -34,6 +34,7 @@ void multiply_16_8(const char* name, const T (&a)[depth / 2], const T (&b)[depth
 #define threadIdx (emulated::device.current->number)
 #define blockIdx (emulated::device.block)
 #define gridDim (emulated::device.blocks)
+#define blockDim (emulated::Number{emulated::device.threads, 1})
 
 inline void __syncwarp() {
   emulated::meet("syncwarp", nullptr, nullptr, nullptr, [](emulated::Meeting&) {});
@@ -52,6 +53,11 @@ T __shfl_sync(unsigned, T value, int lane) {
   });
   return result;
 }
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+  return __shfl_sync(mask, value, emulated::device.current->lane ^ distance);
+}
+inline void __threadfence() {}
 inline bool __any_sync(unsigned, bool value) {
   bool result = false;
   emulated::meet("any", &value, nullptr, &result, [](emulated::Meeting& meeting) {

@@ -35,6 +35,17 @@ BASIS_KERNELS = {
     ("GmresProject", "GmresExtend"): "krylov_step",
     ("GmresCombine",): "krylov_combine",
 }
+# Passes that have no sums; those over vectors of several ranks need no exchange then.
+SUMLESS = {
+    "BicgstabDirection",
+    "CgDirection",
+    "GmresAccept",
+    "GmresCombine",
+    "GmresCorrect",
+    "MinresBegin",
+    "ScaleResidual",
+}
+_AFTER_THREADS = 128  # threads of a block that goes on with the scalars of as many systems
 _BASIS_PASSES = {name for names in BASIS_KERNELS for name in names}
 # Registers of a thread for a system's vectors; the product needs as many more.
 _SYSTEM_REGISTERS = 128
@@ -88,6 +99,25 @@ def _basis_kernel(
         If sums over a basis of ``restart`` vectors do not fit.
     """
     staged = _basis_room(names, dtype, 32, restart, True) <= maximum and names != ["GmresCombine"]
+    threads, shared = _fitting_room(names, dtype, threads, restart, staged, maximum)
+    return basis_program(dtype, names, threads, staged), threads, shared
+
+
+def _fitting_room(
+    names: Sequence[str],
+    dtype: np.dtype[np.generic],
+    threads: int,
+    restart: int,
+    staged: bool,
+    maximum: int,
+) -> tuple[int, int]:
+    """Return threads and bytes of shared memory of a pass over the basis that fit.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit.
+    """
     shared = _basis_room(names, dtype, threads, restart, staged)
     while shared > maximum and threads > 32:
         threads //= 2
@@ -97,7 +127,7 @@ def _basis_kernel(
             f"restart is {restart}; the device has shared memory for the sums of "
             f"{restart * maximum // shared} basis vectors"
         )
-    return basis_program(dtype, names, threads, staged), threads, shared
+    return threads, shared
 
 
 def systems_kernel(
@@ -155,6 +185,92 @@ def krylov_kernels(
             shared = 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
         kernels.append(KrylovKernel(program, systems * parts, threads, shared))
     return kernels
+
+
+@dataclass(frozen=True, slots=True)
+class RankPass:
+    """A pass over vectors that are spread over ranks.
+
+    Parameters
+    ----------
+    first : KrylovKernel
+        The pass over this rank's elements; all of it if it has no sums.
+    after : KrylovKernel or None
+        What follows from the sums of all ranks.
+    name : str
+        The pass.
+    """
+
+    first: KrylovKernel
+    after: KrylovKernel | None
+    name: str
+
+    def sums(self, column: int, dtype: np.dtype[np.generic]) -> int:
+        """Return how many sums of a system ranks exchange, in a column of a basis."""
+        reals = 2 if dtype.kind == "c" else 1
+        if self.name == "GmresProject":
+            return 2 * column * reals + 2 + reals
+        return 1 if self.name == "GmresExtend" else MAX_SUMS
+
+
+def rank_passes(
+    names: Sequence[str],
+    dtype: np.dtype[np.generic],
+    n: int,
+    systems: int,
+    restart: int,
+    limits: DeviceLimits,
+) -> list[RankPass]:
+    """Return passes over the n elements that this rank has of each system.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit in shared memory.
+    """
+    parts = parts_of(n, systems, limits.multiprocessors)
+    scalar, found = SCALARS[dtype], []
+    for name in names:
+        if name in SUMLESS:
+            (alone,) = krylov_kernels([name], dtype, n, systems, restart, limits)
+            found.append(RankPass(alone, None, name))
+            continue
+        one = f"batchkron::device::{name}<{scalar}>"
+        threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)
+        pair: tuple[list[object], list[object]]
+        if name in _BASIS_PASSES:
+            threads, shared = _fitting_room(
+                [name], dtype, threads, restart, False, limits.shared_bytes
+            )
+            pair = [_RANK_KERNELS[name][0], scalar, threads], [_RANK_KERNELS[name][1], scalar]
+            products = 8 * (2 * restart * (2 if dtype.kind == "c" else 1) + 4)
+            after = systems, 32, products if name == "GmresProject" else 0
+        else:
+            shared = 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
+            pair = (
+                ["krylov_part_sums", scalar, threads, one],
+                ["krylov_after_sums", scalar, _AFTER_THREADS, one],
+            )
+            after = -(-systems // _AFTER_THREADS), _AFTER_THREADS, 0
+        first, second = (
+            Program("cuda/krylov/ranks.cuh", template_type(str(each[0]), *each[1:]))
+            for each in pair
+        )
+        found.append(
+            RankPass(
+                KrylovKernel(first, systems * parts, threads, shared),
+                KrylovKernel(second, *after),
+                name,
+            )
+        )
+    return found
+
+
+# The kernels of a pass over the basis: before and after the ranks exchange their sums.
+_RANK_KERNELS = {
+    "GmresProject": ("krylov_project_sums", "krylov_after_project"),
+    "GmresExtend": ("krylov_extend_sums", "krylov_after_extend"),
+}
 
 
 def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:

@@ -12,8 +12,10 @@ import numpy as np
 from batchkron.backends.cuda.kron_sum.plan import SumPlan
 from batchkron.backends.cuda.krylov.kernels import (
     KrylovKernel,
+    RankPass,
     krylov_kernels,
     parts_of,
+    rank_passes,
     systems_kernel,
 )
 from batchkron.backends.cuda.runtime.device import (
@@ -27,9 +29,11 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
-from batchkron.backends.krylov_arguments import ARGUMENTS, Stage
+from batchkron.backends.krylov_arguments import ARGUMENTS, Stage, max_sums
+from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
 
+_COLUMN = ARGUMENTS.fields["column"][1] // 8  # type: ignore[index]  # words before it
 _RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; chosen by hand
 
 
@@ -55,6 +59,49 @@ class Passes:
         stream = ready_stream(self._device)
         for launch in self._launches:
             launch.run_with(stream, address)
+        return -1
+
+
+class RankPasses:
+    """Passes over vectors (systems, n) of which each rank has n elements."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        dtype: np.dtype[Any],
+        n: int,
+        systems: int,
+        restart: int,
+        ranks: Reduction,
+    ) -> None:
+        self._device, self._ranks = current_device(), ranks
+        self._systems, self._dtype = systems, dtype
+        limits = device_limits(self._device)
+        passes = rank_passes(names, dtype, n, systems, restart, limits) if systems else []
+        self._passes = [(each, *self._launches(each)) for each in passes]
+        count = systems * max_sums(restart, dtype)
+        self._sums = cupy.zeros(count)
+        self._gathered = cupy.zeros((ranks.size, count))
+
+    def _launches(self, each: RankPass) -> tuple[Launch, Launch | None]:
+        after = None if each.after is None else _launch(each.after, self._device)
+        return _launch(each.first, self._device), after
+
+    def run(self, address: int) -> int:
+        """Launch kernels and exchanges on the current stream; arguments may be changed then."""
+        stream, given = ready_stream(self._device), ARGUMENTS.itemsize // 8
+        words = np.empty(given + 4, np.uint64)
+        memmove(words.ctypes.data, address, ARGUMENTS.itemsize)
+        words[given:] = self._sums.data.ptr, self._gathered.data.ptr, self._ranks.size, 0
+        column, record = int(words[_COLUMN]), words.ctypes.data
+        for each, first, after in self._passes:
+            words[-1] = count = each.sums(column, self._dtype)
+            first.run_with(stream, record)
+            if after is not None:
+                count *= self._systems
+                gathered = self._gathered.reshape(-1)[: self._ranks.size * count]
+                self._ranks.gather_into(self._sums[:count], gathered.reshape(-1, count))
+                after.run_with(stream, record)
         return -1
 
 
@@ -100,9 +147,16 @@ def _passes_on(
 
 
 def krylov_passes(
-    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
-) -> Passes:
+    names: tuple[str, ...],
+    dtype: np.dtype[Any],
+    n: int,
+    systems: int,
+    restart: int,
+    reduction: Reduction | None = None,
+) -> Passes | RankPasses:
     """Return the passes with these names in ``csrc/krylov``."""
+    if reduction is not None:
+        return RankPasses(names, dtype, n, systems, restart, reduction)
     return _passes_on(current_device(), names, dtype, n, systems, restart)
 
 

@@ -53,6 +53,7 @@ __all__ = [
     "load_kernel",
     "matrix_factor",
     "moves",
+    "nccl_module",
     "note_move",
     "options_for",
     "place",
@@ -60,6 +61,7 @@ __all__ = [
     "ready_stream",
     "runtime",
     "upload",
+    "use_device",
 ]
 
 DeviceArray = Any  # a cupy.ndarray; CuPy has no type hints
@@ -142,6 +144,46 @@ def current_device() -> int:
     except Exception:
         with device_errors():
             raise
+
+
+def use_device(number: int) -> int:
+    """Make a device the calling thread's current one, and return its number.
+
+    Parameters
+    ----------
+    number : int
+        Any number: modulo that of the devices that the process sees.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If there is no device.
+    """
+    with device_errors():
+        device = number % int(runtime.getDeviceCount())
+        cupy.cuda.Device(device).use()
+    return device
+
+
+def nccl_module() -> Any:
+    """Return CuPy's module of NCCL.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If it finds no NCCL.
+    """
+    try:
+        from cupy.cuda import nccl
+
+        if not getattr(nccl, "available", True):
+            raise ImportError("it is not available")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "CuPy finds no NCCL, which ranks with a device each need; install it with: pip install "
+            "nvidia-nccl-cu13 (or nvidia-nccl-cu12 where CuPy is cupy-cuda12x)"
+        ) from error
+    return nccl
 
 
 _moves = 0

@@ -1,0 +1,1 @@
+"""Data that ranks exchange on CUDA devices: packed, and sent."""

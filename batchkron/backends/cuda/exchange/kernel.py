@@ -1,0 +1,167 @@
+"""The kernel of copies of rectangles, ``csrc/cuda/exchange/copies.cuh``, and its arguments.
+
+Nothing here needs a device: arrays are layouts, NumPy arrays with the addresses of the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.program import Program, flag, template_type
+from batchkron.spec.kron import Array
+
+__all__ = ["ARGUMENTS", "MAX_RECTANGLES", "THREADS", "Copies", "copies_of"]
+
+MAX_RECTANGLES = 32  # kMaxRectangles: as many as fit into 4096 bytes of arguments
+THREADS = 256  # threads of a thread block; chosen by hand
+_TILE_EDGE = 32  # kTileEdge
+_TILE_WORDS = _TILE_EDGE**2
+_MAX_WORDS = 1 << 30  # of a rectangle; the kernel counts in 32 bits, up to the end of the last tile
+_WORDS = {16: "batchkron::Word16", 8: "unsigned long long", 4: "unsigned"}
+
+_RECTANGLE = np.dtype(
+    [
+        ("to", "u8"),
+        ("from", "u8"),
+        ("sizes", "i8", (4,)),
+        ("to_strides", "i8", (3,)),
+        ("from_strides", "i8", (3,)),
+        ("tiles", "i8"),
+    ]
+)
+
+ARGUMENTS = np.dtype([("count", "i8"), ("rectangles", _RECTANGLE, (MAX_RECTANGLES,))])
+"""The C++ struct CopyArguments, of any word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """A launch: rectangles that are copied with the same words.
+
+    Parameters
+    ----------
+    word : int
+        Bytes of a word.
+    turned : bool
+        Whether both sides are contiguous along different axes.
+    arguments : ndarray of ARGUMENTS, (1,)
+    tiles : int
+    """
+
+    word: int
+    turned: bool
+    arguments: Array
+    tiles: int
+
+    def program(self) -> Program:
+        """Return the kernel."""
+        options = _WORDS[self.word], THREADS, flag(self.turned)
+        return Program("cuda/exchange/copies.cuh", template_type("copy_rectangles", *options))
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory of a thread block."""
+        return _TILE_EDGE * (_TILE_EDGE + 1) * self.word if self.turned else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rectangle:
+    """A copy of four axes, the last of which is contiguous; strides in bytes."""
+
+    to: int
+    source: int
+    sizes: tuple[int, ...]
+    to_strides: tuple[int, ...]
+    source_strides: tuple[int, ...]
+
+    def word(self) -> int:
+        """Return the largest word of which all is a multiple."""
+        run = self.sizes[3] * self.to_strides[3]
+        numbers = self.to, self.source, run, *self.to_strides[:3], *self.source_strides[:3]
+        return next(word for word in (16, 8, 4) if not any(n % word for n in numbers))
+
+    def is_turned(self, word: int) -> bool:
+        """Whether axes 1 and 2 are contiguous, one in the source and the other in the target."""
+        one = self.sizes[3] * self.to_strides[3] == word
+        return one and self.source_strides[1] == word == self.to_strides[2]
+
+
+def copies_of(pairs: Sequence[tuple[Array, Array]]) -> list[Copies]:
+    """Return the launches that copy arrays of four axes.
+
+    Parameters
+    ----------
+    pairs : sequence of (target, source)
+        Layouts of one shape (a, b, c, i) and of one dtype of 4, 8 or 16 bytes, whose last axis is
+        contiguous.
+
+    Returns
+    -------
+    list of Copies
+    """
+    groups: dict[tuple[int, bool], list[_Rectangle]] = {}
+    for target, source in pairs:
+        if target.size:
+            for each in _cut(_rectangle(target, source)):
+                word = each.word()
+                groups.setdefault((word, each.is_turned(word)), []).append(each)
+    return [
+        _launch(word, turned, found[begin : begin + MAX_RECTANGLES])
+        for (word, turned), found in groups.items()
+        for begin in range(0, len(found), MAX_RECTANGLES)
+    ]
+
+
+def _rectangle(target: Array, source: Array) -> _Rectangle:
+    """Return a copy; axes that follow each other on both sides are one."""
+    item = target.itemsize
+    sizes, to, given = list(target.shape), list(target.strides), list(source.strides)
+    for axis in range(4):  # strides of axes of one element are arbitrary
+        if sizes[axis] == 1:
+            to[axis] = given[axis] = 0
+    to[3] = given[3] = item
+    while sizes[2] == 1 or to[2] == given[2] == sizes[3] * item:
+        if sizes[:3] == [1, 1, 1]:
+            break
+        sizes = [1, *sizes[:2], sizes[2] * sizes[3]]
+        to, given = [0, *to[:2], item], [0, *given[:2], item]
+    if given[2] == sizes[3] * item and given[1] != given[2]:  # contiguous in the source
+        for each in (sizes, to, given):
+            each[1], each[2] = each[2], each[1]
+    first, second = (int(array.__array_interface__["data"][0]) for array in (target, source))
+    return _Rectangle(first, second, tuple(sizes), tuple(to), tuple(given))
+
+
+def _cut(whole: _Rectangle) -> Iterator[_Rectangle]:
+    """Yield pieces of a rectangle that are small enough for the kernel."""
+    inside = math.prod(whole.sizes[1:])
+    if math.prod(whole.sizes) <= _MAX_WORDS:
+        yield whole
+        return
+    axis = 0 if inside <= _MAX_WORDS else int(np.argmax(whole.sizes))
+    half = whole.sizes[axis] // 2
+    for begin, count in ((0, half), (half, whole.sizes[axis] - half)):
+        sizes = (*whole.sizes[:axis], count, *whole.sizes[axis + 1 :])
+        to = whole.to + begin * whole.to_strides[axis]
+        source = whole.source + begin * whole.source_strides[axis]
+        yield from _cut(_Rectangle(to, source, sizes, whole.to_strides, whole.source_strides))
+
+
+def _launch(word: int, turned: bool, rectangles: Sequence[_Rectangle]) -> Copies:
+    arguments, tiles = np.zeros(1, ARGUMENTS), 0
+    arguments["count"] = len(rectangles)
+    for record, each in zip(arguments["rectangles"][0], rectangles, strict=False):
+        sizes = (*each.sizes[:3], each.sizes[3] * each.to_strides[3] // word)
+        if turned:
+            tiles += sizes[0] * -(-sizes[1] // _TILE_EDGE) * -(-sizes[2] // _TILE_EDGE)
+        else:
+            tiles += -(-math.prod(sizes) // _TILE_WORDS)
+        record["to"], record["from"], record["sizes"] = each.to, each.source, sizes
+        record["to_strides"] = [stride // word for stride in each.to_strides[:3]]
+        record["from_strides"] = [stride // word for stride in each.source_strides[:3]]
+        record["tiles"] = tiles
+    return Copies(word, turned, arguments, tiles)

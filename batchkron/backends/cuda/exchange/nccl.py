@@ -1,0 +1,157 @@
+"""NCCL's communicators, through CuPy: sends and receives between devices, a rank each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    nccl_module,
+    runtime,
+)
+from batchkron.errors import BackendUnavailableError
+
+__all__ = ["NcclRanks"]
+
+_BYTES = 1  # ncclUint8: all is sent as bytes
+
+
+class NcclRanks:
+    """Ranks with a device each; all functions only enqueue work, on the current stream or beside.
+
+    Parameters
+    ----------
+    rank, size : int
+    broadcast : callable
+        ``broadcast(value)`` returns on every rank what rank 0 passes.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If CuPy finds no NCCL, or two ranks have one device; on every rank.
+
+    Notes
+    -----
+    Only sends and receives are used, no collective functions of NCCL: their results would not have
+    the same bits for all algorithms that it chooses between, and some use NVLink's multicast, which
+    can put a machine's devices out of service where several programs share them. Multicast is
+    switched off unless ``NCCL_NVLS_ENABLE`` is set.
+    """
+
+    def __init__(self, rank: int, size: int, broadcast: Callable[[Any], Any]) -> None:
+        self.rank, self.size, self.device = rank, size, current_device()
+        self._nccl = nccl = nccl_module()
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        identifier = broadcast(nccl.get_unique_id() if rank == 0 else None)
+        try:
+            self._ranks = nccl.NcclCommunicator(size, identifier, rank)
+        except nccl.NcclError as error:
+            raise BackendUnavailableError(
+                f"NCCL cannot connect {size} ranks: {error}. Each rank needs a device of its own; "
+                "choose_device(comm) of batchkron.distributed gives the ranks of a machine one each"
+            ) from error
+        self._aside = cupy.cuda.Stream(non_blocking=True)
+
+    def exchange(
+        self,
+        send: DeviceArray,
+        send_counts: Sequence[int],
+        receive: DeviceArray,
+        receive_counts: Sequence[int],
+    ) -> None:
+        """Send parts of an array, and receive others, on the current stream."""
+        check_device(self.device, send, receive)
+        with device_errors():
+            self._enqueue(send, send_counts, receive, receive_counts)
+
+    def exchange_aside(
+        self,
+        send: DeviceArray,
+        send_counts: Sequence[int],
+        receive: DeviceArray,
+        receive_counts: Sequence[int],
+    ) -> Any:
+        """Do the same on a stream of its own, after the work of the current one so far.
+
+        Returns
+        -------
+        cupy.cuda.Event
+            It is there when all is sent and received.
+        """
+        check_device(self.device, send, receive)
+        with device_errors():
+            self._aside.wait_event(_event(cupy.cuda.get_current_stream()))
+            with self._aside:
+                self._enqueue(send, send_counts, receive, receive_counts)
+            return _event(self._aside)
+
+    def gather(self, values: DeviceArray, gathered: DeviceArray) -> None:
+        """Write the values (n,) of all ranks to ``gathered``, (size, n)."""
+        check_device(self.device, values, gathered)
+        size = values.nbytes
+        with device_errors():
+            stream = cupy.cuda.get_current_stream()
+            first = gathered.data.ptr
+            self._copy(values.data.ptr, first + self.rank * size, size, stream)
+            self._group(
+                [(values.data.ptr, size)] * self.size,
+                [(first + other * size, size) for other in range(self.size)],
+                stream,
+            )
+
+    def _enqueue(
+        self,
+        send: DeviceArray,
+        send_counts: Sequence[int],
+        receive: DeviceArray,
+        receive_counts: Sequence[int],
+    ) -> None:
+        stream = cupy.cuda.get_current_stream()
+        sent, received = _parts(send, send_counts), _parts(receive, receive_counts)
+        (own, size), (place, _) = sent[self.rank], received[self.rank]
+        self._copy(own, place, size, stream)
+        self._group(sent, received, stream)
+
+    def _copy(self, source: int, target: int, size: int, stream: Any) -> None:
+        if size:
+            runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, stream.ptr)
+
+    def _group(
+        self, sent: Sequence[tuple[int, int]], received: Sequence[tuple[int, int]], stream: Any
+    ) -> None:
+        """Enqueue all sends and receives, (address, bytes) for each rank, as one group."""
+        self._nccl.groupStart()
+        try:
+            # begin with the next rank: not all ranks send to the same one at first
+            for other in ((self.rank + k) % self.size for k in range(1, self.size)):
+                address, size = sent[other]
+                if size:
+                    self._ranks.send(address, size, _BYTES, other, stream.ptr)
+                address, size = received[other]
+                if size:
+                    self._ranks.recv(address, size, _BYTES, other, stream.ptr)
+        finally:
+            self._nccl.groupEnd()
+
+
+def _parts(array: DeviceArray, counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Return address and bytes of each of the parts that lie one after another."""
+    item, first = array.itemsize, int(array.data.ptr)
+    begins = [0, *accumulate(counts)][:-1]
+    return [
+        (first + item * begin, item * count) for begin, count in zip(begins, counts, strict=True)
+    ]
+
+
+def _event(stream: Any) -> Any:
+    """Return an event that is there when all work of a stream so far is done."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
