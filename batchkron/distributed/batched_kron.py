@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
+from batchkron.distributed.blocks import BlockExchange
 from batchkron.distributed.halo import HaloPlan
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.operator import DistributedOperator, Ranks
@@ -43,11 +44,12 @@ class DistributedBatch(DistributedOperator):
         rank = self.communicator.rank
         self._products = plan.products(rank)
         self._local = BatchedKron._from_spec(self._local_spec(rank))
-        # blocks that go to each rank, in the order in which they arrive there: numbers among ours
-        parts = range(plan.parts)
-        begin = plan.input_bounds[rank]
-        self._sent = [plan.from_rank(rank, target) - begin for target in parts]
-        self._received = [len(plan.from_rank(source, rank)) for source in parts]
+        parts, begin = range(plan.parts), plan.input_bounds[rank]
+        self._move = BlockExchange(
+            [plan.from_rank(rank, target) - begin for target in parts],
+            [len(plan.from_rank(source, rank)) for source in parts],
+            self._backend,
+        )
         self._workspace = self._backend.workspace()
 
     def _local_spec(self, rank: int) -> BatchSpec:
@@ -99,28 +101,16 @@ class DistributedBatch(DistributedOperator):
     ) -> None:
         size = self._spec.input_size * inner
         own = x.reshape(outer, self.shape[1] // max(self._spec.input_size, 1), size)
-        sent, needed = sum(map(len, self._sent)), sum(self._received)
-        lengths = np.cumsum([sent, needed, needed]) * outer * size
-        memory = self._workspace.array(int(lengths[-1]), self.dtype)
-        out, received, blocks = np.split(memory, lengths[:-1])
-        place = 0
-        for chosen in self._sent:
-            part = out[place : place + outer * len(chosen) * size]
-            np.take(own, chosen, 1, part.reshape(outer, len(chosen), size), mode="clip")  # no copy
-            place += part.size
-        scale = outer * size
-        self.communicator.alltoallv(
-            out,
-            [scale * len(chosen) for chosen in self._sent],
-            received,
-            [scale * count for count in self._received],
+        move = self._move
+        ends = np.cumsum([move.sent, move.received, move.received]) * outer * size
+        memory = self._workspace.array(int(ends[-1]), self.dtype)
+        out, received, blocks = (
+            memory[: ends[0]],
+            memory[ends[0] : ends[1]],
+            memory[ends[1] : ends[2]],
         )
-        place, first = 0, 0
-        together = blocks.reshape(outer, needed, size)
-        for count in self._received:
-            part = received[place : place + scale * count].reshape(outer, count, size)
-            together[:, first : first + count] = part
-            place, first = place + part.size, first + count
+        together = blocks.reshape(outer, move.received, size)
+        move.make(self.communicator, own, (out, received), together)
         self._local._run(blocks, y, outer, inner, alpha, accumulate)
 
     def _build_transpose(self) -> DistributedBatch:

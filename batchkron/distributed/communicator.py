@@ -56,6 +56,7 @@ class Communicator(ABC):
     rank: int
     size: int
     traffic: Traffic
+    capturable = True  # whether exchanges of device arrays may be captured in a CUDA graph
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None) -> None:
         self.rank, self.size = rank, size
@@ -123,7 +124,7 @@ class Communicator(ABC):
 
         Parameters
         ----------
-        values : ndarray, (n,), contiguous
+        values : ndarray, (n,), contiguous, on the host
         maxima : bool
         """
         if self.size == 1:
@@ -136,6 +137,31 @@ class Communicator(ABC):
             else:
                 total += other
         values[...] = total
+
+    def gather_into(self, values: Array, gathered: Array) -> None:
+        """Write the arrays of all ranks to one, on the host or on devices.
+
+        Parameters
+        ----------
+        values : ndarray, (n,), contiguous
+        gathered : ndarray, (size, n), contiguous
+        """
+        gathered[...] = self.allgather(values)
+
+    @property
+    def place_on_machine(self) -> int:
+        """The rank's number among those of its machine, by which ranks choose devices."""
+        return self.rank
+
+    def of_devices(self) -> Communicator:
+        """Return the communicator of the same ranks for arrays on devices. All ranks call it.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If there is none.
+        """
+        return self
 
     @abstractmethod
     def _begin_alltoallv(

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 
+from batchkron.backends import backend_on, building_on
 from batchkron.distributed.batched_kron import DistributedBatch
 from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.communicators import as_communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
 from batchkron.distributed.halo import HaloPlan
 from batchkron.distributed.kronecker_product import DistributedProduct, ProductOptions, shapes_of
 from batchkron.distributed.kronecker_sum import DistributedSum
-from batchkron.distributed.mpi import is_mpi, of_mpi
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.problem import DistributedProblem, SeparableProblem
 from batchkron.distributed.product_plan import ExchangeRule, make_plan
-from batchkron.distributed.simulated import SimulatedCommunicator
 from batchkron.distributed.sparse_grid import DistributedSweeps
 from batchkron.distributed.sum_plan import make_sum_plan
 from batchkron.distributed.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
@@ -70,7 +71,8 @@ def distribute(
         blocks, and the products for them; of a sparse grid some consecutive cells. A problem in
         time becomes one whose state is this rank's block, for `batchkron.solvers.evolve`.
     comm : mpi4py communicator, Communicator or None
-        The ranks; None for one rank, this process.
+        The ranks; None for one rank, this process. If obj is on a device, each rank has a device,
+        the current one, and exchanges its arrays by NCCL: see `choose_device`.
     grid : "auto" or (G_M, G_K)
         G_M · G_K ranks: vectors are dealt out to G_M groups, and each vector is spread over the
         G_K ranks of a group. By default the grid of the least estimated time: (G, 1), without
@@ -97,7 +99,9 @@ def distribute(
         If the grid does not have as many ranks as the communicator, the operator has several
         systems, or another argument has no meaning.
     TypeError
-        If the operator or problem is of another kind, or on a device.
+        If the operator or problem is of another kind.
+    BackendUnavailableError
+        If obj is on a device, and there is no NCCL, or two ranks have one device.
 
     Notes
     -----
@@ -133,7 +137,7 @@ def distribute(
     >>> [np.array_equal(y, whole @ np.arange(16.0)) for y in results]
     [True, True, True, True]
     """
-    communicator = _communicator(comm)
+    communicator = as_communicator(comm)
     rows = _checked_rows(rows)
     rule = _checked_rule(exchange)
     redistribute = as_flag(redistribute, "redistribute")
@@ -150,7 +154,11 @@ def distribute(
         chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
     else:
         chosen = check_grid(grid, communicator.size)
-    return kind.make(Ranks(communicator, chosen, communicator.neighbours(chosen[1])))
+    if obj.device != "cpu":
+        communicator = communicator.of_devices()
+    ranks = Ranks(communicator, chosen, communicator.neighbours(chosen[1]))
+    with _building_on(obj.device):
+        return kind.make(ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,7 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     ValueError
         If it has several systems, or an option is not one of its kind.
     TypeError
-        If it is of another kind, or on a device.
+        If it is of another kind.
     """
     if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator)):
         raise TypeError(
@@ -181,10 +189,6 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
         raise ValueError(
             f"the operator has batch_shape {obj.batch_shape}; distribute the operator of one "
             "system, or deal the systems out to the ranks"
-        )
-    if obj.device != "cpu":
-        raise TypeError(
-            "the operator is on a device, and MPI moves host arrays; distribute its to('cpu')"
         )
     rows = options.rows
     if isinstance(obj, KroneckerProduct):
@@ -234,21 +238,29 @@ def _problem(whole: Any, communicator: Communicator, grid: object) -> Distribute
         raise ValueError(
             f"grid is {grid!r}; expected 'auto' or (1, {size}): a problem has one state"
         )
-    if getattr(whole, "device", "cpu") != "cpu":
-        raise TypeError(
-            "the problem is on a device, and MPI moves host arrays; distribute its to('cpu')"
-        )
+    device = getattr(whole, "device", "cpu")
+    if device != "cpu":
+        communicator = communicator.of_devices()
     ranks = Ranks(communicator, (1, size), communicator)
-    return DistributedProblem(whole, communicator, _problem_operators(ranks))
+    return DistributedProblem(whole, communicator, _problem_operators(ranks, device))
+
+
+def _building_on(device: str) -> AbstractContextManager[None]:
+    """Build operators of a ``with`` block on a device; those on the CPU as `using` says."""
+    return nullcontext() if device == "cpu" else building_on(backend_on(device))
 
 
 def _problem_operators(
-    ranks: Ranks,
+    ranks: Ranks, device: str
 ) -> Callable[[Sequence[Operator]], Sequence[DistributedOperator]]:
     """Return a function that distributes operators of one problem, which share a layout."""
     bounds: list[tuple[int, ...]] = []  # of the cells, once they are known
 
     def make(operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
+        with _building_on(device):
+            return distributed(operators)
+
+    def distributed(operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
         sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
         batches = [op for op in operators if isinstance(op, BatchedKron)]
         if len(batches) == len(operators):
@@ -268,19 +280,6 @@ def _problem_operators(
         ]
 
     return make
-
-
-def _communicator(comm: Any) -> Communicator:
-    if comm is None:
-        return SimulatedCommunicator()
-    if isinstance(comm, Communicator):
-        return comm
-    if is_mpi(comm):
-        return of_mpi(comm)
-    raise TypeError(
-        f"comm is a {type(comm).__name__}; expected a communicator of mpi4py, such as "
-        "MPI.COMM_WORLD, one of batchkron.distributed, or None for one rank"
-    )
 
 
 def _checked_rows(rows: object) -> int:

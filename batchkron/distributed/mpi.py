@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from batchkron.distributed.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.nccl import NcclCommunicator, current_device
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
 
@@ -80,6 +81,7 @@ class MpiCommunicator(Communicator):
     def __init__(self, comm: Any, traffic: Traffic | None = None) -> None:
         super().__init__(comm.Get_rank(), comm.Get_size(), traffic)
         self.comm = comm
+        self._of_devices: dict[int, NcclCommunicator] = {}
 
     def _begin_alltoallv(
         self,
@@ -91,6 +93,23 @@ class MpiCommunicator(Communicator):
         sent = [send, (send_counts, _begins(send_counts))]
         received = [receive, (receive_counts, _begins(receive_counts))]
         return _Request(self.comm.Ialltoallv(sent, received))
+
+    @cached_property
+    def place_on_machine(self) -> int:
+        """The rank's number among those of its machine, by which ranks choose devices."""
+        from mpi4py import MPI
+
+        beside = self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+        place = int(beside.Get_rank())
+        beside.Free()
+        return place
+
+    def of_devices(self) -> Communicator:
+        """Return NCCL's communicator of the same ranks, made on the first request for a device."""
+        device = current_device()
+        if device not in self._of_devices:
+            self._of_devices[device] = NcclCommunicator(self)
+        return self._of_devices[device]
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks as (size, n)."""

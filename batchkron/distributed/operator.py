@@ -109,6 +109,7 @@ class DistributedOperator(ValuedOperator):
         ----------
         x : array_like, (N,), (rows, N), or (..., N) if the grid has one row
             The whole vectors, the same on every rank, or on rank ``root``; then None on others.
+            Of an operator on a device they may be on the host.
         root : int, optional
             The only rank that has x, which sends each rank its block.
 
@@ -124,7 +125,7 @@ class DistributedOperator(ValuedOperator):
             If x is None and should not be, or has a dtype without kernels.
         """
         ranks = self.ranks.all
-        return scatter(self.layout, ranks, x, check_root(root, ranks.size))
+        return scatter(self.layout, ranks, x, check_root(root, ranks.size), self._arrays)
 
     @overload
     def gather(self, y: ArrayLike, root: None = None, *, layout: Layout | None = None) -> Array: ...
@@ -157,7 +158,7 @@ class DistributedOperator(ValuedOperator):
         """
         ranks = self.ranks.all
         given = self.output_layout if layout is None else layout
-        return gather(given, ranks, y, check_root(root, ranks.size))
+        return gather(given, ranks, y, check_root(root, ranks.size), self._arrays)
 
     def volume(self) -> Volume:
         """Return what is sent in a product with ``layout.rows`` vectors, by plan.
@@ -208,5 +209,6 @@ class DistributedOperator(ValuedOperator):
 
     def _build_on(self, device: str) -> Operator:
         raise TypeError(
-            f"a distributed operator works on the CPU, not on {device!r}: MPI moves host arrays"
+            f"a distributed operator stays on {self.device!r}, where its vectors are; distribute "
+            f"the whole operator's to({device!r})"
         )

@@ -7,8 +7,10 @@ from functools import cached_property, reduce
 from operator import add
 from typing import Any, Protocol, overload, runtime_checkable
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.arrays import array_module
 from batchkron.distributed.communicator import Communicator
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.movement import check_root, gather, scatter
@@ -86,7 +88,9 @@ class DistributedProblem:
         self._operators = self._distributed(whole.time_parts().operators)
         self.layout: Layout = self._operators[0][1].layout
         self.initial = self._block(whole.initial)
-        self.initial.flags.writeable = False
+        self._arrays = array_module(self.initial)
+        if isinstance(self.initial, np.ndarray):  # CuPy has no such flag
+            self.initial.flags.writeable = False
         self._sources = self._blocks(whole.time_parts().sources)
 
     @property
@@ -175,7 +179,7 @@ class DistributedProblem:
     def scatter(self, u: ArrayLike | None = None, root: int | None = None) -> Array:
         """Return this rank's block of a whole state; see `DistributedOperator.scatter`."""
         ranks = self.communicator
-        return scatter(self.layout, ranks, u, check_root(root, ranks.size))
+        return scatter(self.layout, ranks, u, check_root(root, ranks.size), self._arrays)
 
     @overload
     def gather(self, u: ArrayLike, root: None = None) -> Array: ...
@@ -202,7 +206,7 @@ class DistributedProblem:
             If u does not fit, or there is no rank ``root``.
         """
         ranks = self.communicator
-        return gather(self.layout, ranks, u, check_root(root, ranks.size))
+        return gather(self.layout, ranks, u, check_root(root, ranks.size), self._arrays)
 
     def l2_error(self, u: ArrayLike, t: float) -> float:
         """Return the L2 error of a state of which each rank has a block, on all ranks.

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from batchkron.arrays import array_module
 from batchkron.distributed.communicator import Communicator, Traffic
 from batchkron.spec.kron import Array
 
@@ -94,13 +95,16 @@ class _PendingMeeting:
                     f"rank {self.rank} expects {count} elements of a rank that sends "
                     f"{send_counts[self.rank]}"
                 )
-            self.receive[place : place + count] = send[begin : begin + count]
+            _copy(self.receive[place : place + count], send[begin : begin + count])
             place += count
+        _wait_for_device(self.receive)
         self.group.leave(self.meeting)
 
 
 class SimulatedCommunicator(Communicator):
     """A rank of `simulate`; with no arguments the only rank of a process of its own.
+
+    Ranks also exchange arrays of one device, or of a device each, but wait for these on the host.
 
     Examples
     --------
@@ -109,6 +113,8 @@ class SimulatedCommunicator(Communicator):
     >>> alone.rank, alone.size
     (0, 1)
     """
+
+    capturable = False
 
     def __init__(
         self, group: _Group | None = None, rank: int = 0, traffic: Traffic | None = None
@@ -137,12 +143,26 @@ class SimulatedCommunicator(Communicator):
         receive_counts: Sequence[int],
     ) -> _PendingMeeting:
         meeting = self._next_meeting()
+        _wait_for_device(send)
         self._group.bring(meeting, self.rank, (send, list(send_counts)))
         return _PendingMeeting(self._group, meeting, self.rank, receive, list(receive_counts))
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks as (size, n)."""
-        return np.stack(self._share(values.copy()))
+        gathered = np.empty((self.size, *values.shape), values.dtype)
+        self.gather_into(values, gathered)
+        return gathered
+
+    def gather_into(self, values: Array, gathered: Array) -> None:
+        """Write the arrays (n,) of all ranks to one, (size, n), on the host or on devices."""
+        given = values.copy()
+        _wait_for_device(given)
+        meeting = self._next_meeting()
+        self._group.bring(meeting, self.rank, given)
+        for row, other in zip(gathered, self._group.collect(meeting), strict=True):
+            _copy(row, other)
+        _wait_for_device(gathered)
+        self._group.leave(meeting)
 
     def broadcast(self, value: Any, root: int) -> Any:
         """Return what the rank ``root`` passes, on every rank."""
@@ -154,6 +174,23 @@ class SimulatedCommunicator(Communicator):
         made = _Group(self._group.machine, len(members)) if members[0] == self.rank else None
         chosen = self._share(made)[members[0]]
         return SimulatedCommunicator(chosen, members.index(self.rank), self.traffic)
+
+
+def _wait_for_device(array: Array) -> None:
+    """Return when all work on the current stream of an array's device is done."""
+    module = array_module(array)
+    if module is not np:
+        module.cuda.get_current_stream().synchronize()
+
+
+def _copy(target: Array, source: Array) -> None:
+    """Copy a contiguous array, which may be on another device."""
+    if isinstance(target, np.ndarray):
+        target[...] = source
+    elif target.size:
+        device: Any = target
+        stream = array_module(target).cuda.get_current_stream()
+        device.data.copy_from_device_async(source.data, source.nbytes, stream)
 
 
 def simulate(size: int, program: Callable[[SimulatedCommunicator], Result]) -> list[Result]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.backends import Backend
+from batchkron.distributed.blocks import BlockExchange
+from batchkron.distributed.communicator import Communicator
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
@@ -57,7 +60,7 @@ class DistributedSweeps(DistributedOperator):
         rank = self.communicator.rank
         self._memory = _Memory(plan, rank)
         self._moves = {
-            number: _Move(halo, rank, self._memory.starts[number])
+            number: _Move(halo, rank, self._memory.starts[number], self._backend)
             for number, halo in enumerate(plan.halos)
             if len(halo.blocks)
         }
@@ -93,9 +96,11 @@ class DistributedSweeps(DistributedOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         size, counts = self._spec.block_size * inner, self._memory
-        messages = max((max(move.sent, move.received) for move in self._moves.values()), default=0)
+        moves = [move.blocks for move in self._moves.values()]
+        messages = max((max(move.sent, move.received) for move in moves), default=0)
         ends = np.cumsum([counts.blocks, messages, messages]) * outer * size
-        parts = np.split(self._workspace.array(int(ends[-1]), self.dtype), ends[:-1])
+        memory = self._workspace.array(int(ends[-1]), self.dtype)
+        parts = [memory[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
         vectors = parts[0].reshape(outer, counts.blocks, size)
         vectors[:, : counts.owned[X]] = x.reshape(outer, counts.owned[X], size)
         results = y.reshape(outer, counts.owned[Y], size)
@@ -184,32 +189,17 @@ class _Memory:
 class _Move:
     """The exchange of one vector's blocks, as a rank makes it."""
 
-    def __init__(self, halo: Halo, rank: int, start: int) -> None:
+    def __init__(self, halo: Halo, rank: int, start: int, backend: Backend) -> None:
         owned = halo.owned(rank)
-        self._chosen = np.split(
-            start + np.searchsorted(owned, halo.sent(rank)), np.cumsum(halo.counts[rank])[:-1]
-        )
-        self._receives = halo.counts[:, rank]
+        places = start + np.searchsorted(owned, halo.sent(rank))
+        chosen = np.split(places, np.cumsum(halo.counts[rank])[:-1])
+        self.blocks = BlockExchange(chosen, halo.counts[:, rank].tolist(), backend)
         self._begin = start + len(owned)
-        self.sent, self.received = len(halo.sent(rank)), int(self._receives.sum())
 
-    def make(self, communicator: Any, vectors: Array, out: Array, into: Array) -> None:
+    def make(self, communicator: Communicator, vectors: Array, out: Array, into: Array) -> None:
         """Bring blocks (outer, blocks, size) of other ranks to their places."""
-        outer, _, size = vectors.shape
-        place = 0
-        for chosen in self._chosen:
-            part = out[place : place + outer * len(chosen) * size]
-            np.take(vectors, chosen, 1, part.reshape(outer, len(chosen), size), mode="clip")
-            place += part.size
-        sends = [outer * size * len(chosen) for chosen in self._chosen]
-        receives = [outer * size * int(count) for count in self._receives]
-        received = into[: sum(receives)]
-        communicator.alltoallv(out[:place], sends, received, receives)
-        place, begin = 0, self._begin
-        for length, count in zip(receives, self._receives, strict=True):
-            part = received[place : place + length].reshape(outer, count, size)
-            vectors[:, begin : begin + count] = part
-            place, begin = place + length, begin + count
+        target = vectors[:, self._begin : self._begin + self.blocks.received]
+        self.blocks.make(communicator, vectors, (out, into), target)
 
 
 @dataclass(frozen=True, eq=False)

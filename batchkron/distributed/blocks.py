@@ -1,0 +1,86 @@
+"""Blocks of vectors that ranks send each other: taken out of a vector, and put into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module
+from batchkron.backends import Backend
+from batchkron.distributed.communicator import Communicator
+from batchkron.spec.kron import Array
+
+__all__ = ["BlockExchange"]
+
+
+class BlockExchange:
+    """The exchange of blocks of vectors, as one rank makes it.
+
+    Parameters
+    ----------
+    sent : sequence of ndarray of int, one for each rank
+        The blocks that go to each rank, as numbers among those that `make` is given.
+    received : sequence of int, one for each rank
+        How many blocks come from each.
+    backend : Backend
+        Where the vectors are.
+    """
+
+    def __init__(self, sent: Sequence[Array], received: Sequence[int], backend: Backend) -> None:
+        self._counts = [len(chosen) for chosen in sent]
+        self._received = [int(count) for count in received]
+        self.sent, self.received = sum(self._counts), sum(self._received)
+        self._begins = [0, *accumulate(self._counts)]
+        every = np.concatenate([np.zeros(0, np.int64), *sent]).astype(np.int64)
+        (self._chosen,) = backend.place([every])
+
+    def make(
+        self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
+    ) -> None:
+        """Exchange blocks.
+
+        Parameters
+        ----------
+        communicator : Communicator
+        own : ndarray, (outer, blocks, size)
+            What blocks are taken of.
+        scratch : tuple of ndarray, flat
+            Of at least outer · size · sent and outer · size · received elements.
+        target : ndarray, (outer, received, size)
+            Overwritten with the blocks of all ranks, in their order; it may be a view.
+        """
+        outer, _, size = own.shape
+        scale = outer * size
+        out, direct = scratch[0][: scale * self.sent], outer == 1
+        if direct:  # then all blocks of a rank lie together in any case
+            _take(own, self._chosen, out.reshape(1, self.sent, size))
+        else:
+            for begin, count in zip(self._begins, self._counts, strict=False):
+                part = out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
+                _take(own, self._chosen[begin : begin + count], part)
+        received = target.reshape(-1) if direct else scratch[1][: scale * self.received]
+        communicator.alltoallv(
+            out,
+            [scale * count for count in self._counts],
+            received,
+            [scale * count for count in self._received],
+        )
+        place = 0
+        for count in () if direct else self._received:
+            part = received[scale * place : scale * (place + count)].reshape(outer, count, size)
+            target[:, place : place + count] = part
+            place += count
+
+
+def _take(vectors: Array, chosen: Array, out: Array) -> None:
+    """Write chosen blocks of vectors (outer, blocks, size) to ``out``, without a copy between."""
+    module: Any = array_module(out)
+    if not out.size:
+        return
+    if module is np:
+        np.take(vectors, chosen, 1, out, mode="clip")  # other modes make a copy
+    else:
+        module.take(vectors, chosen, 1, out)

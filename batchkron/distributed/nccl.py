@@ -1,0 +1,118 @@
+"""Ranks with a device each, by NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from batchkron.arrays import array_module
+from batchkron.backends import backend_on
+from batchkron.distributed.communicator import Communicator, Pending, Traffic
+from batchkron.spec.kron import Array
+
+__all__ = ["NcclCommunicator", "current_device"]
+
+
+def current_device() -> int:
+    """Return the number of CuPy's current device."""
+    return int(backend_on("cuda").current_device().partition(":")[2])
+
+
+@dataclass
+class _Event:
+    """An exchange on a stream of its own."""
+
+    event: Any
+    module: Any
+
+    def wait(self) -> None:
+        """Let the current stream wait; the host does not."""
+        self.module.cuda.get_current_stream().wait_event(self.event)
+
+
+class _Enqueued:
+    """An exchange on the current stream."""
+
+    def wait(self) -> None:
+        """Return: what follows on the stream comes after it."""
+
+
+class NcclCommunicator(Communicator):
+    """Ranks that exchange arrays of their devices by NCCL; all of them make it at the same time.
+
+    Nothing waits on the host: exchanges are enqueued on CuPy's current stream, or beside it while
+    the next chunk is multiplied, and can be captured in a CUDA graph. Numbers on the host, and what
+    is pickled, go through the communicator that it is made of.
+
+    Parameters
+    ----------
+    host : Communicator
+        The same ranks: of MPI, or threads of `simulate`. The current device of each is its own.
+    traffic : Traffic, optional
+        Where what this rank sends is counted.
+
+    Attributes
+    ----------
+    overlaps : bool
+        Whether an exchange may go on beside the work that follows it.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If there is no CuPy or NCCL, or two ranks have one device.
+    """
+
+    def __init__(self, host: Communicator, traffic: Traffic | None = None) -> None:
+        from batchkron.backends.cuda.exchange.nccl import NcclRanks
+
+        super().__init__(host.rank, host.size, traffic)
+        self.host, self.overlaps = host, True
+        self._ranks = NcclRanks(host.rank, host.size, lambda value: host.broadcast(value, 0))
+
+    @property
+    def place_on_machine(self) -> int:
+        """The rank's number among those of its machine, by which ranks choose devices."""
+        return self.host.place_on_machine
+
+    def alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> None:
+        """Send a part of an array to each rank, and receive one from each; see `ialltoallv`."""
+        self.traffic.count(self.rank, send_counts, send.itemsize)
+        self._ranks.exchange(send, send_counts, receive, receive_counts)
+
+    def _begin_alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> Pending:
+        given = send, send_counts, receive, receive_counts
+        if not self.overlaps:
+            self._ranks.exchange(*given)
+            return _Enqueued()
+        return _Event(self._ranks.exchange_aside(*given), array_module(send))
+
+    def allgather(self, values: Array) -> Array:
+        """Return the arrays (n,) of all ranks, on the host, as (size, n)."""
+        return self.host.allgather(values)
+
+    def gather_into(self, values: Array, gathered: Array) -> None:
+        """Write the arrays (n,) of all ranks' devices to one, (size, n)."""
+        self._ranks.gather(values, gathered)
+
+    def broadcast(self, value: Any, root: int) -> Any:
+        """Return what the rank ``root`` passes, on every rank."""
+        return self.host.broadcast(value, root)
+
+    def split(self, group: int) -> NcclCommunicator:
+        """Return the communicator of the ranks that pass the same number, in their order."""
+        part = NcclCommunicator(self.host.split(group), self.traffic)
+        part.overlaps = self.overlaps
+        return part

@@ -1,0 +1,115 @@
+"""What ranks with a device each do: ``mpiexec -n G python -m mpi4py nccl_program.py G``."""
+
+import sys
+
+import cupy
+import numpy as np
+
+import batchkron as bk
+from batchkron.distributed import NcclCommunicator, choose_device, distribute, world
+from batchkron.problems import make
+from batchkron.solvers import Status, cg, evolve, gmres
+
+
+def check(same, text):
+    if not same:
+        raise AssertionError(text)
+
+
+def close(found, expected, scale=1e-12):
+    np.testing.assert_allclose(found.get(), expected, rtol=0, atol=scale * abs(expected).max())
+
+
+def check_products(comm, rng):
+    for shapes, rows in [([(4, 4)] * 5, 1), ([(3, 5), (7, 2), (4, 6)], 3), ([(8, 8)] * 3, 40)]:
+        whole = bk.KroneckerProduct([rng.standard_normal(shape) for shape in shapes])
+        x = rng.standard_normal((rows, whole.shape[1]))
+        for grid in {(1, comm.size), (comm.size, 1)}:
+            for rule in ("group", "every"):
+                op = distribute(whole.to("cuda"), comm, grid, rows=rows, exchange=rule)
+                check(isinstance(op.communicator, NcclCommunicator), "ranks have no NCCL")
+                block = op.scatter(x)
+                before = op.communicator.traffic.elements
+                y = op.apply(block)
+                sent = op.communicator.traffic.elements - before
+                check(sent == op.volume().own_elements, "the plan's volume is another one")
+                close(op.gather(y), whole.apply(x))
+
+
+def check_others(comm, rng):
+    factors = [rng.standard_normal((n, n)) for n in (4, 5, 6, 3)]
+    pool = rng.standard_normal((5, 3, 3))
+    ids, blocks = rng.integers(0, 5, (90, 2)), rng.integers(0, 20, (2, 90))
+    for whole in (
+        bk.KroneckerSum(factors),
+        bk.BatchedKron(pool, ids, *blocks, num_inputs=20, num_outputs=20),
+        make("continuity-2d", level=4, degree=2).operator,
+    ):
+        x = rng.standard_normal(whole.shape[1])
+        op = distribute(whole.to("cuda"), comm)
+        before = op.communicator.traffic.elements
+        y = op.apply(op.scatter(x))
+        sent = op.communicator.traffic.elements - before
+        check(sent == op.volume().own_elements, "the plan's volume is another one")
+        close(op.gather(y), whole.matvec(x))
+
+
+def check_solvers(comm, rng):
+    factors = [rng.standard_normal((n, n)) for n in (12, 11, 13, 10)]
+    definite = bk.KroneckerSum([m @ m.T / len(m) + np.eye(len(m)) for m in factors])
+    general = bk.KroneckerProduct([m / 40 + np.eye(len(m)) for m in factors])
+    for method, whole in ((cg, definite), (gmres, general)):
+        op = distribute(whole.to("cuda"), comm)
+        x = rng.standard_normal(whole.shape[0])
+        for _ in range(8):  # the later ones by captured graphs
+            result = method(op, op.scatter(whole.matvec(x)), rtol=1e-10)
+        check(result.status is Status.CONVERGED, f"{method.__name__}: {result.status}")
+        close(op.gather(result.x), x, 1e-7)
+        same = comm.broadcast(np.asarray(result.residual_norms), 0)
+        np.testing.assert_array_equal(result.residual_norms, same)
+
+
+def check_runs(comm):
+    for name in ("continuity-2d", "diffusion-2d"):
+        problem = make(name, level=4, degree=1)
+        part = distribute(problem.to("cuda"), comm)
+        result = evolve(part, until=0.02)
+        expected = evolve(problem, until=0.02).u
+        close(part.gather(result.u), expected, 1e-8)
+
+
+def check_graph(comm, rng):
+    """A captured product, several times."""
+    whole = bk.KroneckerProduct(rng.standard_normal((4, 6, 6)))
+    op = distribute(whole.to("cuda"), comm, (1, comm.size))
+    x = rng.standard_normal(6**4)
+    block = op.scatter(x)
+    y, stream = cupy.full_like(block, np.nan), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        op.apply(block, out=y)
+        stream.synchronize()
+        stream.begin_capture()
+        op.apply(block, out=y)
+        graph = stream.end_capture()
+        for _ in range(20):
+            y.fill(np.nan)
+            graph.launch(stream)
+        stream.synchronize()
+    close(op.gather(y), whole.matvec(x))
+
+
+def main():
+    comm = world()
+    choose_device(comm)
+    check(comm.size == int(sys.argv[1]), "another number of ranks")
+    rng = np.random.default_rng(0)
+    for name in (check_products, check_others, check_solvers, check_graph):
+        name(comm, rng)
+    check_runs(comm)
+    if comm.rank == 0:
+        print(f"{comm.size} ranks agree")
+
+
+if __name__ == "__main__":
+    main()
