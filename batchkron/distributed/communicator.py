@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
 
 __all__ = ["Communicator", "Pending", "Traffic"]
@@ -57,6 +58,7 @@ class Communicator(ABC):
     size: int
     traffic: Traffic
     capturable = True  # whether exchanges of device arrays may be captured in a CUDA graph
+    stores = False  # whether products write results straight to the memory of their owners
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None) -> None:
         self.rank, self.size = rank, size
@@ -82,6 +84,7 @@ class Communicator(ABC):
             return self
         if count not in self._neighbours:
             self._neighbours[count] = self.split(self.rank // count)
+        self._neighbours[count].stores = self.stores
         return self._neighbours[count]
 
     def ialltoallv(
@@ -147,6 +150,46 @@ class Communicator(ABC):
         gathered : ndarray, (size, n), contiguous
         """
         gathered[...] = self.allgather(values)
+
+    def share_memory(self, elements: int, dtype: np.dtype[Any], module: Any) -> list[Array]:
+        """Return new memory of each rank that all of them can write to, if ``stores``.
+
+        Parameters
+        ----------
+        elements : int
+            The same on all ranks.
+        dtype : numpy.dtype
+        module : module
+            NumPy or CuPy.
+
+        Returns
+        -------
+        list of ndarray, (elements,)
+            In the order of ranks. They are kept as long as this rank's own array.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If the memory of a rank cannot be mapped here.
+        """
+        raise BackendUnavailableError(
+            f"ranks of a {type(self).__name__} cannot write to each other's memory"
+        )
+
+    def beside(self, work: Callable[[], object], last: bool) -> Pending | None:
+        """Do work on what has been computed, beside what follows; None if it is done at once.
+
+        ``last``: nothing follows that it could go on beside.
+        """
+        work()
+        return None
+
+    def meet(self, like: Array) -> None:
+        """Let each rank go on when all have come here: what they have stored is there then.
+
+        ``like``: an array where the work is done; on a device, work goes on, not the host.
+        """
+        self.allgather(np.zeros(1))
 
     @property
     def place_on_machine(self) -> int:

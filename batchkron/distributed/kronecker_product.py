@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -70,6 +71,20 @@ class DistributedProduct(DistributedOperator):
             (first, last): KroneckerProduct(factors[first : last + 1]) for first, last in spans
         }
         self._workspace = self._backend.workspace()
+        self._shared: dict[int, list[Array]] = {}  # of communicators that store
+
+    def _buffers_of_ranks(self, number: int, vectors: int) -> list[Array]:
+        """Return one of two buffers of each rank that all ranks can write to, for their parts."""
+        part = max(
+            _part(each.exchange, rank)
+            for each in self.plan.rounds
+            for rank in range(self.plan.parts)
+        )
+        known = self._shared.get(number)
+        if known is None or known[0].size < part * vectors:
+            known = self.communicator.share_memory(part * vectors, self.dtype, self._arrays)
+            self._shared[number] = known
+        return known
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
@@ -162,26 +177,44 @@ class _Run:
         product, part = max(map(max, sizes)), max(parts)
         several = any(len(each.products) > 1 for each in self.plan.rounds)
         turned, chunks = self.operator.options.transpose, self.outer > self.chunk
-        lengths = [self.chunk * product * wanted for wanted in (True, several, turned)]
+        stores = self.communicator.stores
+        wanted = True, several, stores and chunks, stores and chunks and several, turned
+        lengths = [self.chunk * product * each for each in wanted]
+        if stores:  # straight to the memory of other ranks
+            lengths += [0] * 6
+            self._take(lengths)
+            return
         largest = max(each[-1] for each in sizes)
         lengths += [self.chunk * largest * wanted for wanted in (True, chunks)]
         lengths += [self.chunk * part * wanted for wanted in (True, chunks)]
         between = len(sizes) - 1 + self.accumulate  # whose results are read again
         lengths += [self.outer * part * (between > number) for number in range(2)]
+        self._take(lengths)
+
+    def _take(self, lengths: Sequence[int]) -> None:
+        """Divide the operator's workspace into buffers of these numbers of elements."""
         ends = np.cumsum([length * self.inner for length in lengths])
         memory = self.operator._workspace.array(int(ends[-1]), self.operator.dtype)
         pieces = [memory[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
-        self.products, self.sent = pieces[:3], pieces[3:5]
-        self.received, self.parts = pieces[5:7], pieces[7:]
+        self.products, self.turned = (pieces[:2], pieces[2:4]), pieces[4]
+        self.sent, self.received, self.parts = pieces[5:7], pieces[7:9], pieces[9:]
 
     def apply(self, x: Array, y: Array) -> None:
         """Map x to alpha A x, added to y or overwriting it."""
+        self._do_rounds(x, y)
+        if self.communicator.stores and len(self.plan.exchanges) % 2:
+            self.communicator.meet(x)  # the next product begins with the same buffer
+
+    def _do_rounds(self, x: Array, y: Array) -> None:
         source, last = x.reshape(-1), len(self.plan.rounds) - 1
         for number, each in enumerate(self.plan.rounds):
             alpha = self.alpha if number == last else 1
             if number == last and not self.plan.exchanges[number:]:
                 self._multiply(each, source, self.outer, alpha, y.reshape(-1))
                 return
+            if self.communicator.stores:
+                source = self._store(each, number, source, alpha)
+                continue
             count = self.outer * self.inner * _part(each.exchange, self.rank)
             direct = number == last and not self.accumulate
             target = y.reshape(-1) if direct else self.parts[number % 2][:count]
@@ -189,6 +222,45 @@ class _Run:
             source = target
         if self.accumulate:
             y.reshape(-1)[...] += source
+        elif self.communicator.stores:
+            y.reshape(-1)[...] = source
+
+    def _store(self, each: Round, number: int, source: Array, alpha: complex) -> Array:
+        """Multiply, and write results to where their owners need them; return this rank's part.
+
+        Exchanges take turns with two buffers on each rank. When all ranks have met behind an
+        exchange, all have used up what the one before has brought, so that its buffer is free.
+        """
+        exchange, communicator = each.exchange, self.communicator
+        before = each.bounds[self.rank + 1] - each.bounds[self.rank]
+        given = source.reshape(self.outer, before * self.inner)
+        width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
+        parts = self.operator._buffers_of_ranks(number % 2, self.outer * self.inner)
+        shaped = [
+            on_host_layout(memory)[: self.outer * _part(exchange, rank) * self.inner].reshape(
+                self.outer, _part(exchange, rank), self.inner
+            )
+            for rank, memory in enumerate(parts)
+        ]
+        under_way: list[Pending | None] = [None, None]
+        for turn, begin in enumerate(range(0, self.outer, self.chunk)):
+            rows, slot = slice(begin, min(begin + self.chunk, self.outer)), turn % 2
+            count, pending = rows.stop - rows.start, under_way[slot]
+            if pending is not None:
+                pending.wait()  # for the product that this one overwrites
+            product = self._multiply(each, given[rows].reshape(-1), count, alpha, None, slot)
+            blocks = on_host_layout(product).reshape(count, width, exchange.moved, self.inner)
+            views = exchange.store(self.rank, blocks, [part[rows] for part in shaped])
+            last = rows.stop == self.outer
+            under_way[slot] = communicator.beside(partial(self.backend.copy_views, views), last)
+        for pending in under_way:
+            if pending is not None:
+                pending.wait()
+        scale = self.outer * self.inner
+        counts = [scale * count for count in exchange.send_counts(self.rank)]
+        communicator.traffic.count(self.rank, counts, source.itemsize)
+        communicator.meet(source)
+        return parts[self.rank][: scale * _part(exchange, self.rank)]
 
     def _exchange(self, each: Round, source: Array, target: Array, alpha: complex) -> None:
         """Multiply and exchange chunk after chunk, each while the next one is multiplied."""
@@ -219,8 +291,7 @@ class _Run:
         blocks = product.reshape(vectors, width, exchange.moved, self.inner)
         sent = self.sent[slot][: product.size]
         if self.operator.options.transpose:
-            turned = self.products[2][: product.size]
-            blocks = _transposed(blocks, turned)
+            blocks = self._transposed(blocks, self.turned[: product.size])
         views = exchange.pack(self.rank, on_host_layout(blocks), on_host_layout(sent))
         self.backend.copy_views(views)
         each = vectors * self.inner
@@ -233,6 +304,14 @@ class _Run:
         self.communicator.alltoallv(*given)
         return None, received
 
+    def _transposed(self, blocks: Array, memory: Array) -> Array:
+        """Return the same elements after a pass that writes (l, s) as (s, l), as other codes do."""
+        vectors, others, moved, inner = blocks.shape
+        turned = memory.reshape(vectors, moved, others, inner)
+        views = on_host_layout(turned), on_host_layout(blocks).transpose(0, 2, 1, 3)
+        self.backend.copy_views([views])
+        return turned.transpose(0, 2, 1, 3)
+
     def _finish(
         self, exchange: Exchange, pending: Pending | None, received: Array, part: Array
     ) -> None:
@@ -242,15 +321,21 @@ class _Run:
         self.backend.copy_views(views)
 
     def _multiply(
-        self, each: Round, source: Array, vectors: int, alpha: complex, target: Array | None
+        self,
+        each: Round,
+        source: Array,
+        vectors: int,
+        alpha: complex,
+        target: Array | None,
+        slot: int = 0,
     ) -> Array:
         """Apply a round's local products, to ``target`` or to a buffer, which is returned."""
         if not each.products:
-            return self._copy(source, alpha, target)
+            return self._copy(source, alpha, target, slot)
         sizes, last = each.sizes(self.rank), len(each.products) - 1
         for number, local in enumerate(each.products):
             ends = number == last
-            result = self.products[number % 2][: vectors * sizes[number + 1] * self.inner]
+            result = self.products[slot][number % 2][: vectors * sizes[number + 1] * self.inner]
             if ends and target is not None:
                 result = target
             self.operator._pieces[local.first, local.last]._run(
@@ -264,10 +349,10 @@ class _Run:
             source = result
         return source
 
-    def _copy(self, source: Array, alpha: complex, target: Array | None) -> Array:
+    def _copy(self, source: Array, alpha: complex, target: Array | None, slot: int) -> Array:
         """Do what `_multiply` does where all factors have been applied in earlier rounds."""
         if target is None:
-            target = self.products[0][: source.size]
+            target = self.products[slot][0][: source.size]
             np.multiply(source, alpha, out=target)
             return target
         if self.accumulate:
@@ -275,14 +360,6 @@ class _Run:
         else:
             np.multiply(source, alpha, out=target)
         return target
-
-
-def _transposed(blocks: Array, memory: Array) -> Array:
-    """Return the same elements after a pass that writes (l, s) as (s, l), as other codes do."""
-    vectors, others, moved, inner = blocks.shape
-    turned = memory.reshape(vectors, moved, others, inner)
-    turned[...] = blocks.transpose(0, 2, 1, 3)
-    return turned.transpose(0, 2, 1, 3)
 
 
 def _part(exchange: Exchange, rank: int) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchkron.arrays import array_module
+import numpy as np
+
 from batchkron.backends import backend_on
 from batchkron.distributed.communicator import Communicator, Pending, Traffic
 from batchkron.spec.kron import Array
@@ -24,11 +25,11 @@ class _Event:
     """An exchange on a stream of its own."""
 
     event: Any
-    module: Any
+    ranks: Any
 
     def wait(self) -> None:
         """Let the current stream wait; the host does not."""
-        self.module.cuda.get_current_stream().wait_event(self.event)
+        self.ranks.wait_for(self.event)
 
 
 class _Enqueued:
@@ -51,6 +52,9 @@ class NcclCommunicator(Communicator):
         The same ranks: of MPI, or threads of `simulate`. The current device of each is its own.
     traffic : Traffic, optional
         Where what this rank sends is counted.
+    stores : bool
+        Whether products write their results straight to the memory of the devices that own them,
+        in place of sending them by NCCL: for devices of one machine that can access each other.
 
     Attributes
     ----------
@@ -63,11 +67,13 @@ class NcclCommunicator(Communicator):
         If there is no CuPy or NCCL, or two ranks have one device.
     """
 
-    def __init__(self, host: Communicator, traffic: Traffic | None = None) -> None:
+    def __init__(
+        self, host: Communicator, traffic: Traffic | None = None, *, stores: bool = False
+    ) -> None:
         from batchkron.backends.cuda.exchange.nccl import NcclRanks
 
         super().__init__(host.rank, host.size, traffic)
-        self.host, self.overlaps = host, True
+        self.host, self.overlaps, self.stores = host, True, stores
         self._ranks = NcclRanks(host.rank, host.size, lambda value: host.broadcast(value, 0))
 
     @property
@@ -97,7 +103,7 @@ class NcclCommunicator(Communicator):
         if not self.overlaps:
             self._ranks.exchange(*given)
             return _Enqueued()
-        return _Event(self._ranks.exchange_aside(*given), array_module(send))
+        return _Event(self._ranks.exchange_aside(*given), self._ranks)
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks, on the host, as (size, n)."""
@@ -107,12 +113,35 @@ class NcclCommunicator(Communicator):
         """Write the arrays (n,) of all ranks' devices to one, (size, n)."""
         self._ranks.gather(values, gathered)
 
+    def share_memory(self, elements: int, dtype: np.dtype[Any], module: Any) -> list[Array]:
+        """Return new memory of each rank's device that all of them can write to.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If a device cannot access another one, or is in another machine.
+        """
+        from batchkron.backends.cuda.exchange.peers import share_memory
+
+        return share_memory(self.rank, elements, dtype, self.host.allgather)
+
+    def beside(self, work: Callable[[], object], last: bool) -> Pending | None:
+        """Do work beside what follows, on the stream of exchanges."""
+        if last or not self.overlaps:
+            work()
+            return None
+        return _Event(self._ranks.aside(work), self._ranks)
+
+    def meet(self, like: Array) -> None:
+        """Let the current stream go on when those of all ranks have come here."""
+        self._ranks.meet()
+
     def broadcast(self, value: Any, root: int) -> Any:
         """Return what the rank ``root`` passes, on every rank."""
         return self.host.broadcast(value, root)
 
     def split(self, group: int) -> NcclCommunicator:
         """Return the communicator of the ranks that pass the same number, in their order."""
-        part = NcclCommunicator(self.host.split(group), self.traffic)
+        part = NcclCommunicator(self.host.split(group), self.traffic, stores=self.stores)
         part.overlaps = self.overlaps
         return part

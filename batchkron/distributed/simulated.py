@@ -105,6 +105,7 @@ class SimulatedCommunicator(Communicator):
     """A rank of `simulate`; with no arguments the only rank of a process of its own.
 
     Ranks also exchange arrays of one device, or of a device each, but wait for these on the host.
+    With ``stores = True`` on all ranks, products write results straight to their owners' memory.
 
     Examples
     --------
@@ -163,6 +164,15 @@ class SimulatedCommunicator(Communicator):
             _copy(row, other)
         _wait_for_device(gathered)
         self._group.leave(meeting)
+
+    def share_memory(self, elements: int, dtype: np.dtype[Any], module: Any) -> list[Array]:
+        """Return new memory of each rank, to which all threads can write."""
+        return self._share(module.empty(elements, dtype))
+
+    def meet(self, like: Array) -> None:
+        """Wait on the host until all ranks and their devices have come here."""
+        _wait_for_device(like)
+        self._share(None)
 
     def broadcast(self, value: Any, root: int) -> Any:
         """Return what the rank ``root`` passes, on every rank."""

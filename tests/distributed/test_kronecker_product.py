@@ -360,3 +360,38 @@ def test_what_needs_the_whole_matrix_is_refused():
 
     with pytest.raises(ValueError, match="redistribute=True"):
         simulate(2, program)
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_results_are_stored_straight_to_their_owners(rng, part):
+    for _ in range(8):
+        modes, ranks = int(rng.integers(1, 5)), int(rng.choice([2, 3, 4]))
+        shapes = [tuple(int(n) for n in rng.integers(1, 6, 2)) for _ in range(modes)]
+        whole = bk.KroneckerProduct([rng.standard_normal(shape) for shape in shapes])
+        rows = int(rng.integers(1, 20))
+        x = rng.standard_normal((rows, whole.shape[1]))
+        added = rng.standard_normal((rows, whole.shape[0]))
+        options = {
+            "rows": rows,
+            "exchange": str(rng.choice(["group", "every"])),
+            "redistribute": bool(rng.random() < 0.7),
+        }
+
+        def program(comm, stores, whole=whole, x=x, added=added, options=options, ranks=ranks):
+            comm.stores = stores
+            op = distribute(whole, comm, (1, ranks), **options)
+            before = comm.traffic.elements
+            y = op.apply(op.scatter(x), out=np.full((len(x), op.shape[0]), np.nan))
+            sent = comm.traffic.elements - before
+            again = op.apply(op.scatter(x))  # with the same buffers
+            np.testing.assert_array_equal(again, y)
+            out = op.output_layout.block_of(added, comm.rank)
+            op.accumulate(op.scatter(x), out, alpha=3)
+            return op.gather(y), op.gather(out), sent, op.volume().own_elements
+
+        stored = simulate(ranks, lambda comm, run=program: run(comm, True))
+        sent = simulate(ranks, lambda comm, run=program: run(comm, False))
+        for one, other in zip(stored, sent, strict=True):
+            np.testing.assert_array_equal(one[0], other[0])
+            np.testing.assert_array_equal(one[1], other[1])
+            assert one[2] == one[3] == other[2]

@@ -36,6 +36,23 @@ def check_products(comm, rng):
                 close(op.gather(y), whole.apply(x))
 
 
+def check_stores(comm, rng):
+    """Results that are written straight to their owners' memory, also by a captured product."""
+    direct = NcclCommunicator(comm, stores=True)
+    for shapes, rows in [([(4, 4)] * 5, 1), ([(3, 5), (7, 2), (4, 6)], 3), ([(8, 8)] * 3, 40)]:
+        whole = bk.KroneckerProduct([rng.standard_normal(shape) for shape in shapes])
+        x = rng.standard_normal((rows, whole.shape[1]))
+        for rule in ("group", "every"):
+            for redistribute in (True, False):
+                options = {"rows": rows, "exchange": rule, "redistribute": redistribute}
+                op = distribute(whole.to("cuda"), direct, (1, comm.size), **options)
+                block = op.scatter(x)
+                for _ in range(5):
+                    y = op.apply(block)
+                close(op.gather(y), whole.apply(x))
+    check_graph(direct, rng)
+
+
 def check_others(comm, rng):
     factors = [rng.standard_normal((n, n)) for n in (4, 5, 6, 3)]
     pool = rng.standard_normal((5, 3, 3))
@@ -104,7 +121,7 @@ def main():
     choose_device(comm)
     check(comm.size == int(sys.argv[1]), "another number of ranks")
     rng = np.random.default_rng(0)
-    for name in (check_products, check_others, check_solvers, check_graph):
+    for name in (check_products, check_others, check_solvers, check_graph, check_stores):
         name(comm, rng)
     check_runs(comm)
     if comm.rank == 0:

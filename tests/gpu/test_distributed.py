@@ -35,8 +35,9 @@ def random_shapes(rng):
     return [tuple(int(n) for n in pair) for pair in sizes], int(rng.integers(1, 6))
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_random_products_on_simulated_ranks(cupy, rng, part):
+@pytest.mark.parametrize("stores", [False, True])
+@pytest.mark.parametrize("part", range(3))
+def test_random_products_on_simulated_ranks(cupy, rng, part, stores):
     for _ in range(8):
         shapes, rows = random_shapes(rng)
         dtype = np.dtype(rng.choice(DTYPES))
@@ -56,6 +57,7 @@ def test_random_products_on_simulated_ranks(cupy, rng, part):
             rule=str(rule),
             redistribute=redistribute,
         ):
+            comm.stores = stores
             op = distribute(
                 whole.to("cuda"), comm, grid, rows=len(x), exchange=rule, redistribute=redistribute
             )
@@ -73,11 +75,13 @@ def test_random_products_on_simulated_ranks(cupy, rng, part):
             close(out, added - 2 * expected, dtype, 20)
 
 
-def test_chunks_are_exchanged_while_others_are_multiplied(cupy, rng):
+@pytest.mark.parametrize("stores", [False, True])
+def test_chunks_are_exchanged_while_others_are_multiplied(cupy, rng, stores):
     whole = bk.KroneckerProduct(rng.standard_normal((4, 16, 16)))
     x = rng.standard_normal((24, 16**4))
 
     def program(comm):
+        comm.stores = stores
         op = distribute(whole.to("cuda"), comm, (1, 2), rows=24)
         return op.gather(op.apply(op.scatter(x)))
 

@@ -43,6 +43,7 @@ NEEDS_A_DEVICE = {
     "diagonal.plan",
     "exchange.copies",
     "exchange.nccl",
+    "exchange.peers",
     "explicit.plan",
     "kron.function_calls",
     "kron.plan",

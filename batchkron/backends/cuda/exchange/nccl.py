@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -58,6 +60,8 @@ class NcclRanks:
                 "choose_device(comm) of batchkron.distributed gives the ranks of a machine one each"
             ) from error
         self._aside = cupy.cuda.Stream(non_blocking=True)
+        self._mark = cupy.zeros((1,), np.uint32)
+        self._marks = cupy.zeros((size,), np.uint32)
 
     def exchange(
         self,
@@ -86,11 +90,29 @@ class NcclRanks:
             It is there when all is sent and received.
         """
         check_device(self.device, send, receive)
+        return self.aside(lambda: self._enqueue(send, send_counts, receive, receive_counts))
+
+    def aside(self, work: Callable[[], object]) -> Any:
+        """Enqueue work on a stream of its own, after that of the current one so far.
+
+        Returns
+        -------
+        cupy.cuda.Event
+            It is there when the work is done.
+        """
         with device_errors():
             self._aside.wait_event(_event(cupy.cuda.get_current_stream()))
             with self._aside:
-                self._enqueue(send, send_counts, receive, receive_counts)
+                work()
             return _event(self._aside)
+
+    def wait_for(self, event: Any) -> None:
+        """Let the current stream wait for an event."""
+        cupy.cuda.get_current_stream().wait_event(event)
+
+    def meet(self) -> None:
+        """Let the current stream go on when those of all ranks have come here."""
+        self.gather(self._mark, self._marks)
 
     def gather(self, values: DeviceArray, gathered: DeviceArray) -> None:
         """Write the values (n,) of all ranks to ``gathered``, (size, n)."""
