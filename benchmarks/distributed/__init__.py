@@ -1,0 +1,1 @@
+"""Vectors that are spread over ranks: devices of a host, and processes of the CPU."""

@@ -1,0 +1,116 @@
+"""Sparse grids and batches of small systems on ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.distributed import distribute
+from batchkron.problems import make
+from batchkron.solvers import Cg
+from benchmarks.distributed.ranks import Ranks
+
+FACTOR = 8  # rows of the factors of a small system, which has FACTOR^3 unknowns
+CYCLE = 30  # iterations of a solve of small systems, which ends there
+
+
+def run_sweeps(
+    ranks: Ranks, level: int, degree: int, transport: str, rate: float | None
+) -> dict[str, Any]:
+    """Measure sweeps of continuity-6d on all ranks, beside one of them alone."""
+    whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
+    alone = math.nan
+    if ranks.device == "cuda" or ranks.rank == 0:
+        x = ranks.random((whole.shape[1],), "float64")
+        y = ranks.module.empty_like(x)
+        alone = ranks.seconds(lambda: whole.apply_flat(x, y), alone=True)
+        del x, y
+    alone = float(ranks.host.broadcast(alone, 0))
+    op = distribute(whole, ranks.transport(transport), (1, ranks.size))
+    x = ranks.random((op.shape[1],), "float64")
+    y = ranks.module.empty(op.shape[0])
+    before = op.communicator.traffic.bytes
+    op.apply(x, out=y)
+    counted = op.communicator.traffic.bytes - before
+    seconds = ranks.seconds(lambda: op.apply(x, out=y))
+    graph = _graph_seconds(ranks, op, x, y)
+    work, most = op.plan.work, ranks.together(counted)
+    busiest = alone * float(work.max() / work.sum())
+    sending = most / rate if rate and most else 0.0
+    entry = ranks.record(
+        case=f"sweeps, continuity-6d, level {level}, degree {degree}",
+        unknowns=int(whole.shape[0]),
+        transport=transport,
+        seconds=seconds,
+        graph_seconds=graph,
+        alone_seconds=alone,
+        busiest_seconds=busiest,
+        counted_bytes=counted,
+        bytes_right=bool(ranks.together(float(counted != op.volume().own_bytes)) == 0),
+        sending_seconds=sending,
+        imbalance=float(work.max() / work.mean()),
+        of_bound=max(busiest, sending) / min(seconds, graph or math.inf),
+        efficiency=alone / ranks.size / min(seconds, graph or math.inf),
+    )
+    ranks.say(
+        f"  level {level}, {entry['unknowns']:9} unknowns, {transport:6}"
+        f" {1e3 * seconds:9.3f} ms  graph {1e3 * (graph or math.nan):8.3f}"
+        f"  alone {1e3 * alone:8.3f}  busiest {1e3 * busiest:8.3f}  sending {1e3 * sending:8.3f}"
+        f"  of bound {100 * entry['of_bound']:5.1f} %"
+        f"  efficiency {100 * entry['efficiency']:5.1f} %"
+        f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
+    )
+    return entry
+
+
+def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
+    """Return the time of a captured product, None where there are no graphs."""
+    if ranks.device != "cuda":
+        return None
+    stream = ranks.module.cuda.Stream(non_blocking=True)
+    ranks.wait()
+    with stream:
+        op.apply(x, out=y)
+        stream.synchronize()
+        stream.begin_capture()
+        op.apply(x, out=y)
+        graph = stream.end_capture()
+        return ranks.seconds(lambda: graph.launch(stream))
+
+
+def run_systems(ranks: Ranks, systems: int) -> dict[str, Any]:
+    """Measure solves of many systems, dealt out to ranks, beside all of them on one."""
+    rng = np.random.default_rng(0)
+    matrices = rng.standard_normal((systems, 3, FACTOR, FACTOR))
+    matrices = matrices @ matrices.swapaxes(-1, -2) / FACTOR + np.eye(FACTOR)
+    begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
+
+    def solve(first: int, last: int) -> Any:
+        given = matrices[first:last]
+        op = bk.KroneckerSum([given[:, k] for k in range(3)]).to(ranks.device)
+        b = ranks.random((last - first, FACTOR**3), "float64")
+        method = Cg(op, batched="leading")
+        return lambda: method(b, rtol=0.0, maxiter=CYCLE)
+
+    own = solve(begin, end)
+    seconds = ranks.seconds(own)
+    alone = math.nan
+    if ranks.rank == 0:
+        alone = ranks.seconds(solve(0, systems), alone=True)
+    alone = float(ranks.host.broadcast(alone, 0))
+    entry = ranks.record(
+        case=f"{systems} systems of {FACTOR**3}",
+        seconds=seconds,
+        alone_seconds=alone,
+        efficiency=alone / ranks.size / seconds,
+    )
+    ranks.say(
+        f"  {systems:6} systems of {FACTOR**3}: {1e3 * seconds:9.3f} ms,"
+        f" alone {1e3 * alone:9.3f} ms,"
+        f" efficiency {100 * entry['efficiency']:5.1f} %"
+    )
+    ranks.free()
+    return entry

@@ -1,0 +1,177 @@
+"""Kronecker products on ranks: FastKron's Figure 11, and long vectors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.distributed import distribute
+from benchmarks.distributed.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of N factors P × P with so many rows for each rank, or in all.
+
+    ``rows`` counts those of each rank, ``all_rows`` those of all of them together.
+    """
+
+    P: int
+    N: int
+    rows: int
+    dtype: str
+    all_rows: bool = False
+
+    @property
+    def label(self) -> str:
+        """The case as a text."""
+        return f"{self.rows}: {self.P}^{self.N} {self.dtype}"
+
+
+# FastKron's Figure 11 has a block of 4 GiB in float32 on each device.
+FIGURE_11 = [
+    Case(P, 4, rows, dtype) for dtype in ("float32", "float64") for P, rows in ((64, 64), (128, 4))
+]
+LONG = [Case(64, 5, 1, "float32", all_rows=True)]
+ON_CPU = [Case(64, 4, 16, "float64", all_rows=True)]
+QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", all_rows=True)]
+
+WAYS = (  # transport, exchange, transpose
+    ("nccl", "group", False),
+    ("nccl, no overlap", "group", False),
+    ("peer", "group", False),
+    ("nccl", "every", False),
+    ("nccl", "every", True),
+)
+
+
+def grids(ranks: int) -> list[tuple[int, int]]:
+    """Return {G, 1}, FastKron's and {1, G}."""
+    half = math.log2(ranks) / 2
+    square = 2 ** math.ceil(half), 2 ** math.floor(half)
+    if square[0] * square[1] != ranks:
+        square = (1, ranks)
+    return list(dict.fromkeys([(ranks, 1), (1, ranks), square]))
+
+
+def link_rate(ranks: Ranks, transport: str, bytes_each: int = 256 << 20) -> float | None:
+    """Return the bytes a second that a rank sends while all of them send to all others."""
+    if ranks.size == 1:
+        return None
+    elements = bytes_each // 4
+    comm = ranks.transport(transport)
+    counts = [elements * (other != ranks.rank) for other in range(ranks.size)]
+    sent = ranks.random((sum(counts),), "float32")
+    if not comm.stores:
+        received = ranks.module.empty(sum(counts), "float32")
+        seconds = ranks.seconds(lambda: comm.alltoallv(sent, counts, received, counts))
+        return sent.nbytes / seconds
+    shared = comm.share_memory(sum(counts), np.dtype("float32"), ranks.module)
+    others = [other for other in range(ranks.size) if other != ranks.rank]
+
+    def store() -> None:
+        from batchkron.backends import backend_on
+
+        views = []
+        for place, other in enumerate(others):
+            begin = elements * (ranks.rank - (ranks.rank > other))
+            target = shared[other][begin : begin + elements]
+            source = sent[elements * place : elements * (place + 1)]
+            views.append((target.reshape(1, 1, 1, -1), source.reshape(1, 1, 1, -1)))
+        backend_on("cuda").copy_views(views)
+        comm.meet(sent)
+
+    return sent.nbytes / ranks.seconds(store)
+
+
+def alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
+    """Return the time of one rank's share of the work, without other ranks.
+
+    That of a case with rows in all is measured for all of its rows on one rank, and divided.
+    """
+    whole = bk.KroneckerProduct(factors).to(ranks.device)
+    share = ranks.size if case.all_rows else 1
+    try:
+        seconds: float | None = None
+        if ranks.device == "cuda" or ranks.rank == 0:
+            x = ranks.random((case.rows, whole.shape[1]), case.dtype)
+            y = ranks.module.empty_like(x)
+            seconds = ranks.seconds(lambda: whole.apply(x, out=y), alone=True) / share
+    except MemoryError:
+        seconds = None
+    if ranks.device != "cuda":
+        return float(ranks.host.broadcast(seconds, 0))
+    worst = ranks.together(math.nan if seconds is None else seconds)
+    return None if math.isnan(worst) else worst
+
+
+def run_product(
+    ranks: Ranks,
+    case: Case,
+    grid: tuple[int, int],
+    way: tuple[str, str, bool],
+    factors: Any,
+    alone: float | None,
+    rates: dict[str, float | None],
+) -> dict[str, Any] | None:
+    """Measure one product, print a line and keep a record."""
+    transport, exchange, transpose = way
+    rows = case.rows if case.all_rows else case.rows * ranks.size
+    comm = ranks.transport(transport)
+    whole = bk.KroneckerProduct(factors).to(ranks.device)
+    op = distribute(whole, comm, grid, rows=rows, exchange=exchange, transpose=transpose)
+    own_rows = op.layout.rows_of(ranks.rank)
+    shape = (own_rows.stop - own_rows.start, op.shape[1])
+    try:
+        x = ranks.random(shape, case.dtype)
+        y = ranks.module.empty(shape, np.dtype(case.dtype))
+        fits = 1.0
+    except MemoryError:
+        fits = 0.0
+    if ranks.together(-fits) > -1:
+        return None
+    before = op.communicator.traffic.bytes
+    op.apply(x, out=y)
+    counted, volume = op.communicator.traffic.bytes - before, op.volume()
+    seconds = ranks.seconds(lambda: op.apply(x, out=y))
+    most = ranks.together(counted)
+    rate = rates.get("peer" if transport == "peer" else "nccl" if transport != "mpi" else "mpi")
+    sending = most / rate if rate and most else 0.0
+    bound = max(alone or 0.0, sending)
+    entry = ranks.record(
+        case=case.label,
+        grid=list(grid),
+        transport=transport,
+        exchange=exchange,
+        transpose=transpose,
+        seconds=seconds,
+        alone_seconds=alone,
+        counted_bytes=counted,
+        planned_bytes=volume.own_bytes,
+        bytes_right=bool(ranks.together(float(counted != volume.own_bytes)) == 0),
+        most_bytes=most,
+        sending_seconds=sending,
+        of_bound=bound / seconds if bound else None,
+        efficiency=alone / seconds if alone else None,
+    )
+    way_text = f"{transport}, {exchange}{', transposed' if transpose else ''}"
+    scale = 1e3
+    ranks.say(
+        f"  {case.label:22} {grid!s:8} {way_text:30} {scale * seconds:9.3f} ms"
+        f"  alone {scale * (alone or math.nan):8.3f}  sending {scale * sending:8.3f}"
+        f"  of bound {100 * (entry['of_bound'] or 0):5.1f} %"
+        f"  of alone {100 * (entry['efficiency'] or 0):5.1f} %"
+        f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
+    )
+    return entry
+
+
+def factors_of(case: Case) -> list[np.ndarray]:
+    """Return random factors that keep the size of a vector."""
+    rng = np.random.default_rng(case.P)
+    scale = 1 / math.sqrt(case.P)
+    return [scale * rng.standard_normal((case.P, case.P)).astype(case.dtype) for _ in range(case.N)]
