@@ -1,0 +1,232 @@
+"""A model of 1 to 1024 devices: ``python -m benchmarks.distributed.model [--svg PATH]``.
+
+A product takes the longer one of two times, and the parts of either that cannot overlap:
+
+- multiplying, by the time of one device for its share (measured), plus a pass over memory to pack
+  and one to unpack each exchange;
+- sending: of the bytes that the plan counts, those to devices of the same host at NVLink's rate,
+  others at the network's; and for each exchange a latency.
+
+Chunks are exchanged while the next one is multiplied, so that the last chunk's exchange is what is
+left. The grid is the one of the least time; FastKron's grid is shown beside it. Rates of a
+``--json`` file of `benchmarks.distributed` replace the assumed ones with ``--measured PATH``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from batchkron.distributed.product_plan import Plan, make_plan
+
+COUNTS = [1 << k for k in range(11)]
+CHUNKS = 8  # as in batchkron/distributed/kronecker_product.py
+FASTKRON_AT_16 = 0.69  # of 16 V100s, FastKron's Figure 11
+PATHS = Path(__file__).resolve().parents[2]
+SVG = PATHS / "docs" / "pictures" / "model-of-many-gpus.svg"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of a device and its links, in bytes or multiply-adds a second, and seconds.
+
+    The defaults are an H200's: `benchmarks/results/h200-gpu.json` for multiplies (16: 64^4 in
+    float32, 3158 µs), the vendor's figures for links, reduced by what NCCL usually reaches.
+    """
+
+    multiply_adds: float = 16 * 64**4 * 64 * 4 / 3158e-6
+    memory: float = 4.0e12  # reading and writing together
+    inside: float = 360e9  # a device sends to others of its host: NVLink 4, 450e9 at most
+    outside: float = 45e9  # to other hosts: one network card of 400 Gbit/s for each device
+    host: int = 8  # devices of a host
+    latency: float = 20e-6  # of an exchange inside of a host
+    network_latency: float = 40e-6  # of one between hosts
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of N factors P × P in float32; ``rows`` of each device, or of all if ``total``."""
+
+    P: int
+    N: int
+    rows: int
+    total: bool = False
+
+    @property
+    def label(self) -> str:
+        """The case as a text."""
+        return f"{self.rows}{'' if self.total else ' G'}: {self.P}^{self.N}"
+
+    def multiply_adds(self, devices: int) -> float:
+        """Return those of each device."""
+        rows = self.rows / devices if self.total else self.rows
+        return rows * float(self.P) ** self.N * self.P * self.N
+
+
+CASES = (Product(64, 4, 64), Product(128, 4, 4), Product(64, 5, 1, total=True))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a product takes on a grid, in seconds."""
+
+    devices: int
+    grid: tuple[int, int]
+    multiplying: float
+    sending: float
+    seconds: float
+    rounds: int
+    alone: float
+
+    @property
+    def efficiency(self) -> float:
+        """The time of one device's share without exchanges, over that with them."""
+        return self.alone / self.seconds
+
+    @property
+    def binds(self) -> str:
+        """What takes longer."""
+        if self.sending == 0:
+            return "multiplies"
+        return "sending" if self.sending > self.multiplying else "multiplies"
+
+
+@cache
+def plan_of(P: int, N: int, parts: int, rule: str = "group") -> Plan:
+    """Return the plan of a product on so many ranks that share vectors."""
+    return make_plan([(P, P)] * N, parts, "every" if rule == "every" else "group", True)
+
+
+def estimate(
+    machine: Machine, case: Product, grid: tuple[int, int], rule: str = "group"
+) -> Estimate | None:
+    """Return what a product takes on a grid, None where it has fewer rows than that."""
+    devices, parts = grid[0] * grid[1], grid[1]
+    rows = case.rows if case.total else case.rows * devices
+    if rows < grid[0]:
+        return None
+    plan = plan_of(case.P, case.N, parts, rule)
+    alone = case.multiply_adds(devices) / machine.multiply_adds
+    own_rows = math.ceil(rows / grid[0])
+    size = float(case.P) ** case.N * 4 / parts * own_rows  # bytes of a block
+    share = own_rows * grid[0] / rows  # more where rows do not divide
+    rounds = plan.num_exchanges
+    multiplying = share * alone + rounds * 4 * size / machine.memory
+    sent = own_rows * 4.0 * max(plan.sent(rank) for rank in range(parts))
+    near = min(parts, machine.host)
+    far = (parts - near) / max(parts - 1, 1)  # of what is sent
+    sending = max(sent * (1 - far) / machine.inside, sent * far / machine.outside)
+    latency = rounds * (machine.latency if parts <= machine.host else machine.network_latency)
+    chunks = max(1, min(CHUNKS, own_rows))
+    longer, shorter = max(multiplying, sending), min(multiplying, sending)
+    # the first chunk is multiplied before anything is sent, the last one sent after all is done
+    seconds = longer + shorter / chunks + latency * chunks if rounds else multiplying
+    return Estimate(devices, grid, multiplying, sending, seconds, rounds, alone)
+
+
+def best(machine: Machine, case: Product, devices: int, rule: str = "group") -> Estimate:
+    """Return the estimate of the fastest grid."""
+    found = [
+        one
+        for parts in COUNTS
+        if devices % parts == 0
+        and (one := estimate(machine, case, (devices // parts, parts), rule)) is not None
+    ]
+    return min(found, key=lambda one: one.seconds)
+
+
+def fastkron_grid(devices: int) -> tuple[int, int]:
+    """Return the grid of FastKron's section 5."""
+    half = math.log2(devices) / 2
+    return 2 ** math.ceil(half), 2 ** math.floor(half)
+
+
+def measured(machine: Machine, path: Path) -> Machine:
+    """Return the machine with the rates of a run."""
+    content = json.loads(path.read_text())
+    for one in content["cases"]:
+        if one["case"] == "link" and one["transport"] == "nccl" and one["bytes_per_second"]:
+            machine = replace(machine, inside=one["bytes_per_second"])
+        if one["case"] == "64: 64^4 float32" and one.get("alone_seconds"):
+            machine = replace(machine, multiply_adds=64 * 64**4 * 256 / one["alone_seconds"])
+    return machine
+
+
+def table(machine: Machine) -> list[str]:
+    """Return the lines of a table of all cases and numbers of devices."""
+    lines = [
+        "| case | GPUs | grid | rounds | ms | of one | longer | FastKron's grid | of one |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in CASES:
+        for devices in COUNTS:
+            one = best(machine, case, devices)
+            other = estimate(machine, case, fastkron_grid(devices))
+            theirs = "– | –" if other is None else f"{other.grid} | {other.efficiency:.0%}"
+            lines.append(
+                f"| {case.label} | {devices} | {one.grid} | {one.rounds} |"
+                f" {1e3 * one.seconds:.3g} | {one.efficiency:.0%} | {one.binds} | {theirs} |"
+            )
+    return lines
+
+
+def draw(machine: Machine, path: Path) -> None:
+    """Draw efficiency over the number of devices."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "model"
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.0), layout="constrained")
+    for axes, case in zip(figure.subplots(1, len(CASES), sharey=True), CASES, strict=True):
+        ways: Sequence[tuple[str, Any, str]] = (
+            ("best grid", lambda g, c=case: best(machine, c, g), "o-"),
+            ("FastKron's grid", lambda g, c=case: estimate(machine, c, fastkron_grid(g)), "s--"),
+            (
+                "the same, exchange after each multiply",
+                lambda g, c=case: estimate(machine, c, fastkron_grid(g), "every"),
+                "^:",
+            ),
+        )
+        for label, of, style in ways:
+            found = [one for devices in COUNTS if (one := of(devices)) is not None]
+            if len(found) > 1:
+                places = [one.devices for one in found]
+                values = [100 * one.efficiency for one in found]
+                axes.plot(places, values, style, label=label, markersize=4)
+        if not case.total:
+            axes.plot(16, 100 * FASTKRON_AT_16, "k*", markersize=10, label="FastKron, 16 V100s")
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("GPUs")
+        axes.set_title(case.label, fontsize="medium")
+        axes.set_ylim(0, 108)
+        axes.grid(color="0.9", linewidth=0.6)
+        axes.axvline(machine.host, color="0.8", linewidth=1)
+    figure.axes[0].set_ylabel("% of one GPU without exchanges")
+    figure.axes[0].legend(fontsize="small", loc="lower left", frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Print the table, and draw the picture where asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed.model")
+    parser.add_argument("--measured", type=Path, help="a file of benchmarks.distributed --json")
+    parser.add_argument("--svg", type=Path, help="where the picture is drawn")
+    options = parser.parse_args()
+    machine = Machine()
+    if options.measured:
+        machine = measured(machine, options.measured)
+    print("\n".join(table(machine)))
+    if options.svg:
+        draw(machine, options.svg)
+
+
+if __name__ == "__main__":
+    main()
