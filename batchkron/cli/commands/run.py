@@ -14,6 +14,7 @@ from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import table
 from batchkron.cli.running.execute import RunOptions, execute
+from batchkron.cli.running.ranks import ranks_of_run
 from batchkron.solvers import preconditioners, steppers
 from batchkron.solvers.steppers.linear_solver import solver_names
 
@@ -123,11 +124,17 @@ def run(
     At the end it prints the L2 error where the exact solution is known, and writes the state to
     a result file. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 end the run after the step at hand
     and leave a checkpoint.
+
+    "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or GPUs with
+    --device cuda; the first one prints, and writes the same files.
     """
-    chosen = chosen_problem(problem, degree, level, grid)
-    settings = RunOptions(**options)
+    settings, ranks = RunOptions(**options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
-    report, exit_code = execute(chosen, settings, words)
+    with ranks.together():
+        chosen = ranks.on_each(lambda: chosen_problem(problem, degree, level, grid))
+        report, exit_code = execute(chosen, settings, words, ranks)
+    if report is None:  # not the first one of many ranks
+        return exit_code
     if as_json:
         print_line(json.dumps(report.to_json(), allow_nan=False))
     elif not settings.quiet:

@@ -6,10 +6,26 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import click
 
-__all__ = ["print_line", "settle_streams"]
+__all__ = ["print_line", "print_nothing", "settle_streams"]
+
+
+_SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def print_nothing(*, unless: bool) -> Iterator[None]:
+    """Let `print_line` do nothing inside of a ``with`` block, unless a condition holds."""
+    token = _SILENT.set(not unless)
+    try:
+        yield
+    finally:
+        _SILENT.reset(token)
 
 
 def print_line(text: str, *, err: bool = False) -> None:
@@ -27,6 +43,8 @@ def print_line(text: str, *, err: bool = False) -> None:
     OSError
         If standard output has a reader but cannot be written, for example on a full disk.
     """
+    if _SILENT.get():
+        return
     try:
         click.echo(text, err=err)
     except BrokenPipeError:

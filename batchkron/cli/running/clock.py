@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
+from batchkron.solvers.krylov.ranks import OnRanks
 
 __all__ = ["KernelClock", "TimedProblem"]
 
@@ -79,7 +80,7 @@ class TimedProblem:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or DistributedProblem
         The problem; timing does not change the bits of its results.
 
     Attributes
@@ -90,13 +91,17 @@ class TimedProblem:
         The problem's attribute.
     untimed : Problem
         The problem without timing, with which `evolve` checks the step before the run.
+    communicator : Communicator or None
+        The ranks that share the state.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Any) -> None:
         self.is_linear = problem.is_linear
         self.untimed = problem
         self.clock = KernelClock(problem.initial)
-        self._problem = problem
+        self.communicator = getattr(problem, "communicator", None)
+        self._problem: Problem = problem
+        self._shared: Any = problem
         self._timed: dict[str, _TimedOperator] = {}
 
     @property
@@ -118,6 +123,16 @@ class TimedProblem:
     def content_hash(self) -> str:
         """The hash that identifies the problem of a checkpoint."""
         return self._problem.content_hash
+
+    def scatter(self, u: Any = None, root: int | None = None) -> NDArray[np.float64]:
+        """Return this rank's block of a whole state, of a distributed problem."""
+        block: NDArray[np.float64] = self._shared.scatter(u, root)
+        return block
+
+    def gather(self, u: Any, root: int | None = None) -> NDArray[np.float64] | None:
+        """Return the whole state of which each rank has a block, of a distributed problem."""
+        whole: NDArray[np.float64] | None = self._shared.gather(u, root)
+        return whole
 
     def assemble(self) -> None:
         """Build the operator and all workspace, without timing."""
@@ -151,12 +166,13 @@ class TimedProblem:
         return self._timed[key]
 
 
-class _TimedOperator:
+class _TimedOperator(OnRanks):
     """An operator whose `matvec` is timed."""
 
     def __init__(self, operator: Operator, clock: KernelClock) -> None:
         self.operator = operator
         self.shape, self.dtype, self.device = operator.shape, operator.dtype, operator.device
+        self.communicator = operator.communicator
         self._clock = clock
 
     def kronecker_terms(self) -> KroneckerTerms:

@@ -10,7 +10,7 @@ from typing import Any
 
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import number, one_line, printable
-from batchkron.problems import Problem
+from batchkron.cli.running.ranks import RunRanks
 from batchkron.solvers import EvolveState, Result
 from batchkron.solvers.evolution.checkpoints import make_checkpoint
 from batchkron.solvers.evolution.integration import Integration
@@ -28,7 +28,7 @@ class EmergencyCheckpoint:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or DistributedProblem
         The problem.
     integration : Integration
         The method and its steps.
@@ -36,11 +36,20 @@ class EmergencyCheckpoint:
         The file of the checkpoint.
     words : list of str
         The arguments of the command line after "run".
+    ranks : RunRanks
+        The ranks that share the state. If there are several, an exception of one of them leaves
+        no checkpoint, because the others cannot give their parts of it.
     """
 
     def __init__(
-        self, problem: Problem, integration: Integration, path: Path, words: list[str]
+        self,
+        problem: Any,
+        integration: Integration,
+        path: Path,
+        words: list[str],
+        ranks: RunRanks,
     ) -> None:
+        self._ranks = ranks
         self._problem, self._integration = problem, integration
         self._path, self._words = path, words
         self._state: tuple[EvolveState | Result, int, list[Any]] | None = None
@@ -54,7 +63,7 @@ class EmergencyCheckpoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._state is None or not isinstance(error, Exception):
+        if self._state is None or not isinstance(error, Exception) or self._ranks.several:
             return
         try:
             self.save()
@@ -87,8 +96,10 @@ class EmergencyCheckpoint:
         time = None if integration.tolerances is None else state.t
         point = ResumePoint(step, state.dt, time, state.last_error)
         problem_hash = self._problem.content_hash
-        checkpoint = make_checkpoint(integration, state.u, point, history, problem_hash)
-        save_checkpoint(self._path, checkpoint)
+        u = self._problem.gather(state.u, 0) if self._ranks.several else state.u
+        if self._ranks.first:
+            checkpoint = make_checkpoint(integration, u, point, history, problem_hash)
+            save_checkpoint(self._path, checkpoint)
 
     def advice(self) -> str:
         """Return a text: the step of the last state, and how to resume from its checkpoint."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import batchkron
 from batchkron.arrays import to_host
@@ -17,10 +18,12 @@ from batchkron.cli.output.text import number, one_line, printable
 from batchkron.cli.running.clock import TimedProblem
 from batchkron.cli.running.emergency_checkpoint import EmergencyCheckpoint
 from batchkron.cli.running.files import RunFiles, plan_files
+from batchkron.cli.running.ranks import RunRanks
 from batchkron.cli.running.report import RunReport, errors_of
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import refuse_unstable_step
+from batchkron.distributed import distribute
 from batchkron.problems import Problem
 from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
 from batchkron.solvers.evolution.arguments import step_suits
@@ -72,8 +75,8 @@ class RunOptions:
 
 
 def execute(
-    chosen: ProblemArgument, options: RunOptions, words: list[str]
-) -> tuple[RunReport, ExitCode]:
+    chosen: ProblemArgument, options: RunOptions, words: list[str], ranks: RunRanks
+) -> tuple[RunReport | None, ExitCode]:
     """Check all options, run, and write the files.
 
     Parameters
@@ -84,10 +87,13 @@ def execute(
         The options.
     words : list of str
         The arguments of the command line after "run", for the text that says how to resume.
+    ranks : RunRanks
+        The ranks that share the state; all of them call this function.
 
     Returns
     -------
-    report : RunReport
+    report : RunReport or None
+        None on ranks other than the first one.
     exit_code : ExitCode
 
     Raises
@@ -97,58 +103,96 @@ def execute(
     ProblemFileError, OSError
         If a file is not valid, cannot be read or cannot be written.
     """
-    files = _plan_files(chosen, options)
+    files = ranks.on_first(lambda: _plan_files(chosen, options))
     if options.threads is not None:
         batchkron.set_num_threads(options.threads)
+    ranks.choose_device(options.device)
+    resumed, whole = ranks.on_each(lambda: _read(chosen, options, files))
+    with ranks.not_alone():
+        problem = _shared(whole, options, ranks)
+        integration = _plan(problem, whole, options, resumed)
+        if not options.quiet:
+            _announce(whole, integration, ranks)
+        timed = TimedProblem(problem)
+        with usage_errors((ValueError,)):
+            timed.assemble()
+        if not options.allow_unstable:
+            refuse_unstable_step(integration)
+        emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words, ranks)
+        with StopOnSignal() as stop, emergency:
+            result, unwritten = _march(timed, integration, resumed, options, files, stop, emergency)
+            ranks.share_signal(stop)
+            unwritten = ranks.same(unwritten)
+            if unwritten is not None:
+                print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
+            if result.status.is_lost:
+                emergency.forget()
+            else:
+                emergency.note(result, result.history)
+            stopped = result.status is EvolveStatus.STOPPED
+            if stopped and not options.keeps_checkpoints:
+                emergency.save()
+            if ranks.several:
+                result = replace(result, u=problem.gather(result.u, 0))
+            report: RunReport | None = None
+            if ranks.first:
+                report = RunReport(
+                    whole,
+                    result,
+                    timed.clock,
+                    integration.first_step,
+                    integration.until,
+                    *errors_of(whole, result),
+                    written=files,
+                    checkpointed=unwritten is None
+                    and (stopped or (options.keeps_checkpoints and not result.status.is_lost)),
+                    ranks=ranks.size,
+                )
+            if report is not None and report.completed:
+                _write(report, options.force)
+                emergency.forget()
+        if report is not None and report.completed:
+            _draw(report, options.force)
+    completed = result.status is EvolveStatus.COMPLETED
+    if not completed and stop.received is not None and stopped:
+        resume_hint = _resume_hint(emergency, unwritten, files)
+        print_line(f"batchkron: stopped by {stop.received.name}{resume_hint}", err=True)
+    elif not completed:
+        print_line(f"batchkron: {one_line(result.message)}", err=True)
+    exit_code = exit_code_of(result.status, stop)
+    if unwritten is not None and (completed or stopped):
+        exit_code = ExitCode.BAD_FILE
+    return report, exit_code
+
+
+def _read(
+    chosen: ProblemArgument, options: RunOptions, files: RunFiles
+) -> tuple[Checkpoint | None, Problem]:
+    """Return the checkpoint to resume from, and the problem, after checks of both."""
     resumed = None if files.resume is None else load_checkpoint(files.resume)
     # A problem of the gallery depends on the stepper, which determines its default step.
     method = resumed.method if options.stepper is None and resumed is not None else options.stepper
     problem = chosen.read(method, options.device, options.operator)
-    integration = _plan(problem, options, files, resumed)
-    if not options.quiet:
-        _announce(problem, integration)
-    timed = TimedProblem(problem)
-    with usage_errors((ValueError,)):
-        timed.assemble()
-    if not options.allow_unstable:
-        refuse_unstable_step(integration)
-    emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words)
-    with StopOnSignal() as stop, emergency:
-        result, unwritten = _march(timed, integration, resumed, options, files, stop, emergency)
-        if unwritten is not None:
-            print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
-        if result.status.is_lost:
-            emergency.forget()
-        else:
-            emergency.note(result, result.history)
-        stopped = result.status is EvolveStatus.STOPPED
-        if stopped and not options.keeps_checkpoints:
-            emergency.save()
-        report = RunReport(
-            problem,
-            result,
-            timed.clock,
-            integration.first_step,
-            integration.until,
-            *errors_of(problem, result),
-            written=files,
-            checkpointed=unwritten is None
-            and (stopped or (options.keeps_checkpoints and not result.status.is_lost)),
+    obstacle = checkpoint_obstacle(files.checkpoint)
+    if obstacle is not None:
+        raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
+    fault = unreadable_state(problem.unknowns)
+    if fault is not None:
+        raise CommandError(f"{problem.name}: {fault}; take a lower level or degree.")
+    return resumed, problem
+
+
+def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
+    """Return the problem whose state all ranks share; the problem itself on one."""
+    if not ranks.several:
+        return whole
+    if options.preconditioner is not None:
+        raise CommandError(
+            f"--preconditioner {options.preconditioner} is built from the whole operator, of which "
+            "each rank has a part; leave it out, or run in one process."
         )
-        if report.completed:
-            _write(report, options.force)
-            emergency.forget()
-    if report.completed:
-        _draw(report, options.force)
-    elif stop.received is not None and stopped:
-        resume_hint = _resume_hint(emergency, unwritten, files)
-        print_line(f"batchkron: stopped by {stop.received.name}{resume_hint}", err=True)
-    else:
-        print_line(f"batchkron: {one_line(result.message)}", err=True)
-    exit_code = exit_code_of(result.status, stop)
-    if unwritten is not None and (report.completed or stopped):
-        exit_code = ExitCode.BAD_FILE
-    return report, exit_code
+    with usage_errors((ValueError, TypeError)):
+        return distribute(whole, ranks.communicator)
 
 
 def _resume_hint(
@@ -176,23 +220,17 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
 
 
 def _plan(
-    problem: Problem, options: RunOptions, files: RunFiles, resumed: Checkpoint | None
+    problem: Any, whole: Problem, options: RunOptions, resumed: Checkpoint | None
 ) -> Integration:
     """Return the integration after checking its arguments in the same way as `evolve`."""
-    obstacle = checkpoint_obstacle(files.checkpoint)
-    if obstacle is not None:
-        raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
-    fault = unreadable_state(problem.unknowns)
-    if fault is not None:
-        raise CommandError(f"{problem.name}: {fault}; take a lower level or degree.")
     until = options.until
     if until is None:
-        until = problem.stepper.until if resumed is None else resumed.until
+        until = whole.stepper.until if resumed is None else resumed.until
     given = options.dt is not None or options.chooses_steps or resumed is not None
-    if not given and not step_suits(problem, options.stepper):
+    if not given and not step_suits(whole, options.stepper):
         raise CommandError(
-            f"{options.stepper} is explicit, and the step of {problem.name}, "
-            f"{number(problem.stepper.dt)}, is one for {problem.stepper.method}; give a smaller "
+            f"{options.stepper} is explicit, and the step of {whole.name}, "
+            f"{number(whole.stepper.dt)}, is one for {whole.stepper.method}; give a smaller "
             f"one with --dt."
         )
     with usage_errors():
@@ -213,9 +251,10 @@ def _plan(
     return integration
 
 
-def _announce(problem: Problem, integration: Integration) -> None:
+def _announce(problem: Problem, integration: Integration, ranks: RunRanks) -> None:
     begin = f"from step {integration.first_step}, " if integration.resumed else ""
     place = "" if problem.device == "cpu" else f" on {problem.device}"
+    place += f" on {ranks.size} ranks" if ranks.several else ""
     text = (
         f"{problem.name}: {describe_size(problem)}{place}; {integration.method.name}, {begin}"
         f"{_steps(integration)} to t = {number(integration.until, 8)}"

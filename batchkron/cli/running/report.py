@@ -42,6 +42,8 @@ class RunReport:
         The files of the run.
     checkpointed : bool
         Whether there is a checkpoint of the final state.
+    ranks : int
+        How many ranks have shared the state.
     """
 
     problem: Problem
@@ -53,6 +55,7 @@ class RunReport:
     relative_error: float | None
     written: RunFiles
     checkpointed: bool
+    ranks: int = 1
 
     @property
     def steps_taken(self) -> int:
@@ -102,6 +105,7 @@ class RunReport:
             "l2_error": finite(self.l2_error),
             "relative_error": finite(self.relative_error),
             "device": problem.device,
+            "ranks": self.ranks,
             "threads": batchkron.get_num_threads(),
             "instruction_set": surroundings(result.u)["instruction_set"],
             "version": batchkron.__version__,
@@ -116,6 +120,7 @@ class RunReport:
         rows = [
             ("problem", f"{self.problem.name}, {describe_size(self.problem)}"),
             *added_cells(self.problem),
+            *([("ranks", str(self.ranks))] if self.ranks > 1 else []),
             ("stepper", f"{result.method}, dt = {number(result.dt)}"),
             ("steps", f"{result.steps}, to t = {number(result.t, 8)}{self._remark()}"),
             ("per step", _seconds(self.seconds_per_step)),
