@@ -167,7 +167,7 @@ def test_runs_on_simulated_ranks(cupy, name):
 
     for u, error in simulate(2, program):
         close(u, expected, float, 1e4)
-        assert error < 1e-2
+        assert error == pytest.approx(problem.l2_error(expected, 0.02), rel=1e-9)
 
 
 @pytest.fixture(scope="module")
