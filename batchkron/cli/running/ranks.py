@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import click
 import numpy as np
 
 from batchkron.cli.exit_codes import ExitCode
@@ -111,7 +112,7 @@ class RunRanks:
             described = describe(error)
             if self.first or described is None:
                 raise
-            raise SystemExit(int(described[1])) from error
+            click.get_current_context().exit(int(described[1]))
 
     @contextmanager
     def not_alone(self) -> Iterator[None]:
