@@ -20,7 +20,7 @@ from batchkron.distributed.product_plan import ExchangeRule, Plan, Round, make_p
 from batchkron.operators import KroneckerProduct
 from batchkron.spec.kron import Array, read_only_copies, same_shapes
 
-__all__ = ["DistributedProduct", "ProductOptions", "shapes_of"]
+__all__ = ["DistributedProduct", "ProductOptions", "shapes_of", "vectors_at_a_time"]
 
 # Bytes that a rank has of a chunk of vectors, at least, and the number of chunks, at most: one is
 # exchanged while the next one is multiplied. Chosen by hand.
@@ -168,7 +168,7 @@ class _Run:
         self.rank, self.communicator = operator.communicator.rank, operator.communicator
         self.outer, self.inner = outer, inner
         self.alpha, self.accumulate = alpha, accumulate
-        self.chunk = _chunk(self.plan, outer, inner * operator.dtype.itemsize)
+        self.chunk = vectors_at_a_time(self.plan, outer, inner * operator.dtype.itemsize)
         self._reserve()
 
     def _reserve(self) -> None:
@@ -367,7 +367,7 @@ def _part(exchange: Exchange, rank: int) -> int:
     return exchange.targets[rank + 1] - exchange.targets[rank]
 
 
-def _chunk(plan: Plan, outer: int, nbytes: int) -> int:
+def vectors_at_a_time(plan: Plan, outer: int, nbytes: int) -> int:
     """Return how many vectors are multiplied, and then exchanged, at a time.
 
     It is the same on every rank: ``nbytes`` is that of an element.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,30 @@ from batchkron.problems import make
 from batchkron.solvers import cg, evolve, gmres
 from benchmarks.distributed.ranks import Ranks
 
+# What was compared, the largest difference, whether what was sent is the plan's, the bound.
+Found = tuple[str, float, bool, float]
 
-def check_all(ranks: Ranks, transports: tuple[str, ...]) -> bool:
-    """Check every kind of operator, solvers and runs; return whether all is right."""
+
+def check_operators(ranks: Ranks, transport: str) -> bool:
+    """Compare products with every kind of operator on all grids; return whether all is right."""
+    return _all_right(ranks, _products(ranks, transport))
+
+
+def check_solvers(ranks: Ranks, transport: str) -> bool:
+    """Solve systems by cg and gmres; return whether all is right."""
+    rng = np.random.default_rng(0)
+    methods = {"cg": cg, "gmres": gmres}
+    return _all_right(ranks, (_solver(ranks, rng, transport, *each) for each in methods.items()))
+
+
+def check_run(ranks: Ranks, transport: str) -> bool:
+    """Solve a problem in time; return whether all is right."""
+    return _all_right(ranks, [_run(ranks, transport)])
+
+
+def _all_right(ranks: Ranks, findings: Iterable[Found]) -> bool:
     right = True
-    for name, difference, sent, bound in _checks(ranks, transports):
+    for name, difference, sent, bound in findings:
         worst = ranks.together(difference)
         # NaN is not right
         good = worst <= bound and sent
@@ -27,20 +46,15 @@ def check_all(ranks: Ranks, transports: tuple[str, ...]) -> bool:
     return right
 
 
-def _checks(ranks: Ranks, transports: tuple[str, ...]) -> Iterator[tuple[str, float, bool, float]]:
-    """Yield what was compared, the largest difference, whether bytes are the plan's, the bound."""
+def _products(ranks: Ranks, transport: str) -> Iterator[Found]:
     rng = np.random.default_rng(0)
-    for transport in transports:
-        for name, whole, rows in _operators(rng):
-            for grid in {(1, ranks.size), (ranks.size, 1)}:
-                if rows < ranks.size and grid[0] > 1:
-                    continue
-                yield _operator(
-                    ranks, rng, f"{name}, {grid}, {transport}", whole, rows, grid, transport
-                )
-    yield _solver(ranks, rng, "cg", cg)
-    yield _solver(ranks, rng, "gmres", gmres)
-    yield _run(ranks)
+    for name, whole, rows in _operators(rng):
+        # one order on all ranks
+        for grid in sorted({(1, ranks.size), (ranks.size, 1)}):
+            if grid[0] > 1 and rows < ranks.size:
+                continue
+            text = f"{name}, {grid}, {transport}"
+            yield _operator(ranks, rng, text, whole, rows, grid, transport)
 
 
 def _operators(rng: np.random.Generator) -> Iterator[tuple[str, Any, int]]:
@@ -62,7 +76,7 @@ def _operator(
     rows: int,
     grid: tuple[int, int],
     transport: str,
-) -> tuple[str, float, bool, float]:
+) -> Found:
     here = whole.to(ranks.device)
     x = rng.standard_normal((rows, whole.shape[1]) if rows > 1 else whole.shape[1])
     given = ranks.module.asarray(x)
@@ -76,11 +90,10 @@ def _operator(
 
 
 def _solver(
-    ranks: Ranks, rng: np.random.Generator, name: str, method: Callable[..., Any]
-) -> tuple[str, float, bool, float]:
+    ranks: Ranks, rng: np.random.Generator, transport: str, name: str, method: Callable[..., Any]
+) -> Found:
     matrices = rng.standard_normal((4, 12, 12))
     whole = bk.KroneckerSum([m @ m.T / 12 + np.eye(12) for m in matrices]).to(ranks.device)
-    transport = "nccl" if ranks.device == "cuda" else "mpi"
     op = distribute(whole, ranks.transport(transport))
     x = rng.standard_normal(whole.shape[0])
     b = whole.matvec(ranks.module.asarray(x))
@@ -89,9 +102,8 @@ def _solver(
     return name, _difference(op.gather(result.x), ranks.module.asarray(x)), True, 1e-9
 
 
-def _run(ranks: Ranks) -> tuple[str, float, bool, float]:
+def _run(ranks: Ranks, transport: str) -> Found:
     problem = make("continuity-6d", level=3, degree=1).to(ranks.device)
-    transport = "nccl" if ranks.device == "cuda" else "mpi"
     part = distribute(problem, ranks.transport(transport))
     result = evolve(part, until=0.01)
     alone = evolve(problem, until=0.01)

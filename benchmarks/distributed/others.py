@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ FACTOR = 8  # rows of the factors of a small system, which has FACTOR^3 unknowns
 CYCLE = 30  # iterations of a solve of small systems, which ends there
 
 
-def run_sweeps(
-    ranks: Ranks, level: int, degree: int, transport: str, rate: float | None
-) -> dict[str, Any]:
-    """Measure sweeps of continuity-6d on all ranks, beside one of them alone."""
+def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
+    """Measure sweeps of continuity-6d on all ranks, beside one of them alone.
+
+    It returns whether the bytes that were sent are the plan's.
+    """
+    rate = ranks.rate(transport)
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     alone = math.nan
     if ranks.device == "cuda" or ranks.rank == 0:
@@ -29,9 +32,7 @@ def run_sweeps(
         alone = ranks.seconds(lambda: whole.apply_flat(x, y), alone=True)
         del x, y
     alone = float(ranks.host.broadcast(alone, 0))
-    op = distribute(whole, ranks.transport(transport), (1, ranks.size))
-    x = ranks.random((op.shape[1],), "float64")
-    y = ranks.module.empty(op.shape[0])
+    op, x, y = apply_sweeps(ranks, level, degree, transport)
     before = op.communicator.traffic.bytes
     op.apply(x, out=y)
     counted = op.communicator.traffic.bytes - before
@@ -63,7 +64,17 @@ def run_sweeps(
         f"  efficiency {100 * entry['efficiency']:5.1f} %"
         f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
     )
-    return entry
+    return bool(entry["bytes_right"])
+
+
+def apply_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> tuple[Any, Any, Any]:
+    """Return the operator of continuity-6d on all ranks, a block and its product."""
+    whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
+    op = distribute(whole, ranks.transport(transport), (1, ranks.size))
+    x = ranks.random((op.shape[1],), "float64")
+    y = ranks.module.empty(op.shape[0])
+    op.apply(x, out=y)
+    return op, x, y
 
 
 def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
@@ -81,25 +92,14 @@ def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
         return ranks.seconds(lambda: graph.launch(stream))
 
 
-def run_systems(ranks: Ranks, systems: int) -> dict[str, Any]:
+def run_systems(ranks: Ranks, systems: int) -> None:
     """Measure solves of many systems, dealt out to ranks, beside all of them on one."""
-    rng = np.random.default_rng(0)
-    matrices = rng.standard_normal((systems, 3, FACTOR, FACTOR))
-    matrices = matrices @ matrices.swapaxes(-1, -2) / FACTOR + np.eye(FACTOR)
     begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
-
-    def solve(first: int, last: int) -> Any:
-        given = matrices[first:last]
-        op = bk.KroneckerSum([given[:, k] for k in range(3)]).to(ranks.device)
-        b = ranks.random((last - first, FACTOR**3), "float64")
-        method = Cg(op, batched="leading")
-        return lambda: method(b, rtol=0.0, maxiter=CYCLE)
-
-    own = solve(begin, end)
+    own = solve_systems(ranks, systems, begin, end)
     seconds = ranks.seconds(own)
     alone = math.nan
     if ranks.rank == 0:
-        alone = ranks.seconds(solve(0, systems), alone=True)
+        alone = ranks.seconds(solve_systems(ranks, systems, 0, systems), alone=True)
     alone = float(ranks.host.broadcast(alone, 0))
     entry = ranks.record(
         case=f"{systems} systems of {FACTOR**3}",
@@ -112,5 +112,15 @@ def run_systems(ranks: Ranks, systems: int) -> dict[str, Any]:
         f" alone {1e3 * alone:9.3f} ms,"
         f" efficiency {100 * entry['efficiency']:5.1f} %"
     )
-    ranks.free()
-    return entry
+
+
+def solve_systems(ranks: Ranks, systems: int, begin: int, end: int) -> Callable[[], object]:
+    """Return a solve of a part of the systems, whose first call builds nothing."""
+    rng = np.random.default_rng(0)
+    matrices = rng.standard_normal((systems, 3, FACTOR, FACTOR))
+    matrices = matrices @ matrices.swapaxes(-1, -2) / FACTOR + np.eye(FACTOR)
+    given = matrices[begin:end]
+    op = bk.KroneckerSum([given[:, k] for k in range(3)]).to(ranks.device)
+    b = ranks.random((end - begin, FACTOR**3), "float64")
+    method = Cg(op, batched="leading")
+    return lambda: method(b, rtol=0.0, maxiter=CYCLE)

@@ -1,146 +1,105 @@
-"""The parts of a run in their order, the most important first."""
+"""The cells of a run in their order, the most important first."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 import batchkron as bk
-from batchkron.errors import BackendUnavailableError
 from benchmarks.cpu.machine import output_of, processor_name
-from benchmarks.distributed.correctness import check_all
+from benchmarks.distributed.cells import Cell
+from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
 from benchmarks.distributed.others import run_sweeps, run_systems
 from benchmarks.distributed.products import (
     FIGURE_11,
     LONG,
+    ON_CPU,
     QUICK,
     WAYS,
     Case,
-    alone_seconds,
-    factors_of,
     grids,
-    link_rate,
+    measure_link,
     run_product,
-)
-from benchmarks.distributed.products import (
-    ON_CPU as PRODUCTS_ON_CPU,
 )
 from benchmarks.distributed.ranks import Ranks
 
-RATES: dict[str, float | None] = {}  # bytes a second that a rank sends, by transport
+SWEEP_LEVELS, SYSTEMS = (6, 7, 8), (4096, 65536)
+QUICK_LEVELS, QUICK_SYSTEMS = (3,), (64,)
 
 
-def correctness(ranks: Ranks) -> bool:
-    """Check all kinds of operators, solvers and runs."""
-    transports = ("nccl", "peer") if ranks.device == "cuda" else ("mpi",)
-    return check_all(ranks, tuple(name for name in transports if _has(ranks, name)))
+def cells_of(ranks: Ranks) -> Iterator[Cell]:
+    """Yield all cells: those of a device each, or of a process of one thread each."""
+    yield from _on_devices(ranks) if ranks.device == "cuda" else _on_processors(ranks)
 
 
-def links(ranks: Ranks) -> None:
-    """Measure what ranks can send."""
-    for name in ("nccl", "peer") if ranks.device == "cuda" else ("mpi",):
-        size = 256 << 20 if ranks.device == "cuda" and not ranks.quick else 16 << 20
-        RATES[name] = link_rate(ranks, name, size) if _has(ranks, name) else None
-        ranks.record(case="link", transport=name, bytes_per_second=RATES[name])
-        if RATES[name]:
-            ranks.say(f"  {name}: each rank sends {RATES[name] / 1e9:.1f} GB/s")
-        ranks.free()
+def _on_devices(ranks: Ranks) -> Iterator[Cell]:
+    yield from _checks(ranks, "nccl")
+    yield _link(ranks, "nccl", 256 << 20)
+    if ranks.size > 1:
+        yield _link(ranks, "peer", 256 << 20)
+        if ranks.has("peer"):
+            yield Cell("correctness", "peer", 4, partial(check_operators, transport="peer"))
+    cases = QUICK if ranks.quick else FIGURE_11
+    singles = [case for case in cases if case.dtype == "float32"]
+    yield from _products(ranks, "figure-11", singles, grids(ranks.size), WAYS)
+    yield from _sweeps_and_systems(ranks, "nccl")
+    doubles = [case for case in cases if case.dtype == "float64"]
+    yield from _products(ranks, "figure-11", doubles, grids(ranks.size), WAYS)
+    long = QUICK[1:] if ranks.quick else LONG
+    yield from _products(ranks, "long", long, [(1, ranks.size)], WAYS)
 
 
-def figure_11(ranks: Ranks) -> None:
-    """FastKron's Figure 11: a block of 4 GiB in float32 on each rank."""
-    for case in QUICK if ranks.quick else FIGURE_11:
-        _products(ranks, case, grids(ranks.size), WAYS)
-
-
-def long_vectors(ranks: Ranks) -> None:
-    """One vector over all ranks."""
-    for case in QUICK[1:] if ranks.quick else LONG:
-        _products(ranks, case, [(1, ranks.size)], WAYS)
-
-
-def sweeps(ranks: Ranks) -> None:
-    """Sparse grids, continuity-6d."""
-    for level in (3,) if ranks.quick else (6, 7, 8):
-        if ranks.has_time(20 * (level - 5)):
-            run_sweeps(ranks, level, 1, "nccl", RATES.get("nccl"))
-            ranks.free()
-
-
-def systems(ranks: Ranks) -> None:
-    """Batches of small systems, which need no exchange."""
-    for count in (64,) if ranks.quick else (4096, 65536):
-        if ranks.has_time(10):
-            run_systems(ranks, count)
-
-
-def cpu_products(ranks: Ranks) -> None:
-    """16: 64^4 on {G, 1} and {1, G}."""
+def _on_processors(ranks: Ranks) -> Iterator[Cell]:
+    yield from _checks(ranks, "mpi")
+    yield _link(ranks, "mpi", 16 << 20)
+    yield from _sweeps_and_systems(ranks, "mpi")
     ways = (("mpi", "group", False), ("mpi", "every", False))
-    for case in QUICK[1:] if ranks.quick else PRODUCTS_ON_CPU:
-        _products(ranks, case, [(ranks.size, 1), (1, ranks.size)], ways)
+    cases = QUICK[1:] if ranks.quick else ON_CPU
+    yield from _products(ranks, "products", cases, [(ranks.size, 1), (1, ranks.size)], ways)
 
 
-def cpu_sweeps(ranks: Ranks) -> None:
-    """continuity-6d, level 6."""
-    run_sweeps(ranks, 3 if ranks.quick else 6, 1, "mpi", RATES.get("mpi"))
+def _checks(ranks: Ranks, transport: str) -> Iterator[Cell]:
+    yield Cell("correctness", transport, 6, partial(check_operators, transport=transport))
+    yield Cell("correctness", "solvers", 4, partial(check_solvers, transport=transport))
+    yield Cell("correctness", "runs", 6, partial(check_run, transport=transport))
 
 
-def cpu_systems(ranks: Ranks) -> None:
-    """4096 systems."""
-    run_systems(ranks, 64 if ranks.quick else 4096)
+def _link(ranks: Ranks, transport: str, size: int) -> Cell:
+    size = 16 << 20 if ranks.quick else size
+    return Cell("links", transport, 2, partial(measure_link, transport=transport, bytes_each=size))
 
 
-ON_DEVICES = [
-    ("correctness", correctness),
-    ("links", links),
-    ("figure-11", figure_11),
-    ("long", long_vectors),
-    ("sweeps", sweeps),
-    ("systems", systems),
-]
-ON_CPU = [
-    ("correctness", correctness),
-    ("links", links),
-    ("systems", cpu_systems),
-    ("sweeps", cpu_sweeps),
-    ("products", cpu_products),
-]
+def _sweeps_and_systems(ranks: Ranks, transport: str) -> Iterator[Cell]:
+    on_devices = ranks.device == "cuda"
+    levels, counts = (QUICK_LEVELS, QUICK_SYSTEMS) if ranks.quick else (SWEEP_LEVELS, SYSTEMS)
+    for count in counts if on_devices else counts[:1]:
+        work = partial(run_systems, systems=count)
+        yield Cell("systems", f"{count} systems", 4, work)
+    for level in levels if on_devices else levels[:1]:
+        work = partial(run_sweeps, level=level, degree=1, transport=transport)
+        yield Cell("sweeps", f"level {level}", 3 if level < 8 else 12, work)
 
 
 def _products(
-    ranks: Ranks, case: Case, given: list[tuple[int, int]], ways: tuple[Any, ...]
-) -> None:
-    factors = factors_of(case)
-    if not ranks.has_time(10):
-        return
-    alone = alone_seconds(ranks, case, factors)
-    ranks.free()
-    for grid in given:
-        for way in ways:
-            exchanges = grid[1] > 1
-            if not _has(ranks, way[0]) or (not exchanges and way != ways[0]):
-                continue
-            if ranks.has_time(8):
-                run_product(ranks, case, grid, way, factors, alone, RATES)
-                ranks.free()
-    ranks.free()
-
-
-def _has(ranks: Ranks, name: str) -> bool:
-    """Whether ranks have a transport, on all of them."""
-    if name == "peer" and ranks.size == 1:
-        return False
-    if name != "peer":
-        return True
-    try:
-        ranks.transport(name).share_memory(1, np.dtype(np.float32), ranks.module)
-    except BackendUnavailableError as error:
-        ranks.say(f"  no stores to other devices' memory: {error}")
-        return False
-    return True
+    ranks: Ranks,
+    part: str,
+    cases: list[Case],
+    given: list[tuple[int, int]],
+    ways: tuple[tuple[str, str, bool], ...],
+) -> Iterator[Cell]:
+    seconds = 3.0 if ranks.device == "cuda" else 8.0
+    for case in cases:
+        for grid in given:
+            for way in ways:
+                exchanges = grid[1] > 1
+                if not ranks.has(way[0]) or (not exchanges and way != ways[0]):
+                    continue
+                transport, exchange, transpose = way
+                text = f"{case.label} {grid} {transport}, {exchange}"
+                work = partial(run_product, case=case, grid=grid, way=way)
+                yield Cell(part, f"{text}{', transposed' if transpose else ''}", seconds, work)
 
 
 def described(ranks: Ranks) -> dict[str, Any]:

@@ -58,10 +58,16 @@ def grids(ranks: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(ranks, 1), (1, ranks), square]))
 
 
-def link_rate(ranks: Ranks, transport: str, bytes_each: int = 256 << 20) -> float | None:
-    """Return the bytes a second that a rank sends while all of them send to all others."""
-    if ranks.size == 1:
-        return None
+def measure_link(ranks: Ranks, transport: str, bytes_each: int) -> None:
+    """Measure the bytes a second that a rank sends while all of them send to all others."""
+    rate = None
+    if ranks.size > 1 and (transport != "peer" or ranks.can_store()):
+        rate = _link_rate(ranks, transport, bytes_each)
+        ranks.say(f"  {transport}: each rank sends {rate / 1e9:.1f} GB/s")
+    ranks.record(case="link", transport=transport, bytes_per_second=rate)
+
+
+def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
     elements = bytes_each // 4
     comm = ranks.transport(transport)
     counts = [elements * (other != ranks.rank) for other in range(ranks.size)]
@@ -88,11 +94,14 @@ def link_rate(ranks: Ranks, transport: str, bytes_each: int = 256 << 20) -> floa
     return sent.nbytes / ranks.seconds(store)
 
 
-def alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
-    """Return the time of one rank's share of the work, without other ranks.
+def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
+    """Return the time of one rank's share of the work, without other ranks; measured once.
 
     That of a case with rows in all is measured for all of its rows on one rank, and divided.
     """
+    for record in ranks.records:
+        if record["case"] == case.label and "alone_seconds" in record:
+            return record["alone_seconds"]  # type: ignore[no-any-return]
     whole = bk.KroneckerProduct(factors).to(ranks.device)
     share = ranks.size if case.all_rows else 1
     try:
@@ -114,12 +123,12 @@ def run_product(
     case: Case,
     grid: tuple[int, int],
     way: tuple[str, str, bool],
-    factors: Any,
-    alone: float | None,
-    rates: dict[str, float | None],
-) -> dict[str, Any] | None:
-    """Measure one product, print a line and keep a record."""
+) -> bool:
+    """Measure one product, print a line and keep a record; return whether bytes are the plan's."""
     transport, exchange, transpose = way
+    factors = factors_of(case)
+    alone = _alone_seconds(ranks, case, factors)
+    ranks.free()
     rows = case.rows if case.all_rows else case.rows * ranks.size
     comm = ranks.transport(transport)
     whole = bk.KroneckerProduct(factors).to(ranks.device)
@@ -133,13 +142,14 @@ def run_product(
     except MemoryError:
         fits = 0.0
     if ranks.together(-fits) > -1:
-        return None
+        ranks.say(f"  {case.label} does not fit")
+        return True
     before = op.communicator.traffic.bytes
     op.apply(x, out=y)
     counted, volume = op.communicator.traffic.bytes - before, op.volume()
     seconds = ranks.seconds(lambda: op.apply(x, out=y))
     most = ranks.together(counted)
-    rate = rates.get("peer" if transport == "peer" else "nccl" if transport != "mpi" else "mpi")
+    rate = ranks.rate(transport)
     sending = most / rate if rate and most else 0.0
     bound = max(alone or 0.0, sending)
     entry = ranks.record(
@@ -167,7 +177,7 @@ def run_product(
         f"  of alone {100 * (entry['efficiency'] or 0):5.1f} %"
         f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
     )
-    return entry
+    return bool(entry["bytes_right"])
 
 
 def factors_of(case: Case) -> list[np.ndarray]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from batchkron.distributed import Communicator, NcclCommunicator, choose_device, world
+from batchkron.errors import BackendUnavailableError
 
 REPEATS = 5  # times that a call is measured, after two that are not
 MAX_SECONDS = 4.0  # that the repeats of a call take, about
+START_SECONDS = 60.0  # in which the ranks find each other, or something hangs
 
 
 class Ranks:
@@ -38,9 +43,11 @@ class Ranks:
             self.number = choose_device(self.host)
             import cupy
 
+            faulthandler.dump_traceback_later(START_SECONDS, exit=True)
             self.module = cupy
             self.nccl = NcclCommunicator(self.host)
-            self._direct: NcclCommunicator | str | None = None
+            self._direct: NcclCommunicator | None = None
+            faulthandler.cancel_dump_traceback_later()
 
     def transport(self, name: str) -> Communicator:
         """Return the communicator of a transport: "mpi", "nccl", "nccl, no overlap" or "peer".
@@ -53,11 +60,35 @@ class Ranks:
         if name == "mpi":
             return self.host
         if name == "peer":
-            if not isinstance(self._direct, NcclCommunicator):
+            if self._direct is None:
                 self._direct = NcclCommunicator(self.host, stores=True)
             return self._direct
         self.nccl.overlaps = name == "nccl"
         return self.nccl
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a transport, by what was measured of it, if anything was."""
+        if name != "peer":
+            return True
+        known = [record["bytes_per_second"] for record in self._links("peer")]
+        return bool(known[-1]) if known else self.can_store()
+
+    def can_store(self) -> bool:
+        """Return whether ranks can write to each other's memory; all of them ask."""
+        try:
+            self.transport("peer").share_memory(1, np.dtype(np.float32), self.module)
+        except BackendUnavailableError as error:
+            self.say(f"  no stores to other devices' memory: {error}")
+            return False
+        return self.size > 1
+
+    def rate(self, name: str) -> float | None:
+        """Return the bytes a second that a rank sends by a transport, None if not measured."""
+        known = [record["bytes_per_second"] for record in self._links(name.partition(",")[0])]
+        return known[-1] if known else None
+
+    def _links(self, name: str) -> list[dict[str, Any]]:
+        return [r for r in self.records if r["case"] == "link" and r["transport"] == name]
 
     def wait(self) -> None:
         """Wait for the rank's device, then for all ranks."""
@@ -70,7 +101,9 @@ class Ranks:
             self.module.cuda.Device().synchronize()
 
     def free(self) -> None:
-        """Give memory that nothing uses back to the device."""
+        """Give memory that nothing uses back to the device; no rank maps it any longer."""
+        gc.collect()
+        self.wait()
         if self.device == "cuda":
             self.module.get_default_memory_pool().free_all_blocks()
 
@@ -118,6 +151,14 @@ class Ranks:
     def has_time(self, needed: float = 0.0) -> bool:
         """Return whether so many seconds are left; the same on all ranks."""
         return bool(self.host.broadcast(self.elapsed() + needed < self._seconds, 0))
+
+    def end_all(self) -> None:
+        """End all ranks: they would wait for this one for ever."""
+        if self.size > 1:
+            from mpi4py import MPI
+
+            sys.stdout.flush()
+            MPI.COMM_WORLD.Abort(1)
 
     def say(self, *text: object) -> None:
         """Print a line, once."""

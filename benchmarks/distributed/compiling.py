@@ -1,0 +1,119 @@
+"""Compile the kernels of a run, by several processes and on one device, before its ranks start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from batchkron.distributed import SimulatedCommunicator, simulate
+from batchkron.distributed.kronecker_product import vectors_at_a_time
+from batchkron.distributed.product_plan import ExchangeRule, make_plan
+from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
+from benchmarks.distributed.others import apply_sweeps, solve_systems
+from benchmarks.distributed.parts import QUICK_LEVELS, QUICK_SYSTEMS, SWEEP_LEVELS, SYSTEMS
+from benchmarks.distributed.products import FIGURE_11, LONG, QUICK, Case, grids
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.gpu.compiling import Job, compile_all
+
+# Factors P, how many, dtype, and the sizes of the axes before and behind the multiplied ones.
+Piece = tuple[int, int, str, int, int]
+
+
+def compile_kernels(ranks: int, quick: bool, processes: int) -> None:
+    """Put the kernels of all cells into the cache; what fails is compiled by the ranks."""
+    for problem in compile_all(jobs_of(ranks, quick), processes):
+        print(f"not compiled: {problem}", flush=True)
+
+
+def jobs_of(ranks: int, quick: bool) -> list[Job]:
+    """Return what is compiled at the same time, the longest first."""
+    levels, counts = (QUICK_LEVELS, QUICK_SYSTEMS) if quick else (SWEEP_LEVELS, SYSTEMS)
+    checks: list[Callable[[Ranks], object]] = [
+        partial(check, transport=transport)
+        for check in (check_operators, check_solvers, check_run)
+        for transport in ("nccl", "peer")
+    ]
+    checks += [partial(_sweeps, level=level) for level in levels]
+    checks += [partial(_systems, systems=count) for count in counts]
+    pieces = sorted(set(_pieces(ranks, quick)), reverse=True)
+    return [
+        *(partial(compile_check, ranks, check) for check in checks),
+        *(partial(compile_piece, *piece) for piece in pieces),
+    ]
+
+
+def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
+    """The kernels of a local multiply."""
+    from batchkron.backends import backend_on
+
+    cuda: Any = backend_on("cuda")
+    product = cuda.kron_product([np.ones((P, P), dtype)] * N, None)
+    cuda.reserve(product, outer, inner)
+
+
+def compile_check(ranks: int, check: Callable[[Any], object]) -> None:
+    """The kernels of what ranks do together, by ranks that share a device."""
+    simulate(ranks, lambda communicator: check(RanksOfOneDevice(communicator)))
+
+
+class RanksOfOneDevice(Ranks):
+    """Ranks that are threads, and share a device; nothing is measured or printed."""
+
+    def __init__(self, communicator: SimulatedCommunicator) -> None:
+        import cupy
+
+        self.host = communicator
+        self.rank, self.size = communicator.rank, communicator.size
+        self.device, self.module, self.records = "cuda", cupy, []
+
+    def transport(self, name: str) -> SimulatedCommunicator:
+        """Return the communicator, whose products store for "peer"."""
+        self.host.stores = name == "peer"
+        return self.host
+
+    def say(self, *text: object) -> None:
+        """Print nothing."""
+
+    def record(self, **values: Any) -> dict[str, Any]:
+        """Keep nothing."""
+        return values
+
+
+def _sweeps(ranks: Ranks, level: int) -> None:
+    apply_sweeps(ranks, level, 1, "nccl")
+
+
+def _systems(ranks: Ranks, systems: int) -> None:
+    if ranks.rank == 0:
+        solve_systems(ranks, systems, 0, systems)()
+    begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
+    solve_systems(ranks, systems, begin, end)()
+
+
+def _pieces(ranks: int, quick: bool) -> Iterator[Piece]:
+    """Yield the local multiplies of all products."""
+    for case in QUICK if quick else FIGURE_11:
+        for grid in grids(ranks):
+            yield from _pieces_of(case, ranks, grid)
+    for case in QUICK[1:] if quick else LONG:
+        yield case.P, case.N, case.dtype, case.rows, 1  # on one rank alone
+        yield from _pieces_of(case, ranks, (1, ranks))
+
+
+def _pieces_of(case: Case, ranks: int, grid: tuple[int, int]) -> Iterator[Piece]:
+    rows = (case.rows if case.all_rows else case.rows * ranks) // grid[0]
+    if grid[1] == 1:
+        yield case.P, case.N, case.dtype, rows, 1
+        return
+    rules: tuple[ExchangeRule, ...] = "group", "every"
+    for rule in rules:
+        plan = make_plan([(case.P, case.P)] * case.N, grid[1], rule, True)
+        chunk = vectors_at_a_time(plan, rows, np.dtype(case.dtype).itemsize)
+        for vectors in {chunk, rows % chunk} - {0}:
+            for each in plan.rounds:
+                for size, local in zip(each.sizes(0), each.products, strict=False):
+                    outer = vectors * (size // (local.inputs * local.behind))
+                    yield case.P, local.last - local.first + 1, case.dtype, outer, local.behind

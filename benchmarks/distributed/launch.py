@@ -1,0 +1,111 @@
+"""Start ranks, and start them again behind a cell that has ended them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+GRACE_SECONDS = 15.0  # that ranks may take beyond their time
+MIN_SECONDS = 20.0  # for which ranks are started again
+CARRIED = 30  # lines of the output that belong to a failure
+
+
+def mpiexec() -> str:
+    """Return the launcher of MPI: of the environment, of a folder of packages, of the system."""
+    folders = [Path(sys.executable).parent, *(Path(entry) / "bin" for entry in sys.path)]
+    folders += [Path(entry) for entry in os.get_exec_path()]
+    found = shutil.which("mpiexec", path=os.pathsep.join(map(str, folders)))
+    if found is None:
+        raise SystemExit("there is no mpiexec: pip install mpi4py mpich")
+    return found
+
+
+def launch(
+    ranks: int,
+    words: Sequence[str],
+    path: Path,
+    seconds: float,
+    compile_kernels: Callable[[], None] | None = None,
+) -> bool:
+    """Run ``mpiexec -n ranks python -m benchmarks.distributed words`` until its file is complete.
+
+    Parameters
+    ----------
+    ranks : int
+    words : sequence of str
+        The arguments of each rank but ``--json`` and ``--seconds``.
+    path : Path
+        Where results are written; a file that is there is overwritten.
+    seconds : float
+        For everything.
+    compile_kernels : callable, optional
+        What is done before the ranks are started.
+
+    Returns
+    -------
+    bool
+        Whether all is right.
+    """
+    begin = time.perf_counter()
+    path.unlink(missing_ok=True)
+    if compile_kernels is not None:
+        compile_kernels()
+        print(f"kernels compiled  ({time.perf_counter() - begin:.0f} s)", flush=True)
+    without_progress = 0
+    while without_progress < 2:
+        left = seconds - (time.perf_counter() - begin)
+        if left < MIN_SECONDS and path.exists():
+            break
+        command = [mpiexec(), "-n", str(ranks), sys.executable, "-m", "benchmarks.distributed"]
+        command += [*words, "--json", str(path), "--seconds", str(left)]
+        text = _run(command, left + GRACE_SECONDS)
+        known = _read(path)
+        if known is not None and known["finished"]:
+            return bool(known["right"])
+        without_progress = 0 if _note_failure(path, known, text) else without_progress + 1
+    return False
+
+
+def _run(command: Sequence[str], seconds: float) -> str:
+    """Run a command, show what it prints, and return the last lines of it."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        environment.setdefault(name, "1")
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+    process = subprocess.Popen(
+        ["timeout", "-k", "5", str(seconds), *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    lines: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        lines = [*lines[1 - CARRIED :], line]
+    process.wait()
+    return "".join(lines)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _note_failure(path: Path, known: dict[str, Any] | None, text: str) -> bool:
+    """Write down which cell has ended the ranks; return whether there is one."""
+    if known is None or known["under_way"] is None:
+        return False
+    print(f"{known['under_way']}: FAILED", flush=True)
+    known["failed"][known["under_way"]] = text
+    known["under_way"], known["right"] = None, False
+    path.write_text(json.dumps(known, indent=1))
+    return True

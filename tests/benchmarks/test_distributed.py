@@ -1,0 +1,221 @@
+"""The benchmark of ranks: its cells, what is compiled ahead, and how it goes on after a failure."""
+
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.distributed import distribute, simulate
+
+ROOT = Path(__file__).parents[2]
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+needs_mpi = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
+    reason="mpi4py or mpiexec is not installed: pip install mpi4py mpich",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def source_root():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+def module(name):
+    return importlib.import_module(f"benchmarks.distributed.{name}")
+
+
+class OneRank:
+    """A rank alone, as far as cells need it."""
+
+    rank, size = 0, 1
+
+    def __init__(self, seconds=100.0):
+        self.records, self.left, self.said = [], seconds, []
+        self.host = self
+
+    def broadcast(self, value, root):
+        return value
+
+    def has_time(self, needed):
+        return needed < self.left
+
+    def elapsed(self):
+        return 0.0
+
+    def say(self, *text):
+        self.said.append(" ".join(map(str, text)))
+
+    def free(self):
+        pass
+
+    def end_all(self):
+        self.said.append("ended")
+
+
+def cell(name, work=lambda ranks: True, seconds=1.0, part="p"):
+    return module("cells").Cell(part, name, seconds, work)
+
+
+def fails(ranks):
+    raise ValueError("no such thing")
+
+
+@needs_mpi
+def test_all_cells_of_two_processes(tmp_path):
+    path = tmp_path / "ranks.json"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "benchmarks.distributed", "--launch", "2", "--quick"]
+    command += ["--json", str(path)]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(path.read_text())
+    assert (found["ranks"], found["right"], found["finished"]) == (2, True, True)
+    assert not found["failed"]
+    assert not found["left_out"]
+    checks = [each for each in found["cases"] if each["case"] == "correctness"]
+    assert len(checks) == 9
+    assert all(each["right"] and each["sent_by_plan"] for each in checks)
+    (link,) = (each for each in found["cases"] if each["case"] == "link")
+    exchanged = [each for each in found["cases"] if each.get("grid") == [1, 2]]
+    assert [each["exchange"] for each in exchanged] == ["group", "every"]
+    for each in exchanged:
+        assert each["bytes_right"]
+        assert each["counted_bytes"] == each["planned_bytes"] > 0
+        expected = each["most_bytes"] / link["bytes_per_second"]
+        assert each["sending_seconds"] == pytest.approx(expected)
+
+
+def test_a_cell_without_time_is_left_out(tmp_path):
+    path, ranks, done = tmp_path / "a.json", OneRank(seconds=5.0), []
+    cells = [
+        cell("short", lambda ranks: done.append("short")),
+        cell("long", lambda ranks: done.append("long"), seconds=6.0),
+        cell("wrong", lambda ranks: False),
+        cell("other", lambda ranks: done.append("other"), part="q"),
+    ]
+    assert not module("cells").run_cells(ranks, cells, path, ["p"], {"ranks": 1})
+    found = json.loads(path.read_text())
+    assert done == ["short"]
+    assert found["done"] == ["p: short", "p: wrong"]
+    assert found["left_out"] == ["p: long"]
+    assert (found["right"], found["finished"], found["ranks"]) == (False, True, 1)
+
+
+def test_a_failed_cell_ends_all_and_is_known(tmp_path, capsys):
+    path, ranks = tmp_path / "a.json", OneRank()
+
+    def measure(ranks):
+        ranks.records.append({"case": "kept"})
+
+    cells = [cell("first", measure), cell("second", fails), cell("third", measure)]
+    with pytest.raises(ValueError, match="no such thing"):
+        module("cells").run_cells(ranks, cells, path, None, {})
+    found = json.loads(path.read_text())
+    assert ranks.said[-1] == "ended"
+    assert found["under_way"] == "p: second"
+    assert found["cases"] == [{"case": "kept"}]
+    assert "no such thing" in capsys.readouterr().err
+
+
+def test_ranks_start_again_behind_a_failed_cell(tmp_path, monkeypatch):
+    path, turns = tmp_path / "a.json", []
+
+    def measure(ranks):
+        ranks.records.append({"case": "kept"})
+
+    def attempt(command, seconds):
+        turns.append(command)
+        cells = [cell("first", measure), cell("second", fails), cell("third", measure)]
+        try:
+            module("cells").run_cells(OneRank(), cells, path, None, {})
+        except ValueError:
+            return "the end of the output"
+        return ""
+
+    monkeypatch.setattr(module("launch"), "_run", attempt)
+    monkeypatch.setattr(module("launch"), "mpiexec", lambda: "mpiexec")
+    assert not module("launch").launch(3, ["--quick"], path, 100.0)
+    found = json.loads(path.read_text())
+    assert found["done"] == ["p: first", "p: third"]
+    assert found["failed"] == {"p: second": "the end of the output"}
+    assert found["cases"] == [{"case": "kept"}] * 2
+    assert (found["finished"], found["right"]) == (True, False)
+    assert [command[:3] for command in turns] == [["mpiexec", "-n", "3"]] * 2
+
+
+def test_ranks_that_never_begin_are_given_up(tmp_path, monkeypatch):
+    turns = []
+    monkeypatch.setattr(module("launch"), "_run", lambda command, seconds: turns.append(1) or "")
+    monkeypatch.setattr(module("launch"), "mpiexec", lambda: "mpiexec")
+    assert not module("launch").launch(2, [], tmp_path / "a.json", 100.0)
+    assert len(turns) == 2
+
+
+def test_progress_is_written_and_read(tmp_path):
+    progress = module("cells").Progress(
+        tmp_path / "a.json", right=False, done=["p: a"], failed={"p: b": "text"}
+    )
+    progress.write({"ranks": 2}, [{"case": "c"}])
+    again = module("cells").Progress(tmp_path / "a.json")
+    assert again.read() == [{"case": "c"}]
+    assert (again.right, again.done, again.failed) == (False, ["p: a"], {"p: b": "text"})
+    assert module("cells").Progress(tmp_path / "b.json").read() == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        (1, [(1, 1)]),
+        (2, [(2, 1), (1, 2)]),
+        (4, [(4, 1), (1, 4), (2, 2)]),
+        (8, [(8, 1), (1, 8), (4, 2)]),
+    ],
+)
+def test_grids(ranks, expected):
+    assert module("products").grids(ranks) == expected
+
+
+@pytest.mark.parametrize("grid", [(1, 2), (2, 1), (2, 2), (1, 4)])
+@pytest.mark.parametrize("rule", ["group", "every"])
+def test_what_ranks_multiply_is_compiled_ahead(monkeypatch, grid, rule):
+    """The local multiplies of a product are among those that are compiled."""
+    products = module("products")
+    case, ranks = products.Case(8, 4, 8, "float32"), grid[0] * grid[1]
+    called = set()
+    multiply = bk.KroneckerProduct._run
+
+    def noted(self, x, y, outer, inner, *more):
+        called.add((8, len(self.factors), "float32", outer, inner))
+        multiply(self, x, y, outer, inner, *more)
+
+    monkeypatch.setattr(bk.KroneckerProduct, "_run", noted)
+
+    def program(comm):
+        whole = bk.KroneckerProduct(products.factors_of(case))
+        op = distribute(whole, comm, grid, rows=case.rows * ranks, exchange=rule)
+        rows = op.layout.rows_of(comm.rank)
+        op.apply(np.ones((rows.stop - rows.start, op.shape[1]), "float32"))
+
+    simulate(ranks, program)
+    assert called
+    assert called <= set(module("compiling")._pieces_of(case, ranks, grid))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_what_a_rank_multiplies_alone_is_compiled_ahead(ranks):
+    jobs = module("compiling").jobs_of(ranks, False)
+    pieces = {job.args for job in jobs if job.func is module("compiling").compile_piece}
+    for dtype in ("float32", "float64"):
+        assert {(64, 4, dtype, 64, 1), (128, 4, dtype, 4, 1)} < pieces
+    assert (64, 5, "float32", 1, 1) in pieces
