@@ -9,9 +9,10 @@
 - `fields`: `moment`, `marginal`, `slice`, `integral`, `moment_weights`, `field`; the terms whose
   coefficients are fields
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
+- `output`: `plot`, `to_xarray`, `quantities`
 - `transfer`: `on_grid`, the same problem on another grid
 - this one: `to` and `with_form`, which return the same problem on another device or with another
-  form of its operators; `frozen`, `adaptive`, `evaluate`, `describe`
+  form of its operators; `frozen`, `beginning_at`, `adaptive`, `evaluate`, `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import array_module
 
-from ..discretization.evaluation import evaluate_on_grid
+from ..discretization.mesh_evaluation import evaluate_at
 from ..discretization.parts import (
     ExactSolution,
     Masses,  # noqa: F401
@@ -39,11 +40,10 @@ from ..statement.axis import Axis
 from ..statement.text import rows_text
 from .adaptation import AdaptiveProblem, adaptation_rule
 from .description import problem_rows, problem_text
-from .exact_comparison import ExactComparison
 from .exact_function import ExactFunction  # noqa: F401
-from .fields.observables import Observables
 from .fields.terms import frozen_terms
 from .levels import OtherLevels  # noqa: F401
+from .output.presentation import Presentation
 from .transfer import GridTransfer
 from .vector_checks import check_vector
 
@@ -53,7 +53,7 @@ __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "Stepp
 # The constructor is made here, of fields that `value` declares: typing.get_type_hints, and with it
 # the reference, looks for the names in their types in this module.
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(GridTransfer, ExactComparison, Observables):
+class Problem(GridTransfer, Presentation):
     """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
@@ -198,6 +198,27 @@ class Problem(GridTransfer, ExactComparison, Observables):
         begin = self.t0 if t is None else t
         return replace(self, terms=frozen_terms(self, begin, u))
 
+    def beginning_at(self, u: NDArray[np.float64], t: float | None = None) -> Problem:
+        """Return the problem with another initial state, as ``evolve(problem, u0=u)`` takes it.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            The state.
+        t : float, optional
+            Its time, by default `t0`.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the state has another shape or is not finite.
+        """
+        return self.on_grid(self.grid, u, t)
+
     def outflow_rate(self, t: float, u: NDArray[np.float64]) -> float:
         """Return -d/dt ∫ f dV by A alone: what flows out at the ends of the axes.
 
@@ -266,27 +287,43 @@ class Problem(GridTransfer, ExactComparison, Observables):
         rule = adaptation_rule(self, tol, relative, max_level, keep, weight)
         return AdaptiveProblem(self, rule, np.zeros(self.grid.num_cells, dtype=np.int8))
 
-    def evaluate(self, u: NDArray[np.float64], points: ArrayLike) -> NDArray[np.float64]:
+    def evaluate(
+        self, u: NDArray[np.float64], points: ArrayLike, *others: ArrayLike
+    ) -> NDArray[np.float64]:
         """Return the values of a state at points.
 
         Parameters
         ----------
         u : ndarray, shape (N,), float64
             State.
-        points : array_like, shape (m, d), float64
-            Coordinates, in the order of the axes. A point on an edge between cells takes the
-            value from the cell above it.
+        points : array_like, shape (..., d), float64
+            Points, with the coordinates in the order of the axes. A point on an edge between cells
+            takes the value from the cell above it. With one axis also an array (m,).
+        *others : array_like
+            If given, ``points`` and these are the coordinates along each of the d axes, arrays that
+            are broadcast together, such as those of `numpy.meshgrid`.
 
         Returns
         -------
-        ndarray, shape (m,), float64
+        ndarray, float64
+            Of the shape (...), or that of the broadcast coordinates; on the CPU.
 
         Raises
         ------
         ValueError
-            For another shape, or points outside the domain.
+            For another number of arrays, other shapes, or points outside the domain.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from batchkron.problems import make
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> mesh = np.meshgrid([-0.5, 0.0, 0.5], [0.1, 0.2], indexing="ij", sparse=True)
+        >>> problem.evaluate(problem.initial, *mesh).shape
+        (3, 2)
         """
-        return evaluate_on_grid(self._on_host(u), points, self.axes, self.grid, self.degree)
+        places = (points, *others)
+        return evaluate_at(self._on_host(u), places, self.axes, self.grid, self.degree)
 
     def describe(self) -> str:
         """Return a table of the problem's axes, grid, terms, sources, time stepper and form.

@@ -17,6 +17,8 @@ LAYERS = {
     "batchkron.errors": 0,
     "batchkron._core": 0,
     "batchkron.arrays": 1,
+    "batchkron.datasets": 1,
+    "batchkron.figures": 1,
     "batchkron.spec": 2,
     "batchkron.storage": 2,
     "batchkron.backends": 3,
@@ -196,7 +198,7 @@ def test_planners_need_no_cupy():
 def test_importing_batchkron_loads_nothing_heavy():
     script = (
         "import sys, batchkron, batchkron.solvers, batchkron.problems, batchkron.distributed\n"
-        "heavy = {'cupy', 'torch', 'mpi4py', 'matplotlib', 'click', 'tqdm'}\n"
+        "heavy = {'cupy', 'torch', 'mpi4py', 'matplotlib', 'xarray', 'click', 'tqdm'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import to_host
 
-from ...discretization.evaluation import evaluate_on_grid
+from ...discretization.mesh_evaluation import evaluate_at
 from ...discretization.parts import Masses
 from ...grids.sparse_grid import SparseGrid, grid_text
 from ...statement.axis import Axis
@@ -59,30 +59,30 @@ class Field:
         names = ", ".join(axis.name for axis in self.axes)
         return f"<Field of {names}: degree {self.degree}, grid {grid_text(self.grid)}>"
 
-    def evaluate(self, points: ArrayLike) -> NDArray[np.float64]:
+    def evaluate(self, points: ArrayLike, *others: ArrayLike) -> NDArray[np.float64]:
         """Return the values at points.
 
         Parameters
         ----------
-        points : array_like, shape (m,) for one axis, else (m, axes), float64
+        points : array_like, shape (m,) for one axis, else (..., axes), float64
             Coordinates in the order of the axes. A point on an edge between cells takes the value
             from the cell above it.
+        *others : array_like
+            If given, ``points`` and these are the coordinates along each axis, arrays that are
+            broadcast together, such as those of `numpy.meshgrid`.
 
         Returns
         -------
-        ndarray, shape (m,), float64
-            On the CPU.
+        ndarray, float64
+            Of the shape (m,), (...), or that of the broadcast coordinates; on the CPU.
 
         Raises
         ------
         ValueError
-            For another shape, or points outside the domain.
+            For another number of arrays, other shapes, or points outside the domain.
         """
-        places = np.asarray(points, dtype=np.float64)
-        if len(self.axes) == 1 and places.ndim == 1:
-            places = places[:, None]
         state = to_host(self.coefficients, "coefficients")
-        return evaluate_on_grid(state, places, self.axes, self.grid, self.degree)
+        return evaluate_at(state, (points, *others), self.axes, self.grid, self.degree)
 
     def integral(self) -> float:
         """Return the integral over all axes, volume elements included.

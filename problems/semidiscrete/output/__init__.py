@@ -1,0 +1,1 @@
+"""What is shown of a state: pictures, datasets, and quantities over time."""

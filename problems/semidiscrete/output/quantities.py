@@ -1,0 +1,256 @@
+"""Quantities of a state that are recorded over time, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module
+
+from ...discretization.fields.modes import FieldMode
+from ...statement.axis import Axis
+from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nodes_of
+from ..fields.field import Field
+from .showable import Showable
+
+__all__ = ["StateQuantity", "quantities_of"]
+
+_POWER = re.compile(r"(\w+)(?:\^([0-9]{1,2}))?")  # one factor of a moment, such as v or v^2
+
+
+_Weights = tuple[float, Mapping[Axis, int]]  # c and the powers of c ∫ v^k f
+
+
+@dataclass(frozen=True, eq=False)
+class StateQuantity:
+    """A number that is computed from a state: a moment, an energy, a norm, an error.
+
+    `batchkron.solvers.evolve` measures it if it is given in ``watch=``.
+
+    Attributes
+    ----------
+    name : str
+        Its name, such as "energy".
+    label : str
+        What it is, as a formula.
+    unit : str
+        Its unit, if the problem's ``units`` have one by its name; else empty.
+    """
+
+    name: str
+    label: str
+    unit: str
+    _problem: Any = field(repr=False)
+    _measure: Callable[[float, NDArray[np.float64]], float] = field(repr=False)
+
+    def __call__(self, t: float, u: NDArray[np.float64]) -> float:
+        """Return its value for a state at a time."""
+        return self._measure(t, u)
+
+    def for_problem(self, problem: Any) -> StateQuantity:
+        """Return the quantity for the same problem on another grid."""
+        own = getattr(problem, "untimed", problem)  # without the clock of the command line
+        return self if own is self._problem else quantities_of(own, [self.name])[self.name]
+
+
+def quantities_of(problem: Showable, names: Sequence[str]) -> dict[str, StateQuantity]:
+    """Return quantities of a problem's states by their names; all that it has if none is named.
+
+    Raises
+    ------
+    TypeError
+        If a name is no text.
+    ValueError
+        If a name is unknown, or the problem does not have this quantity.
+    """
+    known = _Known(problem)
+    return {name: known.quantity(name) for name in (names or known.names())}
+
+
+class _Known:
+    """The quantities of a problem."""
+
+    def __init__(self, problem: Showable) -> None:
+        self.problem = problem
+
+    def names(self) -> list[str]:
+        """Return the names of the quantities that the problem has, without other moments."""
+        found = ["mass"]
+        if self._velocities:
+            several = len(self._velocities) > 1
+            found += [f"momentum-{v.name}" if several else "momentum" for v in self._velocities]
+            found.append("kinetic-energy")
+        if self._fields:
+            found += ["field", "field-energy", "energy"]
+        found.append("norm")
+        if self.problem.exact is not None:
+            found.append("error")
+        return found
+
+    def quantity(self, name: str) -> StateQuantity:
+        """Return a quantity.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the name is wrong, or the problem does not have it.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"a quantity is named {name!r}; expected a text such as 'mass'")
+        label, measure = self._made(name)
+        unit = self.problem.units.get(name, "")
+        return StateQuantity(name, label, unit, self.problem, measure)
+
+    def _made(self, name: str) -> tuple[str, Callable[[float, NDArray[np.float64]], float]]:
+        problem = self.problem
+        if name == "mass":
+            return "∫ f", self._sum([(1.0, {})])
+        if name == "norm":
+            return "‖f‖", _Norm(problem)
+        if name == "error":
+            if problem.exact is None:
+                raise ValueError(f"{name!r} needs the exact solution, which is not known")
+            return "‖f - exact‖", lambda t, u: problem.l2_error(u, t)
+        if name == "outflow-rate":
+            whole: Any = problem
+            return "-d/dt ∫ f", whole.outflow_rate
+        if name == "momentum" or name.startswith("momentum-"):
+            v = self._velocity(name)
+            return f"∫ {v.name} f", self._sum([(1.0, {v: 1})])
+        if name == "kinetic-energy":
+            return _half_squares(self._checked_velocities(name)), self._kinetic(name)
+        if name == "field":
+            return "‖E‖", _FieldNorm(problem, self._checked_fields(name))
+        if name == "field-energy":
+            norm = _FieldNorm(problem, self._checked_fields(name))
+            return "½ ∫ E²", lambda t, u: 0.5 * norm(t, u) ** 2
+        if name == "energy":
+            kinetic = self._kinetic(name)
+            norm = _FieldNorm(problem, self._checked_fields(name))
+            squares = _half_squares(self._checked_velocities(name))
+            return f"{squares} + ½ ∫ E²", lambda t, u: kinetic(t, u) + 0.5 * norm(t, u) ** 2
+        powers = self._powers(name)
+        return f"∫ {name.replace('*', ' ')} f", self._sum([(1.0, powers)])
+
+    def _kinetic(self, name: str) -> Callable[[float, NDArray[np.float64]], float]:
+        return self._sum([(0.5, {v: 2}) for v in self._checked_velocities(name)])
+
+    def _sum(self, parts: Sequence[_Weights]) -> _Functional:
+        return _Functional(self.problem, parts)
+
+    def _powers(self, name: str) -> dict[Axis, int]:
+        """Return the powers of a moment from a name such as "v1*v2^2"."""
+        axes = {axis.name: axis for axis in self.problem.axes}
+        found: dict[Axis, int] = {}
+        for factor in name.split("*"):
+            part = _POWER.fullmatch(factor)
+            if part is None or part[1] not in axes or not 0 < int(part[2] or 1) <= MAX_POWER:
+                raise ValueError(
+                    f"{name!r} is no quantity of {self.problem.name}; it has "
+                    f"{', '.join(self.names())}, outflow-rate, and moments by powers of "
+                    f"{', '.join(axes)} such as {self.problem.axes[-1].name}^2"
+                )
+            axis = axes[part[1]]
+            found[axis] = found.get(axis, 0) + int(part[2] or 1)
+        return found
+
+    def _velocity(self, name: str) -> Axis:
+        """Return the axis of a momentum."""
+        velocities = self._checked_velocities(name)
+        if name == "momentum" and len(velocities) == 1:
+            return velocities[0]
+        for v in velocities:
+            if name == f"momentum-{v.name}":
+                return v
+        known = ", ".join(f"momentum-{v.name}" for v in velocities)
+        raise ValueError(f"{name!r} is no quantity of {self.problem.name}; it has {known}")
+
+    def _checked_velocities(self, name: str) -> list[Axis]:
+        if not self._velocities:
+            raise ValueError(
+                f"{name!r} needs velocities, which are the axes of moments in the terms, and the "
+                f"terms of {self.problem.name} have none; name a moment such as "
+                f"{self.problem.axes[-1].name}^2"
+            )
+        return self._velocities
+
+    def _checked_fields(self, name: str) -> list[Poisson]:
+        if not self._fields:
+            raise ValueError(
+                f"{name!r} needs the field of a Poisson equation, and the terms of "
+                f"{self.problem.name} have none"
+            )
+        return self._fields
+
+    @cached_property
+    def _velocities(self) -> list[Axis]:
+        """The axes over which the moments in the terms are taken, in the problem's order."""
+        nodes = [node for node in self._nodes() if isinstance(node, Moment)]
+        named = {axis for node in nodes for axis, _ in node.powers}
+        return [axis for axis in self.problem.axes if axis in named]
+
+    @cached_property
+    def _fields(self) -> list[Poisson]:
+        """The Poisson equations in the terms, each once."""
+        found: dict[str, Poisson] = {}
+        for node in self._nodes():
+            if isinstance(node, Poisson):
+                found.setdefault(node.text(10**6), node)
+        return list(found.values())
+
+    def _nodes(self) -> Iterator[FieldExpression]:
+        """Yield all parts of the fields in the terms."""
+        for term in self.problem.terms:
+            for mode in term.modes:
+                if isinstance(mode, FieldMode):
+                    yield from nodes_of(mode.field)
+
+
+class _Functional:
+    """Σ c ∫ Π v_i^k_i f dV over all axes, a linear function of the state."""
+
+    def __init__(self, problem: Showable, parts: Sequence[_Weights]) -> None:
+        self._weights: Any = sum(c * problem.moment_weights(_listed(problem, p)) for c, p in parts)
+
+    def __call__(self, t: float, u: NDArray[np.float64]) -> float:
+        return float(self._weights @ u)
+
+
+class _Norm:
+    """The L2 norm (∫ f² dV)^½."""
+
+    def __init__(self, problem: Showable) -> None:
+        self._problem = problem
+
+    def __call__(self, t: float, u: NDArray[np.float64]) -> float:
+        problem = self._problem
+        if all(mass is None for mass in problem.masses):
+            return float(array_module(u).linalg.norm(u))
+        return Field(problem.axes, problem.grid, problem.degree, u, problem.masses).norm()
+
+
+class _FieldNorm:
+    """The L2 norm (Σ ∫ E² dx)^½ of the fields of Poisson's equations."""
+
+    def __init__(self, problem: Showable, fields: Sequence[Poisson]) -> None:
+        self._problem, self._fields = problem, fields
+
+    def __call__(self, t: float, u: NDArray[np.float64]) -> float:
+        norms = [self._problem.field(u, own, t).norm() for own in self._fields]
+        return float(np.linalg.norm(norms))
+
+
+def _listed(problem: Showable, powers: Mapping[Axis, int]) -> dict[Axis, int]:
+    """Return the powers of all axes, as `moment_weights` takes them."""
+    return {axis: powers.get(axis, 0) for axis in problem.axes}
+
+
+def _half_squares(velocities: Sequence[Axis]) -> str:
+    squares = " + ".join(f"{v.name}²" for v in velocities)
+    return f"½ ∫ {squares} f" if len(velocities) == 1 else f"½ ∫ ({squares}) f"
