@@ -5,7 +5,9 @@ from .evolution.adapt import Adapt
 from .evolution.checkpoints import CheckpointError, CheckpointWarning
 from .evolution.events import Event, EventRecord
 from .evolution.evolve import evolve
+from .evolution.growth_fit import GrowthFit, fit_growth
 from .evolution.observers import Quantity, Watched
+from .evolution.recorded import Recorded
 from .evolution.result import EvolveState, EvolveStatus, Result
 from .evolution.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab
@@ -30,9 +32,11 @@ __all__ = [
     "EvolveStatus",
     "Fgmres",
     "Gmres",
+    "GrowthFit",
     "KrylovResult",
     "Minres",
     "Quantity",
+    "Recorded",
     "Result",
     "ResumeWarning",
     "Status",
@@ -43,6 +47,7 @@ __all__ = [
     "cg",
     "evolve",
     "fgmres",
+    "fit_growth",
     "free_workspaces",
     "gmres",
     "minres",

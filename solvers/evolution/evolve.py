@@ -11,6 +11,7 @@ from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
 from .adapt import Adapt
+from .first_state import beginning_at
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
@@ -48,6 +49,7 @@ def evolve(
     watch: Mapping[str, Any] | None = None,
     allow_unstable: bool = False,
     adapt: Adapt | None = None,
+    u0: Any = None,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
 
@@ -104,7 +106,9 @@ def evolve(
         ``direction`` as for `scipy.integrate.solve_ivp`. If g is 0 at t0, the event occurs there,
         with the direction that g then takes, as in SciPy; see `Event`.
     watch : mapping of str to Quantity, callable or weights, optional
-        Quantities that should be conserved; they are measured after each step.
+        Quantities that should be conserved, or are of interest, such as those of
+        `batchkron.problems.Problem.quantities`. They are measured after each step; ``recorded`` of
+        the result has their values over time.
     allow_unstable : bool
         Allow an explicit method to run with a step for which it is not stable. By default such a
         step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
@@ -113,6 +117,9 @@ def evolve(
         method ``adaptive``, as those of `batchkron.problems`. ``result.problem`` is the problem on
         the last grid. Equal steps that the problem suggests follow its finest cells; steps of a
         given ``dt`` stay. Not together with ``checkpoint`` and ``resume``.
+    u0 : ndarray, shape (N,), optional
+        The state at t0, by default ``problem.initial``. A run that is resumed must be given the
+        same one.
 
     Returns
     -------
@@ -190,7 +197,7 @@ def evolve(
     completed 1.0 100 [0.367879]
     """
     plan = plan_run(
-        problem,
+        problem if u0 is None else beginning_at(problem, u0),
         until=until,
         method=method,
         dt=dt,

@@ -8,10 +8,12 @@ from typing import Any
 # Number of steps recorded of a run; up to twice as many if the number of steps is not known in
 # advance. Chosen by hand.
 _MAX_STEPS = 200
+# The same if quantities are recorded at these steps, which fits of rates and pictures need.
+_MAX_MEASURED_STEPS = 2000
 
 
 class History:
-    """The records of a run, which can be written as JSON; at most about 400.
+    """The records of a run, which can be written as JSON; at most about 400, or 4000 if measured.
 
     Parameters
     ----------
@@ -23,16 +25,24 @@ class History:
     adapts : bool
         Whether changes of the grid are recorded as well; then, too, every second record is dropped
         whenever there are too many.
+    measured : bool
+        Whether quantities are recorded; then ten times as many steps are.
     """
 
     def __init__(
-        self, steps: int | None, carried: list[dict[str, Any]], *, adapts: bool = False
+        self,
+        steps: int | None,
+        carried: list[dict[str, Any]],
+        *,
+        adapts: bool = False,
+        measured: bool = False,
     ) -> None:
+        self._limit = _MAX_MEASURED_STEPS if measured else _MAX_STEPS
         self.records = list(carried)
-        while len(self.records) > _MAX_STEPS:
+        while len(self.records) > self._limit:
             del self.records[::2]
         self._open = steps is None or adapts
-        self._stride = max(1, math.ceil((steps or 0) / _MAX_STEPS))
+        self._stride = max(1, math.ceil((steps or 0) / self._limit))
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
@@ -53,7 +63,8 @@ class History:
         Parameters
         ----------
         event : str
-            "step", "resume", "adapt", "repeat", or the status at the end.
+            "start" (if quantities are recorded), "step", "resume", "adapt", "repeat", or the status
+            at the end.
         step : int
             The step's number, counted from t0.
         t : float
@@ -65,6 +76,6 @@ class History:
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)
-        if self._open and len(self.records) > 2 * _MAX_STEPS:
+        if self._open and len(self.records) > 2 * self._limit:
             del self.records[::2]
             self._stride *= 2

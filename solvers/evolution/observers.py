@@ -155,11 +155,15 @@ class Watched:
         Its values at the beginning and at the end of the call.
     drift : float
         The largest difference from the first value at the end of any step.
+    label, unit : str
+        What the quantity is, as a formula, and its unit, if the measure has these attributes.
     """
 
     first: float
     last: float
     drift: float
+    label: str = ""
+    unit: str = ""
 
 
 class Observer:
@@ -214,6 +218,12 @@ class Observer:
         """Whether states inside steps are needed, for samples or events."""
         return bool(self._times or self._detector.events)
 
+    @property
+    def values(self) -> dict[str, float | None]:
+        """The value of each quantity when it was measured last; None if that is not finite."""
+        measured = {name: watched.last for name, watched in self.watched.items()}
+        return {name: v if math.isfinite(v) else None for name, v in measured.items()}
+
     def begin(self, t: float, u: Vector, *, first: bool) -> None:
         """Inspect the state at which a run begins (``first``) or continues; do not modify it."""
         if isinstance(u, np.ndarray):
@@ -224,8 +234,9 @@ class Observer:
             self._sample(self._times.pop(0), u)
         self._detector.begin(t, u, first=first)
         for name, quantity in self.quantities.items():
-            value = quantity.value(t, u, self._ranks)
-            self.watched[name] = Watched(value, value, 0.0)
+            value, measure = quantity.value(t, u, self._ranks), quantity.measure
+            texts = (str(getattr(measure, part, "")) for part in ("label", "unit"))
+            self.watched[name] = Watched(value, value, 0.0, *texts)
 
     def move(self, problem: Any) -> None:
         """Continue on another grid: events and quantities with ``for_problem`` are made for it."""
@@ -275,7 +286,7 @@ class Observer:
             before = self.watched[name]
             value = quantity.value(t, u, self._ranks)
             distance = abs(value - before.first)
-            self.watched[name] = Watched(before.first, value, max(before.drift, distance))
+            self.watched[name] = replace(before, last=value, drift=max(before.drift, distance))
             left |= not distance <= quantity.tolerance
         return left
 

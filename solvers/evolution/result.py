@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from batchkron.datasets import require_xarray
+
 from .events import EventRecord
+from .growth_fit import GrowthFit
 from .observers import Watched
+from .recorded import Recorded, recorded_in
+from .series_plot import plot_recorded, recorded_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
 
 
 class EvolveStatus(StrEnum):
@@ -177,3 +188,136 @@ class Result:
     last_error: float | None = None
     problem: Any = field(default=None, repr=False)
     sample_problems: list[Any] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """The values over time of the quantities in ``watch``.
+
+        They are those of the records in ``history``: some 2000 steps of a run, and the first and
+        the last state. A run that is resumed has those of the run before it, too.
+        """
+        return recorded_in(self.history)
+
+    def plot(
+        self,
+        quantities: str | Sequence[str] | None = None,
+        *,
+        log: bool | None = None,
+        fit: GrowthFit | None = None,
+        ax: Axes | None = None,
+        **options: Any,
+    ) -> Any:
+        """Draw the last state, or recorded quantities over time.
+
+        Parameters
+        ----------
+        quantities : str or sequence of str, optional
+            Names of quantities in ``watch``. By default the state is drawn.
+        log : bool, optional
+            Whether quantities have a logarithmic axis, for their sizes; by default those that are
+            positive and vary by more than a factor of 100, and those with a ``fit``.
+        fit : GrowthFit, optional
+            A fit of the only quantity, whose envelope is drawn, too.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default a new figure is made, which needs no display.
+        **options
+            For states: those of `batchkron.problems.Problem.plot`, such as ``slice={v: 0.0}``.
+
+        Returns
+        -------
+        matplotlib.figure.Figure or matplotlib.axes.Axes
+            The new figure, with ``savefig``; or ``ax``.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If Matplotlib is not installed (``pip install 'batchkron[plot]'``).
+        TypeError
+            If the problem has no ``plot(u, t)``, or an option is given that does not belong.
+        ValueError
+            If a quantity was not recorded.
+        """
+        if quantities is None:
+            if log is not None or fit is not None:
+                raise TypeError("log and fit belong to quantities; name those that are drawn")
+            return self._problem_with("plot")(self.u, self.t, ax=ax, **options)
+        if options:
+            raise TypeError(
+                f"{', '.join(options)} belong to a state, and quantities are drawn over time"
+            )
+        labels, units = self._texts
+        title = getattr(self.problem, "name", "")
+        return plot_recorded(
+            self.recorded, quantities, labels=labels, units=units, log=log, fit=fit, title=title,
+            ax=ax,
+        )  # fmt: skip
+
+    def to_xarray(self, what: str = "state", **options: Any) -> Any:
+        """Return the last state, the samples or recorded quantities as an xarray.Dataset.
+
+        Parameters
+        ----------
+        what : {"state", "samples", "quantities"}
+            "state": the last state on a uniform grid of points. "samples": the states of ``at``,
+            with the time as the first dimension. "quantities": those of ``watch`` over time.
+        **options
+            For states: those of `batchkron.problems.Problem.to_xarray`, such as ``points=64`` or
+            ``marginal=[x]``.
+
+        Returns
+        -------
+        xarray.Dataset
+            Its coordinates and variables have the attributes ``long_name`` and, where the problem
+            knows it, ``units``; the dataset has the run's ``status`` and ``method``.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If xarray is not installed (``pip install 'batchkron[xarray]'``).
+        TypeError, ValueError
+            If ``what`` is another word, there are no samples or quantities, or the problem has no
+            ``to_xarray(u, t)``.
+        """
+        about = {"status": str(self.status), "method": self.method}
+        if what == "quantities":
+            if options:
+                raise TypeError(f"{', '.join(options)} belong to states, not to quantities")
+            labels, units = self._texts
+            title = getattr(self.problem, "name", "")
+            return recorded_dataset(self.recorded, labels, units, {"title": title, **about})
+        if what == "state":
+            make = self._problem_with("to_xarray")
+            return make(self.u, self.t, **options).assign_attrs(about)
+        if what != "samples":
+            raise ValueError(f"what is {what!r}; expected 'state', 'samples' or 'quantities'")
+        if not self.samples:
+            raise ValueError("there are no samples; name their times in evolve(problem, at=…)")
+        self._problem_with("to_xarray")
+        options.setdefault("points", None)
+        if options["points"] is None:  # the same for all, though grids may differ
+            first = self.sample_problems[0].to_xarray(self.samples[0][1], None, **options)
+            options["points"] = {name: first.sizes[name] for name in first["f"].dims}
+        parts = [
+            problem.to_xarray(u, t, **options)
+            for (t, u), problem in zip(self.samples, self.sample_problems, strict=True)
+        ]
+        joined = require_xarray("to_xarray").concat(parts, dim="t", combine_attrs="drop_conflicts")
+        return joined.assign_attrs(about)
+
+    def _problem_with(self, name: str) -> Any:
+        """Return a method of the problem that shows states."""
+        method = getattr(self.problem, name, None)
+        if method is None:
+            raise TypeError(
+                f"the problem is a {type(self.problem).__name__} without {name}(u, t), which those "
+                "of batchkron.problems have"
+            )
+        return method
+
+    @property
+    def _texts(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What the quantities are, and the units of them and of the time."""
+        labels = {name: watched.label for name, watched in self.watched.items()}
+        units = {name: watched.unit for name, watched in self.watched.items()}
+        units["t"] = getattr(self.problem, "units", {}).get("t", "")
+        return labels, units

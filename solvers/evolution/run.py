@@ -64,6 +64,7 @@ class Run:
             control.last_step,
             [] if resumed is None else resumed.history,
             adapts=plan.grids is not None,
+            measured=bool(plan.observer.quantities),
         )
         self._checkpoints = Checkpoints(
             plan.checkpoint_file, integration, u, control, self._history
@@ -71,6 +72,8 @@ class Run:
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
         plan.observer.begin(control.t, u, first=integration.first_step == 0)
+        if plan.observer.quantities and resumed is None:
+            self._record("start", **self._measured)
         if self._grids is not None:
             first = self._grids.follower.grid
             if first.added:
@@ -126,11 +129,16 @@ class Run:
             ended = self._take_step()
             if ended is not None:
                 return ended
+            try:
+                drifted = self._observer.measure(control.t, self._shown_u)
+            except Exception:
+                self._checkpoints.after_step()  # the step counts
+                raise
             if self._history.wants(control.step):
                 self._record_step()
             self._checkpoints.after_step()
             show(control.shown, control.t)
-            if self._observer.measure(control.t, self._shown_u):
+            if drifted:
                 return EvolveStatus.DRIFTED
             if self._is_stopped() and not control.done:
                 return EvolveStatus.STOPPED
@@ -297,9 +305,10 @@ class Run:
         elif status is EvolveStatus.NOT_FINITE:
             u = self._trial.end
         message = self._message(status, t)
-        self._history.add(
-            str(status), control.step, t, self._seconds, message=message, **self._size
-        )
+        more: dict[str, Any] = {"message": message, **self._size}
+        if status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED, EvolveStatus.DRIFTED):
+            more.update(self._measured)
+        self._history.add(str(status), control.step, t, self._seconds, **more)
         return Result(
             u=u,
             t=t,
@@ -355,4 +364,11 @@ class Run:
     def _record_step(self) -> None:
         solve = self._stepper.last_solve
         more = {} if solve is None else {"iterations": solve.iterations}
-        self._record("step", norm=norm_over(self._integration.ranks, self._trial.u), **more)
+        norm = norm_over(self._integration.ranks, self._trial.u)
+        self._record("step", norm=norm, **more, **self._measured)
+
+    @property
+    def _measured(self) -> dict[str, Any]:
+        """The values of the quantities, for the records of a run that has some."""
+        values = self._observer.values
+        return {"quantities": values} if values else {}
