@@ -22,6 +22,7 @@ _COMMANDS = {
     "list": ("batchkron.cli.commands.list_and_make", "list_gallery"),
     "make": ("batchkron.cli.commands.list_and_make", "make"),
     "run": ("batchkron.cli.commands.run", "run"),
+    "fit": ("batchkron.cli.commands.fit", "fit"),
     "converge": ("batchkron.cli.commands.converge", "converge"),
     "info": ("batchkron.cli.commands.info_and_check", "info"),
     "check": ("batchkron.cli.commands.info_and_check", "check"),

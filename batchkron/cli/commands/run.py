@@ -10,6 +10,7 @@ import click
 
 from batchkron.cli.arguments.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
+from batchkron.cli.arguments.shown import name_list, places
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import table
@@ -81,7 +82,40 @@ class RunCommand(click.Command):
 )
 @operator_option
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the CPU's kernels.")
+@click.option(
+    "--record",
+    metavar="NAMES",
+    callback=name_list,
+    help="Record quantities over time, such as mass,energy,field, in the result; see the guide for "
+    "all names.",
+)
 @click.option("--plot", type=_PATH, metavar="PNG", help="Draw the solution; needs Matplotlib.")
+@click.option(
+    "--plot-every",
+    type=float,
+    metavar="TIME",
+    callback=positive_number,
+    help="The time between the pictures of --movie; with --plot, between numbered pictures.",
+)
+@click.option(
+    "--movie",
+    type=_PATH,
+    metavar="GIF|MP4",
+    help="Write a movie of the solution; needs Matplotlib, and ffmpeg unless it is a .gif.",
+)
+@click.option(
+    "--slice",
+    "slices",
+    metavar="AXIS=PLACE,…",
+    callback=places,
+    help="In pictures, fix axes at these places.",
+)
+@click.option(
+    "--marginal",
+    metavar="AXIS,…",
+    callback=name_list,
+    help="In pictures, integrate over all other axes than these.",
+)
 @click.option(
     "-o",
     "--output",

@@ -1,4 +1,4 @@
-"""Common parts of all plots: Matplotlib without a display, and files that are never partial."""
+"""Files of pictures, which are checked before the work starts, and are never partial."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchkron.cli.failure import CommandError
-from batchkron.errors import BackendUnavailableError
+from batchkron.figures import require_matplotlib
 from batchkron.storage.atomic_write import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["new_figure", "plain", "require_plotting", "save_figure"]
-
-_DOTS_PER_INCH = 150  # resolution of pixel formats; chosen by hand
+__all__ = ["require_plotting", "save_figure"]
 
 
 def require_plotting(path: Path) -> None:
@@ -33,46 +31,15 @@ def require_plotting(path: Path) -> None:
     CommandError
         If Matplotlib does not support the format.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "--plot needs Matplotlib, which is not installed: pip install 'batchkron[plot]'"
-        ) from error
+    require_matplotlib("--plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     known = FigureCanvasAgg.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise CommandError(
             f"the plot is to go to {path}; expected a name that ends in .png, or in one of "
             f"{', '.join(sorted(f'.{suffix}' for suffix in known if suffix != 'png'))}."
         )
-
-
-def new_figure(width: float, height: float, title: str) -> Figure:
-    """Return an empty figure that needs no display.
-
-    Parameters
-    ----------
-    width, height : float
-        Size in inches.
-    title : str
-        The title, as returned by `plain`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(
-        figsize=(width, height),
-        dpi=_DOTS_PER_INCH,
-        layout=ConstrainedLayoutEngine(wspace=0.05),
-    )
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize="medium")
-    return figure
 
 
 def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
@@ -95,14 +62,3 @@ def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix.removeprefix(".").lower())
     write_file(path, content.getvalue(), overwrite=overwrite)
-
-
-def plain(text: str) -> str:
-    r"""Return a text with dollar signs escaped, which Matplotlib reads as mathematics otherwise.
-
-    Examples
-    --------
-    >>> print(plain("a $ sign"))
-    a \$ sign
-    """
-    return text.replace("$", r"\$")

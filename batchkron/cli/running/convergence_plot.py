@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.cli.output.figures import new_figure, plain
 from batchkron.cli.output.text import number
 from batchkron.cli.running.convergence import Convergence
+from batchkron.figures import new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from batchkron.cli.output.text import number, one_line, printable
 from batchkron.cli.running.clock import TimedProblem
 from batchkron.cli.running.emergency_checkpoint import EmergencyCheckpoint
 from batchkron.cli.running.files import RunFiles, plan_files
+from batchkron.cli.running.pictures import require_movie_writer
 from batchkron.cli.running.ranks import RunRanks
 from batchkron.cli.running.report import RunReport, errors_of
+from batchkron.cli.running.shown import Shown, check_pictures, plan_shown
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.distributed import distribute
 from batchkron.problems import Problem
+from batchkron.problems.semidiscrete.output.cut import Cut
 from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
 from batchkron.solvers.evolution.arguments import step_suits
 from batchkron.solvers.evolution.integration import Integration, plan_integration
@@ -62,6 +66,11 @@ class RunOptions:
     resume: Path | None
     allow_unstable: bool
     quiet: bool
+    record: tuple[str, ...] = ()
+    plot_every: float | None = None
+    movie: Path | None = None
+    slices: Mapping[str, float] = field(default_factory=dict)
+    marginal: tuple[str, ...] = ()
 
     @property
     def chooses_steps(self) -> bool:
@@ -111,6 +120,7 @@ def execute(
     with ranks.not_alone():
         problem = _shared(whole, options, ranks)
         integration = _plan(problem, whole, options, resumed)
+        shown = plan_shown(whole, integration, files, options)
         if not options.quiet:
             _announce(whole, integration, ranks)
         timed = TimedProblem(problem)
@@ -120,7 +130,9 @@ def execute(
             refuse_unstable_step(integration)
         emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words, ranks)
         with StopOnSignal() as stop, emergency:
-            result, unwritten = _march(timed, integration, resumed, options, files, stop, emergency)
+            result, unwritten = _march(
+                timed, integration, resumed, options, files, stop, emergency, shown
+            )
             ranks.share_signal(stop)
             unwritten = ranks.same(unwritten)
             if unwritten is not None:
@@ -152,7 +164,8 @@ def execute(
                 _write(report, options.force)
                 emergency.forget()
         if report is not None and report.completed:
-            _draw(report, options.force)
+            shown.finish()
+            _draw(report, shown.cut, options.force)
     completed = result.status is EvolveStatus.COMPLETED
     if not completed and stop.received is not None and stopped:
         resume_hint = _resume_hint(emergency, unwritten, files)
@@ -191,6 +204,13 @@ def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
             f"--preconditioner {options.preconditioner} is built from the whole operator, of which "
             "each rank has a part; leave it out, or run in one process."
         )
+    asked = {"--record": options.record, "--movie": options.movie, "--plot-every": options.plot_every}
+    for name, value in asked.items():
+        if value:
+            raise CommandError(
+                f"{name} needs the whole state after each step, of which each rank has a part; leave "
+                "it out, or run in one process."
+            )
     with usage_errors((ValueError, TypeError)):
         return distribute(whole, ranks.communicator)
 
@@ -213,9 +233,13 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
         plot=options.plot,
         resume=options.resume,
         force=options.force,
+        movie=options.movie,
     )
     if files.plot is not None:
         require_plotting(files.plot)
+    if files.movie is not None:
+        require_movie_writer(files.movie)
+    check_pictures(options)
     return files
 
 
@@ -278,11 +302,13 @@ def _march(
     files: RunFiles,
     stop: StopOnSignal,
     emergency: EmergencyCheckpoint,
+    shown: Shown,
 ) -> tuple[Result, CheckpointError | None]:
     """Take the steps; return the result, and the error if its checkpoint was not written."""
 
     def after_step(state: EvolveState) -> bool:
         emergency.note(state)
+        shown.after_step(state)
         return stop(state)
 
     try:
@@ -303,6 +329,7 @@ def _march(
                 solver=options.solver,
                 preconditioner=options.preconditioner,
                 allow_unstable=options.allow_unstable,
+                watch=shown.watch,
             )
     except CheckpointError as error:
         return error.result, error
@@ -335,8 +362,8 @@ def _write(report: RunReport, force: bool) -> None:
         ) from error
 
 
-def _draw(report: RunReport, force: bool) -> None:
+def _draw(report: RunReport, cut: Cut, force: bool) -> None:
     """Write the plot, if one is wanted."""
     path = report.written.plot
     if path is not None:
-        save_figure(path, draw(report), overwrite=force)
+        save_figure(path, draw(report, cut), overwrite=force)

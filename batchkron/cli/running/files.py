@@ -29,12 +29,15 @@ class RunFiles:
         The plot.
     resume : Path or None
         The checkpoint from which the run continues.
+    movie : Path or None
+        The movie.
     """
 
     result: Path
     checkpoint: Path
     plot: Path | None
     resume: Path | None
+    movie: Path | None = None
 
 
 def plan_files(
@@ -45,6 +48,7 @@ def plan_files(
     plot: Path | None,
     resume: Path | None,
     force: bool,
+    movie: Path | None = None,
 ) -> RunFiles:
     """Return the files of a run after checking that they can be written.
 
@@ -52,7 +56,7 @@ def plan_files(
     ----------
     problem : ProblemArgument
         The problem, from which default names of outputs are derived.
-    output, checkpoint, plot, resume : Path or None
+    output, checkpoint, plot, resume, movie : Path or None
         The files that were given as options.
     force : bool
         Whether existing files may be replaced.
@@ -75,6 +79,8 @@ def plan_files(
     outputs = {"the result": result}
     if plot is not None:
         outputs["the plot"] = plot
+    if movie is not None:
+        outputs["the movie"] = movie
     if resume is not None:
         _check_resume(resume, problem)
     _check_previous(kept, outputs)
@@ -86,7 +92,7 @@ def plan_files(
             inputs["the checkpoint to resume from"] = resume
         _refuse_old_checkpoint(kept, force)
         check_outputs({**outputs, "the checkpoint": kept}, inputs, force=force)
-    return RunFiles(result, kept, plot, resume)
+    return RunFiles(result, kept, plot, resume, movie)
 
 
 def _checkpoint_beside(result: Path) -> Path:

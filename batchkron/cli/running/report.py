@@ -112,6 +112,8 @@ class RunReport:
             "result": str(files.result) if self.completed else None,
             "checkpoint": str(files.checkpoint) if self.checkpointed else None,
             "plot": str(files.plot) if files.plot and self.completed else None,
+            "movie": str(files.movie) if files.movie and self.completed else None,
+            "recorded": {name: finite(value.last) for name, value in result.watched.items()},
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -128,10 +130,15 @@ class RunReport:
             ("L2 error", number(self.l2_error)),
             ("relative error", number(self.relative_error)),
         ]
+        for name, value in result.watched.items():
+            drift = f", largest change {number(value.drift, 3)}"
+            rows.append((name, f"{number(value.last, 8)}{drift}"))
         if self.completed:
             rows.append(("result", str(files.result)))
             if files.plot:
                 rows.append(("plot", str(files.plot)))
+            if files.movie:
+                rows.append(("movie", str(files.movie)))
         if self.checkpointed:
             rows.append(("checkpoint", str(files.checkpoint)))
         return rows

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import to_host
-from batchkron.cli.output.figures import new_figure, plain
-from batchkron.cli.output.sampling import choose_plane, plane_cells, sample_line, sample_plane
+from batchkron.cli.output.sampling import plane_cells
 from batchkron.cli.output.text import number
+from batchkron.figures import new_figure, plain
 from batchkron.problems import Problem
+from batchkron.problems.semidiscrete.output.cut import Cut
+from batchkron.problems.semidiscrete.output.draw import draw_on, drawn_state, make_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,30 +30,36 @@ _EDGE = 1.0  # line width of the edges of the coarsest cells, in points; chosen 
 _MIN_VISIBLE_NORM = 1e-12
 
 
-def draw(report: RunReport) -> Figure:
+def draw(report: RunReport, cut: Cut | None = None) -> Figure:
     """Draw the final state of a run.
 
     Parameters
     ----------
     report : RunReport
         The report, with the problem and its final state.
+    cut : Cut, optional
+        What is done to axes that are not drawn.
 
     Returns
     -------
     matplotlib.figure.Figure
-        For problems with one axis the solution as a curve, and its difference from the exact
-        solution if that is known. For others the solution in a plane of the first two axes, and the
-        cells of the grid by level.
+        Along one axis the solution as a curve, and its difference from the exact solution if that
+        is known. Along two the solution as an image, the exact solution and the difference if they
+        are known, and the cells of the grid by level.
     """
-    problem, u = report.problem, to_host(report.result.u, "u")
-    one = len(problem.axes) == 1
-    figure = new_figure(*((7.0, 5.0) if one else (11.0, 4.8)), _title(report))
-    if one:
-        _draw_line(figure, problem, u, problem.exact_coefficients(report.result.t))
-    else:
-        left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
-        _draw_plane(left, problem, u)
-        _draw_cells(right, problem, u)
+    problem, u = report.problem, report.result.u
+    view = make_view(problem, u, report.result.t, cut or Cut(), None)
+    if len(view.axes) == 1:
+        figure = drawn_state(view, None)
+        figure.suptitle(_title(report), fontsize="medium")
+        return figure
+    rows = 1 if view.exact is None else 2
+    figure = new_figure(11.0, 0.6 + 4.2 * rows, _title(report))
+    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+    for axes, shown in zip(panels, view.panels, strict=False):
+        draw_on(axes, view, shown)
+    first, second = (problem.axes.index(axis) for axis in view.axes)
+    _draw_cells(panels[-1], problem, to_host(u, "u"), (first, second))
     return figure
 
 
@@ -67,65 +75,14 @@ def _title(report: RunReport) -> str:
     return ",  ".join(plain(part) for part in parts)
 
 
-def _label(problem: Problem, quantity: str) -> str:
-    unit = problem.units.get(quantity)
-    return plain(f"{quantity} [{unit}]" if unit else quantity)
-
-
-def _draw_line(
-    figure: Figure, problem: Problem, u: NDArray[np.float64], exact: NDArray[np.float64] | None
+def _draw_cells(
+    axes: Axes, problem: Problem, u: NDArray[np.float64], drawn: tuple[int, int]
 ) -> None:
-    """Draw a state and the exact solution as curves, and their difference below."""
-    points, values = sample_line(problem, u)
-    label = _label(problem, problem.axes[0].name)
-    if exact is None:
-        upper = lower = figure.subplots()
-    else:
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.0, 1.0))
-        _, expected = sample_line(problem, exact)
-        upper.plot(points, expected, color="0.65", linewidth=4.0, label="exact, projected")
-        lower.plot(points, values - expected, color="C3", linewidth=0.8)
-        lower.axhline(0.0, color="0.65", linewidth=0.6, zorder=0)
-        lower.set_ylabel("difference")
-    upper.plot(points, values, color="C0", linewidth=1.2, label="computed")
-    upper.set_ylabel(_label(problem, "f"))
-    upper.legend(loc="best", frameon=False)
-    lower.set_xlabel(label)
-    upper.set_xlim(problem.axes[0].lower, problem.axes[0].upper)
-
-
-def _draw_plane(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
-    """Draw the values of a state in a plane of the first two axes."""
-    plane = choose_plane(problem, u)
-    values = sample_plane(problem, u, plane)
-    largest = float(np.abs(values).max())
-    signed = values.min() < 0.0 < values.max()
-    limits: dict[str, Any] = {"vmin": -largest, "vmax": largest} if signed else {}
-    first, second = problem.axes[:2]
-    image = axes.imshow(
-        values,
-        origin="lower",
-        extent=(first.lower, first.upper, second.lower, second.upper),
-        aspect="auto",
-        interpolation="nearest",
-        cmap="RdBu_r" if signed else "viridis",
-        **limits,
-    )
-    axes.figure.colorbar(image, ax=axes)
-    axes.set_xlabel(_label(problem, first.name))
-    axes.set_ylabel(_label(problem, second.name))
-    axes.locator_params(nbins=5)
-    places = [f"{name} = {value:.4g}" for name, value in plane.fixed.items()]
-    where = f" at {', '.join(places)}" if places else ""
-    axes.set_title(_label(problem, "f") + plain(where), fontsize="small")
-
-
-def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
     """Draw each cell in the square of its pair of levels, coloured by the norm of its block."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import LogNorm
 
-    cells = plane_cells(problem, u)
+    cells = plane_cells(problem, u, drawn)
     shown = np.all(cells.levels <= _FINEST_LEVEL, axis=1)
     levels, norms = cells.levels[shown], cells.norms[shown]
     corners = _corners(levels, cells.positions[shown])
@@ -143,7 +100,7 @@ def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
         )
         axes.add_collection(blocks)
         axes.figure.colorbar(blocks, ax=axes, label="norm of a cell's coefficients")
-    for k, (name, limit) in enumerate(zip("xy", levels.max(axis=0), strict=True)):
+    for k, name, limit in zip(drawn, "xy", levels.max(axis=0), strict=True):
         axis_name = plain(problem.axes[k].name)
         axes.set(
             **{

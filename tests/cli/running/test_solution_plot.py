@@ -5,12 +5,13 @@ import io
 import numpy as np
 import pytest
 
-from batchkron.cli.output.sampling import choose_plane, plane_cells, sample_line, sample_plane
+from batchkron.cli.output.sampling import plane_cells
 from batchkron.cli.running import solution_plot as plotting
 from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles
 from batchkron.cli.running.report import RunReport, errors_of
 from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, mass
+from batchkron.problems.semidiscrete.output.cut import make_cut
 from batchkron.solvers import evolve
 
 X, Y, Z = Axis("x", -1, 1), Axis("y", 0, 5), Axis("z", 2, 3)
@@ -45,45 +46,6 @@ def report_of(problem, until=0.0):
     )
 
 
-def test_lines_show_the_state_inside_the_cells():
-    problem = still([X])
-    points, values = sample_line(problem, problem.initial)
-    assert len(points) % 8 == 0
-    assert np.all(np.diff(points) > 0)
-    assert not np.isin(points, np.linspace(-1, 1, 9)).any()
-    np.testing.assert_allclose(values, 2.0 + points, rtol=1e-12)
-
-
-def test_planes_have_their_rows_along_the_second_axis():
-    problem = still([X, Y], level=(3, 2))
-    values = sample_plane(problem, problem.initial, choose_plane(problem, problem.initial))
-    rows, columns = values.shape
-    x = -1.0 + 2.0 * (np.arange(columns) + 0.5) / columns
-    y = 5.0 * (np.arange(rows) + 0.5) / rows
-    np.testing.assert_allclose(values, (2.0 + x) * (7.0 - y[:, None]), rtol=1e-12)
-
-
-def test_planes_go_through_the_middle():
-    problem = still([X, Y, Z])
-    plane = choose_plane(problem, problem.initial)
-    assert plane.fixed == {"z": 2.5}
-    values = sample_plane(problem, problem.initial, plane)
-    assert values[0, -1] == pytest.approx(3.0 * 7.0 * 2.5, rel=1e-2)
-
-
-def test_where_the_middle_is_empty_the_plane_goes_elsewhere():
-    problem = still([X, Y, Z], z=lambda z: z - 2.5)
-    plane = choose_plane(problem, problem.initial)
-    assert 2.0 <= plane.fixed["z"] <= 3.0
-    assert abs(plane.fixed["z"] - 2.5) > 0.4
-
-
-def test_a_state_of_zeros_can_be_drawn():
-    problem = still([X, Y, Z], z=lambda z: 0.0 * z)
-    assert choose_plane(problem, problem.initial).fixed == {"z": 2.5}
-    png_of(report_of(problem))
-
-
 @pytest.mark.parametrize("grid", ["sparse", "full"])
 def test_cells_are_each_seen_once_with_their_norm(grid, rng):
     problem = still([X, Y], level=3, grid=grid)
@@ -111,8 +73,8 @@ def test_a_curve_comes_with_the_exact_one_and_the_difference():
     figure = plotting.draw(report)
     upper, lower = figure.axes
     exact, computed = upper.get_lines()
-    points, values = sample_line(problem, report.result.u)
-    np.testing.assert_array_equal(computed.get_xydata(), np.column_stack([points, values]))
+    points, values = computed.get_data()
+    np.testing.assert_array_equal(values, problem.evaluate(report.result.u, points))
     expected = np.cos(2 * np.pi * points) * np.sin(0.3)
     assert np.abs(exact.get_ydata() - expected).max() < 0.02
     difference = lower.get_lines()[0].get_ydata()
@@ -141,6 +103,29 @@ def test_an_image_lies_where_the_domain_is():
     assert image.origin == "lower"
     corner = problem.evaluate(problem.initial, [[-0.999, 4.999]])[0]
     assert image.get_array()[-1, 0] == pytest.approx(corner, rel=1e-2)
+
+
+def test_an_image_comes_with_the_exact_one_the_error_and_the_cells():
+    problem = make("continuity-2d", level=3, degree=2)
+    report = report_of(problem, until=0.3)
+    figure = plotting.draw(report)
+    computed, exact, error, cells = figure.axes[:4]
+    titles = [panel.get_title() for panel in (computed, exact, error)]
+    assert titles == ["f", "exact f", "error of f"]
+    assert cells.get_title().endswith("cells of the sparse grid by level")
+    shown = [panel.get_images()[0].get_array() for panel in (computed, exact, error)]
+    np.testing.assert_allclose(shown[0] - shown[1], shown[2], atol=1e-14)
+    assert np.abs(shown[2]).max() > 0.0
+
+
+def test_cuts_are_drawn_with_the_cells_of_their_axes():
+    problem = still([X, Y, Z], level=(1, 2, 3), grid="full")
+    cut = make_cut(problem.axes, {"x": 0.5}, None)
+    image, cells = plotting.draw(report_of(problem), cut).axes[:2]
+    assert (image.get_xlabel(), image.get_ylabel()) == ("y", "z")
+    assert image.get_title() == "f [K] at x = 0.5"
+    assert (cells.get_xlabel(), cells.get_ylabel()) == ("level in y", "level in z")
+    assert list(cells.get_yticks()) == [0, 1, 2, 3]
 
 
 def test_a_dollar_sign_is_no_mathematics():
