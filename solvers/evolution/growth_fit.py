@@ -16,8 +16,8 @@ __all__ = ["GrowthFit", "fit_growth"]
 Values = NDArray[np.float64]
 
 _MODELS = ("auto", "exponential", "maxima", "mode")
-# Fewest maxima from which a line is fitted; its scatter needs three.
-_MIN_MAXIMA = 3
+# Fewest maxima from which a line is fitted, and from which its scatter is known.
+_MIN_MAXIMA, _MAXIMA_WITH_SCATTER = 2, 3
 # A value counts as a maximum if it is the largest of this many on each side: noise has more maxima.
 _NEIGHBOURS = 2
 _STARTS = (0.0, 0.5, 1.5)  # rates of the second exponential that are tried first, relative to γ
@@ -75,9 +75,9 @@ def fit_growth(
     model : {"auto", "exponential", "maxima", "mode"}
         "exponential": the line through all logarithms of |values|. "maxima": the line through the
         logarithms at the maxima of |values|, each that of the parabola through three points; ω is
-        π over the time between them. "mode": A exp(γt) cos(ωt + φ) + C exp(δt) by least squares,
-        for waves on top of something that does not oscillate, whose maxima are not on a line.
-        "auto" takes the maxima if there are at least three, else the exponential.
+        π over the time between them. Two maxima suffice. "mode": A exp(γt) cos(ωt + φ) + C exp(δt)
+        by least squares, for waves on top of something that does not oscillate, whose maxima are
+        not on a line. "auto" takes the maxima if there are at least three, else the exponential.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def fit_growth(
     if model == "mode":
         assert peaks is not None
         return _fit_mode(times, found, *peaks)
-    if peaks is not None and (model == "maxima" or len(peaks[0]) >= _MIN_MAXIMA):
+    if peaks is not None and (model == "maxima" or len(peaks[0]) >= _MAXIMA_WITH_SCATTER):
         return _fit_maxima(*peaks)
     if (sizes == 0.0).any():
         raise ValueError("a value is 0, whose logarithm is needed; choose other times by between")

@@ -80,7 +80,7 @@ def plot_recorded(
         if len(chosen) > 1 or fit is not None:
             if len(chosen) > 1:
                 ax.set_ylabel("")
-            ax.legend(loc="best", frameon=False)
+            _legend(ax)
         ax.set_xlabel(with_unit("t", units.get("t")))
         return ax
     figure = new_figure(7.0, 1.4 + (2.8 if len(chosen) == 1 else 1.7 * len(chosen)), plain(title))
@@ -88,7 +88,7 @@ def plot_recorded(
     for panel, name in zip(panels, chosen, strict=True):
         _draw(panel, recorded, name, labels, units, log, fit)
         if fit is not None:
-            panel.legend(loc="best", frameon=False)
+            _legend(panel)
     panels[-1].set_xlabel(with_unit("t", units.get("t")))
     return figure
 
@@ -121,6 +121,11 @@ def _draw(
     axes.margins(x=0.0)
     if not is_log:
         axes.ticklabel_format(axis="y", useOffset=True, scilimits=(-3, 4))
+
+
+def _legend(axes: Axes) -> None:
+    """Put the legend above the axes, where it hides no curve."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False)
 
 
 def _varies_much(values: NDArray[np.float64]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import singledispatch
 from pathlib import Path
@@ -12,6 +13,7 @@ from batchkron.cli.output.text import number, plural
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.description import problem_rows
 from batchkron.problems.statement.text import named_values, size_of_state
+from batchkron.solvers.evolution.recorded import recorded_in
 from batchkron.storage import Checkpoint, ResultFile, read_file
 from batchkron.storage.schema import json_of
 
@@ -70,6 +72,7 @@ def _(content: ResultFile) -> Rows:
     yield "relative error", number(content.relative_error)
     yield "state", size_of_state(content.u)
     yield "history", plural(len(content.history), "record")
+    yield from _recorded(content.history)
 
 
 @_rows.register
@@ -86,3 +89,12 @@ def _(content: Checkpoint) -> Rows:
     )
     yield "state", size_of_state(content.u)
     yield "history", plural(len(content.history), "record")
+    yield from _recorded(content.history)
+
+
+def _recorded(history: list[Any]) -> Rows:
+    """Yield the names of the quantities that a run has recorded, if there are any."""
+    with contextlib.suppress(ValueError):  # of a history that no run has written
+        recorded = recorded_in(history)
+        if recorded.names:
+            yield "recorded", f"{', '.join(recorded.names)} at {len(recorded.t)} times"

@@ -113,6 +113,7 @@ class RunReport:
             "checkpoint": str(files.checkpoint) if self.checkpointed else None,
             "plot": str(files.plot) if files.plot and self.completed else None,
             "movie": str(files.movie) if files.movie and self.completed else None,
+            "recurrence_time": finite(problem.recurrence_time),
             "recorded": {name: finite(value.last) for name, value in result.watched.items()},
         }
 
@@ -133,6 +134,9 @@ class RunReport:
         for name, value in result.watched.items():
             drift = f", largest change {number(value.drift, 3)}"
             rows.append((name, f"{number(value.last, 8)}{drift}"))
+        recurrence = self.problem.recurrence_time
+        if recurrence is not None:
+            rows.append(("recurrence time", f"{number(recurrence)}, when damping ends at latest"))
         if self.completed:
             rows.append(("result", str(files.result)))
             if files.plot:

@@ -29,7 +29,7 @@ SHOWN = ("solution", "exact", "error")
 
 # A colour map with white at zero is used if both signs occur, and the smaller extreme is at least
 # this share of the larger one. Below it, it is an undershoot of a positive function.
-_SIGNED = 0.05
+_SIGNED = 0.25
 
 
 @dataclass(frozen=True, eq=False)

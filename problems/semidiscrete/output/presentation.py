@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .cut import AxisOrName, Counts, Places, make_cut
 from .dataset import state_dataset
 from .draw import draw_on, drawn_state, make_view
-from .quantities import StateQuantity, quantities_of
+from .quantities import StateQuantity, quantities_of, recurrence_time_of
 from .showable import Showable
 
 if TYPE_CHECKING:
@@ -193,3 +193,13 @@ class Presentation(Showable):
         ('½ ∫ v² f + ½ ∫ E²', 6.283)
         """
         return quantities_of(self, names)
+
+    @property
+    def recurrence_time(self) -> float | None:
+        """The time 2π/(k Δv) at which the damping of the longest wave of a plasma ends, at latest.
+
+        f then has filaments along v as thin as the grid's finest cells, of width Δv; what is seen
+        later is of the grid. k is 2π over the length of the axis of Poisson's equation, and v the
+        first of the velocities. None without velocities or a field on a periodic axis.
+        """
+        return recurrence_time_of(self)

@@ -19,7 +19,7 @@ from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nod
 from ..fields.field import Field
 from .showable import Showable
 
-__all__ = ["StateQuantity", "quantities_of"]
+__all__ = ["StateQuantity", "quantities_of", "recurrence_time_of"]
 
 _POWER = re.compile(r"(\w+)(?:\^([0-9]{1,2}))?")  # one factor of a moment, such as v or v^2
 
@@ -73,6 +73,17 @@ def quantities_of(problem: Showable, names: Sequence[str]) -> dict[str, StateQua
     return {name: known.quantity(name) for name in (names or known.names())}
 
 
+def recurrence_time_of(problem: Showable) -> float | None:
+    """Return 2π/(k Δv) of the longest wave of a plasma, as of `Problem.recurrence_time`."""
+    known = _Known(problem)
+    periodic = [node for node in known.fields if node.potential is None]
+    if not periodic or not known.velocities:
+        return None
+    v = known.velocities[0]
+    width = v.cell_width(problem.grid.levels[problem.axes.index(v)])
+    return periodic[0].axis.length / width
+
+
 class _Known:
     """The quantities of a problem."""
 
@@ -82,11 +93,11 @@ class _Known:
     def names(self) -> list[str]:
         """Return the names of the quantities that the problem has, without other moments."""
         found = ["mass"]
-        if self._velocities:
-            several = len(self._velocities) > 1
-            found += [f"momentum-{v.name}" if several else "momentum" for v in self._velocities]
+        if self.velocities:
+            several = len(self.velocities) > 1
+            found += [f"momentum-{v.name}" if several else "momentum" for v in self.velocities]
             found.append("kinetic-energy")
-        if self._fields:
+        if self.fields:
             found += ["field", "field-energy", "energy"]
         found.append("norm")
         if self.problem.exact is not None:
@@ -172,31 +183,31 @@ class _Known:
         raise ValueError(f"{name!r} is no quantity of {self.problem.name}; it has {known}")
 
     def _checked_velocities(self, name: str) -> list[Axis]:
-        if not self._velocities:
+        if not self.velocities:
             raise ValueError(
                 f"{name!r} needs velocities, which are the axes of moments in the terms, and the "
                 f"terms of {self.problem.name} have none; name a moment such as "
                 f"{self.problem.axes[-1].name}^2"
             )
-        return self._velocities
+        return self.velocities
 
     def _checked_fields(self, name: str) -> list[Poisson]:
-        if not self._fields:
+        if not self.fields:
             raise ValueError(
                 f"{name!r} needs the field of a Poisson equation, and the terms of "
                 f"{self.problem.name} have none"
             )
-        return self._fields
+        return self.fields
 
     @cached_property
-    def _velocities(self) -> list[Axis]:
+    def velocities(self) -> list[Axis]:
         """The axes over which the moments in the terms are taken, in the problem's order."""
         nodes = [node for node in self._nodes() if isinstance(node, Moment)]
         named = {axis for node in nodes for axis, _ in node.powers}
         return [axis for axis in self.problem.axes if axis in named]
 
     @cached_property
-    def _fields(self) -> list[Poisson]:
+    def fields(self) -> list[Poisson]:
         """The Poisson equations in the terms, each once."""
         found: dict[str, Poisson] = {}
         for node in self._nodes():

@@ -50,6 +50,10 @@ def test_it_prints_what_python_fits(cli, result):
     assert (report["model"], report["plot"]) == ("maxima", None)
 
 
+def test_info_names_what_was_recorded(cli, result):
+    assert "recorded        field, growing at 300 times" in cli("info", "r.h5").stdout
+
+
 def test_growth_has_no_frequency(cli, result):
     table = cli("fit", "r.h5", "--quantity", "growing").stdout
     assert "rate      0.2 ± " in table

@@ -47,8 +47,10 @@ def test_quantities_are_in_the_report(cli):
     table = cli(*words, "-o", "a.h5").stdout
     assert "\nmass " in table
     assert "largest change" in table
+    assert "recurrence time  8.378, when damping ends" in table
     report = json.loads(cli(*words, "-o", "b.h5", "--json").stdout)
     assert list(report["recorded"]) == ["mass", "norm"]
+    assert report["recurrence_time"] == pytest.approx(4 * np.pi / 1.5)
     assert report["recorded"]["mass"] == pytest.approx(4 * np.pi)
 
 

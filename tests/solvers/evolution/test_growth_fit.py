@@ -84,6 +84,15 @@ def test_a_wave_on_an_exponential_is_found_by_least_squares(nu, is_norm):
         assert abs(naive.rate - rate) > 0.1 * abs(rate)
 
 
+def test_two_maxima_make_a_line_without_a_scatter():
+    values = np.exp(-0.2 * T) * np.abs(np.cos(T))
+    fit = fit_growth(T, values, between=(1.0, 8.0), model="maxima")
+    assert fit.points == 2
+    assert fit.rate == pytest.approx(-0.2, abs=1e-4)
+    assert np.isnan([fit.rate_scatter, fit.frequency_scatter]).all()
+    assert fit_growth(T, values, between=(1.0, 8.0)).model == "exponential"
+
+
 def test_values_that_are_missing_are_left_out():
     values = np.exp(0.2 * T)
     values[::7] = np.nan

@@ -114,6 +114,12 @@ def test_quantities_follow_the_grid(landau):
         assert measure.for_problem(landau) is measure
 
 
+def test_the_recurrence_time_is_that_of_the_finest_cells(landau):
+    width = 12.0 / 32
+    assert landau.recurrence_time == pytest.approx(2 * np.pi / (0.5 * width), rel=1e-14)
+    assert make("continuity-2d", 3, 1).recurrence_time is None
+
+
 def test_units_are_the_problems():
     x = Axis("x", 0, 1)
     pde = PDE([x], div(x, -1.0), boundary="periodic", initial=1.0, units={"mass": "kg"})
