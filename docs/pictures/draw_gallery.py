@@ -1,0 +1,183 @@
+"""Draws the gallery, docs/reference/gallery.md: `python docs/pictures/draw_gallery.py [NAME ...]`.
+
+For every kinetic problem of batchkron's gallery it runs the lines in gallery/NAME.py, checks that
+they state that problem, and puts these lines, what they print and their `figure` on the page. A
+problem without such a file gets lines that make and run it. With names only these problems are run,
+and the rest of the page stays; "quickstart" stands for the last picture of that page. All of it
+takes some minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from PIL import Image
+
+from batchkron.problems import Problem, gallery
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+RECIPES = HERE / "gallery"
+QUICKSTART = HERE.parent / "tutorials" / "quickstart.md"
+PAGE = HERE.parent / "reference" / "gallery.md"
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
+MAX_BYTES = 80_000  # largest picture
+KINETIC = {"runaway"}  # kinetic problems whose terms have no fields
+
+HEAD = """# Gallery of kinetic problems
+
+Each section has the equation, the lines that state and solve it, what they print, with the number
+that theory or publications give, and the picture that they draw. The problems are in
+`batchkron.problems.gallery`: `make("landau-1x1v", k=0.4)` in Python, and on the command line
+`batchkron run landau-1x1v:k=0.4`. [Solve kinetic equations](../guides/kinetic.md) explains the
+words.
+
+This page is made by `python docs/pictures/draw_gallery.py`, which runs all of it, and compares each
+problem with that of its name in the gallery.
+"""
+
+WITHOUT_RECIPE = '''"""{title}"""
+
+from batchkron.problems import make
+from batchkron.solvers import evolve
+
+problem = make("{name}")
+result = evolve(problem, until={until:g})
+print(f"{{result.status}} after {{result.steps}} steps")
+figure = result.plot()
+'''
+
+
+def kinetic_names() -> list[str]:
+    """Return the names of the kinetic problems: those with fields, and a few others."""
+    found = []
+    for name in gallery.names():
+        terms = gallery.get(name).pde.terms
+        if name in KINETIC or any(term.fields for term in terms):
+            found.append(name)
+    return found
+
+
+def recipe_of(name: str) -> str:
+    """Return the lines of a problem."""
+    path = RECIPES / f"{name.replace('-', '_')}.py"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    entry = gallery.get(name)
+    return WITHOUT_RECIPE.format(title=f"{entry.solution}.", name=name, until=entry.until)
+
+
+def run(name: str, code: str) -> tuple[str, dict[str, Any]]:
+    """Run the lines of a problem; return what they print, and their variables."""
+    printed = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed):
+        path = Path(folder) / "recipe.py"
+        path.write_text(code, encoding="utf-8")
+        variables = runpy.run_path(str(path))
+    assert str(variables["result"].status) == "completed", variables["result"].message
+    check(name, variables["problem"], variables)
+    return printed.getvalue(), variables
+
+
+def check(name: str, problem: Problem, variables: dict[str, Any]) -> None:
+    """Compare a problem with that of the gallery: its state at t0, and the rate of change there."""
+    entry = gallery.get(name)
+    parameters = {key: variables[key] for key in entry.parameters if key in variables}
+    known = entry.make(None, problem.degree, problem.grid, **parameters)
+    np.testing.assert_allclose(problem.initial, known.initial, atol=1e-12)
+    rates = [np.empty_like(problem.initial) for _ in range(2)]
+    for own, rate in zip((problem, known), rates, strict=True):
+        own.rhs(own.t0, problem.initial, rate)
+    np.testing.assert_allclose(*rates, atol=1e-11 * float(np.abs(rates[1]).max()))
+
+
+def save(name: str, figure: Figure) -> str:
+    """Write a figure as SVG if it has curves only, else as PNG; return the file's name."""
+    if any(axes.get_images() for axes in figure.axes):
+        path = RECIPES / f"{name}.png"
+        for resolution in (100, 80, 64, 50):
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=resolution)
+            Image.open(content).convert("RGB").save(path, optimize=True)
+            if path.stat().st_size <= MAX_BYTES:
+                break
+    else:
+        path = RECIPES / f"{name}.svg"
+        path.write_text(as_svg(name, figure), encoding="utf-8")
+    assert path.stat().st_size <= MAX_BYTES, f"{path} has {path.stat().st_size} bytes"
+    return path.name
+
+
+def as_svg(name: str, figure: Figure) -> str:
+    """Return a figure as SVG with texts that can be searched, turned where the page is dark."""
+    content = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify": True}):
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    drawn = content.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    end = drawn.index(">") + 1
+    title = f"\n <title>{name}: what its lines draw</title>\n <style>{DARK}</style>"
+    drawn = drawn[:end] + title + drawn[end:]
+    short = re.sub(r"(\d+\.\d{2})\d+", r"\1", drawn)
+    return "\n".join(line.rstrip() for line in short.splitlines()) + "\n"
+
+
+def section(name: str) -> str:
+    """Return the section of a problem, after running its lines."""
+    code = recipe_of(name)
+    printed, variables = run(name, code)
+    picture = save(name, variables["figure"])
+    title, _, lines = code.removeprefix('"""').partition('"""\n')
+    entry = gallery.get(name)
+    return (
+        f"## {name}\n\n{title}\n\n    {entry.equation}\n\n```python\n{lines.strip()}\n```\n\n"
+        f"```text\n{printed.strip()}\n```\n\n![{name}](../pictures/gallery/{picture})\n"
+    )
+
+
+def draw_quickstart() -> None:
+    """Run the examples of the quickstart and save the last `figure` that they make."""
+    text = QUICKSTART.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "quickstart", None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        assert runner.run(examples, clear_globs=False).failed == 0
+    save("quickstart", examples.globs["figure"])
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Return the sections of a page by their names."""
+    parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    return {part.split("\n", 1)[0].removeprefix("## "): part for part in parts[1:]}
+
+
+def main(wanted: list[str]) -> None:
+    """Write the page and its pictures."""
+    kept = sections_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() and wanted else {}
+    parts = []
+    for name in kinetic_names():
+        if wanted and name not in wanted and name in kept:
+            parts.append(kept[name].rstrip() + "\n")
+            continue
+        print(name, flush=True)
+        parts.append(section(name))
+    PAGE.write_text("\n".join([HEAD, *parts]), encoding="utf-8")
+    if not wanted or "quickstart" in wanted:
+        draw_quickstart()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,24 @@
+"""Two humps as warm as they are fast: the growth is smaller than that of cold beams."""
+
+import numpy as np
+
+from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, div
+from batchkron.solvers import evolve, fit_growth
+
+amplitude = 1e-5
+x, v = Axis("x", 0, 4 * np.pi), Axis("v", -8, 8)
+humps = Separable(
+    x=lambda s: 1 + amplitude * np.cos(s / 2),
+    v=lambda s: s**2 * np.exp(-(s**2) / 2) / np.sqrt(2 * np.pi),
+)
+E = Poisson(x, Moment(v))
+terms = [div(x, -1.0, others={v: lambda s: s}), div(v, -1.0, others={x: E})]
+pde = PDE(
+    [x, v], terms, boundary={x: "periodic", v: "inflow"}, initial=humps, name="two-stream-warm"
+)
+problem = pde.discretize(level=(3, 6), degree=2, grid="full")
+watch = problem.quantities("field")
+result = evolve(problem, until=50.0, method="rk4", dt=0.04, watch=watch)
+fit = fit_growth(result.recorded.t, result.recorded["field"], between=(18, 26))
+print(f"‖E‖ ~ exp({fit.rate:.5f} t) for t in [18, 26]; theory 0.25925")
+figure = result.plot("field", fit=fit)

@@ -1,0 +1,45 @@
+"""The page of the gallery has the lines that draw_gallery.py runs, and pictures that are small."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "docs" / "pictures" / "gallery"
+PAGE = (ROOT / "docs" / "reference" / "gallery.md").read_text()
+SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)[1:]}
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
+def test_the_page_has_the_lines_of_each_problem(path):
+    """Run docs/pictures/draw_gallery.py NAME after a change of them."""
+    from batchkron.problems import gallery
+
+    name = path.stem.replace("_", "-")
+    if name not in gallery.names():
+        pytest.skip("the gallery has no such problem yet")
+    title, _, lines = path.read_text().removeprefix('"""').partition('"""\n')
+    section = SECTIONS[name]
+    assert title in section
+    assert f"```python\n{lines.strip()}\n```" in section
+    assert "```text\n" in section
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_sections_are_of_the_gallery_and_have_a_picture(name):
+    from batchkron.problems import gallery
+
+    assert gallery.get(name).equation in SECTIONS[name]
+    (picture,) = re.findall(r"!\[.*\]\(\.\./pictures/gallery/(.*)\)", SECTIONS[name])
+    assert (RECIPES / picture).exists()
+
+
+def test_pictures_are_small_and_used():
+    quickstart = (ROOT / "docs" / "tutorials" / "quickstart.md").read_text()
+    for path in [*RECIPES.glob("*.svg"), *RECIPES.glob("*.png")]:
+        assert path.stat().st_size <= 80_000
+        assert f"pictures/gallery/{path.name})" in PAGE + quickstart
+        if path.suffix == ".svg":
+            assert "prefers-color-scheme: dark" in path.read_text()
+            assert "<text" in path.read_text()
