@@ -1,6 +1,7 @@
 """Quantities that a run records, and the pictures and movies that it makes on the way."""
 
 import json
+import os
 import sys
 from itertools import pairwise
 
@@ -112,6 +113,20 @@ def test_a_missing_program_is_named_before_the_run(refused, monkeypatch):
     error = refused("run", "c2.h5", *SHORT, "--movie", "a.mp4")
     assert "the program ffmpeg, which writes such files, is not found" in error
     assert ".gif" in error
+
+
+def test_frames_go_to_ffmpeg(cli, folder, problem_file, tmp_path_factory, monkeypatch):
+    """A program of this name in its place keeps what it is given."""
+    programs = tmp_path_factory.mktemp("bin")
+    fake = programs / "ffmpeg"
+    fake.write_text('#!/bin/sh\nfor last; do :; done\ncat > "$last"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    cli("run", "c2.h5", *SHORT, "--movie", "m.mp4", "--plot-every", "0.05")
+    raw = (folder / "m.mp4").read_bytes()
+    assert len(raw) == 3 * 640 * 480 * 4
+    frames = np.frombuffer(raw, dtype=np.uint8).reshape(3, 480, 640, 4)
+    assert len(np.unique(frames[2].reshape(-1, 4), axis=0)) > 20
 
 
 @pytest.mark.usefixtures("problem_file", "unread")
