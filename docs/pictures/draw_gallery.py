@@ -34,7 +34,6 @@ QUICKSTART = HERE.parent / "tutorials" / "quickstart.md"
 PAGE = HERE.parent / "reference" / "gallery.md"
 DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
 MAX_BYTES = 80_000  # largest picture
-KINETIC = {"runaway"}  # kinetic problems whose terms have no fields
 
 HEAD = """# Gallery of kinetic problems
 
@@ -61,20 +60,24 @@ figure = result.plot()
 
 
 def kinetic_names() -> list[str]:
-    """Return the names of the kinetic problems: those with fields, and a few others."""
+    """Return the names of the kinetic problems: those with lines of their own or with fields."""
     found = []
     for name in gallery.names():
         terms = gallery.get(name).pde.terms
-        if name in KINETIC or any(term.fields for term in terms):
+        if path_of(name).exists() or any(term.fields for term in terms):
             found.append(name)
     return found
 
 
+def path_of(name: str) -> Path:
+    """Return the file with the lines of a problem."""
+    return RECIPES / f"{name.replace('-', '_')}.py"
+
+
 def recipe_of(name: str) -> str:
     """Return the lines of a problem."""
-    path = RECIPES / f"{name.replace('-', '_')}.py"
-    if path.exists():
-        return path.read_text(encoding="utf-8")
+    if path_of(name).exists():
+        return path_of(name).read_text(encoding="utf-8")
     entry = gallery.get(name)
     return WITHOUT_RECIPE.format(title=f"{entry.solution}.", name=name, until=entry.until)
 

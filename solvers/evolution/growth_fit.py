@@ -43,6 +43,9 @@ class GrowthFit:
         The first and the last time of them.
     envelope : callable
         Takes times and returns exp(γt) with the height of the fit.
+    curve : callable
+        Takes times and returns the fit: for "mode" the wave and the other exponential, without the
+        sign if no value had one; otherwise the envelope.
     """
 
     rate: float
@@ -53,6 +56,7 @@ class GrowthFit:
     points: int
     between: tuple[float, float]
     envelope: Callable[[ArrayLike], Values] = field(repr=False)
+    curve: Callable[[ArrayLike], Values] = field(repr=False)
 
 
 def fit_growth(
@@ -116,10 +120,8 @@ def fit_growth(
     if (sizes == 0.0).any():
         raise ValueError("a value is 0, whose logarithm is needed; choose other times by between")
     rate, height, scatter = _line(times, np.log(sizes))
-    interval = float(times[0]), float(times[-1])
-    return GrowthFit(
-        rate, 0.0, scatter, 0.0, "exponential", len(times), interval, _envelope(rate, height)
-    )
+    interval, line = (float(times[0]), float(times[-1])), _envelope(rate, height)
+    return GrowthFit(rate, 0.0, scatter, 0.0, "exponential", len(times), interval, line, line)
 
 
 def _selected(
@@ -180,7 +182,7 @@ def _fit_maxima(at: Values, heights: Values) -> GrowthFit:
         )
     rate, height, scatter = _line(at, heights)
     spacing, _, spread = _line(np.arange(len(at), dtype=np.float64), at)
-    frequency = math.pi / spacing
+    frequency, line = math.pi / spacing, _envelope(rate, height)
     return GrowthFit(
         rate,
         frequency,
@@ -189,7 +191,8 @@ def _fit_maxima(at: Values, heights: Values) -> GrowthFit:
         "maxima",
         len(at),
         (float(at[0]), float(at[-1])),
-        _envelope(rate, height),
+        line,
+        line,
     )
 
 
@@ -234,6 +237,7 @@ def _fit_mode(times: Values, values: Values, at: Values, heights: Values) -> Gro
         len(times),
         (float(times[0]), float(times[-1])),
         _envelope(rate, height),
+        lambda t: _fitted(best.x, np.asarray(t, dtype=np.float64) - middle, only_size),
     )
 
 
@@ -266,14 +270,15 @@ def _basis(rates: Values, s: Values) -> Values:
 def _amplitudes(start: Values, s: Values, values: Values, only_size: bool) -> Values:
     """Return A, B, C for given γ, ω, δ; of sizes by taking the signs of the fit so far."""
     basis = _basis(start, s)
+    solution = np.linalg.pinv(basis)  # it is used for many signs
     if not only_size:
-        return np.asarray(np.linalg.lstsq(basis, values, rcond=None)[0])
+        return np.asarray(solution @ values)
     best: Values = np.zeros(3)
     least = math.inf
     for phase in np.linspace(0.0, np.pi, 12, endpoint=False):
         signs = np.sign(np.cos(start[1] * s + phase))
         for _ in range(20):
-            found: Values = np.linalg.lstsq(basis, signs * values, rcond=None)[0]
+            found = solution @ (signs * values)
             after = np.sign(basis @ found)
             if np.array_equal(after, signs):
                 break
@@ -285,9 +290,13 @@ def _amplitudes(start: Values, s: Values, values: Values, only_size: bool) -> Va
 
 
 def _misfit(x: Values, s: Values, values: Values, only_size: bool) -> Values:
-    fitted = _basis(x[:3], s) @ x[3:]
-    size = float(np.abs(values).max())
-    return np.asarray(((np.abs(fitted) if only_size else fitted) - values) / size)
+    return (_fitted(x, s, only_size) - values) / float(np.abs(values).max())
+
+
+def _fitted(x: Values, s: Values, only_size: bool) -> Values:
+    """Return the values of γ, ω, δ, A, B, C."""
+    values = np.asarray(_basis(x[:3], s) @ x[3:])
+    return np.abs(values) if only_size else values
 
 
 def _standard_errors(found: Any, count: int) -> tuple[float, float]:

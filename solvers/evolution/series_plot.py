@@ -51,7 +51,8 @@ def plot_recorded(
         Whether the vertical axes are logarithmic, for the sizes of the values; by default for
         quantities that are positive and vary by more than a factor of 100, and with ``fit``.
     fit : GrowthFit, optional
-        A fit, whose envelope is drawn; for one quantity.
+        A fit, of which the envelope is drawn on a logarithmic axis, else the curve; for one
+        quantity.
     title : str
         The title of a new figure.
     ax : matplotlib.axes.Axes, optional
@@ -110,11 +111,12 @@ def _draw(
     if is_log:
         axes.set_yscale("log")
     if fit is not None:
-        times = np.linspace(*fit.between, 50)
+        times = np.linspace(*fit.between, 200)
+        drawn = fit.envelope(times) if is_log else fit.curve(times)
         words = f"exp({fit.rate:.5g} t)"
         if fit.frequency:
             words += f", ω = {fit.frequency:.5g}"
-        axes.plot(times, fit.envelope(times), "--", color="0.2", linewidth=1.2, label=words)
+        axes.plot(times, drawn, "--", color="0.2", linewidth=1.2, label=words)
     formula = labels.get(name)
     text = f"{name}  {formula}" if formula and formula != name else name
     axes.set_ylabel(with_unit(text, units.get(name)))
@@ -124,8 +126,8 @@ def _draw(
 
 
 def _legend(axes: Axes) -> None:
-    """Put the legend above the axes, where it hides no curve."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False)
+    """Put the legend above the axes, where it hides no curve, and no power of ten at the left."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False)
 
 
 def _varies_much(values: NDArray[np.float64]) -> bool:

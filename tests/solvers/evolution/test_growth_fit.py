@@ -79,6 +79,9 @@ def test_a_wave_on_an_exponential_is_found_by_least_squares(nu, is_norm):
     assert fit.frequency == pytest.approx(frequency, rel=5e-5)
     assert fit.rate_scatter < 1e-4 * abs(rate)
     assert (fit.model, fit.points) == ("mode", 321)
+    used = T >= 4.0
+    size = np.abs(values[used]).max()
+    np.testing.assert_allclose(fit.curve(T[used]), given[used], atol=1e-3 * size)
     if nu == 10.0:
         naive = fit_growth(T, given, between=(4.0, 20.0), model="maxima")
         assert abs(naive.rate - rate) > 0.1 * abs(rate)

@@ -184,6 +184,9 @@ def test_sizes_over_many_decades_have_a_logarithmic_axis_with_the_fit():
     assert slope == pytest.approx(-0.3, abs=1e-3)
     assert line.get_label() == f"exp({fit.rate:.5g} t), ω = {fit.frequency:.5g}"
     assert result.plot("E", log=False).axes[0].get_yscale() == "linear"
+    mode = fit_growth(t, result.recorded["E"], between=(3.0, 18.0), model="mode")
+    line = result.plot("E", fit=mode, log=False).axes[0].get_lines()[1]
+    np.testing.assert_array_equal(line.get_ydata(), mode.curve(line.get_xdata()))
     assert curve.get_label() == "E"
 
 
