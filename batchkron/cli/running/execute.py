@@ -204,12 +204,16 @@ def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
             f"--preconditioner {options.preconditioner} is built from the whole operator, of which "
             "each rank has a part; leave it out, or run in one process."
         )
-    asked = {"--record": options.record, "--movie": options.movie, "--plot-every": options.plot_every}
+    asked = {
+        "--record": options.record,
+        "--movie": options.movie,
+        "--plot-every": options.plot_every,
+    }
     for name, value in asked.items():
         if value:
             raise CommandError(
-                f"{name} needs the whole state after each step, of which each rank has a part; leave "
-                "it out, or run in one process."
+                f"{name} needs the whole state after each step, of which each rank has a part; "
+                "leave it out, or run in one process."
             )
     with usage_errors((ValueError, TypeError)):
         return distribute(whole, ranks.communicator)
