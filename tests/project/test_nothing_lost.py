@@ -340,7 +340,9 @@ def test_another_instruction_set_warns(problem, tmp_path):
     path = tmp_path / "run.h5"
     if batchkron.instruction_set() == "baseline":
         pytest.skip("this processor has no other instruction set than the baseline")
-    script = """
+    script = f"""
+    import batchkron
+    batchkron.set_num_threads({batchkron.get_num_threads()})
     evolve(problem, **run, checkpoint=path, callback=lambda state: state.step == 7)
     """
     environment = {**os.environ, "BATCHKRON_ISA": "baseline"}
