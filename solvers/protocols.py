@@ -24,6 +24,9 @@ class TimeProblem(Protocol):
     u / dt. Without it, the whole explicit dependence of f on time counts as s_I, which needs more
     evaluations of f; see `DiagonallyImplicit`.
 
+    Where A_I depends on the state, ``implicit_part()`` returns an `ImplicitPart` in place of both,
+    or None where it does not.
+
     Optional attributes are ``t0`` (0 by default), ``stepper`` (with the defaults ``method`` and
     ``dt``), ``content_hash`` (identifies the problem of a checkpoint) and ``is_linear``. If the
     latter is True, f is A(t) u + s(t) with the operator, and ``source(t, out)``, if there is one,
@@ -46,6 +49,35 @@ class TimeProblem(Protocol):
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
         """Write f(t, u) into ``out``, shape (N,), without reading it."""
         ...
+
+
+class ImplicitPart(Protocol):
+    """f_I(t, u) = A_I(t, u) u + s_I(t, u) with coefficients that follow the state.
+
+    In each stage an IMEX method takes A_I and s_I for the stage's explicit part w, and solves a
+    linear system for U = w + c (A_I(t, w) U + s_I(t, w)). That is the stage of f_I if f_I conserves
+    all that its coefficients depend on, as collisions conserve density, momentum and energy at
+    every place: then U and w have the same ones. Otherwise the difference is treated explicitly.
+    """
+
+    @property
+    def operator(self) -> Any:
+        """A_I of the state that was last given, the same object always."""
+        ...
+
+    def follow(self, t: float, w: NDArray[Any]) -> None:
+        """Compute A_I(t, w) and s_I(t, w)."""
+        ...
+
+    def source(self, t: float, out: NDArray[Any]) -> None:
+        """Write s_I into ``out``, shape (N,)."""
+        ...
+
+
+def implicit_part_of(problem: Any) -> ImplicitPart | None:
+    """Return a new `ImplicitPart` of a problem; None if its implicit part is linear."""
+    make = getattr(problem, "implicit_part", None)
+    return None if make is None else make()
 
 
 def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:

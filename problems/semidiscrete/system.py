@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.operators import Operator, ValidationReport
+from batchkron.operators import Operator, SparseGridOperator, ValidationReport
 
 from ..discretization.parts import OperatorTerm
 from ..statement.time import constant
@@ -44,6 +44,40 @@ class TimeParts(NamedTuple):
 
     operators: tuple[tuple[TimeFunction, Operator], ...]
     sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
+
+
+class ImplicitFields:
+    """The terms that IMEX methods treat implicitly, with the fields of a state that is given.
+
+    Parameters
+    ----------
+    terms : FieldTerms
+        The terms, those without fields included.
+    sources : TimeCombination
+        Their sources.
+    """
+
+    def __init__(self, terms: FieldTerms, sources: TimeCombination) -> None:
+        self._terms, self._sources = terms, sources
+
+    @property
+    def operator(self) -> SparseGridOperator:
+        """The operator for the state that was last given."""
+        return self._terms.operator
+
+    def follow(self, t: float, u: NDArray[np.float64]) -> None:
+        """Compute the fields of a state, and with them the operator.
+
+        Raises
+        ------
+        NotPhysicalError
+            If a field is not defined for the state.
+        """
+        self._terms.follow(t, u)
+
+    def source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite ``out`` with the sources at a time."""
+        self._sources.evaluate(t, out)
 
 
 class SemidiscreteSystem(ProblemValue):
@@ -112,6 +146,20 @@ class SemidiscreteSystem(ProblemValue):
         if not any(term.one_sided for term in self.terms):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
+
+    def implicit_part(self) -> ImplicitFields | None:
+        """Return the part of A(t, u) u + s(t) that IMEX methods treat implicitly, if it has fields.
+
+        Returns
+        -------
+        ImplicitFields or None
+            A new object with an operator of its own, which follows the states that it is given.
+            None if no term of that part has a field: then it is `implicit_operator_at`.
+        """
+        own = [term for term in self.terms if not term.one_sided]
+        if not any(term.has_fields for term in own):
+            return None
+        return ImplicitFields(FieldTerms(self, own), self._implicit_sources)
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -325,8 +373,9 @@ class SemidiscreteSystem(ProblemValue):
         if any(term.has_fields for term in terms):
             raise ValueError(
                 f"the operator of {self.name!r} depends on the state: a term has a field as "
-                "coefficient. Explicit methods (ssp-rk3, rk4, …) need no operator; frozen(u) is "
-                "the linear problem with the fields of the state u"
+                "coefficient. Explicit methods (ssp-rk3, rk4, …) need no operator, and IMEX "
+                "methods (ark2, ark3) take that of each stage; frozen(u) is the linear problem "
+                "with the fields of the state u"
             )
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:

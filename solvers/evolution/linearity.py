@@ -15,7 +15,7 @@ from batchkron.operators import Operator
 
 from ..krylov.ranks import Ranks, norm_over
 from ..products import Product, Vector, as_product
-from ..protocols import implicit_operator_of, operator_of, says_linear
+from ..protocols import implicit_operator_of, implicit_part_of, operator_of, says_linear
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
 from .integration import Integration
@@ -129,9 +129,9 @@ def refuse_nonlinear(integration: Integration) -> None:
     components of A dominate a random v and hide slow ones.
 
     For IMEX methods only the implicit part A_I u has to be linear: A_I is tested in place of f,
-    except for matrices and operators of batchkron, which are linear. Nothing is tested for explicit
-    methods, for methods that are declared ``nonlinear``, and for problems whose ``is_linear`` is
-    True and belongs to their ``rhs``.
+    except for matrices and operators of batchkron, which are linear. Nothing is tested for an
+    `ImplicitPart`, which is known not to be, for explicit methods, for methods that are declared
+    ``nonlinear``, and for problems whose ``is_linear`` is True and belongs to their ``rhs``.
 
     Parameters
     ----------
@@ -164,6 +164,8 @@ def refuse_nonlinear(integration: Integration) -> None:
         return
     t = integration.first_end
     if is_imex(method):
+        if implicit_part_of(problem) is not None:
+            return
         operator = implicit_operator_of(problem, t)
         if _is_matrix(operator):
             return

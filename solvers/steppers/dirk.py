@@ -11,6 +11,7 @@ from ..krylov.result import KrylovResult
 from ..protocols import (
     TimeProblem,
     implicit_operator_of,
+    implicit_part_of,
     implicit_source_of,
     operator_of,
 )
@@ -32,7 +33,7 @@ class DiagonallyImplicit(EmbeddedStepper):
     problem : TimeProblem
         With ``operator`` or ``operator_at(t)``. For IMEX methods A_I is ``implicit_operator`` or
         ``implicit_operator_at(t)``, or all of A if there is none, and s_I is written by
-        ``implicit_source(t, out)``.
+        ``implicit_source(t, out)``; or both are those of ``implicit_part()``, an `ImplicitPart`.
     dt : float
         The step.
     t0 : float
@@ -73,6 +74,12 @@ class DiagonallyImplicit(EmbeddedStepper):
         self.error = None if self.tableau.embedded is None else self._vector()
         find = implicit_operator_of if self.tableau.is_imex else operator_of
         self._source = implicit_source_of(problem)
+        self._part = implicit_part_of(problem) if self.tableau.is_imex else None
+        if self._part is not None:
+            part = self._part
+            if preconditioner is not None:
+                part.follow(t0, problem.initial)
+            self._source, find = part.source, lambda problem, t: part.operator
         self._solver = StageSolver(
             lambda t: find(problem, t),
             self._increment,
@@ -114,6 +121,8 @@ class DiagonallyImplicit(EmbeddedStepper):
     ) -> KrylovResult | None:
         """Overwrite w in ``stage`` with stage i, and compute its slopes; u begins the step."""
         slope = self._slopes[i]
+        if self._part is not None:
+            self._part.follow(t, stage)
         self._slope(i, t, u, stage, slope)
         if scale != 0.0:
             np.multiply(slope, scale, out=self._right)

@@ -160,10 +160,23 @@ class TimedProblem:
         """Overwrite ``out`` with the sources that an IMEX method treats implicitly."""
         self._problem.implicit_source(t, out)
 
+    def implicit_part(self) -> _TimedPart | None:
+        """Return the implicit part that follows the state, with timing; None if there is none."""
+        part = self._problem.implicit_part()
+        return None if part is None else _TimedPart(part, self.clock)
+
     def _on_clock(self, key: str, operator: Operator) -> _TimedOperator:
         if key not in self._timed or self._timed[key].operator is not operator:
             self._timed[key] = _TimedOperator(operator, self.clock)
         return self._timed[key]
+
+
+class _TimedPart:
+    """An implicit part that follows the state, whose operator is timed."""
+
+    def __init__(self, part: Any, clock: KernelClock) -> None:
+        self.follow, self.source = part.follow, part.source
+        self.operator = _TimedOperator(part.operator, clock)
 
 
 class _TimedOperator(OnRanks):

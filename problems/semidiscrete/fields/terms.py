@@ -149,16 +149,26 @@ class FieldTerms:
         NotPhysicalError
             If a field is not defined for the state.
         """
+        shape = (self.operator.num_inputs, -1)
+        with self._lock:
+            self.follow(t, u)
+            self.operator.accumulate(u.reshape(shape), out.reshape(shape))
+
+    def follow(self, t: float, u: Values) -> None:
+        """Put the blocks for a state into the operator.
+
+        Raises
+        ------
+        NotPhysicalError
+            If a field is not defined for the state.
+        """
         values = self._fields.values(t, u)
         blocks = [
             self._blocks(mode, values) if isinstance(mode, FieldMode) else mode.blocks
             for mode in self._modes
         ]
         numbers = None if self._is_constant else [term.time(t) for term in self._terms]
-        shape = (self.operator.num_inputs, -1)
-        with self._lock:
-            self.operator.update(blocks, numbers)
-            self.operator.accumulate(u.reshape(shape), out.reshape(shape))
+        self.operator.update(blocks, numbers)
 
     def _blocks(self, mode: FieldMode, values: dict[int, Values]) -> Values:
         own = self._fields.points[id(mode.field)]
