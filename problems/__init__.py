@@ -23,6 +23,7 @@ from .semidiscrete.problem import Problem
 from .semidiscrete.problem_file import load_problem, save_problem
 from .statement.axis import Axis
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
+from .statement.collisions import lenard_bernstein
 from .statement.fields import FieldExpression, Moment, Poisson
 from .statement.separable import Separable, SeparableSum
 from .statement.terms import Term, div, grad, laplacian, mass, penalty
@@ -60,6 +61,7 @@ __all__ = [
     "gallery",
     "grad",
     "laplacian",
+    "lenard_bernstein",
     "load_asgard",
     "load_checkpoint",
     "load_problem",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -314,8 +314,10 @@ class PDE(Statement):
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
-        for parts in resolved:
+        for term, parts in zip(self.terms, resolved, strict=True):
             assembled = [fields.into(assemble_term(part, space), own) for part, own in parts]
+            if term.stiff:
+                assembled = [replace(operator, one_sided=False) for operator in assembled]
             for (part, own), operator in zip(parts, assembled, strict=True):
                 data = boundary_sources(part, space, explicit=operator.one_sided)
                 if data and own:

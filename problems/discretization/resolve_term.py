@@ -26,7 +26,7 @@ from .dg_matrices import PERIODIC, Edges, Trace
 from .edge_conditions import EdgeData, chain_ends, mixed_ends, own_ends, single_ends
 from .quadrature import evaluate
 from .space import Space
-from .traces import Traces, chain_fluxes, coefficient_sign, is_mixed
+from .traces import Traces, chain_fluxes, coefficient_sign, given_flux, is_mixed
 
 __all__ = ["ResolvedFactor", "ResolvedTerm", "coefficient_along", "outward_speed", "resolve"]
 
@@ -163,7 +163,7 @@ def _resolve_axis(
                 )
     result = []
     for factor in factors:
-        flux: Trace = fluxes.get(id(factor), factor.flux or "upwind")
+        flux: Trace = fluxes.get(id(factor), given_flux(factor) or "upwind")
         ends = factor.boundary
         if factor.kind == "mass":
             result.append(ResolvedFactor("mass", axis, factor.coefficient))

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..statement.axis import Axis
 from ..statement.boundary import Periodic
-from ..statement.coefficients import Function
+from ..statement.coefficients import BY_DEGREE, Flux, Function
 from ..statement.terms import Term, TermFactor
 from .dg_matrices import OPPOSITE_TRACES, Trace
 from .projection import node_values
 from .space import Space
 
-__all__ = ["Traces", "chain_fluxes", "chain_traces", "coefficient_sign", "is_mixed"]
+__all__ = ["Traces", "chain_fluxes", "chain_traces", "coefficient_sign", "given_flux", "is_mixed"]
 
 Traces: TypeAlias = Mapping[Axis, Trace]
 """The trace that div takes in all chains along an axis; grad takes the opposite one."""
@@ -53,7 +53,7 @@ def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
     found: dict[Axis, dict[Trace, str]] = {axis: {} for axis in mixed}
     for chain in chains:
         for factor in chain:
-            if factor.axis in mixed and factor.flux is not None:
+            if factor.axis in mixed and given_flux(factor) is not None:
                 trace = _side(factor, space)
                 words = f"{factor.kind}(..., flux={factor.flux!r})"
                 trace = trace if factor.kind == "div" else OPPOSITE_TRACES[trace]
@@ -135,8 +135,10 @@ def chain_fluxes(
     their coefficients.
     """
     own = {factor.kind: factor for factor in derivatives}
-    if axis in traces or all(factor.flux is None for factor in derivatives):
-        side = traces.get(axis, "right")
+    if axis in traces or all(given_flux(factor) is None for factor in derivatives):
+        by_degree = any(factor.flux == BY_DEGREE for factor in derivatives)
+        usual: Trace = "central" if by_degree and space.degree % 2 == 0 else "right"
+        side = traces.get(axis, usual)
         sides = {"div": side, "grad": OPPOSITE_TRACES[side]}
         return {id(factor): sides[factor.kind] for factor in derivatives}
     div, grad = own["div"], own["grad"]
@@ -145,8 +147,8 @@ def chain_fluxes(
         * coefficient_sign(grad.coefficient, axis, space)
         >= 0
     )
-    inner = grad.flux or _opposite_flux(div.flux, same_sign)
-    outer = div.flux or _opposite_flux(grad.flux, same_sign)
+    inner = given_flux(grad) or _opposite_flux(given_flux(div), same_sign)
+    outer = given_flux(div) or _opposite_flux(given_flux(grad), same_sign)
     if inner != _opposite_flux(outer, same_sign):
         raise ValueError(
             f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
@@ -154,6 +156,11 @@ def chain_fluxes(
             f"give {_opposite_flux(outer, same_sign)!r}"
         )
     return {id(div): outer, id(grad): inner}
+
+
+def given_flux(factor: TermFactor) -> Flux | None:
+    """Return the flux that was given for a factor; None if there are rules for it."""
+    return None if factor.flux == BY_DEGREE else factor.flux
 
 
 def _opposite_flux(flux: Trace | None, same_sign: bool) -> Trace:

@@ -22,10 +22,12 @@ from ..statement.axis import Axis
 from ..statement.field_axes import check_field
 from ..statement.fields import (
     Arithmetic,
+    EndMoment,
     FieldExpression,
     Moment,
     Poisson,
     Power,
+    Resolved,
     Samples,
     Uniform,
     nodes_of,
@@ -73,7 +75,8 @@ def _formula(field: FieldExpression, samples: list[NDArray[np.float64]]) -> list
         operands = [numbers[id(operand)] for operand in node.operands]
         if isinstance(node, Moment):
             powers = [[axis.name, power] for axis, power in node.powers]
-            found.append({"kind": "moment", "powers": powers})
+            end = {"end": node.end.name} if isinstance(node, EndMoment) else {}
+            found.append({"kind": "moment", "powers": powers, **end})
         elif isinstance(node, Uniform):
             found.append({"kind": "number", "value": node.value})
         elif isinstance(node, Samples):
@@ -82,6 +85,9 @@ def _formula(field: FieldExpression, samples: list[NDArray[np.float64]]) -> list
             samples.append(node.values.ravel())
         elif isinstance(node, Power):
             found.append({"kind": "power", "of": operands, "exponent": node.exponent})
+        elif isinstance(node, Resolved):
+            names = [axis.name for axis in node.velocities]
+            found.append({"kind": "resolved", "of": operands, "velocities": names})
         elif isinstance(node, Poisson):
             ends = None if node.potential is None else list(node.potential)
             found.append(
@@ -195,10 +201,13 @@ class _FormulaReader:
             return Arithmetic(kind, *given)
         if kind == "power" and count == 1:
             return given[0] ** entry["exponent"]
+        if kind == "resolved" and count == 1:
+            return Resolved(given[0], tuple(self._axes[name] for name in entry["velocities"]))
         if kind == "number" and count == 0:
             return Uniform(_number(entry["value"]))
         if kind == "moment" and count == 0:
-            return Moment({self._axes[name]: power for name, power in entry["powers"]})
+            powers = {self._axes[name]: power for name, power in entry["powers"]}
+            return EndMoment(self._axes[entry["end"]], powers) if "end" in entry else Moment(powers)
         if kind == "samples" and count == 0:
             return self._sampled(entry)
         if kind == "poisson" and count in (1, 2):

@@ -9,6 +9,7 @@ from ..grids.choice import GridChoice
 from ..semidiscrete.problem import Problem
 from . import (
     advection,
+    collisions,
     continuity,
     diffusion,
     pitch_angle,
@@ -22,7 +23,16 @@ __all__ = ["get", "make", "names"]
 
 _ENTRIES: dict[str, GalleryEntry] = {
     entry.name: entry
-    for module in (continuity, advection, diffusion, transport, pitch_angle, runaway, vlasov)
+    for module in (
+        continuity,
+        advection,
+        diffusion,
+        transport,
+        pitch_angle,
+        runaway,
+        vlasov,
+        collisions,
+    )
     for entry in module.ENTRIES
 }
 

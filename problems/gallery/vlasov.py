@@ -12,7 +12,7 @@ latest, when a grid of cell width Δv no longer resolves f along v.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..statement.separable import Separable
 from ..statement.terms import Term, div
 from .entry import GalleryEntry
 
-__all__ = ["ENTRIES", "vlasov_poisson"]
+__all__ = ["ENTRIES", "maxwellian", "vlasov_poisson", "wave"]
 
 _PI = float(np.pi)
 
@@ -36,16 +36,18 @@ def _coordinate(v: NDArray[np.float64]) -> NDArray[np.float64]:
     return v
 
 
-def _wave(amplitude: float, k: float, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def wave(amplitude: float, k: float, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 + amplitude cos(kx)."""
     return np.asarray(1.0 + amplitude * np.cos(k * x))
 
 
-def _maxwellian(drift: float, v: NDArray[np.float64]) -> NDArray[np.float64]:
+def maxwellian(drift: float, v: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return exp(-(v - drift)²/2)/√(2π)."""
     return np.asarray(np.exp(-0.5 * (v - drift) ** 2) / np.sqrt(2.0 * _PI))
 
 
 def _two_beams(drift: float, v: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 0.5 * (_maxwellian(drift, v) + _maxwellian(-drift, v))
+    return 0.5 * (maxwellian(drift, v) + maxwellian(-drift, v))
 
 
 def _two_humps(v: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -53,18 +55,19 @@ def _two_humps(v: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _warm_humps(v: NDArray[np.float64]) -> NDArray[np.float64]:
-    return v**2 * _maxwellian(0.0, v)
+    return v**2 * maxwellian(0.0, v)
 
 
 def _bump(v: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 2.0 / 7.0 * (1.0 + 5.0 * v**2) * _maxwellian(0.0, v)
+    return 2.0 / 7.0 * (1.0 + 5.0 * v**2) * maxwellian(0.0, v)
 
 
 def vlasov_poisson(
     name: str,
     x: Axis,
     shape_x: Function,
-    velocities: dict[Axis, Function],
+    velocities: Mapping[Axis, Function],
+    collisions: Sequence[Term] = (),
 ) -> PDE:
     """Return the Vlasov-Poisson problem with f = shape_x(x) Π shape_i(v_i) at t = 0.
 
@@ -76,8 +79,10 @@ def vlasov_poisson(
         The position, periodic.
     shape_x : callable
         The initial state's factor in x.
-    velocities : dict of Axis to callable
+    velocities : mapping of Axis to callable
         The velocities with the initial state's factors. The first one is along x.
+    collisions : sequence of Term
+        Further terms.
 
     Returns
     -------
@@ -89,6 +94,7 @@ def vlasov_poisson(
     terms: list[Term] = [
         div(x, -1.0, others={v: _coordinate}),
         div(v, -1.0, others={x: field}),
+        *collisions,
     ]
     factors = {x.name: shape_x} | {axis.name: shape for axis, shape in velocities.items()}
     boundary = {x: "periodic"} | dict.fromkeys(axes, Inflow())
@@ -118,9 +124,9 @@ def _build(
     """
     x = Axis("x", left, left + 2.0 * _PI / k)
     names = [f"v{i}" for i in range(1, others + 2)] if others else ["v"]
-    shapes = [shape, *[partial(_maxwellian, 0.0)] * others]
+    shapes = [shape, *[partial(maxwellian, 0.0)] * others]
     velocities = {Axis(own, -top, top): f for own, f in zip(names, shapes, strict=True)}
-    return vlasov_poisson(name, x, partial(_wave, amplitude, k), velocities)
+    return vlasov_poisson(name, x, partial(wave, amplitude, k), velocities)
 
 
 def _landau(name: str, others: int = 0, *, k: float, amplitude: float) -> PDE:
@@ -130,7 +136,7 @@ def _landau(name: str, others: int = 0, *, k: float, amplitude: float) -> PDE:
     -0.06613, 1.28506 for k = 0.4; -0.01262, 1.15985 for k = 0.3, from t = 6 on. With amplitude 0.5
     ("strong") it falls at -0.28 … -0.30 first, and grows at 0.07 … 0.09 for t in [20, 40].
     """
-    return _build(name, partial(_maxwellian, 0.0), k=k, amplitude=amplitude, others=others)
+    return _build(name, partial(maxwellian, 0.0), k=k, amplitude=amplitude, others=others)
 
 
 def _two_stream_linear(name: str, *, k: float, amplitude: float, drift: float) -> PDE:

@@ -53,13 +53,15 @@ def default_stepper(
     t0, until : float
         The run's beginning and end.
     method : str, optional
-        By default "ssp-rk3", or "crank-nicolson" if a term has second derivatives.
+        By default "ssp-rk3", or "crank-nicolson" if a term has second derivatives, and "ark3" if a
+        term is stiff (`Term`), as those of collisions are.
     dt : float, optional
         By default 0.5 / ((2p + 1) r), where p is the degree and r (per unit of time) is the sum of
         |v_i| / h_i over the first derivatives, with the largest speed |v_i| along axis i and its
         finest cell width h_i; of the largest |c| of terms without a derivative; and of the
         following over the second derivatives with diffusivity k_i: for an implicit method
-        k_i / (h_i L_i), with the axis's length L_i, and for an explicit one
+        k_i / (h_i L_i), with the axis's length L_i (which also takes the place of h_i in first
+        derivatives of stiff terms), and for an explicit one
         (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. If r is zero, dt is a
         hundredth of the run. A coefficient along an axis with a volume element is replaced by the
         largest eigenvalue of its multiplication, since it may be infinite at an end, such as the
@@ -81,12 +83,14 @@ def default_stepper(
     rates = [_rate(term, space, t0, until) for term in terms]
     if method is None:
         method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
+        method = "ark3" if any(term.stiff for term in terms) else method
     if dt is None:
         p = space.degree
         total = sum(rate.transport for rate in rates)
         if method in IMPLICIT_METHODS:
-            total += sum(rate.implicit_diffusion for rate in rates)
+            total += sum(rate.implicit_diffusion + rate.implicit_transport for rate in rates)
         else:
+            total += sum(rate.stiff_transport for rate in rates)
             total += (p + 0.5) * (4.0 + 0.6 * p * p) * sum(rate.diffusion for rate in rates)
         dt = 0.5 / ((2 * p + 1) * total) if total > 0.0 else (until - t0) / 100.0
     return StepperSettings(method, dt, until)
@@ -101,6 +105,10 @@ class _Rate(NamedTuple):
     """k / h² of a second derivative, for explicit methods."""
     implicit_diffusion: float = 0.0
     """k / (h L) of a second derivative, with the axis's length L, for implicit methods."""
+    stiff_transport: float = 0.0
+    """|v| / h of a first derivative of a stiff term, for explicit methods."""
+    implicit_transport: float = 0.0
+    """|v| / L of a first derivative of a stiff term, for implicit methods."""
 
 
 def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
@@ -116,6 +124,8 @@ def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
         if factor.kind != "mass":
             widths.append(axis.cell_width(level))
             lengths.append(axis.length)
+    if len(widths) == 1 and term.stiff:
+        return _Rate(stiff_transport=size / widths[0], implicit_transport=size / lengths[0])
     if len(widths) < 2:
         return _Rate(transport=size / (widths[0] if widths else 1.0))
     return _Rate(

@@ -9,6 +9,7 @@ from typing import Any
 from .axis import Axis
 from .boundary import FROM_EXACT
 from .coefficients import Function
+from .collisions import with_position
 from .function_checks import check_function
 from .number_checks import is_number
 from .separable import Field, Separable, separable_parts
@@ -48,7 +49,7 @@ def terms_of(
         If one is not a term or acts along an axis that the PDE does not have, or if there are
         neither terms nor sources.
     """
-    flat = flatten_terms(terms)
+    flat = tuple(with_position(term, axes) for term in flatten_terms(terms))
     if not flat and isinstance(sources, (tuple, list)) and not sources:
         raise ValueError(
             "terms is empty and there are no sources, so that nothing changes f; give the terms of "

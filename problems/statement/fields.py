@@ -22,11 +22,13 @@ from .time_functions import TimeFunction
 
 __all__ = [
     "Arithmetic",
+    "EndMoment",
     "FieldExpression",
     "FunctionOf",
     "Moment",
     "Poisson",
     "Power",
+    "Resolved",
     "Samples",
     "Uniform",
     "checked_powers",
@@ -234,7 +236,46 @@ class Moment(FieldExpression):
     @property
     def words(self) -> tuple[str | FieldExpression, ...]:
         """The moment as the code that makes it."""
-        return (f"Moment({{{', '.join(f'{axis.name}: {k}' for axis, k in self.powers)}}})",)
+        return (f"Moment({_powers_text(self.powers)})",)
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class EndMoment(Moment):
+    """What a moment's integrand has gained between the ends of one axis: ∫ [v^k f] dv_2 ….
+
+    It is v^k f at the upper end of the axis minus v^k f at the lower end, with the traces from
+    inside, integrated over the other axes that are named. So it is the moment of ∂(v^k f)/∂v.
+
+    Parameters
+    ----------
+    axis : Axis
+        v, one of the axes of ``powers``.
+    powers : Axis, sequence of Axis, or mapping of Axis to int
+        As of `Moment`.
+
+    Attributes
+    ----------
+    end : Axis
+        The axis.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of `Moment`, or if ``powers`` does not name the axis.
+    """
+
+    end: Axis
+
+    def __init__(self, axis: Axis, powers: Axis | Sequence[Axis] | Mapping[Axis, int]) -> None:
+        super().__init__(powers)
+        if axis not in dict(self.powers):
+            raise ValueError(f"EndMoment: {axis} is not among the axes of the moment")
+        object.__setattr__(self, "end", axis)
+
+    @property
+    def words(self) -> tuple[str | FieldExpression, ...]:
+        """The moment as the code that makes it."""
+        return (f"EndMoment({self.end.name}, {_powers_text(self.powers)})",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -373,6 +414,34 @@ class Poisson(FieldExpression):
         return f"Poisson({self.axis.name}, ", self.density, *base, f"{ends})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Resolved(FieldExpression):
+    """The part of a field on the levels of x for which the grid has velocities of some levels.
+
+    It is the L2 projection on the cells of level c, where c is the largest level of x such that
+    the grid has, with this and all lower levels of x, cells of level 2 along every velocity (or of
+    their finest level, if that is lower). On full and mixed grids it is the field itself.
+
+    Attributes
+    ----------
+    field : FieldExpression
+    velocities : tuple of Axis
+    """
+
+    field: FieldExpression
+    velocities: tuple[Axis, ...]
+
+    @property
+    def operands(self) -> tuple[FieldExpression, ...]:
+        """The field."""
+        return (self.field,)
+
+    @property
+    def words(self) -> tuple[str | FieldExpression, ...]:
+        """The field; users do not write that a part of it is taken."""
+        return (self.field,)
+
+
 def checked_powers(
     what: str, powers: Axis | Sequence[Axis] | Mapping[Axis, int]
 ) -> tuple[tuple[Axis, int], ...]:
@@ -415,6 +484,10 @@ def nodes_of(expression: FieldExpression) -> Iterator[FieldExpression]:
             seen.add(id(node))
             stack.append((node, True))
             stack.extend((operand, False) for operand in reversed(node.operands))
+
+
+def _powers_text(powers: Sequence[tuple[Axis, int]]) -> str:
+    return f"{{{', '.join(f'{axis.name}: {k}' for axis, k in powers)}}}"
 
 
 def _operand(what: str, value: object) -> Any:

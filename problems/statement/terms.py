@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from .axis import Axis
 from .boundary import Boundary, Condition, ends_text, parse_ends
-from .coefficients import FLUX_SIGNS, Flux, Function
+from .coefficients import FLUX_SIGNS, ByDegree, Flux, Function
 from .fields import FieldExpression
 from .function_checks import check_function
 from .number_checks import is_number
@@ -42,9 +42,10 @@ class TermFactor:
         The axis of x, along which it acts.
     coefficient : callable or float
         g, a function of the axis's own coordinate.
-    flux : {"upwind", "central", "downwind"} or None
+    flux : {"upwind", "central", "downwind", "by degree"} or None
         From which side of an edge f is taken. None is "upwind"; but in a chain div @ grad it is
-        the side that fits the other factor and the other chains along the axis.
+        the side that fits the other factor and the other chains along the axis. "by degree" is for
+        such chains only: central for even degrees, None for odd ones.
     boundary : (condition, condition) or None
         Conditions of this factor alone at the two ends; None derives them from the PDE's.
     """
@@ -52,7 +53,7 @@ class TermFactor:
     kind: FactorKind
     axis: Axis
     coefficient: Function
-    flux: Flux | None = None
+    flux: Flux | ByDegree | None = None
     boundary: tuple[Condition, Condition] | None = None
 
 
@@ -74,12 +75,16 @@ class Term:
     fields : tuple of (Axis, FieldExpression)
         Fields that multiply the term, each a function of its axis. In ``factors`` a field has a
         mass with the coefficient 1.
+    stiff : bool
+        Whether IMEX methods treat the term implicitly also if its fluxes are upwind, as those of
+        collisions.
     """
 
     factors: tuple[TermFactor, ...]
     scale: float = 1.0
     time: TimeFunction = field(default_factory=constant)
     fields: tuple[tuple[Axis, FieldExpression], ...] = ()
+    stiff: bool = False
 
     def __matmul__(self, other: Term) -> Term:
         """Chain: the term on the right is applied first."""
@@ -90,6 +95,7 @@ class Term:
             self.scale * other.scale,
             self.time * other.time,
             self.fields + other.fields,
+            self.stiff or other.stiff,
         )
 
     def __mul__(self, other: TimeFunction | float) -> Term:

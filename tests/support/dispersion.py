@@ -11,6 +11,8 @@ Maxwellian M of temperature θ.
 
 import numpy as np
 from numpy.polynomial import Polynomial
+from scipy.linalg import expm
+from scipy.optimize import least_squares
 from scipy.special import wofz
 
 
@@ -88,3 +90,53 @@ def slope(times, norms, window):
     """Rate γ of exp(γt): the line through all logarithms."""
     used = (times >= window[0]) & (times <= window[1])
     return np.polyfit(times[used], np.log(norms[used]), 1)[0]
+
+
+def hermite_matrix(k, nu, count=200):
+    """The linearised equation with collisions in Hermite functions, c' = A c.
+
+    f = M(v) (1 + Σ_n c_n(t) He_n(v)/√n! e^(ikx)) solves f_t + v f_x + E f_v = C(f), E_x = n - 1,
+    to first order in c. He_n M is an eigenfunction of the collisions ν ∂(v f + f_v)/∂v with the
+    eigenvalue -νn, and -0 for n < 3 with the moments of f itself.
+    """
+    n = np.arange(count)
+    transport = np.diag(np.sqrt(n[1:]), 1) + np.diag(np.sqrt(n[1:]), -1)
+    matrix = -1j * k * transport - np.diag(nu * np.where(n < 3, 0.0, n))
+    matrix[1, 0] -= 1j / k
+    return matrix
+
+
+def collisional_mode(k, nu, count=200):
+    """Frequency and rate (ω, γ) of the mode that oscillates and falls most slowly."""
+    modes = np.linalg.eigvals(hermite_matrix(k, nu, count))
+    waves = modes[np.abs(modes.imag) > 0.5]
+    best = waves[np.argmax(waves.real)]
+    return abs(best.imag), best.real
+
+
+def collisional_field(k, nu, times, count=200):
+    """The amplitude of the field, 1 at t = 0, at equidistant times from 0 for c = (1, 0, …)."""
+    step = expm((times[1] - times[0]) * hermite_matrix(k, nu, count))
+    state, found = np.eye(count)[0].astype(complex), []
+    for _ in times:
+        found.append(state[0].real)
+        state = step @ state
+    return np.array(found)
+
+
+def wave_and_decay(times, amplitudes, window, start):
+    """Rate and frequency (γ, ω) of e^(γt)(A cos ωt + B sin ωt) + C e^(δt), by least squares.
+
+    ``start`` is (ω, γ, δ). The linear parameters are eliminated.
+    """
+    used = (times >= window[0]) & (times <= window[1])
+    t, y = times[used], amplitudes[used] / np.abs(amplitudes[used]).max()
+
+    def residual(parameters):
+        omega, gamma, delta = parameters
+        wave = np.exp(gamma * t)
+        basis = np.stack([wave * np.cos(omega * t), wave * np.sin(omega * t), np.exp(delta * t)])
+        return basis.T @ np.linalg.lstsq(basis.T, y, rcond=None)[0] - y
+
+    omega, gamma, _ = least_squares(residual, start, xtol=1e-14, ftol=1e-14, gtol=1e-14).x
+    return gamma, omega

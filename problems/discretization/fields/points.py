@@ -92,6 +92,24 @@ class CellPoints:
             work = (self._children @ pairs).reshape(len(given), 2 * half, n, 1)
         return work[..., 0] @ self._shapes.T  # type: ignore[no-any-return]
 
+    def projected(self, values: Values, level: int) -> Values:
+        """Return the values of the L2 projection on polynomials of the cells of a level.
+
+        Parameters
+        ----------
+        values : ndarray, shape (cells, q), float64
+        level : int
+            At most that of the points.
+        """
+        n, gap = self.degree + 1, self.level - level
+        parent = self._children[:, :n]  # the functions of a cell in those of its halves
+        nodal = (values * self._weights) @ self._shapes
+        for _ in range(gap):
+            nodal = nodal.reshape(-1, 2 * n) @ parent
+        for _ in range(gap):
+            nodal = (nodal @ parent.T).reshape(-1, n)
+        return nodal @ self._shapes.T  # type: ignore[no-any-return]
+
     def mass_blocks(self, values: Values) -> Values:
         """Return the blocks ∫ g φ_i φ_j of the multiplication by g, (cells, n, n)."""
         n = self.degree + 1

@@ -9,6 +9,7 @@ from ...statement.fields import (
     FunctionOf,
     Poisson,
     Power,
+    Resolved,
     Samples,
     nodes_of,
 )
@@ -37,6 +38,8 @@ def sampled(field: FieldExpression, axis: Axis, level: int, degree: int) -> Fiel
             done = Samples(values, node.name)
         elif isinstance(node, Arithmetic):
             done = Arithmetic(node.operation, made[id(node.left)], made[id(node.right)])
+        elif isinstance(node, Resolved):
+            done = Resolved(made[id(node.field)], node.velocities)
         elif isinstance(node, Power):
             done = Power(made[id(node.base)], node.exponent)
         elif isinstance(node, Poisson):

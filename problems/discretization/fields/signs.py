@@ -8,6 +8,7 @@ from itertools import product
 from operator import mul
 
 from ...statement.axis import Axis
+from ...statement.boundary import Inflow
 from ...statement.fields import FieldExpression
 from ...statement.terms import Term, TermFactor
 from .modes import FieldPart
@@ -35,9 +36,10 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
     -------
     list of (Term, dict of Axis to SignedField)
         The term is the sum of them: of one for each combination of the signs of its fields, if it
-        has exactly one derivative or penalty, whose flux depends on the sign; otherwise of a single
-        one. In the place of max(±E, 0) the plain term has the number ±1, so that its upwind sides
-        and inflow ends are those of this sign. A term that has no field is returned as it is.
+        has exactly one derivative or penalty, whose flux or whose ends depend on the sign;
+        otherwise of a single one. In the place of max(±E, 0) the plain term has the number ±1, so
+        that its upwind sides and inflow ends are those of this sign. A term that has no field is
+        returned as it is.
 
     Raises
     ------
@@ -49,7 +51,8 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
     fields = {axis: _product_along(term, axis) for axis, _ in term.fields}
     rest = tuple(factor for factor in term.factors if factor.axis not in fields)
     derivatives = [factor for factor in rest if factor.kind != "mass"]
-    signs: tuple[FieldPart, ...] = (1, -1) if len(derivatives) == 1 else (0,)
+    by_sign = len(derivatives) == 1 and not _is_central(derivatives[0])
+    signs: tuple[FieldPart, ...] = (1, -1) if by_sign else (0,)
     found = []
     for chosen in product(signs, repeat=len(fields)):
         numbers = [
@@ -62,6 +65,12 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
         }
         found.append((plain, parts))
     return found
+
+
+def _is_central(factor: TermFactor) -> bool:
+    """Whether neither the flux nor the ends of a derivative depend on its sign."""
+    own = factor.boundary is not None and not any(isinstance(e, Inflow) for e in factor.boundary)
+    return own and factor.flux == "central"
 
 
 def _product_along(term: Term, axis: Axis) -> FieldExpression:

@@ -61,5 +61,5 @@ def bounded_terms(
             )
             if initial is not None:
                 scale *= float(np.abs(evaluate(t0, initial)[0]).max())
-        found.append(Term(term.factors, scale, term.time))
+        found.append(Term(term.factors, scale, term.time, stiff=term.stiff))
     return tuple(found)

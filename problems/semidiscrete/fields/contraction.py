@@ -24,7 +24,7 @@ from ...discretization.quadrature import cell_points, gauss_rule
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 
-__all__ = ["contraction", "point_weights", "power_weights"]
+__all__ = ["contraction", "end_weights", "point_weights", "power_weights"]
 
 Weights = NDArray[np.float64]
 
@@ -90,6 +90,15 @@ def point_weights(axis: Axis, level: int, degree: int, point: float) -> Weights:
     found = np.zeros((1 << level, degree + 1))
     found[cells[0]] = values[0]
     return found
+
+
+def end_weights(axis: Axis, level: int, degree: int, power: int) -> Weights:
+    """Return x^k ψ at the upper end minus x^k ψ at the lower end, for all ψ of an axis, (cells, n).
+
+    ψ are the hierarchical functions; their values at the ends are those from inside.
+    """
+    upper, lower = (point_weights(axis, level, degree, at) for at in (axis.upper, axis.lower))
+    return axis.upper**power * upper - axis.lower**power * lower
 
 
 def contraction(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,50 @@ from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.fields import (
     Arithmetic,
+    EndMoment,
     FieldExpression,
     Moment,
     Poisson,
     Power,
+    Resolved,
     Samples,
     Uniform,
     nodes_of,
 )
-from .contraction import contraction, power_weights
+from .contraction import contraction, end_weights, power_weights
 
 __all__ = ["FieldEvaluation"]
 
 Values = NDArray[np.float64]
+
+_RESOLVED_LEVEL = 2
+"""Level of the velocities that a level of x needs, so that moments of it act on its collisions.
+
+With less, the collisions' part that acts on f and the part that its moments cause do not fit each
+other there, and waves grow at up to ν/5 (eigenvalues of the linear problem at ν = 1 … 100 on sparse
+grids of level 4; with this level none has a positive real part).
+"""
+
+_MomentKey: TypeAlias = tuple[tuple[tuple[Axis, int], ...], Axis | None]  # powers, end
+
+
+def _key(node: Moment) -> _MomentKey:
+    return node.powers, node.end if isinstance(node, EndMoment) else None
+
+
+def _resolved_level(grid: SparseGrid, place: int, velocities: Sequence[int]) -> int:
+    """Return the largest level of an axis up to which the grid resolves velocities, see `Resolved`.
+
+    ``place`` is the number of the axis, and ``velocities`` are those of the velocities.
+    """
+    levels = grid.cell_levels
+    for level in range(grid.levels[place] + 1):
+        own = levels[levels[:, place] == level]
+        if any(
+            own[:, k].max(initial=-1) < min(_RESOLVED_LEVEL, grid.levels[k]) for k in velocities
+        ):
+            return max(level - 1, 0)
+    return grid.levels[place]
 
 
 class FieldEvaluation:
@@ -83,10 +114,10 @@ class FieldEvaluation:
                         f"{node.text()} is along {axis.name!r}, which has a volume element; "
                         "Poisson's equation is solved in Cartesian coordinates only"
                     )
-        self._moments: dict[tuple[tuple[Axis, int], ...], int] = {}
+        self._moments: dict[_MomentKey, int] = {}
         for node in self._nodes:
             if isinstance(node, Moment):
-                self._moments.setdefault(node.powers, len(self._moments))
+                self._moments.setdefault(_key(node), len(self._moments))
         self._given: set[FieldExpression] = set()  # what does not depend on the state
         for node in self._nodes:
             if not isinstance(node, Moment) and all(part in self._given for part in node.operands):
@@ -97,15 +128,22 @@ class FieldEvaluation:
             if isinstance(node, Samples)
         }
         order = {own: k for k, own in enumerate(axes)}
+
+        def weights(own: Axis, power: int, end: Axis | None) -> Values:
+            k = order[own]
+            if own == end:
+                return end_weights(own, grid.levels[k], degree, power)
+            return power_weights(own, grid.levels[k], degree, power, masses[k])
+
         rows = [
-            {
-                order[own]: power_weights(
-                    own, grid.levels[order[own]], degree, power, masses[order[own]]
-                )
-                for own, power in powers
-            }
-            for powers in self._moments
+            {order[own]: weights(own, power, end) for own, power in powers}
+            for powers, end in self._moments
         ]
+        self._level = level
+        sets = {node.velocities for node in self._nodes if isinstance(node, Resolved)}
+        self._coarse = {
+            own: _resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
+        }
         self._contraction: BatchedKron | None = None
         if rows:
             outputs = grid.cells[:, place]
@@ -154,11 +192,13 @@ class FieldEvaluation:
         given = [found[id(operand)] for operand in node.operands]
         if isinstance(node, Moment):
             assert moments is not None
-            return moments[self._moments[node.powers]]
+            return moments[self._moments[_key(node)]]
         if isinstance(node, Uniform):
             return node.value
         if isinstance(node, Poisson):
             return self._poisson(node, given)
+        if isinstance(node, Resolved):
+            return self._resolved(node, given[0])
         if isinstance(node, Power):
             if not node.is_polynomial:
                 self._check_positive(node.base, given[0], t)
@@ -173,6 +213,13 @@ class FieldEvaluation:
             return left * right
         self._check_positive(node.right, right, t)
         return left / right
+
+    def _resolved(self, node: Resolved, values: Any) -> Any:
+        coarse = self._coarse[node.velocities]
+        if coarse == self._level:
+            return values
+        shape = self.points.cells, self.points.count
+        return self.points.projected(array_module(values).broadcast_to(values, shape), coarse)
 
     def _poisson(self, node: Poisson, given: Sequence[Any]) -> Values:
         points, length = self.points, self._axis.length

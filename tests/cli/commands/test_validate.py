@@ -13,7 +13,7 @@ def test_every_problem_is_valid(cli, name):
     output = cli("validate", name, "--level", "2", "--degree", "1", "--samples", "4").stdout
     assert output.endswith("verdict           ok\n")
     operators = (
-        1 + make(name, 1, 1).has_fields
+        1 + make(name, 2, 1).has_fields
     )  # the terms with fields are an operator of their own
     assert f" {4 * operators} compared" in output
 

@@ -49,6 +49,11 @@ def curved():
     return PDE([X, V], terms, boundary=Inflow(), initial=WAVE, volume=volume).discretize(3, 1)
 
 
+def relaxing():
+    """Collisions, whose fields have moments at the ends of the velocities."""
+    return make("collisional-landau-1x1v", 3, 2)
+
+
 def rhs_of(problem):
     out = np.full(problem.unknowns, np.nan)
     problem.rhs(0.0, problem.initial, out)
@@ -56,7 +61,7 @@ def rhs_of(problem):
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-@pytest.mark.parametrize("build", [all_kinds, curved, lambda: make("landau-1x2v", 2, 1)])
+@pytest.mark.parametrize("build", [all_kinds, curved, lambda: make("landau-1x2v", 2, 1), relaxing])
 def test_round_trips_have_the_same_content(tmp_path, build, trusted):
     problem = build()
     path = tmp_path / "fields.h5"
@@ -87,6 +92,19 @@ def test_runs_are_resumed(tmp_path):
     whole = evolve(problem, until=0.4, dt=0.02)
     evolve(problem, until=0.2, dt=0.02, checkpoint=path)
     rest = evolve(problem, until=0.4, resume=path)
+    assert rest.status is EvolveStatus.COMPLETED
+    np.testing.assert_array_equal(rest.u, whole.u)
+
+
+def test_runs_with_collisions_are_resumed(tmp_path):
+    """Also from a loaded problem, and with a preconditioner for the initial state."""
+    save_problem(tmp_path / "problem.h5", relaxing())
+    problem = load_problem(tmp_path / "problem.h5")
+    settings = {"until": 0.4, "dt": 0.05, "method": "ark3", "preconditioner": "auto"}
+    whole = evolve(problem, **settings)
+    path = tmp_path / "run.h5"
+    evolve(problem, **{**settings, "until": 0.2}, checkpoint=path)
+    rest = evolve(problem, **settings, resume=path)
     assert rest.status is EvolveStatus.COMPLETED
     np.testing.assert_array_equal(rest.u, whole.u)
 
@@ -160,6 +178,11 @@ DAMAGES = {
         formula(lambda n: n.append({"kind": "moment", "powers": [["x", 0]]})),
         "is not a function of 'x'",
     ),
+    "end of another axis": (
+        formula(lambda n: find(n, "moment").update(end="x")),
+        "is not among the axes of the moment",
+    ),
+    "end of no axis": (formula(lambda n: find(n, "moment").update(end="w")), "'w' is missing or"),
     "samples outside": (
         formula(lambda n: find(n, "samples").update(first=10**9)),
         "expected them in 'fields/samples'",

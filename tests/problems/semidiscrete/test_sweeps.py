@@ -10,10 +10,11 @@ from batchkron.problems.discretization.mode_operator import ModeOperator
 from batchkron.problems.semidiscrete.batch_list import batch_list
 
 SMALL = [
-    (name, {1: 4, 2: 3, 3: 2, 6: 1}[len(make(name, 1, 0).axes)], degree, grid)
+    (name, {1: 4, 2: 3, 3: 2, 4: 1, 6: 1}[len(make(name, 1, 0).axes)], degree, grid)
     for name in gallery.names()
     for degree, grid in ((1, "sparse"), (2, "sparse"), (1, "full"))
     if not (name.endswith("6d") and degree > 1)
+    if not (name == "relaxation-1x3v" and degree == 1)  # its temperature would be negative
 ]
 
 

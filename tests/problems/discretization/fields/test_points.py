@@ -77,3 +77,25 @@ def test_a_function_that_is_not_finite_is_refused():
     points = CellPoints(X, 2, 1)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="what is inf at"):
         points.sample(lambda x: 0.0 * x + np.inf, "what")
+
+
+@pytest.mark.parametrize(
+    ("level", "coarse", "degree"), [(3, 0, 2), (4, 2, 1), (2, 2, 3), (5, 4, 0)]
+)
+def test_projections_on_coarser_cells(level, coarse, degree):
+    points = CellPoints(X, level, degree)
+    values = points.sample(np.exp, "exp")
+    found = points.projected(values, coarse)
+    n, gap, cells = degree + 1, 2 ** (level - coarse), 2**coarse
+    # least squares in each coarse cell, with the Gauss weights of the fine ones
+    places, _, weights = nodes_in_cells(level, points.count)
+    within = places.reshape(cells, -1)
+    root = np.sqrt(np.tile(weights, gap))
+    for cell in range(cells):
+        middle = within[cell] - within[cell].mean()
+        basis = np.vander(middle, n)
+        exact = np.exp(within[cell])
+        fitted = np.linalg.lstsq(basis * root[:, None], exact * root, rcond=None)[0]
+        own = found.reshape(cells, -1)[cell]
+        np.testing.assert_allclose(own, basis @ fitted, rtol=1e-11)
+    np.testing.assert_allclose(points.projected(found, coarse), found, rtol=1e-13)
