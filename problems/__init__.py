@@ -22,6 +22,7 @@ from .semidiscrete.fields.field import Field
 from .semidiscrete.problem import Problem
 from .semidiscrete.problem_file import load_problem, save_problem
 from .statement.axis import Axis
+from .statement.bgk import bgk
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from .statement.collisions import lenard_bernstein
 from .statement.fields import FieldExpression, Moment, Poisson
@@ -57,6 +58,7 @@ __all__ = [
     "StepperSettings",
     "Term",
     "TimeFunction",
+    "bgk",
     "div",
     "gallery",
     "grad",

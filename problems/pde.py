@@ -85,7 +85,8 @@ class PDE(Statement):
         The coordinates; points, levels and modes are given in their order.
     terms : Term or (nested) sequence of them
         The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains of them with
-        ``@``; at least one term, unless there are sources (give sources=0.0 for f_t = 0).
+        ``@``, `lenard_bernstein`, `bgk`; at least one term, unless there are sources (give
+        sources=0.0 for f_t = 0).
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
@@ -144,9 +145,11 @@ class PDE(Statement):
     ) -> None:
         box = axes_of(axes)
         known, function = exact_of(exact, box)
+        own, gains = terms_of(terms, box, sources)
         values: dict[str, Any] = {
             "axes": box,
-            "terms": terms_of(terms, box, sources),
+            "terms": own,
+            "gains": gains,
             "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
             "sources": sources_of(sources, box, known),
@@ -253,6 +256,7 @@ class PDE(Statement):
             stepper=made.stepper,
             units=self.units,
             masses=made.masses,
+            gains=self.gains,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )

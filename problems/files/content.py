@@ -18,6 +18,7 @@ from ..discretization.parts import (
 )
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from ..statement.gains import MaxwellianGain
 
 __all__ = ["ProblemContent"]
 
@@ -41,4 +42,5 @@ class ProblemContent:
     stepper: StepperSettings
     units: Mapping[str, str]
     masses: Masses
+    gains: tuple[MaxwellianGain, ...] = ()
     provenance: Mapping[str, Any]

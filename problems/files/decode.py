@@ -38,6 +38,7 @@ from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
 from .content import ProblemContent
 from .fields import decode_fields
+from .gains import decode_gains
 from .schema import ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem"]
@@ -75,6 +76,7 @@ def decode_problem(document: Document) -> ProblemContent:
     sources = _decode_sources(document, len(axes))
     exact = _decode_exact(document, len(axes))
     masses = _decode_masses(document, grid, degree + 1)
+    gains = decode_gains(document, axes)
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
             texts_of(document, "stepper/method")[0],
@@ -96,6 +98,7 @@ def decode_problem(document: Document) -> ProblemContent:
             stepper=stepper,
             units=_decode_units(document),
             masses=masses,
+            gains=gains,
             provenance=json_of(document, "provenance/problem", dict),
         )
 

@@ -20,6 +20,7 @@ from ..discretization.multiwavelets import BASIS_ID, filters
 from ..discretization.parts import OperatorTerm, SeparableVector
 from .content import ProblemContent
 from .fields import encode_fields
+from .gains import encode_gains
 from .schema import FORMAT, check_counts
 
 __all__ = ["encode_problem", "problem_hash"]
@@ -60,6 +61,7 @@ def encode_problem(content: ProblemContent) -> Document:
         "grid/cells": grid.cells,
         **_encode_terms(content.terms, grid.dimensions, n),
         **encode_fields(content.terms, content.axes),
+        **encode_gains(content.gains),
         **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
         "initial": content.initial,
         "stepper/method": (content.stepper.method,),

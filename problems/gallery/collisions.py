@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from ..pde import PDE
 from ..statement.axis import Axis
+from ..statement.bgk import bgk
 from ..statement.boundary import NoFlux, Periodic
 from ..statement.collisions import lenard_bernstein
 from ..statement.separable import Separable, SeparableSum
+from ..statement.terms import div
 from .entry import GalleryEntry
 from .vlasov import maxwellian, vlasov_poisson, wave
 
@@ -113,6 +115,26 @@ def _collisional_landau(name: str, *, k: float, nu: float, amplitude: float) -> 
     return vlasov_poisson(name, x, partial(wave, amplitude, k), shapes, collisions)
 
 
+def _bgk(name: str, *, k: float, nu: float, amplitude: float) -> PDE:
+    """Return BGK collisions of a gas without a field, (1 + amplitude cos kx) M(v) at t = 0.
+
+    For k = π and small amplitudes the density's wave is cos(ωt) exp(γt) with γ, ω = -0.82400,
+    5.58073 for ν = 10, beside modes that do not oscillate; for ν → ∞ it is sound, ω → √3 k.
+    """
+    x, v = Axis("x", -_PI / k, _PI / k), Axis("v", -6.0, 6.0)
+    return PDE(
+        [x, v],
+        [div(x, -1.0, others={v: _coordinate}), *bgk(v, nu)],
+        boundary={x: Periodic(), v: NoFlux()},
+        initial=Separable(x=partial(wave, amplitude, k), v=partial(maxwellian, 0.0)),
+        name=name,
+    )
+
+
+def _coordinate(v: NDArray[np.float64]) -> NDArray[np.float64]:
+    return v
+
+
 def _step(level: int, degree: int) -> float:
     return _STEP
 
@@ -155,6 +177,19 @@ ENTRIES: tuple[GalleryEntry, ...] = (
         until=20.0,
         method="ark3",
         parameters={"k": 0.5, "nu": 1.0, "amplitude": 1e-4},
+        is_known=False,
+    ),
+    GalleryEntry(
+        "bgk-1x1v",
+        "f_t + v f_x = ν (M - f) with density, velocity, temperature of f; f = (1 + amplitude "
+        "cos kx) M(v) at t = 0",
+        "not known; the density's wave ~ exp(-0.82400 t) cos(5.58073 t) for k = π, nu = 10",
+        partial(_bgk, "bgk-1x1v"),
+        level=5,
+        degree=2,
+        until=1.0,
+        method="ark3",
+        parameters={"k": _PI, "nu": 10.0, "amplitude": 1e-4},
         is_known=False,
     ),
 )

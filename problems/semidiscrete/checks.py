@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from ..discretization.parts import Masses, OperatorTerm, SeparableVector, check_mass
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from ..statement.gains import MaxwellianGain
 from ..statement.time import TimeFunction
 
 __all__ = [
     "check_axes",
+    "check_gains",
     "check_masses",
     "check_terms",
     "check_times",
@@ -46,6 +48,31 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
             f"axes are {', '.join(axis.name for axis in axes)}; expected {grid.dimensions} axes "
             "of different names, one per dimension of the grid"
         )
+
+
+def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: Masses) -> None:
+    """Check that each gain is a MaxwellianGain of the two axes, without volume elements.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is not.
+    """
+    for number, gain in enumerate(gains):
+        if not isinstance(gain, MaxwellianGain):
+            raise TypeError(
+                f"gains[{number}] must be a MaxwellianGain, as bgk makes, got {type(gain).__name__}"
+            )
+        if len(axes) != 2 or {gain.position, gain.velocity} != set(axes):
+            raise ValueError(
+                f"gains[{number}] is {gain.text()}; expected a position and a velocity that are "
+                f"all axes, {', '.join(axis.name for axis in axes)}"
+            )
+        if any(mass is not None for mass in masses):
+            raise ValueError(
+                f"gains[{number}] is a Maxwellian in Cartesian coordinates, and an axis has a "
+                "volume element"
+            )
 
 
 def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:

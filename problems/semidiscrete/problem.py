@@ -89,6 +89,8 @@ class Problem(GridTransfer, Presentation):
         For each axis with a volume element dV_k the mass blocks ∫ φ_i φ_j dV_k of the nodal
         functions of its finest cells, and None if dV_k = 1. They define the norm; the terms and
         sources already contain the inverse masses. By default no axis has a volume element.
+    gains : sequence of MaxwellianGain, optional
+        What collisions of `bgk` add to A(t, u) u + s(t).
     provenance : mapping of str to JSON data
         Where the problem comes from; not part of the content, which `content_hash` identifies.
     device : {"cpu", "cuda"}
@@ -182,6 +184,8 @@ class Problem(GridTransfer, Presentation):
         ------
         TypeError, ValueError
             If the state has another shape.
+        ValueError
+            If collisions of `bgk` add a Maxwellian, which is no operator.
         NotPhysicalError
             If a field divides by something that is not positive.
 
@@ -195,6 +199,11 @@ class Problem(GridTransfer, Presentation):
         check_vector("u", u, self.initial)
         if not self.has_fields:
             return self
+        if self.gains:
+            raise ValueError(
+                f"{self.gains[0].text()} is no operator, so that it cannot be frozen; explicit "
+                "and IMEX methods take it"
+            )
         begin = self.t0 if t is None else t
         return replace(self, terms=frozen_terms(self, begin, u))
 

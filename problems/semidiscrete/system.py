@@ -15,6 +15,7 @@ from batchkron.operators import Operator, SparseGridOperator, ValidationReport
 from ..discretization.parts import OperatorTerm
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
+from .fields.gains import MaxwellianOfState
 from .fields.terms import FieldTerms
 from .operators import (
     OperatorForm,
@@ -55,10 +56,18 @@ class ImplicitFields:
         The terms, those without fields included.
     sources : TimeCombination
         Their sources.
+    gains : sequence of MaxwellianOfState
+        What is added to the sources, for the state.
     """
 
-    def __init__(self, terms: FieldTerms, sources: TimeCombination) -> None:
-        self._terms, self._sources = terms, sources
+    def __init__(
+        self,
+        terms: FieldTerms,
+        sources: TimeCombination,
+        gains: Sequence[MaxwellianOfState] = (),
+    ) -> None:
+        self._terms, self._sources, self._gains = terms, sources, tuple(gains)
+        self._gain: NDArray[np.float64] | None = None
 
     @property
     def operator(self) -> SparseGridOperator:
@@ -74,10 +83,16 @@ class ImplicitFields:
             If a field is not defined for the state.
         """
         self._terms.follow(t, u)
+        if self._gains:
+            self._gain = array_module(u).zeros_like(u)
+            for gain in self._gains:
+                gain.accumulate(t, u, self._gain)
 
     def source(self, t: float, out: NDArray[np.float64]) -> None:
-        """Overwrite ``out`` with the sources at a time."""
+        """Overwrite ``out`` with the sources at a time, and the gains of the state."""
         self._sources.evaluate(t, out)
+        if self._gain is not None:
+            out += self._gain
 
 
 class SemidiscreteSystem(ProblemValue):
@@ -157,9 +172,9 @@ class SemidiscreteSystem(ProblemValue):
             None if no term of that part has a field: then it is `implicit_operator_at`.
         """
         own = [term for term in self.terms if not term.one_sided]
-        if not any(term.has_fields for term in own):
+        if not (self.gains or any(term.has_fields for term in own)):
             return None
-        return ImplicitFields(FieldTerms(self, own), self._implicit_sources)
+        return ImplicitFields(FieldTerms(self, own), self._implicit_sources, self._gains)
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -344,6 +359,10 @@ class SemidiscreteSystem(ProblemValue):
         return FieldTerms(self, own) if own else None
 
     @cached_property
+    def _gains(self) -> tuple[MaxwellianOfState, ...]:
+        return tuple(MaxwellianOfState(self, gain) for gain in self.gains)
+
+    @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
         return self._assembled([term for term in self.terms if not term.one_sided])
 
@@ -367,15 +386,17 @@ class SemidiscreteSystem(ProblemValue):
             group.accumulate(t, u, out)
         if self._field_terms is not None:
             self._field_terms.accumulate(t, u, out)
+        for gain in self._gains:
+            gain.accumulate(t, u, out)
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:
         """Raise ValueError if one of these terms depends on the state."""
-        if any(term.has_fields for term in terms):
+        if self.gains or any(term.has_fields for term in terms):
             raise ValueError(
                 f"the operator of {self.name!r} depends on the state: a term has a field as "
-                "coefficient. Explicit methods (ssp-rk3, rk4, …) need no operator, and IMEX "
-                "methods (ark2, ark3) take that of each stage; frozen(u) is the linear problem "
-                "with the fields of the state u"
+                "coefficient, or f relaxes to a Maxwellian. Explicit methods (ssp-rk3, rk4, …) "
+                "need no operator, and IMEX methods (ark2, ark3) take that of each stage; "
+                "frozen(u) is the linear problem with the fields of the state u"
             )
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:

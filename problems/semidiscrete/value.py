@@ -27,7 +27,8 @@ from ..files.content import ProblemContent
 from ..files.encode import problem_hash
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
-from .checks import check_axes, check_masses, check_terms, check_times, check_vectors
+from ..statement.gains import MaxwellianGain
+from .checks import check_axes, check_gains, check_masses, check_terms, check_times, check_vectors
 from .exact_function import ExactFunction
 from .levels import OtherLevels
 from .operators import choose_form
@@ -52,13 +53,14 @@ class ProblemValue:
     stepper: StepperSettings = field(kw_only=True)
     units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     masses: Masses = field(default=(), kw_only=True)
+    gains: tuple[MaxwellianGain, ...] = field(default=(), kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     device: str = field(default="cpu", kw_only=True)
     form: str = field(default="auto", kw_only=True)
     other_levels: OtherLevels | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name in ("axes", "terms", "sources", "masses"):
+        for name in ("axes", "terms", "sources", "masses", "gains"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
         initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
@@ -88,6 +90,7 @@ class ProblemValue:
         masses = check_masses(self.masses, grid, n)
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
+        check_gains(self.gains, self.axes, masses)
         check_vectors("sources", self.sources, grid, n)
         if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)
@@ -138,8 +141,8 @@ class ProblemValue:
 
     @property
     def has_fields(self) -> bool:
-        """Whether a term has a field as coefficient, so that A depends on the state."""
-        return any(term.has_fields for term in self.terms)
+        """Whether a term has a field as coefficient, or there are gains: f depends on moments."""
+        return bool(self.gains) or any(term.has_fields for term in self.terms)
 
     def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a state as a NumPy array."""
@@ -172,5 +175,6 @@ def content_of(problem: ProblemValue) -> ProblemContent:
         stepper=problem.stepper,
         units=problem.units,
         masses=problem.masses,
+        gains=problem.gains,
         provenance=problem.provenance,
     )

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .axis import Axis
+from .bgk import gain_with_position
 from .boundary import FROM_EXACT
 from .coefficients import Function
 from .collisions import with_position
 from .function_checks import check_function
+from .gains import MaxwellianGain
 from .number_checks import is_number
 from .separable import Field, Separable, separable_parts
 from .terms import Term, flatten_terms
@@ -40,8 +42,8 @@ def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 def terms_of(
     terms: Term | Iterable[Any], axes: tuple[Axis, ...], sources: object
-) -> tuple[Term, ...]:
-    """Return a term, or the terms of nested sequences, as one flat tuple.
+) -> tuple[tuple[Term, ...], tuple[MaxwellianGain, ...]]:
+    """Return a term, or the terms of nested sequences, as one flat tuple, and the gains among them.
 
     Raises
     ------
@@ -49,8 +51,10 @@ def terms_of(
         If one is not a term or acts along an axis that the PDE does not have, or if there are
         neither terms nor sources.
     """
-    flat = tuple(with_position(term, axes) for term in flatten_terms(terms))
-    if not flat and isinstance(sources, (tuple, list)) and not sources:
+    given = flatten_terms(terms)
+    flat = tuple(with_position(term, axes) for term in given if isinstance(term, Term))
+    gains = tuple(gain_with_position(g, axes) for g in given if isinstance(g, MaxwellianGain))
+    if not given and isinstance(sources, (tuple, list)) and not sources:
         raise ValueError(
             "terms is empty and there are no sources, so that nothing changes f; give the terms of "
             "f_t = ..., or sources=0.0 where f_t = 0 is meant"
@@ -62,7 +66,7 @@ def terms_of(
                     f"terms[{k}] acts along {factor.axis}, which is not among the PDE's axes; "
                     f"these are {', '.join(map(str, axes))}"
                 )
-    return flat
+    return flat, gains
 
 
 def exact_of(

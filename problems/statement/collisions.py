@@ -18,7 +18,7 @@ from .fields import EndMoment, FieldExpression, Moment, Resolved
 from .number_checks import finite_number, is_number
 from .terms import Term, TermFactor, div, grad
 
-__all__ = ["Position", "lenard_bernstein", "with_position"]
+__all__ = ["Position", "lenard_bernstein", "position_among", "with_position"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,23 @@ def with_position(term: Term, axes: Sequence[Axis]) -> Term:
     places = [factor.axis for factor in term.factors if isinstance(factor.axis, Position)]
     if not places:
         return term
-    left = [axis for axis in axes if axis not in places[0].velocities]
+    known: dict[Axis, Axis] = {places[0]: position_among(places[0], axes)}
+    factors = tuple(
+        replace(factor, axis=known.get(factor.axis, factor.axis)) for factor in term.factors
+    )
+    fields = tuple((known.get(axis, axis), field) for axis, field in term.fields)
+    return replace(term, factors=factors, fields=fields)
+
+
+def position_among(place: Position, axes: Sequence[Axis]) -> Axis:
+    """Return the axis of a PDE that is none of the velocities of a position.
+
+    Raises
+    ------
+    ValueError
+        If there is another number of them than one.
+    """
+    left = [axis for axis in axes if axis not in place.velocities]
     if len(left) != 1:
         names = ", ".join(axis.name for axis in left) or "none"
         raise ValueError(
@@ -165,12 +181,7 @@ def with_position(term: Term, axes: Sequence[Axis]) -> Term:
             "and the PDE one position: for a state that is the same everywhere a periodic axis of "
             "level 0"
         )
-    known: dict[Axis, Axis] = {places[0]: left[0]}
-    factors = tuple(
-        replace(factor, axis=known.get(factor.axis, factor.axis)) for factor in term.factors
-    )
-    fields = tuple((known.get(axis, axis), field) for axis, field in term.fields)
-    return replace(term, factors=factors, fields=fields)
+    return left[0]
 
 
 def _check(

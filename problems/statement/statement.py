@@ -11,6 +11,7 @@ from typing import Any
 from .axis import Axis
 from .boundary import Condition, Inflow, Neumann, chain_conditions, ends_text
 from .coefficients import Function
+from .gains import MaxwellianGain
 from .separable import Separable, separable_parts
 from .terms import Term, term_text
 from .text import axes_text, count
@@ -25,12 +26,14 @@ class Statement:
     """The parts of an initial value problem f_t = Σ terms(f) + Σ sources on a box.
 
     `batchkron.problems.PDE` makes them from its arguments of the same names, which it documents.
+    ``gains`` are those among the terms, which have no operator.
     ``initial`` and ``exact`` are the separable parts of a sum; ``initial`` is None if the initial
     state is that of ``exact_function``, a callable exact solution.
     """
 
     axes: tuple[Axis, ...]
     terms: tuple[Term, ...]
+    gains: tuple[MaxwellianGain, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
     initial: tuple[Separable, ...] | None
     sources: tuple[Separable, ...] | str
@@ -46,6 +49,7 @@ class Statement:
         terms = [term_text(term) for term in self.terms[:_TERMS_SHOWN]]
         if len(self.terms) > _TERMS_SHOWN:
             terms.append(f"… {count(len(self.terms) - _TERMS_SHOWN, 'more term')}")
+        terms += [gain.text() for gain in self.gains]
         sources = self.sources if isinstance(self.sources, str) else str(len(self.sources))
         known = "known" if self.exact or self.exact_function is not None else "not known"
         text = "\n".join(

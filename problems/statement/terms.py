@@ -11,6 +11,7 @@ from .boundary import Boundary, Condition, ends_text, parse_ends
 from .coefficients import FLUX_SIGNS, ByDegree, Flux, Function
 from .fields import FieldExpression
 from .function_checks import check_function
+from .gains import MaxwellianGain
 from .number_checks import is_number
 from .text import time_text
 from .time import TimeFunction, constant
@@ -306,15 +307,15 @@ def laplacian(
     return tuple(div(axis, k, time=time) @ grad(axis) for axis in chosen)
 
 
-def flatten_terms(terms: object) -> tuple[Term, ...]:
-    """Return a term, or the terms of nested sequences, as one flat tuple.
+def flatten_terms(terms: object) -> tuple[Term | MaxwellianGain, ...]:
+    """Return a term, or the terms and gains of nested sequences, as one flat tuple.
 
     Raises
     ------
     TypeError
-        If something in it is neither a Term nor a sequence.
+        If something in it is neither a Term, nor a MaxwellianGain, nor a sequence.
     """
-    if isinstance(terms, Term):
+    if isinstance(terms, (Term, MaxwellianGain)):
         return (terms,)
     if isinstance(terms, Iterable) and not isinstance(terms, (str, Mapping)):
         return tuple(term for entry in terms for term in flatten_terms(entry))

@@ -14,6 +14,8 @@ CASES = [
     ("relaxation-1x2v", 3, "sparse"),
     ("collisional-landau-1x1v", 5, "sparse"),
     ("collisional-landau-1x1v", (3, 4), "full"),
+    ("bgk-1x1v", 4, "sparse"),
+    ("bgk-1x1v", (2, 3), "full"),
 ]
 
 
@@ -29,6 +31,9 @@ def test_the_right_hand_side_and_the_implicit_part(cupy, name, level, grid):
     for part, own, out in zip(parts, (problem, device), (expected, found), strict=True):
         part.follow(0.0, own.initial)
         part.operator.matvec(own.initial, out=out[1])
+        gain = out[1].copy()
+        part.source(0.0, gain)
+        out[1] += gain
     scale = np.abs(expected).max(axis=1, keepdims=True)
     np.testing.assert_allclose(found.get() / scale, expected / scale, rtol=0, atol=1e-12)
 

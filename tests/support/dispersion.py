@@ -92,31 +92,34 @@ def slope(times, norms, window):
     return np.polyfit(times[used], np.log(norms[used]), 1)[0]
 
 
-def hermite_matrix(k, nu, count=200):
+def hermite_matrix(k, nu, count=200, *, kind="lenard-bernstein"):
     """The linearised equation with collisions in Hermite functions, c' = A c.
 
     f = M(v) (1 + Σ_n c_n(t) He_n(v)/√n! e^(ikx)) solves f_t + v f_x + E f_v = C(f), E_x = n - 1,
     to first order in c. He_n M is an eigenfunction of the collisions ν ∂(v f + f_v)/∂v with the
-    eigenvalue -νn, and -0 for n < 3 with the moments of f itself.
+    eigenvalue -νn, and -0 for n < 3 with the moments of f itself. With the kind "bgk" it is -ν for
+    n ≥ 3, and there is no field.
     """
     n = np.arange(count)
     transport = np.diag(np.sqrt(n[1:]), 1) + np.diag(np.sqrt(n[1:]), -1)
-    matrix = -1j * k * transport - np.diag(nu * np.where(n < 3, 0.0, n))
-    matrix[1, 0] -= 1j / k
+    rates = np.where(n < 3, 0.0, n if kind == "lenard-bernstein" else 1.0)
+    matrix = -1j * k * transport - np.diag(nu * rates)
+    if kind == "lenard-bernstein":
+        matrix[1, 0] -= 1j / k
     return matrix
 
 
-def collisional_mode(k, nu, count=200):
+def collisional_mode(k, nu, count=200, **options):
     """Frequency and rate (ω, γ) of the mode that oscillates and falls most slowly."""
-    modes = np.linalg.eigvals(hermite_matrix(k, nu, count))
+    modes = np.linalg.eigvals(hermite_matrix(k, nu, count, **options))
     waves = modes[np.abs(modes.imag) > 0.5]
     best = waves[np.argmax(waves.real)]
     return abs(best.imag), best.real
 
 
-def collisional_field(k, nu, times, count=200):
-    """The amplitude of the field, 1 at t = 0, at equidistant times from 0 for c = (1, 0, …)."""
-    step = expm((times[1] - times[0]) * hermite_matrix(k, nu, count))
+def collisional_field(k, nu, times, count=200, **options):
+    """Amplitude of density and field, 1 at t = 0, at equidistant times; c = (1, 0, …) at 0."""
+    step = expm((times[1] - times[0]) * hermite_matrix(k, nu, count, **options))
     state, found = np.eye(count)[0].astype(complex), []
     for _ in times:
         found.append(state[0].real)

@@ -30,7 +30,7 @@ from ...statement.fields import (
 )
 from .contraction import contraction, end_weights, power_weights
 
-__all__ = ["FieldEvaluation"]
+__all__ = ["FieldEvaluation", "resolved_level"]
 
 Values = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def _key(node: Moment) -> _MomentKey:
     return node.powers, node.end if isinstance(node, EndMoment) else None
 
 
-def _resolved_level(grid: SparseGrid, place: int, velocities: Sequence[int]) -> int:
+def resolved_level(grid: SparseGrid, place: int, velocities: Sequence[int]) -> int:
     """Return the largest level of an axis up to which the grid resolves velocities, see `Resolved`.
 
     ``place`` is the number of the axis, and ``velocities`` are those of the velocities.
@@ -142,7 +142,7 @@ class FieldEvaluation:
         self._level = level
         sets = {node.velocities for node in self._nodes if isinstance(node, Resolved)}
         self._coarse = {
-            own: _resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
+            own: resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
         }
         self._contraction: BatchedKron | None = None
         if rows:

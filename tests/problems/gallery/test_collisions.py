@@ -207,3 +207,22 @@ def test_entries(name):
     implicit = part.operator @ problem.initial
     if name.startswith("relaxation"):
         np.testing.assert_allclose(implicit, out[0], atol=1e-12 * np.abs(implicit).max())
+
+
+def test_bgk_waves_are_those_of_the_linear_theory():
+    problem = make("bgk-1x1v", (3, 4), 2, "full")
+    _, v = problem.axes
+    times, found = [], []
+
+    def record(state):
+        times.append(state.t)
+        found.append(problem.moment(state.u, v).evaluate([0.0])[0] - 1.0)
+
+    watch = {str(k): Quantity.moment(problem, {v: k}) for k in range(3)}
+    result = evolve(problem, until=1.0, dt=0.01, callback=record, watch=watch)
+    assert result.status is EvolveStatus.COMPLETED
+    assert max(quantity.drift for quantity in result.watched.values()) < 1e-13
+    grid = np.linspace(0.0, 1.0, 401)
+    exact = np.interp(times, grid, collisional_field(np.pi, 10.0, grid, kind="bgk"))
+    np.testing.assert_allclose(np.array(found) / 1e-4, exact, atol=6e-3)
+    assert collisional_mode(np.pi, 10.0, kind="bgk") == pytest.approx((5.58073, -0.824), abs=1e-5)

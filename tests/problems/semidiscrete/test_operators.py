@@ -16,6 +16,7 @@ COLLISIONAL = (
     "relaxation-1x2v",
     "relaxation-1x3v",
     "collisional-landau-1x1v",
+    "bgk-1x1v",
 )
 CLASSES = {"sweep": SparseGridOperator, "batch": BatchedKron, "dense": KroneckerProduct}
 

@@ -19,7 +19,7 @@ from batchkron.problems import (
     lenard_bernstein,
     mass,
 )
-from batchkron.problems.semidiscrete.fields.evaluation import _resolved_level
+from batchkron.problems.semidiscrete.fields.evaluation import resolved_level
 from batchkron.problems.statement.collisions import Position
 from batchkron.problems.statement.fields import EndMoment
 from batchkron.solvers import EvolveStatus, evolve
@@ -245,7 +245,7 @@ def test_totals_are_conserved_on_sparse_grids(rng, velocities, initial):
     ],
 )
 def test_levels_that_are_resolved_in_the_velocity(grid, level):
-    assert _resolved_level(grid, 0, [1]) == level
+    assert resolved_level(grid, 0, [1]) == level
 
 
 @pytest.mark.parametrize("nu", [1.0, 10.0])

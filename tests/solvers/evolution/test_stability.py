@@ -60,7 +60,14 @@ def test_a_step_beyond_the_limit_is_refused_with_the_largest_one(name, dtype):
         evolve(problem, dt=1.04 * limit, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in problems.gallery.names() if name[-2:] != "6d"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in problems.gallery.names()
+        if name[-2:] != "6d" and name != "bgk-1x1v"  # which is not linear with frozen fields
+    ],
+)
 def test_default_steps_of_the_gallery_are_stable(name):
     problem = problems.make(name, level=2 if "3d" in name else 3, degree=2, method="rk4")
     problem = problem.frozen(problem.initial)

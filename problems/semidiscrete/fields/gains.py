@@ -1,0 +1,152 @@
+"""The gains of a problem: vectors on its grid that are computed from moments of the state."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module
+from batchkron.operators import on_device
+
+from ...discretization.dg_matrices import volume_nodes
+from ...discretization.multiwavelets import filters, legendre_values
+from ...discretization.quadrature import cell_points, gauss_rule
+from ...statement.axis import Axis
+from ...statement.fields import FieldExpression, Moment, Resolved
+from ...statement.gains import MaxwellianGain
+from ..value import ProblemValue
+from .evaluation import FieldEvaluation, resolved_level
+
+__all__ = ["MaxwellianOfState"]
+
+Values = NDArray[np.float64]
+
+# Gauss points of a cell beyond degree + 1. A Maxwellian is smooth: if cells of its width project it
+# to 1e-10, this rule does as well.
+_MORE_POINTS = 5
+
+
+class MaxwellianOfState:
+    """The projection of ν M on a problem's grid, with the moments that the state has.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+        Of the two axes of the gain.
+    gain : MaxwellianGain
+        The gain.
+
+    Notes
+    -----
+    Each evaluation takes O(points_x points_v) operations for all Gauss points of the finest cells,
+    and about as many numbers of storage.
+    """
+
+    def __init__(self, problem: ProblemValue, gain: MaxwellianGain) -> None:
+        x, v = gain.position, gain.velocity
+        self._place = problem.axes.index(x)
+        self._nu, self._n = gain.nu, problem.degree + 1
+        self._kept = min(3, self._n)  # coefficients of 1, v, v² that are taken from the state
+        grid, device = problem.grid, problem.device
+        self._moments = FieldEvaluation(
+            _moments_of(v), x, problem.axes, grid, problem.degree, problem.masses, device
+        )
+        levels = grid.levels
+        self._position = _Projection(x, levels[self._place], problem.degree, None, device)
+        self._velocity = _Projection(
+            v, levels[1 - self._place], problem.degree, self._n + _MORE_POINTS, device
+        )
+        cells = grid.cells[:, [self._place, 1 - self._place]]
+        module = array_module(on_device(np.zeros(0), device))
+        self._cells_x, self._cells_v = (module.asarray(own) for own in cells.T)
+        resolved = cells[:, 0] < 1 << resolved_level(grid, self._place, [1 - self._place])
+        self._coarse = module.asarray(np.flatnonzero(resolved & (cells[:, 1] == 0)))
+
+    def accumulate(self, t: float, u: Values, out: Values) -> None:
+        """Add ν M of a state to ``out``.
+
+        Parameters
+        ----------
+        t : float
+            The time, for error texts.
+        u, out : ndarray, shape (N,), float64
+            The state, and the vector.
+
+        Raises
+        ------
+        NotPhysicalError
+            If the density or the temperature is not positive somewhere.
+        """
+        density, mean, theta = (part[:, :, None] for part in self._moments(t, u))
+        module, n = array_module(u), self._n
+        points = self._velocity.points  # (points of all cells,)
+        peaks = density / module.sqrt(2.0 * math.pi * theta)
+        values = peaks * module.exp(-((points - mean) ** 2) / (2.0 * theta))
+        along_v = self._velocity.hierarchical(values.reshape(-1, points.size))
+        whole = self._position.hierarchical(along_v.T.reshape(along_v.shape[1], -1)).T
+        # (cells_x, n, cells_v, n), of which the grid has some blocks
+        shaped = whole.reshape(self._position.cells, n, self._velocity.cells, n)
+        blocks = shaped[self._cells_x, :, self._cells_v, :]
+        own = u.reshape(-1, n, n)
+        if self._place == 1:
+            own = own.transpose(0, 2, 1)
+        blocks[self._coarse, :, : self._kept] = own[self._coarse, :, : self._kept]
+        if self._place == 1:
+            blocks = blocks.transpose(0, 2, 1)
+        out += self._nu * blocks.reshape(-1)
+
+
+def _moments_of(v: Axis) -> list[FieldExpression]:
+    """Return density, mean velocity and temperature, which may not be negative or zero."""
+    density, first, second = (Resolved(Moment({v: power}), (v,)) for power in range(3))
+    mean = first / density
+    theta = 1.0 / (density / (second - mean * first))
+    return [density, mean, theta]
+
+
+class _Projection:
+    """The projection of values at Gauss points on the hierarchical basis of an axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level, and degree.
+    count : int or None
+        Gauss points of a cell; None are those of `CellPoints`.
+    device : {"cpu", "cuda"}
+        Where the values are.
+
+    Attributes
+    ----------
+    points : ndarray, shape (cells * count,), float64
+        The Gauss points of all cells.
+    cells : int
+        Number of finest cells.
+    """
+
+    def __init__(self, axis: Axis, level: int, degree: int, count: int | None, device: str) -> None:
+        self._level, self._n, self.cells = level, degree + 1, 1 << level
+        count = volume_nodes(degree) if count is None else count
+        nodes, weights = gauss_rule(count)
+        width = axis.cell_width(level)
+        shapes = legendre_values(nodes, degree, width) * (weights * (width / 2))[:, None]
+        two_scale = filters(degree)
+        children = np.block([[two_scale.H0, two_scale.H1], [two_scale.G0, two_scale.G1]])
+        self._shapes, self._children = on_device(shapes, device), on_device(children.T, device)
+        self.points = on_device(cell_points(axis, level, nodes).ravel(), device)
+
+    def hierarchical(self, values: Values) -> Values:
+        """Return the hierarchical coefficients (functions, cells * n) of (functions, points)."""
+        module, n, count = array_module(values), self._n, len(values)
+        nodal = values.reshape(count, self.cells, -1) @ self._shapes
+        found = []
+        for _ in range(self._level):
+            both = nodal.reshape(count, -1, 2 * n) @ self._children
+            nodal = both[:, :, :n]
+            found.append(both[:, :, n:])
+        parts = [nodal, *found[::-1]]
+        return module.concatenate(parts, axis=1).reshape(count, -1)  # type: ignore[no-any-return]
