@@ -80,7 +80,7 @@ def test_the_integral_of_the_dispersion_relation():
             assert beam.integral(z) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("k", [0.5, 0.4])
+@pytest.mark.parametrize("k", [0.5, 0.4, 0.45])
 def test_waves_are_damped_at_landaus_rate(k):
     problem = make("landau-1x1v", (3, 5), 2, "full", k=k)
     times, norms = run(problem, 20.0, 0.05)
@@ -114,6 +114,7 @@ def test_two_velocities_damp_as_one():
     [
         ("two-stream-linear", two_beams(3.0), 0.2, (20.0, 30.0), {"drift": 3.0}),
         ("two-stream-linear", two_beams(2.4), 0.2, (30.0, 40.0), {"drift": 2.4}),
+        ("two-stream-linear", two_beams(2.7), 0.25, (22.0, 32.0), {"drift": 2.7, "k": 0.25}),
         ("two-stream-warm", WARM_HUMPS, 0.5, (18.0, 26.0), {"amplitude": 1e-5}),
         ("bump-on-tail", BUMP, 0.5, (20.0, 28.0), {"amplitude": 1e-5}),
         ("two-stream", TWO_HUMPS, 0.5, (22.0, 30.0), {"amplitude": 1e-5}),
