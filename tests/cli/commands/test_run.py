@@ -74,6 +74,19 @@ def test_names_of_the_gallery_run_as_they_are(cli, folder, name):
     assert written.problem_hash == problem.content_hash
 
 
+def test_collisions_are_timed_and_their_problem_files_run(cli, folder):
+    """Their implicit part follows the state."""
+    settings = ("--level", "3", "--quiet")
+    cli("run", "relaxation-1x1v:nu=50", *settings)
+    problem = make("relaxation-1x1v", 3, nu=50.0)
+    expected = evolve(problem, until=problem.stepper.until)
+    np.testing.assert_array_equal(load_result("relaxation-1x1v.result.h5").u, expected.u)
+    save_problem("bgk.h5", make("bgk-1x1v", 3, until=0.01))
+    cli("run", "bgk.h5", "--quiet")
+    expected = evolve(make("bgk-1x1v", 3), until=0.01)
+    np.testing.assert_allclose(load_result("bgk.result.h5").u, expected.u, atol=1e-12)
+
+
 def test_the_known_error_of_the_readme(cli):
     words = ["continuity-2d", "--degree", "2", "--level", "6", "--until", "0.1"]
     report = json.loads(cli("run", *words, "--json").stdout)
