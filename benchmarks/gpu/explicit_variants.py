@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.explicit_variants [--case NAME ...] [--seconds S] [--json PATH]
 
 times kernels of each family of explicit products, in some variants, on the cells of the benchmark's
-part "explicit", beside filling the same memory with a number. A rate counts what is read, each
-matrix once, and what is written.
+part "explicit", beside the driver's fill of the same memory and its copy from one half of it to the
+other. A rate counts what is read, each matrix once, and what is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from batchkron.backends.cuda.explicit.kernel import (
     ProductShape,
 )
 from batchkron.backends.cuda.explicit.plan import write_product
-from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
 from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
 from benchmarks.gpu.cases import DTYPES, EXPLICIT
@@ -41,35 +40,33 @@ from benchmarks.gpu.timing import CACHE_BYTES, random_array, timed
 
 KIB = 1 << 10
 BANDS = (
-    BandVariant(lines=False),
     BandVariant(),
-    BandVariant(repeats=4),
+    BandVariant(lines=False),
+    BandVariant(repeats=16),
     BandVariant(repeats=64),
-    BandVariant(batch=8),
+    BandVariant(batch=8, repeats=8),
     BandVariant(words=2, batch=2),
     BandVariant(threads=128),
     BandVariant(threads=512),
 )
-SEGMENTS = (SegmentVariant(), SegmentVariant(entries=9), SegmentVariant(entries=128))
 TILES = (
     TileVariant(),
     TileVariant(streaming=False),
-    TileVariant(total=32 * KIB),
-    TileVariant(total=128 * KIB),
-    TileVariant(run=16 * KIB, total=16 * KIB),
-    TileVariant(run=16 * KIB, total=32 * KIB),
-    TileVariant(run=16 * KIB),
-    TileVariant(run=64 * KIB),
+    TileVariant(total=16 * KIB),
+    TileVariant(total=64 * KIB),
+    TileVariant(run=32 * KIB),
+    TileVariant(run=32 * KIB, total=64 * KIB),
+    TileVariant(run=32 * KIB, total=128 * KIB),
+    TileVariant(run=64 * KIB, total=64 * KIB),
     TileVariant(run=64 * KIB, total=256 * KIB),
     TileVariant(128, 8 * KIB, 16 * KIB),
     TileVariant(128, 16 * KIB, 32 * KIB),
-    TileVariant(128),
+    TileVariant(128, 32 * KIB, 64 * KIB),
     TileVariant(512, 32 * KIB, 64 * KIB),
     TileVariant(512, 64 * KIB, 128 * KIB),
 )
 WAYS: tuple[tuple[ProductFamily, Sequence[Any]], ...] = (
     (Bands(), BANDS),
-    (Segments(), SEGMENTS),
     (Tiles(), TILES),
 )
 
@@ -102,7 +99,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
     common = {"case": explicit_name(sizes), "dtype": dtype, "written": written}
 
     def record(family: str, variant: Any, microseconds: float) -> dict[str, Any]:
-        moved = written if family == "fill" else explicit_traffic(sizes, dtype)
+        moved = written if family == "driver" else explicit_traffic(sizes, dtype)
         rate = moved / microseconds / 1e6
         return common | {
             "family": family,
@@ -111,8 +108,9 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
             "terabytes_per_second": rate,
         }
 
-    fills = [partial(out.fill, 1.5) for out in outs]
-    yield record("fill", "CuPy", timed(fills, lambda _: nullcontext()).microseconds)
+    for name, work in (("fill", filled), ("copy", copied)):
+        calls = [partial(work, out) for out in outs]
+        yield record("driver", name, timed(calls, lambda _: nullcontext()).microseconds)
     for family, variants in WAYS:
         for variant in variants:
             if not has_kernel(sizes, dtype, outs[-1], family, variant):
@@ -127,6 +125,17 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
                 continue
             microseconds = timed(calls, lambda _: nullcontext()).microseconds
             yield record(family.name, variant, microseconds)
+
+
+def filled(out: Any) -> None:
+    """Fill memory by the driver."""
+    out.data.memset_async(0, out.nbytes, cupy.cuda.get_current_stream())
+
+
+def copied(out: Any) -> None:
+    """Copy half of the memory to its other half by the driver: as many bytes move as are in it."""
+    half = out.nbytes // 2
+    (out.data + half).copy_from_device_async(out.data, half, cupy.cuda.get_current_stream())
 
 
 def main() -> int:

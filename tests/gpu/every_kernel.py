@@ -341,7 +341,7 @@ PARTS = {
     ),
     "explicit": (
         explicit,
-        {"cuda/explicit/bands.cuh", "cuda/explicit/segments.cuh", "cuda/explicit/tiles.cuh"},
+        {"cuda/explicit/bands.cuh", "cuda/explicit/tiles.cuh"},
     ),
 }
 

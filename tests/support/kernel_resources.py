@@ -155,7 +155,6 @@ TEMPLATES = {  # the kernel that a header defines
     "cuda/batch/unit_slices.cuh": "batched_unit_slices",
     "cuda/batch/unsorted.cuh": "batched_unsorted",
     "cuda/explicit/bands.cuh": "explicit_kron",
-    "cuda/explicit/segments.cuh": "explicit_segments",
     "cuda/explicit/tiles.cuh": "explicit_tiles",
     "cuda/kron/fibres/kernel.cuh": "kron_fibres",
     "cuda/kron/general.cuh": "kron_group",

@@ -35,7 +35,6 @@ from nvrtc import DEVICES, compile_program
 from batchkron.backends.cuda.batch.records import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
-from batchkron.backends.cuda.explicit.segments import segments_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
@@ -259,7 +258,6 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::KronArguments<{scalar}, 3>": kron_arguments(dtype, 3),
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
-        f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
         f"batchkron::ExplicitTilesArguments<{scalar}>": tiles_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),

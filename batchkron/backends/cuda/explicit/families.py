@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from batchkron.backends.cuda.explicit.bands import Bands
 from batchkron.backends.cuda.explicit.kernel import ProductFamily
-from batchkron.backends.cuda.explicit.segments import Segments
 from batchkron.backends.cuda.explicit.tiles import Tiles
 
-FAMILIES: tuple[ProductFamily, ...] = (Bands(), Segments(), Tiles())
+FAMILIES: tuple[ProductFamily, ...] = (Bands(), Tiles())

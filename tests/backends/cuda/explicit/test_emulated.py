@@ -10,14 +10,12 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductKernel, ProductShape
-from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
 from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 LIMITS = replace(DEVICES["90"], multiprocessors=1)
 LINE, ROOM = 128, 256  # bytes
 BANDS = BandVariant(threads=32, words=1, batch=2, repeats=3)
-SEGMENTS = SegmentVariant(entries=3)
 TILES = TileVariant(threads=32, run=1024, total=4096)
 PAIRS = [  # shapes of a and b, the second of a or None, the second of b or None
     ((90, 40), (2, 2), None, None),
@@ -125,7 +123,7 @@ def cases(dtype):
     itemsize = np.dtype(dtype).itemsize
     half = itemsize // 2 if np.dtype(dtype).kind == "c" else itemsize
     for number, shapes in enumerate(PAIRS):
-        for family, variant in ((Bands(), BANDS), (Segments(), SEGMENTS), (Tiles(), TILES)):
+        for family, variant in ((Bands(), BANDS), (Tiles(), TILES)):
             for offset in (0, 5 * itemsize, half):
                 yield case_of(family, variant, shapes, dtype, offset, number % 2 == 1)
     for number, shapes in enumerate(SEVERAL):
@@ -145,7 +143,7 @@ def cases(dtype):
 def test_products_are_those_of_the_definition(dtype, tmp_path):
     rng = np.random.default_rng(3)
     found = [case for case in cases(dtype) if case is not None]
-    assert {case.kernel.family.name for case in found} == {"bands", "segments", "tiles"}
+    assert {case.kernel.family.name for case in found} == {"bands", "tiles"}
     programs = list(dict.fromkeys(case.kernel.program() for case in found))
     launches = dict(zip(programs, compiled(programs, tmp_path), strict=True))
     for case in found:

@@ -12,7 +12,6 @@ from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
 from batchkron.backends.cuda.explicit.choose import fastest_kernel
 from batchkron.backends.cuda.explicit.families import FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
-from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
 from batchkron.backends.cuda.explicit.steps import RESULT_BYTES, balanced_split, explicit_steps
 from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 from batchkron.backends.cuda.kernel_family import without
@@ -83,17 +82,6 @@ def check_tiles(cut, a, b, itemsize):
     assert (cut.b_column_tiles == 1) == (cut.b_tile_columns == b.columns)
 
 
-def check_segments(cut, a, b):
-    kernel = cut.kernel
-    assert b.columns >= kernel.elements
-    assert cut.chunks * kernel.threads * kernel.elements >= b.columns + kernel.elements - 1
-    entries = a.rows * a.columns
-    assert (cut.groups - 1) * cut.entries < entries <= cut.groups * cut.entries
-    across, down = cut.grid
-    assert across == cut.chunks * b.rows
-    assert 1 <= down <= 65535
-
-
 @settings(deadline=None, max_examples=300)
 @given(sizes, sizes, sizes, sizes, st.sampled_from(DTYPES), st.integers(0, 3), variants)
 def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
@@ -102,12 +90,8 @@ def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
     out = BASE + offset * dtype.itemsize
     shape = ProductShape(a, b, out, dtype)
     check_bands(Bands().kernel(shape, variant, LIMITS).tile, a, b, out, dtype)
-    segments = Segments().kernel(shape, SegmentVariant(), LIMITS)
-    assert (segments is not None) == (s * dtype.itemsize >= 16)
-    if segments is not None:
-        check_segments(segments.tile, a, b)
     assert fastest_kernel(shape, LIMITS).family in FAMILIES
-    for tiles in (TileVariant(), TileVariant(run=4096, total=16384)):
+    for tiles in (*Tiles().variants(shape, LIMITS), TileVariant(run=4096, total=16384)):
         kernel = Tiles().kernel(shape, tiles, LIMITS)
         assert (kernel is not None) == Tiles().accepts(shape, LIMITS)
         if kernel is not None:
@@ -126,7 +110,7 @@ def test_complex_numbers_may_begin_between_their_multiples(name):
         assert kernel.bytes == dtype.itemsize // 2
 
 
-def test_few_rows_of_a_are_cut_into_segments_or_slices():
+def test_few_rows_of_a_are_cut_into_tiles_or_slices():
     dtype = np.dtype("f4")
 
     def family(a, b):
@@ -138,12 +122,12 @@ def test_few_rows_of_a_are_cut_into_segments_or_slices():
         shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
         return fastest_kernel(shape, LIMITS).tile
 
-    assert family((3, 3), (2001, 2001)) == "segments"
+    assert family((3, 3), (2001, 2001)) == "tiles"
     assert family((3, 3), (2000, 2000)) == "bands", "rows of whole words"
-    with without("explicit.segments"):
+    with without("explicit.tiles"):
         assert family((3, 3), (2001, 2001)) == "bands"
     with without("explicit.bands"):
-        assert family((3, 3), (2000, 2000)) == "segments"
+        assert family((3, 3), (2000, 2000)) == "tiles"
     across = bands_of((1, 5000), (65, 129))
     assert across.slices == 65
     flat = bands_of((2, 50_000), (3, 3))
