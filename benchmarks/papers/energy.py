@@ -82,7 +82,7 @@ def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
     """Draw the factors over d (b + c) / (b c)."""
-    boxes(path, panels(cells), "d(b+c)/(bc)", "energy over the best of bmm, einsum, bsr", 1.0)
+    boxes(path, panels(cells), "d(b+c)/(bc)", "energy / best of bmm, einsum, bsr", 1.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -64,7 +64,7 @@ def boxes(
     pyplot = figures()
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
-    size = (5.2 * columns, 3.4 * rows)
+    size = (7.4 * columns, 3.6 * rows)
     figure, axes = pyplot.subplots(rows, columns, figsize=size, sharey=True, squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -76,7 +76,7 @@ def boxes(
             whis=WHISKERS,
             showfliers=False,
         )
-        axis.tick_params(axis="x", labelrotation=60, labelsize=7)
+        axis.tick_params(axis="x", labelrotation=70, labelsize=7)
         if level is not None:
             axis.axhline(level, linestyle="--", linewidth=0.8, color="0.4")
         axis.set_title(title)

@@ -233,6 +233,13 @@ def test_shares_and_gains_are_those_of_the_papers_definition():
     assert math.isnan(table.outcome([], ["batchkron"], ["bmm"])[2])
 
 
+def test_short_calls_are_repeated_though_a_single_one_is_slow(tmp_path):
+    bench = Bench({name: 1e-4 * seconds for name, seconds in TIMES.items()})
+    _, cells = measured(tmp_path, bench, keys_of()[:1])
+    assert cells[0].single == []
+    assert ("repeated", "dense") in bench.calls
+
+
 def test_rewrites_are_a_share_of_bmm(tmp_path):
     rewrites = papers("rewrites")
     cells = [
@@ -240,7 +247,9 @@ def test_rewrites_are_a_share_of_bmm(tmp_path):
         for pattern, alone in zip(PATTERNS, (3.0, 2.0, 1.0, 3.5, 4.0), strict=True)
         for layout in ("batch-first", "batch-last")
     ]
-    found = rewrites.shares(cells, "float32", "batch-first")
+    once = cell(PATTERNS[0], "batch-first", {"bmm": 40.0, "bmm, multiply alone": 3.0})
+    once.single.append("bmm")
+    found = rewrites.shares([*cells, once], "float32", "batch-first")
     assert found[8 / 15] == [25.0]
     assert sorted(itertools.chain(*found.values())) == [0.0, 12.5, 25.0, 50.0, 75.0]
     lines = list(rewrites.table(cells))
