@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
+import numpy as np
+from numpy.typing import DTypeLike
+
+from batchkron.kronecker_sparse.advice import checked_rates
+from batchkron.kronecker_sparse.costs import work_of
 from batchkron.kronecker_sparse.sizes import checked_size
-from batchkron.spec.kron_sparse import Pattern
+from batchkron.spec.kron_sparse import Layout, Pattern, check_layout
 
 
 def patterns(
-    M: int, N: int, nonzeros: int | tuple[int, int], factors: int = 2
+    M: int,
+    N: int,
+    nonzeros: int | tuple[int, int],
+    factors: int = 2,
+    *,
+    batch: int = 4096,
+    dtype: DTypeLike = np.float32,
+    layout: Layout = "batch-first",
+    device: str = "cpu",
 ) -> list[list[Pattern]]:
-    """Return the chains of M × N matrices that store a number of entries.
+    """Return the chains of M × N matrices that store a number of entries, the fastest first.
 
     Of two factors and more, those whose product may be any dense matrix of low-rank blocks, and
     which `factorise` can find: a = 1 in the first pattern, d = 1 in the last one, and neighbours
@@ -25,17 +39,22 @@ def patterns(
         The number of entries of all factors together, or the least and the largest number.
     factors : int
         The number L of factors.
+    batch : int
+        Number of vectors that times are predicted for, as by `advise`.
+    dtype : float32 or float64, on "cuda" also float16
+    layout : {"batch-first", "batch-last"}
+    device : {"cpu", "cuda"}
 
     Returns
     -------
     list of list of Pattern
-        By the number of entries, then by the patterns' numbers. It grows fast with ``factors`` and
-        with the range of ``nonzeros``.
+        By the predicted time of `KroneckerSparseChain`, then by the number of entries and the
+        patterns' numbers. It grows fast with ``factors`` and with the range of ``nonzeros``.
 
     Raises
     ------
     TypeError, ValueError
-        If a number is not an integer, or less than 1, or the range is empty.
+        If a number is not an integer, or less than 1, or the range is empty; or as by `advise`.
 
     Notes
     -----
@@ -48,17 +67,25 @@ def patterns(
     a half:
 
     >>> from batchkron.kronecker_sparse import patterns
-    >>> [[tuple(p) for p in chain] for chain in patterns(8, 8, (16, 32))][:2]
-    [[(1, 8, 1, 1), (1, 1, 8, 1)], [(1, 4, 1, 2), (1, 2, 8, 1)]]
+    >>> chains = patterns(8, 8, (16, 32), batch=1000)
+    >>> len(chains), [tuple(p) for p in chains[0]]
+    (5, [(1, 8, 1, 1), (1, 1, 8, 1)])
     """
     M, N, count = checked_size(M, "M"), checked_size(N, "N"), checked_size(factors, "factors")
     least, most = nonzeros if isinstance(nonzeros, tuple) else (nonzeros, nonzeros)
     least, most = checked_size(least, "nonzeros"), checked_size(most, "nonzeros")
     if least > most:
         raise ValueError(f"nonzeros is {nonzeros!r}; expected (least, most)")
+    vectors, itemsize = checked_size(batch, "batch"), np.dtype(dtype).itemsize
+    _, rates = checked_rates(dtype, check_layout(layout), device)
     found = _single(M, N) if count == 1 else _chains(M, N, most, count)
     chains = [chain for chain in found if least <= _entries(chain) <= most]
-    return sorted(chains, key=lambda chain: (_entries(chain), chain))
+
+    @cache
+    def seconds(pattern: Pattern) -> float:
+        return rates["batchkron"].seconds(work_of("batchkron", pattern, vectors, itemsize))
+
+    return sorted(chains, key=lambda chain: (sum(map(seconds, chain)), _entries(chain), chain))
 
 
 def _entries(chain: list[Pattern]) -> int:

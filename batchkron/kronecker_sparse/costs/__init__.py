@@ -1,0 +1,104 @@
+"""Predicted times of products with Kronecker-sparse matrices, a table (JSON file) for each device.
+
+``python -m benchmarks.papers.advice`` fits a table to measured times. A time has three parts, each
+with a rate of the table: a constant, bytes, and flops,
+
+    seconds = start + ((byte · bytes + interleaved · apart)^p + (flop · flops)^p)^(1/p)
+
+with p = `OVERLAP`: bytes are moved while others are multiplied, so the longer part counts most.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, NamedTuple, get_args
+
+from batchkron.spec.kron_sparse import Pattern
+
+Way = Literal["batchkron", "bmm", "dense"]
+"""Kernels for the pattern, copies around a batched multiply, or a dense matrix."""
+
+WAYS: tuple[Way, ...] = get_args(Way)
+OVERLAP = 4  # of 1, 2 and 4 the exponent by which most measured cells of an H100 are told right
+
+
+class Work(NamedTuple):
+    """What one product costs: bytes read and written, flops, and bytes that lie interleaved."""
+
+    bytes: int
+    flops: int
+    apart: float
+
+
+class Rates(NamedTuple):
+    """Seconds: of a call, and for each byte, each flop, and each byte that lies interleaved."""
+
+    start: float
+    byte: float
+    flop: float
+    interleaved: float
+
+    def seconds(self, work: Work) -> float:
+        """Return the predicted time of a product."""
+        moved = self.byte * work.bytes + self.interleaved * work.apart
+        shorter, longer = sorted((moved, self.flop * work.flops))
+        if longer == 0:
+            return self.start
+        return self.start + longer * math.pow(1 + math.pow(shorter / longer, OVERLAP), 1 / OVERLAP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """The rates of one device.
+
+    Attributes
+    ----------
+    machine : str
+        Where the times were measured.
+    rates : mapping
+        By "dtype layout", such as "float32 batch-first", then by `Way`.
+    """
+
+    machine: str
+    rates: Mapping[str, Mapping[str, Rates]]
+
+    @property
+    def dtypes(self) -> list[str]:
+        """The dtypes whose times were measured."""
+        return sorted({key.split()[0] for key in self.rates})
+
+
+def work_of(way: Way, pattern: Pattern, batch: int, itemsize: int) -> Work:
+    """Return what a product of a batch costs.
+
+    All values are read once. Vectors that lie interleaved count log2(d) times for kernels, and once
+    for copies where d > 1: without them rows of x are multiplied where they are.
+    """
+    a, b, c, d = pattern
+    rows, columns = pattern.shape
+    vectors = itemsize * batch * (rows + columns)
+    if way == "dense":
+        return Work(vectors + itemsize * rows * columns, 2 * batch * rows * columns, 0.0)
+    apart = math.log2(d) if way == "batchkron" else float(d > 1)
+    moved = vectors + itemsize * pattern.nonzeros
+    return Work(moved, 2 * batch * a * b * c * d, vectors * apart)
+
+
+@cache
+def costs_of(device: str) -> CostTable:
+    """Return the table of "cpu" or "cuda"."""
+    return parsed(json.loads((resources.files(__name__) / f"{device}.json").read_text()))
+
+
+def parsed(table: Mapping[str, Any]) -> CostTable:
+    """Return a table that was read from a file."""
+    rates = {
+        key: {way: Rates(**own) for way, own in ways.items()}
+        for key, ways in table["rates"].items()
+    }
+    return CostTable(table["machine"], rates)

@@ -1,0 +1,238 @@
+"""Fits the table of `batchkron.kronecker_sparse.advise` to measured times.
+
+    python -m benchmarks.papers.advice --device cpu benchmarks/results/xeon-kronecker-sparse.json
+    python -m benchmarks.papers.advice --device cuda FILE ... [--write]
+
+reads files of `benchmarks.kronecker_sparse`, of the tables of `benchmarks.papers`, or of the part
+"kronecker-sparse" of `benchmarks.gpu`, and prints in which share of the cells the table names the
+faster one of ours and dense, and the fastest of all three; also by tables to which the cell's
+pattern did not contribute. ``--write`` puts it in the place of the package's table. Of a CPU the
+times of one thread are taken; times of contenders that ran once only are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+import batchkron.kronecker_sparse.costs as package
+from batchkron.kronecker_sparse.costs import OVERLAP, WAYS, CostTable, Rates, Way, work_of
+from batchkron.spec.kron_sparse import Pattern
+
+GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
+NAMES: dict[str, Way] = {
+    "batchkron": "batchkron", "bmm": "bmm", "permuted matmul": "bmm", "dense": "dense",
+}  # fmt: skip
+SMALL = 1e-3  # a rate's least value, as the share of the time that it has where it has most
+# Least and most seconds of a call without work: times of one number of vectors hardly tell them. On
+# a device they are those of a launch (H100, in graphs and eager); bmm with copies has up to three.
+STARTS: dict[str, dict[Way, tuple[float, float]]] = {
+    "cpu": dict.fromkeys(WAYS, (1e-7, 1e-5)),
+    "cuda": {"batchkron": (2e-6, 5e-6), "bmm": (2e-6, 1.5e-5), "dense": (2e-6, 5e-6)},
+}
+TOLERATED = 0.1  # logarithm of a ratio of times from which a cell counts less
+
+Predictions = dict[Way, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The times of one product, in seconds."""
+
+    pattern: Pattern
+    batch: int
+    dtype: str
+    layout: str
+    seconds: Mapping[Way, float]
+
+    @property
+    def group(self) -> str:
+        """The key of a table's rates."""
+        return f"{self.dtype} {self.layout}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(np.dtype(self.dtype).itemsize)
+
+
+def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
+    """The times of a file of any of the three benchmarks."""
+    for cell in report["cells"]:
+        if cell.get("threads", threads) != threads:
+            continue
+        seconds = cell.get("seconds")
+        if seconds is None:  # of benchmarks.gpu
+            found = {"batchkron": cell["ours"], **cell["peers"]}
+            seconds = {k: 1e-6 * v["microseconds"] for k, v in found.items() if "microseconds" in v}
+        known = {
+            NAMES[name]: value
+            for name, value in seconds.items()
+            if name in NAMES and name not in cell.get("single", ())
+        }
+        if known:
+            pattern, batch = Pattern(*cell["pattern"]), cell.get("batch", GPU_BATCH)
+            yield Measured(pattern, batch, cell["dtype"], cell["layout"], known)
+
+
+def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
+    """Return the least, the largest and a middle value of each rate, 1 where a part is never used.
+
+    Parameters
+    ----------
+    parts : (cells, 4)
+        What the rates are multiplied by.
+    times : (cells,)
+        Measured seconds.
+    start : (float, float)
+        Limits of the first rate.
+    """
+    limits = np.ones((3, parts.shape[1]))
+    for k, column in enumerate(parts.T):
+        alone = times[column > 0] / column[column > 0]  # the rate if this part took all of the time
+        if len(alone):
+            limits[:, k] = SMALL * alone.min(), 10 * alone.max(), statistics.median(alone)
+    limits[:, 0] = *start, math.sqrt(start[0] * start[1])
+    return limits
+
+
+def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | None:
+    """Return the rates of a way that miss the logarithms of measured times least, None without any.
+
+    Cells that are missed by more than `TOLERATED` count less than their square.
+    """
+    own = [cell for cell in cells if way in cell.seconds]
+    if not own:
+        return None
+    works = [work_of(way, cell.pattern, cell.batch, cell.itemsize) for cell in own]
+    times = np.array([cell.seconds[way] for cell in own])
+    parts = np.array([(1.0, work.bytes, work.flops, work.apart) for work in works])
+    limits = _limits(parts, times, STARTS[device][way])
+    is_used = parts.any(axis=0)
+
+    def rates(logarithms: Any) -> Any:
+        found = np.zeros(parts.shape[1])
+        found[is_used] = np.exp(logarithms)
+        return found
+
+    def missed(logarithms: Any) -> Any:
+        start, byte, flop, interleaved = rates(logarithms)
+        moved = byte * parts[:, 1] + interleaved * parts[:, 3]
+        whole = start + np.power(moved**OVERLAP + (flop * parts[:, 2]) ** OVERLAP, 1 / OVERLAP)
+        return np.log(whole / times)
+
+    bounds = np.log(limits[:, is_used])
+    best = None
+    for first in (0.1, 0.5):
+        begin = np.clip(bounds[2] + math.log(first), bounds[0] + SMALL, bounds[1] - SMALL)
+        found = least_squares(missed, begin, bounds=bounds[:2], loss="soft_l1", f_scale=TOLERATED)
+        if best is None or found.cost < best.cost:
+            best = found
+    assert best is not None
+    return Rates(*(float(f"{value:.3g}") for value in rates(best.x)))
+
+
+def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
+    """Return the table of all dtypes and layouts in which all ways were measured."""
+    table: dict[str, dict[str, Rates]] = {}
+    for group in dict.fromkeys(cell.group for cell in cells):
+        own = [cell for cell in cells if cell.group == group]
+        rates = {way: fitted_rates(way, own, device) for way in WAYS}
+        found = {way: one for way, one in rates.items() if one is not None}
+        if len(found) == len(WAYS):
+            table[group] = found
+    return CostTable(machine, table)
+
+
+def predicted(table: CostTable, cell: Measured) -> Predictions:
+    """The times of a cell by a table; none if it has no rates of the cell's dtype and layout."""
+    return {
+        way: rates.seconds(work_of(way, cell.pattern, cell.batch, cell.itemsize))
+        for way, rates in table.rates.get(cell.group, {}).items()
+    }
+
+
+def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) -> tuple[int, int]:
+    """Return in how many cells the fastest of some ways is named right, and how many have all."""
+    right = count = 0
+    for cell, times in pairs:
+        if all(way in cell.seconds and way in times for way in ways):
+            count += 1
+            right += min(ways, key=cell.seconds.__getitem__) == min(ways, key=times.__getitem__)
+    return right, count
+
+
+def held_out(cells: Sequence[Measured], device: str) -> Iterator[tuple[Measured, Predictions]]:
+    """Each cell, and its times by a table to which no cell of its pattern contributed."""
+    for pattern in dict.fromkeys(cell.pattern for cell in cells):
+        table = fitted([cell for cell in cells if cell.pattern != pattern], "", device)
+        yield from ((cell, predicted(table, cell)) for cell in cells if cell.pattern == pattern)
+
+
+def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterator[str]:
+    """How well times are predicted, a line each."""
+    own = [(cell, predicted(table, cell)) for cell in cells]
+    others = list(held_out(cells, device))
+    for pairs, what in ((own, "fitted"), (others, "pattern held out")):
+        for ways in (("batchkron", "dense"), WAYS):
+            right, count = named(pairs, ways)  # type: ignore[arg-type]
+            share = f"{right / count:.1%}" if count else "none"
+            yield f"{what}: the faster one of {', '.join(ways)} in {right} of {count}, {share}"
+        for way in WAYS:
+            missed = [
+                math.log(times[way] / cell.seconds[way])
+                for cell, times in pairs
+                if way in cell.seconds and way in times
+            ]
+            if missed:
+                root = math.sqrt(statistics.fmean(one * one for one in missed))
+                factor = math.exp(root)
+                yield f"{what}: {way} within a factor of {factor:.2f}, root mean square"
+
+
+def written(table: CostTable) -> str:
+    """The table as a file has it."""
+    rates = {
+        group: {way: one._asdict() for way, one in ways.items()}
+        for group, ways in table.rates.items()
+    }
+    return json.dumps({"machine": table.machine, "rates": rates}, indent=1) + "\n"
+
+
+def machine_of(report: Mapping[str, Any]) -> str:
+    """The name of the processor or card that a file's times are of."""
+    machine = report["machine"]
+    return str(machine.get("device") or f"{machine['processor']}, 1 thread")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit, print and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path, help="results of one machine")
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--write", action="store_true", help="replace the package's table")
+    options = parser.parse_args(arguments)
+    reports = [json.loads(path.read_text()) for path in options.files]
+    machines = {machine_of(report) for report in reports}
+    if len(machines) > 1:
+        sys.exit(f"times of several machines: {', '.join(sorted(machines))}")
+    cells = [cell for report in reports for cell in cells_of(report)]
+    table = fitted(cells, machines.pop(), options.device)
+    print("\n".join(summary(cells, table, options.device)))
+    if options.write:
+        Path(package.__file__).with_name(f"{options.device}.json").write_text(written(table))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
