@@ -120,11 +120,11 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
     if np.dtype(dtype).kind == "c":
         pytest.skip("panels are for real numbers")
     tiles = FAMILIES[0]
-    pattern = {"batch-first": (2, 70, 52, 8), "batch-last": (1, 101, 52, 2)}[layout]
+    pattern = {"batch-first": (2, 70, 56, 16), "batch-last": (1, 101, 52, 2)}[layout]
     values = values_of(rng, pattern, dtype)
     op = bk.KroneckerSparse(values, layout=layout)
     x = vectors(rng, 200, op.shape[1], dtype)
-    limits, seen, numbers = device_limits(0), [], rng.permutation(500)[:12].tolist()
+    limits, seen, numbers = device_limits(0), [], rng.permutation(500)[:20].tolist()
 
     def chosen(shape, device, families=()):
         variants = tiles.variants(shape, limits)
@@ -291,6 +291,28 @@ def test_graphs(cupy, rng, captured, poisoned_on_device, layout):
     assert_product(on_host(y, layout), values[0], on_host(z, layout))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_conversions_to_16_bits(cupy, rng, layout):
+    values = values_of(rng, (2, 33, 40, 4), "float32")
+    op = bk.KroneckerSparse(values, layout=layout)
+    with pytest.raises(TypeError, match="float16"):
+        op.astype("float16")  # on the CPU
+    half = op.to("cuda").astype("float16")
+    assert (half.dtype, half.layout) == (np.dtype("float16"), layout)
+    assert half.astype("float16") is half
+    x = vectors(rng, 70, op.shape[1], "float16")
+    y = on_host(half.apply(on_device(cupy, x, layout)), layout)
+    assert y.dtype == np.float16
+    assert_product(y, values.astype("float16"), x)
+    back = half.astype("float32")
+    y = on_host(back.apply(on_device(cupy, x.astype("float32"), layout)), layout)
+    assert_product(y, values.astype("float16").astype("float32"), x.astype("float32"))
+    chain = bk.KroneckerSparseChain([op, bk.KroneckerSparse(values[:, :, :33], layout=layout)])
+    assert chain.to("cuda").astype("float16").dtype == np.float16
+    with pytest.raises(TypeError):
+        op.to("cuda").astype("complex64").astype("float16")
+
+
 def test_bfloat16(cupy, rng):
     """Where ml_dtypes and CuPy have it."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -307,7 +329,16 @@ def test_bfloat16(cupy, rng):
             x = vectors(rng, 100, op.shape[1], "float32").astype(kind)
             y = on_host(op.apply(on_device(cupy, x, layout)), layout).astype("float32")
             wide = values.astype("float32"), x.astype("float32")
-            assert_product(y, *wide, eps=float(ml_dtypes.finfo(kind).eps))
+            eps = float(ml_dtypes.finfo(kind).eps)
+            assert_product(y, *wide, eps=eps)
+            turned = [op.H, op.T, op.to("cpu").to("cuda").astype(kind).H]
+            z = vectors(rng, 100, op.shape[0], "float32").astype(kind)
+            transposed = values.swapaxes(1, 2).astype("float32"), z.astype("float32")
+            for one in turned:
+                assert one.dtype == kind
+                y = on_host(one.apply(on_device(cupy, z, layout)), layout).astype("float32")
+                assert_product(y, *transposed, eps=eps)
+            assert op.astype("float32").astype(kind).dtype == kind
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

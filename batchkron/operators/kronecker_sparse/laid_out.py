@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from batchkron.arrays import as_array
 from batchkron.operators.algebra import Operator
 from batchkron.spec.kron import Array
-from batchkron.spec.kron_sparse import Layout, split_vectors
+from batchkron.spec.kron_sparse import Layout, is_half, split_vectors
 
 __all__ = ["LaidOutOperator"]
 
@@ -34,6 +35,28 @@ class LaidOutOperator(Operator):
     def _shape_of_vectors(self) -> str:
         columns = self.shape[1]
         return f"(..., {columns})" if self.layout == "batch-first" else f"({columns}, ...)"
+
+    def astype(self, dtype: DTypeLike) -> Operator:
+        """Return the operator with its entries converted.
+
+        Parameters
+        ----------
+        dtype : float32, float64, complex64 or complex128; on a device also float16 or bfloat16
+
+        Returns
+        -------
+        Operator
+            ``self`` if it has this dtype already.
+
+        Raises
+        ------
+        TypeError
+            For any other dtype, or complex to real.
+        """
+        wanted = np.dtype(dtype)
+        if is_half(wanted) and self._backend.has_half and self.dtype.kind != "c":
+            return self if wanted == self.dtype else self._relative(wanted.name, wanted)
+        return super().astype(dtype)
 
     def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute y[..., :] = A x[..., :], or y[:, ...] = A x[:, ...] with "batch-last".

@@ -199,7 +199,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         return self._like(self.values.swapaxes(1, 2))
 
     def _build_conjugate(self) -> KroneckerSparse:
-        return self._like(self.values.conj())
+        return self._like(self.values if self._half is not None else self.values.conj())
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSparse:
         values = self.values.astype(dtype)
