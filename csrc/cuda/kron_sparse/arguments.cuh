@@ -13,8 +13,7 @@ namespace batchkron {
 // (outer, a, b, d, inner), both C-contiguous and aligned to an element (a complex one to one part).
 // y overlaps neither x nor the values; it is read only if accumulate is not 0. All sizes are
 // positive, a, b, c and d less than 2^30; kernels handle the ragged edges of their tiles. Numbers
-// of 16 bits are summed in single precision, in which alpha is, too. They are rounded once, or
-// twice where results that were collected in shared memory are added to y.
+// of 16 bits are summed in single precision, in which alpha is, too, and rounded once.
 //
 // How the values are stored, each kernel says. `row`: elements from one row of a stored matrix to
 // the next. `tiles`: thread blocks that have work, and `together`: see cuda/kron_sparse/tiles.cuh.

@@ -27,21 +27,20 @@ template <class T, class Cut>
 class VectorCopies {
   using Panels = SparsePanels<T, Cut>;
   static constexpr bool rows = Panels::rows, group = Panels::group;
-  static constexpr int pack = Cut::pack, atom = Panels::of_atom, depth = Cut::depth;
-  static_assert(!group || pack == 1 || pack == atom, "atoms are copied alone");
+  static constexpr int pack = Cut::pack, atom = Panels::atom, depth = Cut::depth;
+  static constexpr int entries = pack > atom ? pack / atom : 1;  // that are copied together
   // places of a row, rows, and the rows between those of a thread
-  static constexpr int across = rows    ? Cut::columns / pack
-                                : group ? depth * Panels::j_atoms
-                                        : depth / pack;
+  static constexpr int across = rows ? Cut::columns / pack : depth / entries * Panels::j_warps;
   static constexpr int all = rows ? depth : Cut::columns;
   static constexpr int step = Panels::threads / across;
+  static_assert(!group || entries == 1 || Cut::J == atom, "neighbours in memory");
   static_assert(Panels::threads % across == 0, "the same place of all rows");
-  const T* const safe;
-  const T* from;      // in the thread's first row of the next panel
-  const Index stride;  // elements from one of its rows to the next
-  const Index advance;  // elements from one panel to the next
-  int to;               // element of the panel where its first row goes
-  int first_row, entry, lane_j;
+  const T* safe;
+  const T* from;  // in the thread's first row of the next panel
+  Index stride;   // elements from one of its rows to the next
+  Index advance;  // elements from one panel to the next
+  int to;         // element of the panel where its first row goes
+  int first_row, entry;
   int left_entries, left_rows, left_places;
 
  public:
@@ -51,8 +50,8 @@ class VectorCopies {
         advance(depth * a.d * (rows ? a.inner : 1)) {
     const int own = threadIdx.x % across;
     first_row = threadIdx.x / across;
-    lane_j = group ? own % Panels::j_atoms : 0;
-    entry = rows ? first_row : group ? own / Panels::j_atoms : own * pack;
+    const int lane_j = group ? own % Panels::j_warps : 0;
+    entry = rows ? first_row : own / Panels::j_warps * entries;
     left_entries = left_of(a.c);
     const Index begin = (tile.o * a.a + tile.i) * a.c * a.d;
     if constexpr (rows) {
@@ -79,9 +78,10 @@ class VectorCopies {
       const bool wanted = has && row < (rows ? left_entries - entry : left_rows);
       T* const place = target + row * Panels::row * atom;
       if constexpr (group) {
+        constexpr int count = pack < atom ? pack : atom * entries;
 #pragma unroll
-        for (int n = 0; n < atom; n += pack)
-          copy_first<pack>(place + n, source + n, safe, wanted && n < left_places);
+        for (int n = 0; n < atom; n += count)
+          copy_first<count>(place + n, source + n, safe, wanted && n < left_places);
       } else {
         copy_first<pack>(place, source, safe, wanted);
       }
@@ -101,10 +101,10 @@ class ValueCopies {
   static constexpr int pack = 16 / int(sizeof(T)), across = Cut::depth / pack;
   static constexpr int step = Panels::threads / across, all = Cut::J * Cut::results;
   static_assert(Panels::threads % across == 0, "the same word of all rows");
-  const T* const safe;
+  const T* safe;
   const T* from;  // the thread's word of row (j, k) = (0, 0)
-  const Index row, of_j;
-  const int first_row, entry;
+  Index row, of_j;
+  int first_row, entry;
   int left_entries, left_rows, left_j;
 
  public:
@@ -141,26 +141,48 @@ class ValueCopies {
   }
 };
 
-// Copies the panels of one tile, one after another.
+// Copies the panels of some tiles, one after another. Values that are kept are those of the first
+// tile.
 template <class T, class Cut, class Units>
 class SparseCopies {
   using Panels = SparsePanels<T, Cut>;
+  const KronSparseArguments<T>& arguments;
+  T* const shared;
+  TileNumbers numbers;
+  SparseTile tile{};
+  bool exists;
   VectorCopies<T, Cut> x;
   ValueCopies<T, Cut, Units> values;
-  T* const shared;
-  int left;  // entries l that have not been copied
-  int stage = 0;
+  int left;  // entries l of the tile that have not been copied
+  int stage = 0, kept = 0;
 
  public:
-  __device__ SparseCopies(const KronSparseArguments<T>& a, const SparseTile& tile, T* target)
-      : x(a, tile), values(a, tile), shared(target), left(left_of(a.c)) {}
+  __device__ SparseCopies(const KronSparseArguments<T>& a, const TileNumbers& tiles, T* target)
+      : arguments(a),
+        shared(target),
+        numbers(tiles),
+        exists(numbers.find<Cut>(a, tile)),
+        x(a, tile),
+        values(a, tile),
+        left(left_of(a.c)) {}
 
-  // Begins to copy the next two panels, if any, and ends a batch of copies.
+  // Begins to copy the next panel, if any, and ends a batch of copies.
   __device__ void next() {
-    if (left > 0) {
+    if (exists && left <= 0) {
+      exists = numbers.find<Cut>(arguments, tile);
+      if (exists) {
+        x = VectorCopies<T, Cut>(arguments, tile);
+        if constexpr (Cut::kept == 0) values = ValueCopies<T, Cut, Units>(arguments, tile);
+        left = left_of(arguments.c);
+      }
+    }
+    if (exists) {
       T* const panel = shared + stage * Panels::stage;
       x.next(panel);
-      values.next(panel + Panels::x_elements);
+      if constexpr (Cut::kept == 0)
+        values.next(panel + Panels::x_elements);
+      else if (kept < Cut::kept)
+        values.next(shared + Cut::stages * Panels::stage + kept++ * Panels::value_elements);
       stage = stage + 1 == Cut::stages ? 0 : stage + 1;
       left -= Cut::depth;
     }

@@ -2,11 +2,11 @@
 // b x c matrices have some ten rows and columns or more (contract: cuda/kron_sparse/arguments.cuh).
 //
 // The a d matrices are multiplied one by one, or those of some neighbouring j together (Layout), as
-// in a matrix product: panels of x and of the values follow one another through shared memory, and
-// each result is written once. The values are stored as (a, d, b, row), where row is c rounded up
+// in a matrix product: panels of x and of the values follow one another through shared memory, those
+// of the next tile behind those of this one, and each result is written once. The values are stored as (a, d, b, row), where row is c rounded up
 // to whole words of 16 bytes; they are aligned to such words, and the elements that c lacks are
 // zero. x is aligned to `pack` elements, and so are its rows: pack divides inner in kRows, c in
-// kAlong, d in kGroup.
+// kAlong, d in kGroup, or there c d if atom = J = d and pack > atom.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -32,118 +32,84 @@ struct SparseKernel {
     return reinterpret_cast<unsigned long long>(first) % 16 == 0;
   }
 
-  // Writes the sums of a tile straight to y; neighbours lie along the columns in kRows, along k in
-  // kAlong.
-  template <int count>
+  // Writes the sums of a tile, `count` neighbours in y together. These lie along the columns in
+  // kRows, along k in kAlong, along j in kGroup; and along k, then, too, if `whole`: atom = d.
+  template <int count, bool whole>
   __device__ static void store(const Arguments& a, const SparseTile& tile, Units& units) {
     constexpr bool rows = Panels::rows;
-    const Index limit = rows ? a.inner - tile.r : a.b - tile.k;       // of neighbours
+    constexpr int atom = Panels::atom, run = Units::run * atom;
+    const Index limit = rows ? a.inner - tile.r : a.b - tile.k;  // of neighbours
     const Index others = rows ? a.b - tile.k : a.outer - tile.o;
-    const Index stride = rows ? a.d * a.inner : a.a * a.b;
+    const Index stride = rows ? a.d * a.inner : a.a * a.b * a.d;
+    const Index next = rows ? 1 : a.d;  // elements from one of a run to the next
+    const int own_j = SparseWarp<T, Cut>().j * atom, left_j = left_of(a.d - tile.j - own_j);
     T* const y = rows ? a.y + ((tile.o * a.a + tile.i) * a.b + tile.k) * a.d * a.inner +
                             tile.j * a.inner + tile.r
-                      : a.y + (tile.o * a.a + tile.i) * a.b + tile.k;
+                      : a.y + ((tile.o * a.a + tile.i) * a.b + tile.k) * a.d + tile.j + own_j;
     units.each([&](int k, int column, const auto& sums) {
       const int along = rows ? column : k, down = rows ? k : column;
       if (down >= others) return;
-      T* const target = y + down * stride + along;
+      T* const target = y + down * stride + along * next;
 #pragma unroll
-      for (int n = 0; n < Units::run; n += count)
-        if (along + n < limit) write_elements<count>(a, target + n, sums[0] + n);
-    });
-  }
-
-  // Writes the sums of a tile to shared memory, [column][k J + j].
-  __device__ static void collect(const Arguments& a, Units& units, T* shared) {
-    const SparseWarp<T, Cut> warp;
-    constexpr int of_warp = Panels::of_warp;
-    units.each([&](int k, int column, const auto& sums) {
+      for (int n = 0; n < run; n += count) {
+        typename SumOf<T>::Type own[count];
 #pragma unroll
-      for (int n = 0; n < Units::run; ++n) {
-        Elements<T, of_warp> word;
-#pragma unroll
-        for (int j = 0; j < of_warp; ++j)
-          word.values[j] = Narrowed<T>::make(multiply(a.alpha, sums[j][n]));
-        *reinterpret_cast<Elements<T, of_warp>*>(shared + column * Panels::result_row +
-                                                 (k + n) * Cut::J + warp.j * of_warp) = word;
+        for (int i = 0; i < count; ++i) own[i] = sums[(n + i) % atom][(n + i) / atom];
+        const int first = n / atom, j = n % atom;
+        if (along + first < limit && j < left_j)
+          write_elements<count>(a, target + (whole ? Index(n) : first * next + j), own);
       }
     });
   }
 
-  // Writes what is in shared memory to y. A row of it is contiguous in y if J is d; otherwise its
-  // parts of J elements are.
-  template <int count>
-  __device__ static void write(const Arguments& a, const SparseTile& tile, const T* shared) {
-    using Word = Elements<T, count>;
-    constexpr int across = Cut::results * Cut::J / count, of_j = Cut::J / count;
-    const bool whole = Cut::J == a.d;
-    const Index left = (a.b - tile.k) * a.d;
-    T* const y = a.y + ((tile.o * a.a + tile.i) * a.b + tile.k) * a.d + tile.j;
-#pragma unroll 4
-    for (int e = threadIdx.x; e < Cut::columns * across; e += Panels::threads) {
-      const int column = e / across, place = e % across * count;
-      if (tile.o + column >= a.outer) break;
-      const int j = of_j == 0 ? place % Cut::J : e % (of_j == 0 ? 1 : of_j) * count;
-      const Index at = whole ? place : Index(place / Cut::J) * a.d + j;
-      if (at >= left || (!whole && tile.j + j >= a.d)) continue;
-      T* const target = y + column * a.a * a.b * a.d + at;
-      Word word = *reinterpret_cast<const Word*>(shared + column * Panels::result_row + place);
-      if (a.accumulate) {
-        const Word old = *reinterpret_cast<const Word*>(target);
-#pragma unroll
-        for (int n = 0; n < count; ++n)
-          word.values[n] =
-              Narrowed<T>::make(add(widened(old.values[n]), widened(word.values[n])));
-      }
-      *reinterpret_cast<Word*>(target) = word;
-    }
+  __device__ static void write_results(const Arguments& a, const SparseTile& tile, Units& units) {
+    constexpr int atom = Panels::atom;
+    constexpr int of_run = part(Units::run * atom), of_atom = part(atom);
+    const bool aligned = is_aligned(a.y);
+    const Index rows = Panels::rows ? a.inner : a.b * a.d;
+    if (aligned && rows % of_run == 0 && (Panels::rows || a.d == atom))
+      store<of_run, true>(a, tile, units);
+    else if (of_atom > 1 && aligned && a.d % of_atom == 0)
+      store<of_atom, false>(a, tile, units);
+    else
+      store<1, false>(a, tile, units);
   }
 
-  __device__ static void write_results(const Arguments& a, const SparseTile& tile, Units& units,
-                                       T* shared) {
-    if constexpr (Panels::group) {
-      __syncthreads();  // the last panel has been read
-      collect(a, units, shared);
-      __syncthreads();
-      constexpr int of_j = part(Cut::J), of_row = part(Cut::J * Cut::results);
-      const bool aligned = is_aligned(a.y);
-      if (aligned && Cut::J == a.d && a.b * a.d % of_row == 0 &&
-          tile.k * a.d % of_row == 0)
-        write<of_row>(a, tile, shared);
-      else if (aligned && a.d % of_j == 0 && Cut::J != a.d)
-        write<of_j>(a, tile, shared);
-      else
-        write<1>(a, tile, shared);
-    } else {
-      constexpr int count = part(Units::run);
-      if (is_aligned(a.y) && (Panels::rows ? a.inner : a.b) % count == 0)
-        store<count>(a, tile, units);
-      else
-        store<1>(a, tile, units);
+  // Computes some tiles. Those whose values are kept have the same ones.
+  __device__ static void multiply_tiles(const Arguments& a, TileNumbers numbers, T* shared) {
+    SparseCopies<T, Cut, Units> copies(a, numbers, shared);
+#pragma unroll
+    for (int s = 0; s < Cut::stages - 1; ++s) copies.next();
+    SparseTile tile;
+    int stage = 0;
+#pragma unroll 1
+    while (numbers.find<Cut>(a, tile)) {
+      Units units;
+      const T* kept = shared + Cut::stages * Panels::stage;
+#pragma unroll 1
+      for (Index l = 0; l < a.c; l += Cut::depth) {
+        wait_for_copies<Cut::stages - 2>();
+        __syncthreads();  // the panel is there, and the one before has been read
+        copies.next();
+        const T* const panel = shared + stage * Panels::stage;
+        units.add(panel, Cut::kept > 0 ? kept : panel + Panels::x_elements);
+        kept += Panels::value_elements;
+        stage = stage + 1 == Cut::stages ? 0 : stage + 1;
+      }
+      write_results(a, tile, units);
     }
   }
 
   __device__ static void run(const Arguments& a, T* shared) {
+    const unsigned all = unsigned(a.tiles), together = unsigned(a.together);
+    if constexpr (Cut::kept == 0) {
+      multiply_tiles(a, {blockIdx.x, all, gridDim.x}, shared);
+    } else {
 #pragma unroll 1
-    for (Index number = blockIdx.x; number < a.tiles; number += gridDim.x) {
-      const SparseTile tile = SparseTile::at<Cut>(a, number);
-      if (!tile.exists) continue;
-      SparseCopies<T, Cut, Units> copies(a, tile, shared);
-#pragma unroll
-      for (int s = 0; s < Cut::stages - 1; ++s) copies.next();
-      Units units;
-      int stage = 0;
-#pragma unroll 1
-      for (Index l = 0; l < a.c; l += Cut::depth) {
-        wait_for_copies<Cut::stages - 2>();
-        __syncthreads();
-        copies.next();
-        const T* const panel = shared + stage * Panels::stage;
-        units.add(panel, panel + Panels::x_elements);
-        stage = stage + 1 == Cut::stages ? 0 : stage + 1;
+      for (unsigned first = blockIdx.x * together; first < all; first += gridDim.x * together) {
+        multiply_tiles(a, {first, first + together, 1}, shared);
+        __syncthreads();  // all have read the values
       }
-      write_results(a, tile, units, shared);
-      __syncthreads();  // shared memory is free for the next tile
     }
   }
 };

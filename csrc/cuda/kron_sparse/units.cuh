@@ -1,8 +1,8 @@
 // For cuda/kron_sparse/tiles.cuh: the sums of a tile on matrix units, and on ordinary cores.
 //
-// Each class has sums of `down` rows k and `across` columns of a warp, of one j or two. add() adds
-// the products of one panel; each() visits runs of neighbours in y: visit(k, column, sums_of), with
-// k and column counted from the tile's, and sums_of(j)[0 ... run - 1] along the columns in kRows
+// Each class has sums of `down` rows k and `across` columns of a warp, of each j of an atom. add()
+// adds the products of one panel; each() visits runs of neighbours in y: visit(k, column, sums),
+// with k and column counted from the tile's, and sums[j][0 ... run - 1] along the columns in kRows
 // and along k otherwise.
 #pragma once
 
@@ -16,7 +16,8 @@ namespace batchkron {
 template <class T, class Cut>
 struct SparseWarp {
   using Panels = SparsePanels<T, Cut>;
-  int j, k, column, row, part;  // row = lane / 4 and part = lane % 4, as fragments are divided
+  // j: of atoms; row = lane / 4 and part = lane % 4, as fragments are divided
+  int j, k, column, row, part;
 
   __device__ SparseWarp() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -38,8 +39,7 @@ struct SparseFragments {
   static constexpr bool rows = Panels::rows;
   static constexpr int tall = (rows ? Panels::down : Panels::across) / 16;
   static constexpr int wide = (rows ? Panels::across : Panels::down) / 8;
-  static constexpr int together = Panels::group                  ? 1
-                                  : most >= 4 && wide % 4 == 0 ? 4
+  static constexpr int together = most >= 4 && wide % 4 == 0   ? 4
                                   : most >= 2 && wide % 2 == 0 ? 2
                                                                : 1;
   static constexpr int run = 2 * together, unit = 8 * together;
@@ -52,8 +52,8 @@ struct SparseFragments {
     return rows ? k : k / unit * unit + k % together * 8 + k % unit / together;
   }
 
-  template <class Sum, int of_warp, class Visit>
-  __device__ static void each(const Sum (&sums)[of_warp][tall][wide][4], Visit visit) {
+  template <class Sum, int atom, class Visit>
+  __device__ static void each(const Sum (&sums)[atom][tall][wide][4], Visit visit) {
     const SparseWarp<T, Cut> warp;
 #pragma unroll
     for (int m = 0; m < tall; ++m)
@@ -63,9 +63,9 @@ struct SparseFragments {
         for (int first = 0; first < wide; first += together) {
           const int long_side = m * 16 + h * 8 + warp.row;
           const int short_side = first * 8 + warp.part * run;
-          Sum own[of_warp][run];
+          Sum own[atom][run];
 #pragma unroll
-          for (int j = 0; j < of_warp; ++j)
+          for (int j = 0; j < atom; ++j)
 #pragma unroll
             for (int n = 0; n < run; ++n)
               own[j][n] = sums[j][m][first + n % together][2 * h + n / together];
@@ -77,13 +77,13 @@ struct SparseFragments {
 
 // Numbers of 16 bits.
 template <class T, class Cut>
-class HalfUnits : public SparseFragments<T, Cut, 4> {
-  using Fragments = SparseFragments<T, Cut, 4>;
+class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
+  using Fragments = SparseFragments<T, Cut, 4 / Cut::atom>;
   using Panels = SparsePanels<T, Cut>;
-  static constexpr int of_warp = Panels::of_warp, tall = Fragments::tall, wide = Fragments::wide;
+  static constexpr int atom = Cut::atom, tall = Fragments::tall, wide = Fragments::wide;
   static constexpr int together = Fragments::together;
   static_assert(!Panels::rows || together > 1, "columns are read in pairs");
-  float sums[of_warp][tall][wide][4] = {};
+  float sums[atom][tall][wide][4] = {};
 
   __device__ static unsigned pair_at(const T* from) {
     return *reinterpret_cast<const unsigned*>(from);
@@ -93,14 +93,24 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
     a[0] = pair_at(from), a[1] = pair_at(from + 8 * row);
     a[2] = pair_at(from + 8), a[3] = pair_at(from + 8 * row + 8);
   }
-  // The same for two j, from pairs of them.
-  __device__ static void load_pairs(const unsigned* from, unsigned (&a)[4], unsigned (&b)[4]) {
+  // The same for the j of atoms: each pair of entries is gathered from two atoms.
+  __device__ static void load_atoms(const T* from, int m, unsigned (&a)[atom][tall][4]) {
+    constexpr int words = atom / 2, most = atom < 4 ? atom : 4;  // of an atom, read together
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto two = *reinterpret_cast<const Elements<unsigned, 2>*>(
-          from + i % 2 * 8 * Panels::row + i / 2 * 8);
-      a[i] = __byte_perm(two.values[0], two.values[1], 0x5410);
-      b[i] = __byte_perm(two.values[0], two.values[1], 0x7632);
+      const T* const two = from + (i % 2 * 8 * Panels::row + i / 2 * 8) * atom;
+      unsigned held[atom];
+#pragma unroll
+      for (int n = 0; n < atom; n += most) {
+        const auto word = *reinterpret_cast<const Elements<unsigned, most>*>(two + 2 * n);
+#pragma unroll
+        for (int q = 0; q < most; ++q) held[n + q] = word.values[q];
+      }
+#pragma unroll
+      for (int n = 0; n < words; ++n) {
+        a[2 * n][m][i] = __byte_perm(held[n], held[words + n], 0x5410);
+        a[2 * n + 1][m][i] = __byte_perm(held[n], held[words + n], 0x7632);
+      }
     }
   }
   // Of `together` columns the pairs of entries from two rows of x.
@@ -119,11 +129,11 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
  public:
   __device__ void add(const T* x, const T* values) {
     const SparseWarp<T, Cut> warp;
-    const T* const own = values + warp.j * of_warp * Panels::value_j_row +
+    const T* const own = values + warp.j * atom * Panels::value_j_row +
                          (warp.k + warp.row) * Panels::value_row + 2 * warp.part;
 #pragma unroll
     for (int s = 0; s < Cut::depth; s += 16) {
-      unsigned a[of_warp][tall][4];
+      unsigned a[atom][tall][4];
 #pragma unroll
       for (int m = 0; m < tall; ++m) {
         if constexpr (Cut::layout == Layout::kRows)
@@ -132,13 +142,14 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
           load_tall(x + (warp.column + m * 16 + warp.row) * Panels::row + 2 * warp.part + s,
                     Panels::row, a[0][m]);
         else
-          load_pairs(reinterpret_cast<const unsigned*>(x) + warp.j * Panels::j_row +
-                         (warp.column + m * 16 + warp.row) * Panels::row + 2 * warp.part + s,
-                     a[0][m], a[of_warp - 1][m]);
+          load_atoms(x + (warp.j * Panels::j_row + (warp.column + m * 16 + warp.row) * Panels::row +
+                          2 * warp.part + s) *
+                             atom,
+                     m, a);
       }
 #pragma unroll
       for (int n = 0; n < wide; n += together) {
-        unsigned b[of_warp][together], b8[of_warp][together];
+        unsigned b[atom][together], b8[atom][together];
         if constexpr (Cut::layout == Layout::kRows) {
           const T* const from = x + (s + 2 * warp.part) * Panels::row + warp.column + n * 8 +
                                 warp.row * together;
@@ -146,7 +157,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
           load_columns(from + 8 * Panels::row, b8[0]);
         } else {
 #pragma unroll
-          for (int j = 0; j < of_warp; ++j)
+          for (int j = 0; j < atom; ++j)
 #pragma unroll
             for (int q = 0; q < together; ++q) {
               const T* const from =
@@ -155,7 +166,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
             }
         }
 #pragma unroll
-        for (int j = 0; j < of_warp; ++j)
+        for (int j = 0; j < atom; ++j)
 #pragma unroll
           for (int q = 0; q < together; ++q)
 #pragma unroll
@@ -173,13 +184,15 @@ class HalfUnits : public SparseFragments<T, Cut, 4> {
 
 // float64, and float32 in TF32 by one or three products (cuda/common/tf32.cuh).
 template <class T, class Cut>
-class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
-  using Fragments = SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1>;
+class EightUnits
+    : public SparseFragments<T, Cut, sizeof(T) == 4 && Cut::layout != Layout::kGroup ? 2 : 1> {
   using Panels = SparsePanels<T, Cut>;
+  using Fragments = SparseFragments<T, Cut, sizeof(T) == 4 && !Panels::group ? 2 : 1>;
+  static constexpr int atom = Cut::atom;
   static constexpr int tall = Fragments::tall, wide = Fragments::wide;
   static constexpr int together = Fragments::together, products = Cut::products;
-  T sums[1][tall][wide][4] = {};
-  T small[products == 3 ? tall : 1][products == 3 ? wide : 1][4] = {};
+  T sums[atom][tall][wide][4] = {};
+  T small[atom][products == 3 ? tall : 1][products == 3 ? wide : 1][4] = {};
 
   // The operands of a panel's 8 entries: numbers themselves, or in TF32 their parts.
   struct Operand {
@@ -198,13 +211,13 @@ class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
     }
   };
 
-  // sums of fragments (m, n) for all m
-  __device__ void multiply(int n, const Operand (&a)[tall][4], const T (&b)[2]) {
+  // sums of fragments (m, n) of one j for all m
+  __device__ void multiply(int j, int n, const Operand (&a)[tall][4], const T (&b)[2]) {
     if constexpr (sizeof(T) == 8) {
 #pragma unroll
       for (int m = 0; m < tall; ++m) {
         const T four[4] = {a[m][0].value, a[m][1].value, a[m][2].value, a[m][3].value};
-        multiply_16_8_8(sums[0][m][n], four, b);
+        multiply_16_8_8(sums[j][m][n], four, b);
       }
     } else {
       Operand b0, b4;
@@ -214,10 +227,10 @@ class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
         const unsigned high[4] = {a[m][0].high, a[m][1].high, a[m][2].high, a[m][3].high};
         if constexpr (products == 3) {
           const unsigned low[4] = {a[m][0].low, a[m][1].low, a[m][2].low, a[m][3].low};
-          multiply_16_8_8(small[m][n], low, b0.high, b4.high);
-          multiply_16_8_8(small[m][n], high, b0.low, b4.low);
+          multiply_16_8_8(small[j][m][n], low, b0.high, b4.high);
+          multiply_16_8_8(small[j][m][n], high, b0.low, b4.low);
         }
-        multiply_16_8_8(sums[0][m][n], high, b0.high, b4.high);
+        multiply_16_8_8(sums[j][m][n], high, b0.high, b4.high);
       }
     }
   }
@@ -225,23 +238,27 @@ class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
  public:
   __device__ void add(const T* x, const T* values) {
     const SparseWarp<T, Cut> warp;
-    const T* const own = values + warp.j * Panels::value_j_row +
+    const T* const own = values + warp.j * atom * Panels::value_j_row +
                          (warp.k + warp.row) * Panels::value_row + warp.part;
     const T* const along =
-        x + warp.j * Panels::j_row + (warp.column + warp.row) * Panels::row + warp.part;
+        x + (warp.j * Panels::j_row + (warp.column + warp.row) * Panels::row + warp.part) * atom;
 #pragma unroll
     for (int s = 0; s < Cut::depth; s += 8) {
       constexpr int tall_row = Panels::rows ? Panels::value_row : Panels::row;
-      Operand a[tall][4];
+      Operand a[atom][tall][4];
 #pragma unroll
       for (int m = 0; m < tall; ++m) {
-        const T* const from = (Panels::rows ? own : along) + m * 16 * tall_row + s;
+        const T* const from = (Panels::rows ? own : along) + (m * 16 * tall_row + s) * atom;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[m][i].set(from[i % 2 * 8 * tall_row + i / 2 * 4]);
+        for (int i = 0; i < 4; ++i) {
+          const auto word = *reinterpret_cast<const Elements<T, atom>*>(
+              from + (i % 2 * 8 * tall_row + i / 2 * 4) * atom);
+#pragma unroll
+          for (int j = 0; j < atom; ++j) a[j][m][i].set(word.values[j]);
+        }
       }
 #pragma unroll
       for (int n = 0; n < wide; n += together) {
-        T b[together][2];
         if constexpr (Panels::rows) {
           using Word = Elements<T, together>;
           const T* const from = x + (s + warp.part) * Panels::row + warp.column + n * 8 +
@@ -249,17 +266,21 @@ class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
           const Word first = *reinterpret_cast<const Word*>(from);
           const Word second = *reinterpret_cast<const Word*>(from + 4 * Panels::row);
 #pragma unroll
-          for (int q = 0; q < together; ++q)
-            b[q][0] = first.values[q], b[q][1] = second.values[q];
+          for (int q = 0; q < together; ++q) {
+            const T b[2] = {first.values[q], second.values[q]};
+            multiply(0, n + q, a[0], b);
+          }
         } else {
 #pragma unroll
-          for (int q = 0; q < together; ++q) {
-            const T* const from = own + (n + q) * 8 * Panels::value_row + s;
-            b[q][0] = from[0], b[q][1] = from[4];
-          }
-        }
+          for (int j = 0; j < atom; ++j)
 #pragma unroll
-        for (int q = 0; q < together; ++q) multiply(n + q, a, b[q]);
+            for (int q = 0; q < together; ++q) {
+              const T* const from =
+                  own + j * Panels::value_j_row + (n + q) * 8 * Panels::value_row + s;
+              const T b[2] = {from[0], from[4]};
+              multiply(j, n + q, a[j], b);
+            }
+        }
       }
     }
   }
@@ -268,11 +289,13 @@ class EightUnits : public SparseFragments<T, Cut, sizeof(T) == 4 ? 2 : 1> {
   __device__ void each(Visit visit) {
     if constexpr (products == 3) {
 #pragma unroll
-      for (int m = 0; m < tall; ++m)
+      for (int j = 0; j < atom; ++j)
 #pragma unroll
-        for (int n = 0; n < wide; ++n)
+        for (int m = 0; m < tall; ++m)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[0][m][n][i] += small[m][n][i];
+          for (int n = 0; n < wide; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[j][m][n][i] += small[j][m][n][i];
     }
     Fragments::each(sums, visit);
   }
@@ -283,6 +306,7 @@ template <class T, class Cut>
 class CoreUnits {
   using Panels = SparsePanels<T, Cut>;
   static constexpr bool rows = Panels::rows;
+  static constexpr int atom = Cut::atom;
   static constexpr int lanes_down = rows ? 4 : 8, lanes_across = 32 / lanes_down;
   static constexpr int own_rows = Panels::down / lanes_down;
   static constexpr int own_columns = Panels::across / lanes_across;
@@ -292,7 +316,7 @@ class CoreUnits {
                     (!rows || own_columns % 4 == 0),
                 "whole lanes");
   using Word = Elements<T, 4>;
-  T sums[own_columns][own_rows] = {};
+  T sums[atom][own_columns][own_rows] = {};
 
   __device__ static int lane_down() {
     return rows ? threadIdx.x % 32 / lanes_across : threadIdx.x % lanes_down;
@@ -313,7 +337,7 @@ class CoreUnits {
 
   __device__ void add(const T* x, const T* values) {
     const SparseWarp<T, Cut> warp;
-    const T* const own = values + warp.j * Panels::value_j_row +
+    const T* const own = values + warp.j * atom * Panels::value_j_row +
                          (warp.k + lane_down()) * Panels::value_row;
 #pragma unroll 1
     for (int s = 0; s < Cut::depth; s += 4) {
@@ -332,25 +356,34 @@ class CoreUnits {
             for (int i = 0; i < 4; ++i)
 #pragma unroll
               for (int k = 0; k < own_rows; ++k)
-                sums[n + i][k] =
-                    multiply_add(sums[n + i][k], factors[k].values[l], entries.values[i]);
+                sums[0][n + i][k] =
+                    multiply_add(sums[0][n + i][k], factors[k].values[l], entries.values[i]);
           }
       } else {
         const T* const from =
-            x + warp.j * Panels::j_row + (warp.column + lane_across()) * Panels::row + s;
-        Word entries[own_columns];
+            x + (warp.j * Panels::j_row + (warp.column + lane_across()) * Panels::row + s) * atom;
+        T entries[own_columns][4 * atom];  // [l][j]
 #pragma unroll
         for (int n = 0; n < own_columns; ++n)
-          entries[n] = word_at(from + n * lanes_across * Panels::row);
 #pragma unroll
-        for (int k = 0; k < own_rows; ++k) {
-          const Word factors = word_at(own + k * lanes_down * Panels::value_row + s);
+          for (int first = 0; first < 4 * atom; first += 4) {
+            const Word word = word_at(from + n * lanes_across * Panels::row * atom + first);
 #pragma unroll
-          for (int l = 0; l < 4; ++l)
+            for (int i = 0; i < 4; ++i) entries[n][first + i] = word.values[i];
+          }
 #pragma unroll
-            for (int n = 0; n < own_columns; ++n)
-              sums[n][k] = multiply_add(sums[n][k], factors.values[l], entries[n].values[l]);
-        }
+        for (int j = 0; j < atom; ++j)
+#pragma unroll
+          for (int k = 0; k < own_rows; ++k) {
+            const Word factors =
+                word_at(own + j * Panels::value_j_row + k * lanes_down * Panels::value_row + s);
+#pragma unroll
+            for (int l = 0; l < 4; ++l)
+#pragma unroll
+              for (int n = 0; n < own_columns; ++n)
+                sums[j][n][k] =
+                    multiply_add(sums[j][n][k], factors.values[l], entries[n][l * atom + j]);
+          }
       }
     }
   }
@@ -365,7 +398,7 @@ class CoreUnits {
         for (int n = 0; n < own_columns; n += 4) {
           T own[1][run];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) own[0][i] = sums[n + i][k];
+          for (int i = 0; i < 4; ++i) own[0][i] = sums[0][n + i][k];
           visit(warp.k + lane_down() + k * lanes_down,
                 warp.column + n * lanes_across + lane_across() * 4, own);
         }
@@ -374,9 +407,11 @@ class CoreUnits {
       for (int n = 0; n < own_columns; ++n)
 #pragma unroll
         for (int k = 0; k < own_rows; k += run) {
-          T own[1][run];
+          T own[atom][run];
 #pragma unroll
-          for (int i = 0; i < run; ++i) own[0][i] = sums[n][k + i];
+          for (int j = 0; j < atom; ++j)
+#pragma unroll
+            for (int i = 0; i < run; ++i) own[j][i] = sums[j][n][k + i];
           visit(warp.k + (neighbours ? lane_down() * own_rows : lane_down() + k * lanes_down),
                 warp.column + lane_across() + n * lanes_across, own);
         }

@@ -20,29 +20,42 @@ DEVICE = DEVICES["90"]
 TILES, REGISTERS, GENERAL = FAMILIES
 # pattern, (outer, inner), dtype, products, alignment, variant
 PANELS = [
-    ((2, 20, 37, 5), (37, 1), "float16", 0, 16, TileVariant(4, 16, 32, 1, 2)),
-    ((1, 70, 24, 12), (40, 1), "float16", 0, 16, TileVariant(6, 64, 32, 2, 1)),
-    ((2, 64, 50, 4), (33, 1), "bfloat16", 0, 16, TileVariant(4, 64, 32, 2, 1)),
-    ((2, 65, 40, 1), (70, 1), "float16", 0, 16, TileVariant(1, 64, 64, 2, 2)),
-    ((1, 20, 33, 1), (35, 1), "bfloat16", 0, 2, TileVariant(1, 16, 64, 1, 4)),
-    ((2, 33, 40, 3), (2, 72), "float16", 0, 16, TileVariant(1, 32, 64, 2, 2)),
-    ((1, 64, 33, 2), (1, 131), "bfloat16", 0, 16, TileVariant(1, 64, 128, 1, 4)),
-    ((1, 20, 17, 2), (1, 33), "float16", 0, 2, TileVariant(1, 16, 64, 1, 4)),
-    ((2, 48, 19, 8), (34, 1), "float32", 0, 16, TileVariant(8, 48, 32, 1, 1)),
-    ((1, 21, 20, 3), (33, 1), "float32", 0, 4, TileVariant(3, 16, 32, 1, 1)),
-    ((3, 66, 28, 1), (70, 1), "float32", 0, 16, TileVariant(1, 64, 64, 2, 2)),
-    ((1, 48, 31, 1), (40, 1), "float32", 0, 4, TileVariant(1, 48, 32, 2, 1)),
-    ((2, 33, 18, 2), (2, 68), "float32", 0, 16, TileVariant(1, 32, 64, 2, 2)),
-    ((1, 17, 40, 1), (1, 67), "float32", 0, 4, TileVariant(1, 32, 64, 2, 2)),
-    ((2, 40, 20, 4), (35, 1), "float32", 1, 16, TileVariant(4, 32, 32, 2, 1)),
-    ((2, 40, 36, 1), (35, 1), "float32", 3, 16, TileVariant(1, 32, 64, 1, 4)),
-    ((1, 33, 20, 3), (2, 36), "float32", 3, 16, TileVariant(1, 32, 32, 2, 2)),
-    ((1, 33, 20, 3), (1, 50), "float32", 1, 4, TileVariant(1, 32, 64, 2, 2)),
-    ((2, 33, 20, 8), (33, 1), "float64", 0, 16, TileVariant(4, 32, 32, 1, 1)),
-    ((1, 33, 21, 7), (20, 1), "float64", 0, 8, TileVariant(2, 32, 32, 2, 1)),
-    ((3, 40, 18, 1), (40, 1), "float64", 0, 16, TileVariant(1, 48, 32, 3, 1)),
-    ((2, 33, 21, 2), (1, 41), "float64", 0, 8, TileVariant(1, 32, 32, 2, 2)),
-    ((1, 40, 34, 2), (3, 34), "float64", 0, 16, TileVariant(1, 32, 64, 2, 2)),
+    ((2, 20, 37, 5), (37, 1), "float16", 0, 16, TileVariant(4, 2, 16, 32, 1, 2)),
+    ((1, 70, 24, 12), (40, 1), "float16", 0, 16, TileVariant(8, 4, 64, 32, 2, 1)),
+    ((2, 64, 50, 4), (33, 1), "bfloat16", 0, 16, TileVariant(4, 4, 64, 32, 2, 2)),
+    ((3, 33, 36, 2), (35, 1), "float16", 0, 16, TileVariant(2, 2, 32, 64, 1, 4)),
+    ((1, 20, 35, 24), (35, 1), "float16", 0, 16, TileVariant(16, 8, 16, 32, 1, 2)),
+    ((2, 21, 33, 8), (33, 1), "bfloat16", 0, 16, TileVariant(8, 8, 32, 16, 2, 1)),
+    ((1, 20, 19, 8), (20, 1), "float16", 0, 2, TileVariant(8, 8, 32, 16, 2, 1)),
+    ((1, 37, 40, 16), (90, 1), "float16", 0, 16, TileVariant(16, 8, 16, 16, 1, 1, True)),
+    ((2, 37, 70, 2), (150, 1), "bfloat16", 0, 16, TileVariant(2, 2, 32, 32, 1, 2, True)),
+    ((2, 65, 40, 1), (70, 1), "float16", 0, 16, TileVariant(1, 1, 64, 64, 2, 2)),
+    ((1, 20, 33, 1), (35, 1), "bfloat16", 0, 2, TileVariant(1, 1, 16, 64, 1, 4)),
+    ((2, 33, 40, 3), (2, 72), "float16", 0, 16, TileVariant(1, 1, 32, 64, 2, 2)),
+    ((1, 64, 33, 2), (1, 136), "bfloat16", 0, 16, TileVariant(1, 1, 64, 128, 1, 2)),
+    ((1, 20, 17, 2), (1, 33), "float16", 0, 2, TileVariant(1, 1, 16, 64, 1, 4)),
+    ((2, 48, 19, 8), (34, 1), "float32", 0, 16, TileVariant(8, 1, 48, 32, 1, 1)),
+    ((1, 21, 20, 3), (33, 1), "float32", 0, 4, TileVariant(3, 1, 16, 32, 1, 1)),
+    ((2, 30, 18, 4), (33, 1), "float32", 0, 16, TileVariant(4, 4, 32, 16, 1, 2)),
+    ((2, 30, 18, 4), (90, 1), "float32", 0, 16, TileVariant(4, 4, 32, 16, 1, 2, True)),
+    ((2, 30, 18, 6), (33, 1), "float32", 0, 8, TileVariant(4, 2, 32, 32, 1, 2)),
+    ((2, 30, 18, 2), (33, 1), "float32", 0, 16, TileVariant(2, 2, 32, 32, 1, 2)),
+    ((3, 66, 28, 1), (70, 1), "float32", 0, 16, TileVariant(1, 1, 64, 64, 2, 2)),
+    ((1, 48, 31, 1), (40, 1), "float32", 0, 4, TileVariant(1, 1, 48, 32, 2, 1)),
+    ((2, 33, 18, 2), (2, 68), "float32", 0, 16, TileVariant(1, 1, 32, 64, 2, 2)),
+    ((1, 17, 40, 1), (1, 67), "float32", 0, 4, TileVariant(1, 1, 32, 64, 2, 2)),
+    ((2, 40, 20, 4), (35, 1), "float32", 1, 16, TileVariant(4, 4, 32, 32, 2, 2)),
+    ((2, 40, 36, 1), (35, 1), "float32", 3, 16, TileVariant(1, 1, 32, 64, 1, 4)),
+    ((1, 33, 20, 3), (2, 36), "float32", 3, 16, TileVariant(1, 1, 32, 32, 2, 2)),
+    ((1, 33, 20, 3), (1, 50), "float32", 1, 4, TileVariant(1, 1, 32, 64, 2, 2)),
+    ((2, 33, 20, 8), (33, 1), "float64", 0, 16, TileVariant(4, 2, 32, 32, 1, 2)),
+    ((2, 33, 20, 2), (33, 1), "float64", 0, 16, TileVariant(2, 2, 32, 32, 1, 2)),
+    ((1, 33, 40, 6), (70, 1), "float64", 0, 16, TileVariant(4, 2, 32, 16, 1, 1, True)),
+    ((2, 33, 21, 2), (3, 100), "float64", 0, 16, TileVariant(1, 1, 32, 32, 2, 2, True)),
+    ((1, 33, 21, 7), (20, 1), "float64", 0, 8, TileVariant(2, 1, 32, 32, 2, 1)),
+    ((3, 40, 18, 1), (40, 1), "float64", 0, 16, TileVariant(1, 1, 48, 32, 3, 1)),
+    ((2, 33, 21, 2), (1, 41), "float64", 0, 8, TileVariant(1, 1, 32, 32, 2, 2)),
+    ((1, 40, 34, 2), (3, 34), "float64", 0, 16, TileVariant(1, 1, 32, 64, 2, 2)),
 ]
 OTHERS = [
     (REGISTERS, (1, 2, 2, 16), (21, 1), "float16", 16, RegisterVariant(8, 4)),
@@ -67,9 +80,11 @@ def kernels():
         yield family.kernel(shape, variant, DEVICE)
 
 
-def test_kernels_give_the_bits_of_the_definition(tmp_path, rng):
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+def test_kernels_give_the_bits_of_the_definition(tmp_path, rng, first):
     found = list(kernels())
     assert None not in found
+    found = found[first::3]
     launches = compiled([kernel.program() for kernel in found], tmp_path)
     for kernel, launch in zip(found, launches, strict=True):
         for copies in ("late", "at once"):
@@ -80,14 +95,14 @@ def test_kernels_give_the_bits_of_the_definition(tmp_path, rng):
 
 def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeypatch):
     """Where the values do not fit in the second-level cache."""
-    monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.family._CACHED_VALUES", 0)
+    monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.tile._CACHED_VALUES", 0)
     shape = SparseShape(2, 40, 10, 2, 200, 1, "float64")
-    kernel = TILES.kernel(shape, TileVariant(2, 32, 32, 1, 1), DEVICE)
+    kernel = TILES.kernel(shape, TileVariant(2, 1, 32, 32, 1, 1), DEVICE)
     tiles, together = TILES.tiles(kernel, DEVICE)
     assert (tiles, together) == (7 * 2 * 2, 7)
     (launch,) = compiled([kernel.program()], tmp_path)
     run(kernel, launch, DEVICE, "late", rng)
-    monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.family._TOGETHER", 4)
+    monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.tile._TOGETHER", 4)
     assert TILES.tiles(kernel, DEVICE) == (8 * 2 * 2, 4)  # those of the eighth are skipped
     run(kernel, launch, DEVICE, "late", rng, accumulate=True)
 
@@ -96,14 +111,16 @@ def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeyp
     ("header", "right", "wrong"),
     [
         ("tiles", "wait_for_copies<Cut::stages - 2>()", "wait_for_copies<Cut::stages - 1>()"),
+        ("tiles", "kept += Panels::value_elements", "kept += 0"),
         ("copies", "left_entries -= depth", "left_entries -= 0"),
         ("copies", "k < left_rows", "k <= left_rows"),
-        ("tiles", "__syncthreads();  // shared memory is free for the next tile", ""),
+        ("tiles", "__syncthreads();  // the panel is there, and the one before has been read", ""),
     ],
 )
 def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
-    shape = SparseShape(2, 20, 50, 5, 37, 1, "float16")
-    kernel = TILES.kernel(shape, TileVariant(4, 16, 32, 1, 2), DEVICE)
+    kept = "kept" in right
+    shape = SparseShape(2, 20, 50, 5, 77 if kept else 37, 1, "float16")
+    kernel = TILES.kernel(shape, TileVariant(4, 2, 16, 16 if kept else 32, 1, 1, kept), DEVICE)
     change = mistake(f"cuda/kron_sparse/{header}.cuh", right, wrong)
     (launch,) = compiled([kernel.program()], tmp_path, change=change)
     with pytest.raises(AssertionError):
@@ -114,7 +131,7 @@ def test_before_compute_capability_9(tmp_path, rng):
     """The same templates without what only later devices have."""
     device = DEVICES["80"]
     shape = SparseShape(2, 33, 20, 3, 1, 41, "float64", alignment=8)
-    kernel = TILES.kernel(shape, TileVariant(1, 32, 32, 2, 2), device)
+    kernel = TILES.kernel(shape, TileVariant(1, 1, 32, 32, 2, 2), device)
     (launch,) = compiled([kernel.program()], tmp_path, architecture=800)
     run(kernel, launch, device, "at random", rng)
     assert np.isfinite(kernel.seconds)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape
 from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
 
@@ -34,13 +34,13 @@ class TileCosts:
     fragment : float
         Time of a multiprocessor for each word of 4 bytes that a warp reads from shared memory.
     copy : float
-        Time of a multiprocessor for each copy of a warp to shared memory.
+        Time of a multiprocessor for each copy of a warp to shared memory, and for each word of it.
     result : float
-        Time of a multiprocessor for each element that a warp writes to shared memory or to y.
+        Time of a multiprocessor for each store of a warp to y.
     panel : float
         Latency of a panel: the barrier, and waiting for its copies.
     tile : float
-        Latency of a tile: its first panel and its results.
+        Latency of a tile: finding it, and its results.
     memory_rate, cache_rate : float
         Bandwidths of memory and of the second-level cache.
     sharpness : float
@@ -78,9 +78,9 @@ class TileWork(NamedTuple):
     fragments : number
         Words that the warps of a tile read from shared memory.
     copies : number
-        Copies of a tile's warps.
+        Copies of a tile's warps, and their words of 4 bytes.
     results : number
-        Elements that the warps of a tile write, in shared memory and in y.
+        Stores of the warps of a tile.
     cached : number
         Bytes between multiprocessors and the second-level cache.
     moved : number
@@ -119,7 +119,7 @@ def seconds(work: TileWork, costs: TileCosts) -> Count:
         costs.fragment * work.fragments + costs.copy * work.copies + costs.result * work.results
     )
     busy = work.tiles * slowest(costs.sharpness, units, shared)
-    latency = work.rounds * (costs.tile + costs.panel * work.panels + units)
+    latency = work.rounds * (costs.tile + costs.panel * work.panels)
     total = costs.launch + slowest(
         costs.sharpness,
         latency,
@@ -136,6 +136,13 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     columns, down, matrices = cut.tile_counts(shape)
     tiles = columns * down * matrices
     of_each = ceil_div(tiles, device.multiprocessors)
+    rounds = ceil_div(of_each, cut.blocks)
+    with_values = tiles
+    if cut.kept:
+        together = cut.together(shape, cut.blocks * device.multiprocessors)
+        with_values = ceil_div(columns, together) * down * matrices
+        of_each = ceil_div(with_values, device.multiprocessors) * together
+        rounds = ceil_div(with_values, device.multiprocessors * cut.blocks) * together
     panels = ceil_div(shape.c, cut.depth)
     entries = panels * cut.depth
     outputs = cut.group * cut.results * cut.columns
@@ -145,17 +152,21 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     reads = cut.group * cut.warps_down * cut.warps_across * part * entries * size / 4 / WARP
     if _unit(cut) == "core":
         reads /= 4  # lanes of a warp read the same words
-    pack = cut.pack * cut.of_warp if layout == "kGroup" and cut.pack == 1 else cut.pack
-    of_copy = cut.of_warp if layout == "kGroup" and cut.pack > 1 else pack
-    copies = entries * cut.group * (cut.columns / of_copy + cut.results * size / 16) / WARP
-    written = outputs / WARP * (2 if layout == "kGroup" else 1) / cut.of_warp
-    run = cut.group * size if layout == "kGroup" and shape.d != cut.group else SECTOR
-    wasted = max(1.0, SECTOR / run)
-    x_bytes = columns * down * matrices * cut.columns * cut.group * shape.c * size * wasted
-    value_bytes = tiles * cut.group * cut.results * shape.c * size
-    y_bytes = shape.columns * shape.a * shape.b * shape.d * size
+    # each copy of a warp takes the shared memory some time, and more for each word of 4 bytes
+    x_copies = cut.columns / cut.pack * (1 + max(1, cut.pack * size / 4))
+    value_copies = cut.results * size / WORD * (1 + WORD / 4) * with_values / tiles
+    copies = entries * cut.group * (x_copies + value_copies) / WARP
+    group = layout == "kGroup"
+    written = outputs / WARP / (min(WORD // size, cut.atom) if group else 2)
+    # neighbouring bytes that a thread block reads, and a warp writes
+    read_run = cut.group * size if group and shape.d != cut.group else SECTOR
+    write_run = cut.atom * size if group and shape.d != cut.atom else SECTOR
+    x_bytes = columns * down * matrices * cut.columns * cut.group * shape.c * size
+    x_bytes *= max(1, SECTOR // read_run)
+    value_bytes = with_values * cut.group * cut.results * shape.c * size
+    y_bytes = shape.columns * shape.a * shape.b * shape.d * size * max(1, SECTOR // write_run)
     return TileWork(
-        ceil_div(of_each, cut.blocks),
+        rounds,
         of_each,
         panels,
         adds["half"],

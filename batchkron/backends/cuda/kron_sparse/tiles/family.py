@@ -22,12 +22,6 @@ from batchkron.backends.cuda.kron_sparse.tiles.tile import (
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 
-# Bytes of values that stay in the second-level cache beside the vectors; with more, this many tiles
-# of columns go through the same values together. Chosen by hand.
-_CACHED_VALUES = 16 << 20
-_TOGETHER = 16
-_MAX_BLOCKS = 2**31 - 1  # thread blocks along the first axis of a grid, a limit of CUDA
-
 
 class Tiles(SparseFamily):
     """Kernels that multiply by panels, on matrix units in all real dtypes but float32."""
@@ -66,14 +60,14 @@ class Tiles(SparseFamily):
     def tiles(self, kernel: SparseKernel, device: DeviceLimits) -> tuple[int, int]:
         """Return the number of tiles, and how many of columns go through the values together."""
         cut: SparseCut = kernel.tile
-        shape = kernel.shape
-        columns, down, matrices = cut.tile_counts(shape)
-        held = shape.a * shape.b * shape.c * shape.d * shape.itemsize <= _CACHED_VALUES
-        together = 1 if held else min(_TOGETHER, columns)
+        columns, down, matrices = cut.tile_counts(kernel.shape)
+        together = cut.together(kernel.shape, cut.blocks * device.multiprocessors)
         return -(-columns // together) * together * down * matrices, together
 
     def launch(self, kernel: SparseKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: a thread block for each tile."""
+        """Return the launch: as many thread blocks as there is place for, if not less work."""
         cut: SparseCut = kernel.tile
-        blocks = min(self.tiles(kernel, device)[0], _MAX_BLOCKS)
+        tiles, together = self.tiles(kernel, device)
+        work = tiles // together if cut.kept else tiles
+        blocks = min(work, cut.blocks * device.multiprocessors)
         return LaunchShape(blocks, cut.threads, cut.blocks, cut.shared_bytes)

@@ -5,6 +5,7 @@ Pure arithmetic on sizes, no device needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,20 +21,36 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
 from batchkron.backends.cuda.runtime.hardware import (
     WARP,
     DeviceLimits,
-    resident_blocks,
-    round_up,
     shared_bytes_for_blocks,
 )
 from batchkron.backends.cuda.runtime.program import Program, template_type
 
 # Numbers below were chosen by hand.
-_SUM_REGISTERS = 64  # registers of a thread for its sums, 4 bytes each
+# Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits; with others.
+_HALF_SUM_REGISTERS = 128
+_SUM_REGISTERS = 64
+# The same up to which 512 threads have place on a multiprocessor, not 256; and with several j of 4
+# or 8 bytes in a warp, which needs more registers.
+_FEW_REGISTERS = 64
+_FEW_ATOM_REGISTERS = 32
+_CORE_ENTRIES = 32  # registers of a thread on ordinary cores for entries of x in kGroup
 _MIN_SUM_REGISTERS = 8  # the same, below which a thread reads more than it multiplies
 _RESULTS = (16, 32, 48, 64, 96, 128)  # choices for the rows k of a tile
 _COLUMNS = (16, 32, 64, 128, 256)  # choices for its columns
-_GROUPS = (1, 2, 3, 4, 5, 6, 7, 8)  # choices for the neighbouring j of a tile
+# Choices for the neighbouring j of a warp, and of a tile in such parts.
+_ATOMS = {2: (2, 4, 8), 4: (1, 2, 4), 8: (1, 2)}
+_GROUPS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 _WARPS = (2, 12)  # fewest and most warps of a thread block
+_MANY_WARPS = 8  # the same with many sums
 _MAX_STAGES = 4  # panels in shared memory at a time
+_MAX_KEPT = 16  # panels whose values are kept, at most
+_VALUES_IN_TILES = 1  # time that copying kept values takes, in tiles
+# Bytes of values that stay in the second-level cache beside the vectors; with more, this many tiles
+# of columns go through the same values together.
+_CACHED_VALUES = 16 << 20
+_TOGETHER = 16
+_BANK_BYTES = 128  # of shared memory that a warp accesses at once
+_MAX_TILES = 2**31 - 2**20  # as the kernels count them, with some that do not exist
 _MIN_ROWS = 8  # least number of innermost vectors that are the columns of a tile
 
 Layout = Literal["kRows", "kAlong", "kGroup"]
@@ -42,13 +59,18 @@ Layout = Literal["kRows", "kAlong", "kGroup"]
 
 @dataclass(frozen=True, slots=True)
 class TileVariant:
-    """How a thread block's tile is divided, see ``SparseCut`` of the template."""
+    """How a thread block's tile is divided, see ``SparseCut`` of the template.
+
+    ``kept``: whether the values of a tile stay in shared memory for several tiles.
+    """
 
     group: int
+    atom: int
     results: int
     columns: int
     warps_down: int
     warps_across: int
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +81,9 @@ class SparseCut:
     ----------
     layout : {"kRows", "kAlong", "kGroup"}
     dtype : str
-    group, results, columns : int
-        A tile has this many neighbouring j, rows k of each, and columns.
+    group, atom, results, columns : int
+        A tile has ``group`` neighbouring j, ``atom`` of them for a warp, rows k of each, and
+        columns.
     depth : int
         Entries of the sum's index in one panel.
     warps_down, warps_across : int
@@ -73,11 +96,14 @@ class SparseCut:
         Elements of x that are copied together.
     products : int
         As of `SparseShape`.
+    kept : int
+        Panels whose values are kept, 0 or all of a tile.
     """
 
     layout: Layout
     dtype: str
     group: int
+    atom: int
     results: int
     columns: int
     depth: int
@@ -87,6 +113,7 @@ class SparseCut:
     blocks: int
     pack: int
     products: int
+    kept: int
 
     @property
     def itemsize(self) -> int:
@@ -94,27 +121,26 @@ class SparseCut:
         return _itemsize(self.dtype)
 
     @property
-    def of_warp(self) -> int:
-        """Neighbouring j of a warp."""
-        return 2 if self.layout == "kGroup" and self.dtype in HALF_DTYPES else 1
-
-    @property
     def threads(self) -> int:
         """Threads of a thread block."""
-        return WARP * self.group // self.of_warp * self.warps_down * self.warps_across
+        return WARP * self.group // self.atom * self.warps_down * self.warps_across
 
     @property
     def x_elements(self) -> int:
         """Elements of a panel of x."""
-        size, pad = self.itemsize, 8 if self.itemsize == 2 else 4
+        size = self.itemsize
         if self.layout == "kRows":
             return self.depth * (self.columns + (4 if size == 8 else 8))
-        plain = self.columns * (self.depth + pad)
+        if size == 2:
+            gap = 1 if self.atom == 8 else 8
+        else:
+            gap = 4 // self.atom if size == 4 and self.products == 0 else 4
+        plain = self.columns * (self.depth + gap)
         if self.layout == "kAlong":
             return plain
-        atoms, banks = self.group // self.of_warp, 16 if size == 8 else 32
-        step = banks // 2 if atoms <= 2 else banks // 4 if atoms <= 4 else banks // 8
-        return atoms * (plain + (step - plain) % banks) * self.of_warp
+        parts, banks = self.group // self.atom, _BANK_BYTES // (self.atom * size)
+        step = banks // 2 if parts <= 2 else banks // 4 if parts <= 4 else banks // 8
+        return parts * (plain + (step - plain) % banks) * self.atom
 
     @property
     def value_elements(self) -> int:
@@ -125,11 +151,9 @@ class SparseCut:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        ring = self.stages * (self.x_elements + self.value_elements)
-        collected = 0
-        if self.layout == "kGroup":
-            collected = self.columns * (self.results * self.group + WORD // self.itemsize)
-        return max(ring, collected) * self.itemsize
+        panels = self.kept or self.stages
+        elements = self.stages * self.x_elements + panels * self.value_elements
+        return elements * self.itemsize
 
     def tile_counts(self, shape: SparseShape) -> tuple[int, int, int]:
         """Return the tiles of columns, of rows k, and of matrices (i, j)."""
@@ -137,6 +161,29 @@ class SparseCut:
         columns = -(-(shape.inner if rows else shape.outer) // self.columns)
         down = -(-shape.b // self.results)
         return columns * (shape.outer if rows else 1), down, shape.a * -(-shape.d // self.group)
+
+    def together(self, shape: SparseShape, places: int) -> int:
+        """Return how many tiles of columns go through the same values one after another.
+
+        Parameters
+        ----------
+        shape : SparseShape
+        places : int
+            Thread blocks that run at the same time.
+        """
+        columns, down, matrices = self.tile_counts(shape)
+        if not self.kept:
+            held = shape.a * shape.b * shape.c * shape.d * shape.itemsize <= _CACHED_VALUES
+            return 1 if held else min(_TOGETHER, columns)
+        matrices *= down
+
+        def tiles(parts: int) -> float:  # of a place, with what copying values costs
+            each = -(-columns // parts)
+            rounds = -(-matrices * -(-columns // each) // places)
+            return rounds * (each + _VALUES_IN_TILES)
+
+        most = min(columns, 4 * places // matrices + 4)
+        return -(-columns // min(range(1, most + 1), key=tiles))
 
 
 def _itemsize(dtype: str) -> int:
@@ -160,14 +207,15 @@ def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]
     long = shape.inner if layout == "kRows" else shape.outer
     products = shape.products if shape.dtype == "float32" else 0
     found = []
-    for group in _groups(shape, layout):
+    for group, atom in _groups(shape, layout):
         for results in _fitting(_RESULTS, shape.b):
             for columns in _fitting(_COLUMNS, long):
-                best = _best_division(layout, shape.dtype, products, group, results, columns)
-                if best is not None:
-                    variant = TileVariant(group, results, columns, *best)
-                    if sparse_cut(shape, variant, device) is not None:
-                        found.append(variant)
+                sizes = group, atom, results, columns
+                for warps in _best_divisions(layout, shape.dtype, products, *sizes):
+                    for kept in (False, True):
+                        variant = TileVariant(*sizes, *warps, kept)
+                        if sparse_cut(shape, variant, device) is not None:
+                            found.append(variant)
     return found
 
 
@@ -177,50 +225,74 @@ def _fitting(choices: tuple[int, ...], number: int) -> list[int]:
     return [one for one in choices if one <= least]
 
 
-def _groups(shape: SparseShape, layout: Layout) -> list[int]:
+def _groups(shape: SparseShape, layout: Layout) -> list[tuple[int, int]]:
+    """Return numbers of neighbouring j, of a tile and of its warps."""
     if layout != "kGroup":
-        return [1]
-    even = shape.dtype in HALF_DTYPES
-    choices = [group for group in _GROUPS if not (even and group % 2)]
-    return [group for group in choices if group < shape.d + (2 if even else 1)]
+        return [(1, 1)]
+    found = []
+    for atom in _ATOMS[shape.itemsize]:
+        for group in _GROUPS:
+            if group % atom == 0 and group - atom < shape.d and atom < 2 * shape.d:
+                found.append((group, atom))
+    return found
 
 
-@lru_cache(maxsize=4096)
-def _best_division(
-    layout: Layout, dtype: str, products: int, group: int, results: int, columns: int
-) -> tuple[int, int] | None:
-    """Return warps down and across, whose parts are as square as possible; None if none fit."""
-    ways = []
-    for down, across in _divisions(layout, dtype, products, group, results, columns):
-        ways.append((results // down + columns // across, down, across))
-    return min(ways)[1:] if ways else None
+@lru_cache(maxsize=8192)
+def _best_divisions(
+    layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
+) -> list[tuple[int, int]]:
+    """Return warps down and across whose parts are as square as possible.
+
+    One way with few and one with many sums, if there are both.
+    """
+    best: dict[bool, tuple[int, int, int]] = {}
+    for down, across in _divisions(layout, dtype, products, group, atom, results, columns):
+        part = results // down, columns // across
+        many = _has_many_sums(dtype, products, atom, *part)
+        way = (part[0] + part[1], down, across)
+        best[many] = min(best.get(many, way), way)
+    return [way[1:] for way in best.values()]
+
+
+def _sum_registers(dtype: str, products: int, atom: int, down: int, across: int) -> int:
+    """Return the registers of a thread for a warp's sums."""
+    sums = atom * down * across // WARP
+    return sums * (2 if products == 3 or dtype == "float64" else 1)
+
+
+def _has_many_sums(dtype: str, products: int, atom: int, down: int, across: int) -> bool:
+    """Whether a thread needs more than 128 registers."""
+    registers = _sum_registers(dtype, products, atom, down, across)
+    heavy = atom > 1 and dtype not in HALF_DTYPES
+    return registers > (_FEW_ATOM_REGISTERS if heavy else _FEW_REGISTERS)
 
 
 def _divisions(
-    layout: Layout, dtype: str, products: int, group: int, results: int, columns: int
+    layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
 ) -> Iterator[tuple[int, int]]:
-    pairs = layout == "kGroup" and dtype in HALF_DTYPES
+    most = _HALF_SUM_REGISTERS if dtype in HALF_DTYPES else _SUM_REGISTERS
     for down in (1, 2, 3, 4, 6, 8):
         for across in (1, 2, 3, 4, 6, 8):
             if results % down or columns % across:
                 continue
-            warps = group // (2 if pairs else 1) * down * across
+            warps = group // atom * down * across
             part = results // down, columns // across
-            sums = part[0] * part[1] // WARP * (2 if pairs or products == 3 else 1)
-            registers = sums * (2 if dtype == "float64" else 1)
+            registers = _sum_registers(dtype, products, atom, *part)
+            many = _has_many_sums(dtype, products, atom, *part)
             if (
-                _WARPS[0] <= warps <= _WARPS[1]
-                and _MIN_SUM_REGISTERS <= registers <= _SUM_REGISTERS
-                and _is_whole(layout, dtype, products, *part)
+                _WARPS[0] <= warps <= (_MANY_WARPS if many else _WARPS[1])
+                and _MIN_SUM_REGISTERS <= registers <= most
+                and _is_whole(layout, dtype, products, atom, *part)
             ):
                 yield down, across
 
 
-def _is_whole(layout: Layout, dtype: str, products: int, down: int, across: int) -> bool:
+def _is_whole(layout: Layout, dtype: str, products: int, atom: int, down: int, across: int) -> bool:
     """Whether a warp's part consists of whole fragments, or equal parts of the lanes."""
     rows = layout == "kRows"
     if dtype == "float32" and products == 0:
-        return down % (4 if rows else 8) == 0 and across % (32 if rows else 4) == 0
+        whole = down % (4 if rows else 8) == 0 and across % (32 if rows else 4) == 0
+        return whole and (atom == 1 or atom * across <= _CORE_ENTRIES)
     tall, wide = (down, across) if rows else (across, down)
     return tall % 16 == 0 and wide % (16 if rows and dtype in HALF_DTYPES else 8) == 0
 
@@ -232,64 +304,75 @@ def sparse_cut(shape: SparseShape, variant: TileVariant, device: DeviceLimits) -
     if layout is None or min(variant.group, variant.results, variant.columns) < 1:
         return None
     products = shape.products if shape.dtype == "float32" else 0
-    ways = _divisions(
-        layout, shape.dtype, products, variant.group, variant.results, variant.columns
-    )
-    if variant.group not in _groups(shape, layout) or variant.results % 16 or variant.columns % 16:
+    group, atom = variant.group, variant.atom
+    if (group, atom) not in _groups(shape, layout):
         return None
-    if (variant.warps_down, variant.warps_across) not in ways:
+    if variant.results % 16 or variant.columns % 16:
         return None
-    depth = _depth(shape.dtype, layout)
+    sizes = group, atom, variant.results, variant.columns
+    warps = variant.warps_down, variant.warps_across
+    if warps not in _divisions(layout, shape.dtype, products, *sizes):
+        return None
+    depth = _depth(shape.dtype, layout, variant.kept)
+    kept = -(-shape.c // depth) if variant.kept else 0
+    if kept > _MAX_KEPT:
+        return None
+    pack = _pack(shape, layout, group, atom)
 
     def cut(stages: int, blocks: int) -> SparseCut:
-        sizes = variant.group, variant.results, variant.columns, depth
-        warps = variant.warps_down, variant.warps_across
-        return SparseCut(
-            layout, shape.dtype, *sizes, *warps, stages, blocks, _pack(shape, layout), products
-        )
+        others = stages, blocks, pack, products, kept
+        return SparseCut(layout, shape.dtype, *sizes, depth, *warps, *others)
 
-    wanted = max(1, 512 // cut(2, 1).threads)  # thread blocks that 128 registers a thread allow
-    panels = -(-shape.c // depth)
+    first = cut(2, 1)
+    if math.prod(first.tile_counts(shape)) >= _MAX_TILES or not _copies_fit(first):
+        return None
+    part = variant.results // warps[0], variant.columns // warps[1]
+    many = _has_many_sums(shape.dtype, products, atom, *part)
+    # thread blocks that 128 registers a thread allow, or 255
+    wanted = max(1, (256 if many else 512) // first.threads)
     for blocks in range(min(wanted, 8), 0, -1):
         budget = shared_bytes_for_blocks(blocks, device)
-        for stages in range(min(_MAX_STAGES, max(2, panels)), 1, -1):
+        for stages in range(_MAX_STAGES, 1, -1):
             one = cut(stages, blocks)
-            if one.shared_bytes <= min(budget, device.shared_bytes) and (
-                stages > 2 or blocks == 1 or panels <= 2
-            ):
+            if one.shared_bytes <= min(budget, device.shared_bytes) and (stages > 2 or blocks == 1):
                 return one
-    for blocks in range(min(wanted, 8), 0, -1):
-        one = cut(2, blocks)
-        if resident_blocks(one.shared_bytes, device) >= blocks:
-            return one
     return None
 
 
-def _depth(dtype: str, layout: Layout) -> int:
+def _copies_fit(cut: SparseCut) -> bool:
+    """Whether the threads can be divided among the copies of a row."""
+    values = cut.depth * cut.itemsize // WORD
+    if cut.layout == "kRows":
+        places = cut.columns // cut.pack
+    else:
+        places = cut.depth // max(1, cut.pack // cut.atom) * (cut.group // cut.atom)
+    return cut.threads % places == 0 and cut.threads % values == 0
+
+
+def _depth(dtype: str, layout: Layout, kept: bool) -> int:
     if dtype in HALF_DTYPES:
-        return 16 if layout == "kGroup" else 32
-    return 8 if layout == "kGroup" else 16
+        return 32
+    return 8 if layout == "kGroup" and not kept else 16
 
 
-def _pack(shape: SparseShape, layout: Layout) -> int:
+def _pack(shape: SparseShape, layout: Layout, group: int, atom: int) -> int:
     """Return how many elements of x are copied together."""
     if layout == "kGroup":
-        return common_pack(min(shape.pack, 2), shape.d) if shape.dtype in HALF_DTYPES else 1
+        if group == atom == shape.d:  # neighbours in memory, whole words
+            together = common_pack(shape.pack, shape.c * shape.d)
+            if together > atom:
+                return together
+        return common_pack(min(shape.pack, atom), shape.d)
     return common_pack(shape.pack, shape.inner if layout == "kRows" else shape.c)
 
 
 def sparse_program(cut: SparseCut) -> Program:
     """Return the kernel of a cut."""
-    sizes = cut.group, cut.results, cut.columns, cut.depth, cut.warps_down, cut.warps_across
+    sizes = cut.group, cut.atom, cut.results, cut.columns, cut.depth
+    others = cut.warps_down, cut.warps_across, cut.stages, cut.blocks, cut.pack, cut.products
     layout = f"batchkron::Layout::{cut.layout}"
-    others = cut.stages, cut.blocks, cut.pack, cut.products
     scalar = SPARSE_SCALARS[cut.dtype]
     expression = template_type(
-        "kron_sparse_tiles", scalar, template_type("SparseCut", layout, *sizes, *others)
+        "kron_sparse_tiles", scalar, template_type("SparseCut", layout, *sizes, *others, cut.kept)
     )
     return Program("cuda/kron_sparse/tiles.cuh", expression)
-
-
-def padded(number: int, unit: int) -> int:
-    """Return the elements of whole tiles of ``unit``."""
-    return round_up(number, unit)
