@@ -94,7 +94,7 @@ def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
 
     from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
     from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
-    from benchmarks.gpu.kron_sparse import shape_of
+    from benchmarks.gpu.sparse_cases import shape_of
 
     device = cupy.cuda.Device().id
     limits = device_limits(device)

@@ -11,11 +11,10 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.runtime.device import device_limits
 from benchmarks.gpu.peers import torch_chain, torch_sparse
 from benchmarks.gpu.report import Cell
-from benchmarks.gpu.sparse_cases import BATCH, PEAKS, SparseCase
+from benchmarks.gpu.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
 from benchmarks.gpu.timing import CACHE_BYTES, Contender, elapsed, measured, random_array
 
 MAX_BUFFER_SETS = 8
@@ -139,9 +138,3 @@ def _first_time(call: Callable[[], object]) -> float:
     with stream, torch_chain.on(stream):
         call()
         return elapsed(stream, call)
-
-
-def shape_of(case: SparseCase, dtype: str) -> SparseShape:
-    """The product as kernels are chosen for it."""
-    vectors = (BATCH, 1) if case.layout == "batch-first" else (1, BATCH)
-    return SparseShape(*case.pattern, *vectors, dtype)

@@ -2,9 +2,10 @@
 
 python -m benchmarks.gpu.measure_sparse MEASUREMENTS.json [--variants 10] [--dtype NAME] [--all]
 
-Of each family the variants with the least estimates, and some others, for the twelve first patterns
-of the benchmark, or for all. Costs can be fitted to the file (batchkron/backends/cuda/costs). Each
-result is compared with that of the first variant.
+Of each family, and of those with kept values or some neighbouring j in a warp, the variants with
+the least estimates and some others, for the twelve first patterns of the benchmark, or for all.
+Costs are fitted to the file by `python -m benchmarks.gpu.fit_sparse`. Results are compared with the
+definition.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,26 +35,43 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.compiling import compile_all, default_processes
-from benchmarks.gpu.kron_sparse import SparseData, shape_of
-from benchmarks.gpu.sparse_cases import FIRST, LAYOUTS, SPARSE_DTYPES, SparseCase, sparse_patterns
+from benchmarks.gpu.kron_sparse import SparseData
+from benchmarks.gpu.sparse_cases import (
+    FIRST,
+    LAYOUTS,
+    SPARSE_DTYPES,
+    SparseCase,
+    shape_of,
+    sparse_patterns,
+)
 from benchmarks.gpu.timing import Contender, timed
 
+COPIED = 1 << 28  # elements of float32
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
 
 def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKernel]:
-    """The variants with the least estimates, and every n-th of the others that are not far off."""
+    """The variants with the least estimates, of each family and kind of variants."""
     limits = device_limits(cupy.cuda.Device().id)
     shape = shape_of(case, dtype)
-    found = []
+    kinds = defaultdict(list)
     for family in FAMILIES:
         if family.accepts(shape, limits):
-            kernels = [family.kernel(shape, one, limits) for one in family.variants(shape, limits)]
-            found += [one for one in kernels if one is not None]
-    found.sort(key=lambda kernel: kernel.seconds)
-    found = [one for one in found if one.seconds <= TOO_SLOW * found[0].seconds]
-    best, others = found[: count * 2 // 3], found[count * 2 // 3 :]
-    return best + others[:: max(1, len(others) // max(1, count - len(best)))][: count - len(best)]
+            for variant in family.variants(shape, limits):
+                kernel = family.kernel(shape, variant, limits)
+                if kernel is not None:
+                    kind = getattr(variant, "atom", 1), getattr(variant, "kept", False)
+                    kinds[family.name, *kind].append(kernel)
+    least = min(kernel.seconds for kernels in kinds.values() for kernel in kernels)
+    found = []
+    for kernels in kinds.values():
+        kernels.sort(key=lambda kernel: kernel.seconds)
+        near = [one for one in kernels if one.seconds <= TOO_SLOW * least]
+        of_kind = -(-count // len(kinds))
+        best, others = near[: of_kind * 2 // 3], near[of_kind * 2 // 3 :]
+        rest = of_kind - len(best)
+        found += best + others[:: max(1, len(others) // max(1, rest))][:rest]
+    return sorted(found, key=lambda kernel: kernel.seconds)
 
 
 def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> Iterator[Any]:
@@ -86,6 +105,14 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
         }
 
 
+def copy_rate() -> float:
+    """Bytes per second through memory, half of them read and half written."""
+    x = cupy.zeros(COPIED, "f4")
+    y = cupy.empty_like(x)
+    timing = timed([partial(cupy.copyto, y, x)], Contender("copy", {}).on)
+    return 2 * x.nbytes / timing.microseconds * 1e6
+
+
 def compile_one(program: Program) -> None:
     """Compile a kernel into the cache on disk."""
     load_kernel(program, cupy.cuda.Device().id)
@@ -109,6 +136,8 @@ def main() -> None:
     jobs = [partial(compile_one, program) for program in programs]
     print(*compile_all(jobs, default_processes()), sep="\n")
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
+    rate = copy_rate()
+    print(f"a copy moves {rate / 1e12:.2f} TB/s")
     rows: list[dict[str, Any]] = []
     for case, dtype, kernels in work:
         own = list(measured(case, dtype, kernels))
@@ -121,7 +150,8 @@ def main() -> None:
             f"error {max(row['error'] for row in own):.1e}",
             flush=True,
         )
-        report = {"device": device_name(cupy.cuda.Device().id), "kernels": rows}
+        device = device_name(cupy.cuda.Device().id)
+        report = {"device": device, "copy": rate, "kernels": rows}
         options.measurements.write_text(json.dumps(report, indent=1) + "\n")
     print(f"{time.perf_counter() - begun:.0f} s")
 

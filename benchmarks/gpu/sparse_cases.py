@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from benchmarks.gpu.floors import COPY, FLOPS
 
 Pattern = tuple[int, int, int, int]
@@ -110,3 +111,9 @@ def sparse_patterns() -> tuple[Pattern, ...]:
 def sparse_cases() -> list[SparseCase]:
     """All patterns in both layouts."""
     return [SparseCase(pattern, layout) for pattern in sparse_patterns() for layout in LAYOUTS]
+
+
+def shape_of(case: SparseCase, dtype: str) -> SparseShape:
+    """The product as kernels are chosen for it."""
+    vectors = (BATCH, 1) if case.layout == "batch-first" else (1, BATCH)
+    return SparseShape(*case.pattern, *vectors, dtype)

@@ -1,0 +1,132 @@
+"""Fit the costs of kernels of Kronecker-sparse matrices to measured ones; needs no device.
+
+python -m benchmarks.gpu.fit_sparse MEASUREMENTS.json [--write COSTS.json]
+
+MEASUREMENTS.json is of `benchmarks.gpu.measure_sparse`. Prints how good the estimates are, and what
+the choice by them costs; --write puts the costs of "kron_sparse" in a file of
+``batchkron/backends/cuda/costs``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from batchkron.backends.cuda.costs import costs_for
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES as SPARSE_FAMILIES
+from batchkron.backends.cuda.kron_sparse.general import cost as general_cost
+from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
+from batchkron.backends.cuda.kron_sparse.registers import cost as registers_cost
+from batchkron.backends.cuda.kron_sparse.tiles import cost as tiles_cost
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from benchmarks.gpu.fit import Array, Family, errors_of, fitted_costs, stacked
+from benchmarks.gpu.sparse_cases import SparseCase, shape_of
+
+NEAR = 0.3  # kernels this much slower than the best count fully, those twice as far a quarter
+SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on
+
+Record = Mapping[str, Any]
+
+WORK: dict[str, Callable[[SparseKernel, DeviceLimits], Any]] = {
+    "tiles": lambda one, limits: tiles_cost.tile_work(one.shape, one.tile, limits),
+    "registers": lambda one, limits: registers_cost.register_work(one.shape, one.tile, limits),
+    "general": lambda one, limits: general_cost.general_work(one.shape, one.tile.results, limits),
+}
+MODULES: dict[str, tuple[Any, Any]] = {
+    "tiles": (tiles_cost, tiles_cost.TileCosts),
+    "registers": (registers_cost, registers_cost.RegisterCosts),
+    "general": (general_cost, general_cost.GeneralCosts),
+}
+
+
+def kernel_of(record: Record, limits: DeviceLimits) -> SparseKernel | None:
+    """The kernel that was measured, None if there is none by that name any more."""
+    (family,) = [one for one in SPARSE_FAMILIES if one.name == record["family"]]
+    if len(record["variant"]) != len(family.variant_type.__slots__):
+        return None
+    shape = shape_of(SparseCase(tuple(record["pattern"]), record["layout"]), record["dtype"])
+    kernel = family.kernel(shape, family.variant_type(*record["variant"]), limits)
+    same = kernel is not None and kernel.program().expression == record["kernel"]
+    return kernel if same else None
+
+
+def weights_of(records: Sequence[Record]) -> Array:
+    """Kernels count by how close they are to the best one of their product."""
+    best: dict[Any, float] = defaultdict(lambda: math.inf)
+    for one in records:
+        key = one["case"], one["dtype"]
+        best[key] = min(best[key], one["microseconds"])
+    far = np.array([one["microseconds"] / best[one["case"], one["dtype"]] - 1 for one in records])
+    return np.minimum(1, NEAR / np.maximum(far, NEAR)) ** 2
+
+
+def choice(records: Sequence[Record], estimates: Sequence[float]) -> list[tuple[float, Record]]:
+    """How much slower the chosen kernel of each product is than its best one, and that one."""
+    ways = defaultdict(list)
+    for one, estimate in zip(records, estimates, strict=True):
+        ways[one["case"], one["dtype"]].append((estimate, one["microseconds"], one))
+    found = []
+    for own in ways.values():
+        _, time, record = min(own, key=lambda way: way[0])
+        found.append((time / min(way[1] for way in own) - 1, record))
+    return sorted(found, key=lambda one: -one[0])
+
+
+@click.command()
+@click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--write", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(measurements: Path, write: Path | None) -> None:
+    """Fit costs to MEASUREMENTS, and print the errors and what the choice costs."""
+    content = json.loads(measurements.read_text())
+    device = content["device"]
+    limits = DeviceLimits(SHARED_BYTES, int(device.split()[-2]), 8, True, device)
+    known = [(one, kernel_of(one, limits)) for one in content["kernels"]]
+    pairs = [(one, kernel) for one, kernel in known if kernel is not None]
+    if len(pairs) < len(known):
+        print(f"{len(known) - len(pairs)} of {len(known)} kernels are not those of this version")
+    records = [one for one, _ in pairs]
+    weights = weights_of(records)
+    estimates = np.zeros(len(records))
+    table = {}
+    for name, (module, kind) in MODULES.items():
+        start = kind(**costs_for(device).families["kron_sparse"][name])
+        table[name] = asdict(start)
+        own = [n for n, one in enumerate(records) if one["family"] == name]
+        if not own:
+            continue
+        work = stacked([WORK[name](pairs[n][1], limits) for n in own])
+        times = np.array([records[n]["microseconds"] for n in own]) * 1e-6
+        costs = fitted_costs(Family(None, module.seconds, start), work, times, weights[own])
+        found = module.seconds(work, costs)
+        estimates[own] = found
+        errors = np.log(found / times)
+        near = weights[own] == 1
+        print(
+            f"{name}: {len(own)} kernels, error {errors_of(errors).rms:.3f}, of the good ones",
+            end=" ",
+        )
+        print(f"{errors_of(errors[near]).rms:.3f}, bias {errors_of(errors[near]).bias:+.3f}")
+        table[name] = asdict(costs)
+    losses = choice(records, list(estimates))
+    for dtype in dict.fromkeys(one["dtype"] for one in records):
+        own_losses = [loss for loss, one in losses if one["dtype"] == dtype]
+        print(f"{dtype}: the choice is {np.mean(own_losses):.1%} slower than the best in the mean")
+    for loss, one in losses[:8]:
+        print(f"  {loss:.0%} {one['dtype']} {one['case']} {one['family']} {one['variant']}")
+    print(json.dumps(table, indent=2))
+    if write is not None:
+        costs_table = json.loads(write.read_text())
+        costs_table["kron_sparse"] = table
+        write.write_text(json.dumps(costs_table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
