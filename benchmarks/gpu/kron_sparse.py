@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import cupy
@@ -15,13 +15,15 @@ from batchkron.backends.cuda.runtime.device import device_limits
 from benchmarks.gpu.peers import torch_chain, torch_sparse
 from benchmarks.gpu.report import Cell
 from benchmarks.gpu.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
-from benchmarks.gpu.timing import CACHE_BYTES, Contender, elapsed, measured, random_array
+from benchmarks.gpu.timing import CACHE_BYTES, Contender, elapsed, measured, random_array, timed
 
 MAX_BUFFER_SETS = 8
 CHECKED = 6  # vectors of a result that are compared
 # A peer whose flops at the chip's peak, or whose first call, take this many times as long as ours
 # is not timed further: it cannot be the best one.
 TOO_LONG = 4.0
+OF_CALLS = 400.0  # µs that a peer's calls from Python may take, which graphs do without
+COPIED = 1 << 28  # elements of float32
 MAX_DENSE_BYTES = 4 << 30
 
 
@@ -76,7 +78,7 @@ def sparse_cells(case: SparseCase, dtype: str) -> Iterator[Cell]:
     def ours() -> Contender:
         return Contender("batchkron", {"": [partial(op.apply, x, out=y) for x, y in data.pairs]})
 
-    floors = case.floors(dtype)
+    floors = case.floors(dtype, copy_rate())
     found = measured(ours, dtype, last, data.error)
     cell = Cell("kronecker-sparse", case.name, dtype, found)
     cell.floor = max(floors.values())
@@ -124,7 +126,7 @@ def _peer(
         calls = make()
         if ours is not None:
             least = min(_first_time(own[-1]) for own in calls.values())
-            if least > TOO_LONG * ours + 100:
+            if least > TOO_LONG * ours + OF_CALLS:
                 raise RuntimeError(f"a call took {least:.0f} µs, too long to be timed further")
         return Contender(name, calls, torch_chain.on)
 
@@ -132,9 +134,18 @@ def _peer(
 
 
 def _first_time(call: Callable[[], object]) -> float:
-    """Microseconds of a second call: the first one may load or choose something."""
+    """Microseconds of a later call: the first one may load or choose something."""
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     with stream, torch_chain.on(stream):
         call()
-        return elapsed(stream, call)
+        return min(elapsed(stream, call) for _ in range(3))
+
+
+@cache
+def copy_rate() -> float:
+    """Bytes per second through this device's memory, half of them read and half written."""
+    x = cupy.zeros(COPIED, "f4")
+    y = cupy.empty_like(x)
+    timing = timed([partial(cupy.copyto, y, x)], Contender("copy", {}).on)
+    return 2e6 * float(x.nbytes / timing.microseconds)

@@ -35,7 +35,7 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.compiling import compile_all, default_processes
-from benchmarks.gpu.kron_sparse import SparseData
+from benchmarks.gpu.kron_sparse import SparseData, copy_rate
 from benchmarks.gpu.sparse_cases import (
     FIRST,
     LAYOUTS,
@@ -46,7 +46,7 @@ from benchmarks.gpu.sparse_cases import (
 )
 from benchmarks.gpu.timing import Contender, timed
 
-COPIED = 1 << 28  # elements of float32
+MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
 
@@ -60,8 +60,7 @@ def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKerne
             for variant in family.variants(shape, limits):
                 kernel = family.kernel(shape, variant, limits)
                 if kernel is not None:
-                    kind = getattr(variant, "atom", 1), getattr(variant, "kept", False)
-                    kinds[family.name, *kind].append(kernel)
+                    kinds[kind_of(kernel)].append(kernel)
     least = min(kernel.seconds for kernels in kinds.values() for kernel in kernels)
     found = []
     for kernels in kinds.values():
@@ -72,6 +71,14 @@ def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKerne
         rest = of_kind - len(best)
         found += best + others[:: max(1, len(others) // max(1, rest))][:rest]
     return sorted(found, key=lambda kernel: kernel.seconds)
+
+
+def kind_of(kernel: SparseKernel) -> tuple[Any, ...]:
+    """The family; of panels the j of a warp, whether values are kept, and many threads run."""
+    cut = kernel.tile
+    if kernel.family.name != "tiles":
+        return (kernel.family.name,)
+    return "tiles", cut.atom, cut.kept > 0, cut.blocks * cut.threads > MANY_THREADS
 
 
 def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> Iterator[Any]:
@@ -100,17 +107,9 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
             "kernel": kernel.program().expression,
             "microseconds": timing.microseconds,
             "estimate": 1e6 * kernel.seconds,
-            "floor": max(case.floors(dtype).values()),
+            "floor": max(case.floors(dtype, copy_rate()).values()),
             "error": data.error(),
         }
-
-
-def copy_rate() -> float:
-    """Bytes per second through memory, half of them read and half written."""
-    x = cupy.zeros(COPIED, "f4")
-    y = cupy.empty_like(x)
-    timing = timed([partial(cupy.copyto, y, x)], Contender("copy", {}).on)
-    return 2 * x.nbytes / timing.microseconds * 1e6
 
 
 def compile_one(program: Program) -> None:
@@ -121,7 +120,7 @@ def compile_one(program: Program) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("measurements", type=Path)
-    parser.add_argument("--variants", type=int, default=10)
+    parser.add_argument("--variants", type=int, default=12)
     parser.add_argument("--dtype", choices=SPARSE_DTYPES, action="append")
     parser.add_argument("--all", action="store_true", help="all 60 patterns")
     options = parser.parse_args()

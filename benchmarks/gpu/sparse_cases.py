@@ -71,10 +71,13 @@ class SparseCase:
         elements = BATCH * (self.rows + self.columns) + math.prod(self.pattern)
         return elements * np.dtype(dtype).itemsize
 
-    def floors(self, dtype: str) -> dict[str, float]:
-        """Time to read x and the values and write y once, and of the arithmetic, in µs."""
+    def floors(self, dtype: str, copy: float = COPY) -> dict[str, float]:
+        """Time to read x and the values and write y once, and of the arithmetic, in µs.
+
+        ``copy``: bytes per second through the device's memory.
+        """
         return {
-            "memory": 1e6 * self.bytes(dtype) / COPY,
+            "memory": 1e6 * self.bytes(dtype) / copy,
             "arithmetic": 1e6 * self.flops / PEAKS[dtype],
         }
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
 from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape
-from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut
+from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut, operands
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
 
 
@@ -148,10 +148,11 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     outputs = cut.group * cut.results * cut.columns
     adds: dict[str, Count] = dict.fromkeys(("half", "tf32", "float64", "core"), 0.0)
     adds[_unit(cut)] = outputs * entries * max(1, cut.products)
-    part = cut.results // cut.warps_down + cut.columns // cut.warps_across
-    reads = cut.group * cut.warps_down * cut.warps_across * part * entries * size / 4 / WARP
+    part = cut.results // cut.warps_down, cut.columns // cut.warps_across
+    reads = operands(layout, cut.dtype, cut.products, *part) * size / 4 * entries
+    reads *= cut.group * cut.warps_down * cut.warps_across
     if _unit(cut) == "core":
-        reads /= 4  # lanes of a warp read the same words
+        reads *= (1 + 1 / cut.atom) / 2  # entries of all j of an atom are read once
     # each copy of a warp takes the shared memory some time, and more for each word of 4 bytes
     x_copies = cut.columns / cut.pack * (1 + max(1, cut.pack * size / 4))
     value_copies = cut.results * size / WORD * (1 + WORD / 4) * with_values / tiles

@@ -26,8 +26,9 @@ from batchkron.backends.cuda.runtime.hardware import (
 from batchkron.backends.cuda.runtime.program import Program, template_type
 
 # Numbers below were chosen by hand.
-# Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits; with others.
-_HALF_SUM_REGISTERS = 128
+# Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits, and on cores
+# with one j in a warp; and with others.
+_MANY_SUM_REGISTERS = 128
 _SUM_REGISTERS = 64
 # The same up to which 512 threads have place on a multiprocessor, not 256; and with several j of 4
 # or 8 bytes in a warp, which needs more registers.
@@ -241,7 +242,7 @@ def _groups(shape: SparseShape, layout: Layout) -> list[tuple[int, int]]:
 def _best_divisions(
     layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
 ) -> list[tuple[int, int]]:
-    """Return warps down and across whose parts are as square as possible.
+    """Return warps down and across whose parts read the least for each sum.
 
     One way with few and one with many sums, if there are both.
     """
@@ -249,9 +250,17 @@ def _best_divisions(
     for down, across in _divisions(layout, dtype, products, group, atom, results, columns):
         part = results // down, columns // across
         many = _has_many_sums(dtype, products, atom, *part)
-        way = (part[0] + part[1], down, across)
+        way = (operands(layout, dtype, products, *part), down, across)
         best[many] = min(best.get(many, way), way)
     return [way[1:] for way in best.values()]
+
+
+def operands(layout: Layout, dtype: str, products: int, down: int, across: int) -> float:
+    """Return how many elements a lane reads for a product of one entry, of all its sums."""
+    if dtype == "float32" and products == 0:
+        lanes_down, lanes_across = (4, 8) if layout == "kRows" else (8, 4)
+        return down / lanes_down + across / lanes_across
+    return (down + across) / WARP
 
 
 def _sum_registers(dtype: str, products: int, atom: int, down: int, across: int) -> int:
@@ -270,7 +279,9 @@ def _has_many_sums(dtype: str, products: int, atom: int, down: int, across: int)
 def _divisions(
     layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
 ) -> Iterator[tuple[int, int]]:
-    most = _HALF_SUM_REGISTERS if dtype in HALF_DTYPES else _SUM_REGISTERS
+    core = dtype == "float32" and products == 0
+    more = dtype in HALF_DTYPES or (core and atom == 1)
+    most = _MANY_SUM_REGISTERS if more else _SUM_REGISTERS
     for down in (1, 2, 3, 4, 6, 8):
         for across in (1, 2, 3, 4, 6, 8):
             if results % down or columns % across:
