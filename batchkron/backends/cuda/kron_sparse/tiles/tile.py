@@ -26,8 +26,8 @@ from batchkron.backends.cuda.runtime.hardware import (
 from batchkron.backends.cuda.runtime.program import Program, template_type
 
 # Numbers below were chosen by hand.
-# Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits, and on cores
-# with one j in a warp; and with others.
+# Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits, or on cores
+# in kRows and kAlong; and with others.
 _MANY_SUM_REGISTERS = 128
 _SUM_REGISTERS = 64
 # The same up to which 512 threads have place on a multiprocessor, not 256; and with several j of 4
@@ -280,7 +280,7 @@ def _divisions(
     layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
 ) -> Iterator[tuple[int, int]]:
     core = dtype == "float32" and products == 0
-    more = dtype in HALF_DTYPES or (core and atom == 1)
+    more = dtype in HALF_DTYPES or (core and layout != "kGroup")
     most = _MANY_SUM_REGISTERS if more else _SUM_REGISTERS
     for down in (1, 2, 3, 4, 6, 8):
         for across in (1, 2, 3, 4, 6, 8):

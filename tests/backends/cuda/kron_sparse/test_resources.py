@@ -1,0 +1,39 @@
+"""Kernels of Kronecker-sparse products compile for devices, and spill little."""
+
+from itertools import product
+
+import pytest
+from kernel_resources import compile_kernel
+from nvrtc import DEVICES
+
+from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+
+PATTERNS = [(1, 192, 48, 2), (6, 64, 64, 1), (1, 64, 64, 16), (1, 256, 1024, 4), (1, 2, 2, 64)]
+STACK = 256  # bytes of a thread
+
+
+def case(capability, dtype, pattern, vectors):
+    few = capability == "90" and (pattern, dtype) == ((1, 64, 64, 16), "float16")
+    marks = () if few else pytest.mark.slow
+    return pytest.param(capability, dtype, pattern, vectors, marks=marks)
+
+
+CASES = [
+    case(*one)
+    for one in product(
+        DEVICES,
+        ("float16", "bfloat16", "float32", "float64"),
+        PATTERNS,
+        ((25088, 1), (1, 25088)),
+    )
+]
+
+
+@pytest.mark.parametrize(("capability", "dtype", "pattern", "vectors"), CASES)
+def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
+    shape = SparseShape(*pattern, *vectors, dtype)
+    program = fastest_kernel(shape, DEVICES[capability]).program()
+    kernel = compile_kernel(program, capability)
+    assert kernel.header == program.header
+    assert kernel.stack <= STACK
