@@ -5,6 +5,7 @@
 // once after the last one.
 #pragma once
 
+#include "cuda/common/elements.cuh"
 #include "cuda/common/matrix_units.cuh"
 #include "cuda/common/steps.cuh"
 
@@ -12,11 +13,6 @@ namespace batchkron {
 
 constexpr int slice_warps = 8;  // of a thread block
 
-// Some neighbouring elements that are loaded and stored together.
-template <class T, int count>
-struct alignas(count * sizeof(T)) Elements {
-  T values[count];
-};
 template <class T>
 using FullWord = Elements<T, 16 / int(sizeof(T))>;
 using Pair = FullWord<double>;

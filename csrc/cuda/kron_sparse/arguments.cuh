@@ -2,6 +2,7 @@
 // (kron_sparse_tiles, kron_sparse_registers, kron_sparse_general).
 #pragma once
 
+#include "cuda/common/elements.cuh"
 #include "cuda/common/half.cuh"
 #include "cuda/common/scalar.cuh"
 
@@ -33,12 +34,6 @@ __device__ void write_element(const KronSparseArguments<T>& a, T* target,
   const auto value = multiply(a.alpha, sum);
   *target = Narrowed<T>::make(a.accumulate ? add(widened(*target), value) : value);
 }
-
-// `count` neighbouring elements, read and written in one access.
-template <class T, int count>
-struct alignas(count == 1 ? alignof(T) : count * sizeof(T)) Elements {
-  T values[count];
-};
 
 // The same for `count` neighbouring elements, which are aligned to all of them together.
 template <int count, class T, class Sum>
