@@ -246,13 +246,13 @@ def _best_divisions(
 
     One way with few and one with many sums, if there are both.
     """
-    best: dict[bool, tuple[int, int, int]] = {}
+    best: dict[bool, tuple[float, int, int]] = {}
     for down, across in _divisions(layout, dtype, products, group, atom, results, columns):
         part = results // down, columns // across
         many = _has_many_sums(dtype, products, atom, *part)
         way = (operands(layout, dtype, products, *part), down, across)
         best[many] = min(best.get(many, way), way)
-    return [way[1:] for way in best.values()]
+    return [(down, across) for _, down, across in best.values()]
 
 
 def operands(layout: Layout, dtype: str, products: int, down: int, across: int) -> float:
