@@ -48,12 +48,16 @@ class Exchange:
         Bounds of the parts of l before the exchange.
     targets : tuple of int, (parts + 1,)
         Bounds of the parts of s L + l after it.
+    in_place : bool
+        Whether each rank, which then has all l of its s, stores them in the order (l, s) as
+        before, so that runs of neighbouring s are copied. If not, in the order (s, l).
     """
 
     moved: int
     others: int
     sources: tuple[int, ...]
     targets: tuple[int, ...]
+    in_place: bool = False
 
     @property
     def parts(self) -> int:
@@ -122,9 +126,8 @@ class Exchange:
             Views (vectors, s, l, inner) of the buffer and of the products, which
             `Backend.copy_views` copies. The arrays may be layouts without elements.
         """
-        return [
-            (packed, view) for view, packed in _in_turn(self._by_target(rank, products), buffer)
-        ]
+        views = self._in_turn(self._by_target(rank, products), buffer)
+        return [(packed, view) for view, packed in views]
 
     def unpack(self, rank: int, buffer: Array, part: Array) -> Views:
         """Return what is copied to bring all that came from ranks, in their order, to its places.
@@ -135,18 +138,19 @@ class Exchange:
         buffer : ndarray, flat
         part : ndarray, (vectors, elements of the rank, inner)
         """
-        return list(_in_turn(self._by_source(rank, part), buffer))
+        return list(self._in_turn(self._by_source(rank, part), buffer))
 
     def pack_back(self, rank: int, part: Array, buffer: Array) -> Views:
         """Return what is copied to bring what a rank has after the exchange in its sources' order.
 
         With `unpack_back` this is the exchange the other way: what `receive_counts` says is sent.
         """
-        return [(packed, view) for view, packed in _in_turn(self._by_source(rank, part), buffer)]
+        views = self._in_turn(self._by_source(rank, part), buffer)
+        return [(packed, view) for view, packed in views]
 
     def unpack_back(self, rank: int, buffer: Array, products: Array) -> Views:
         """Return what is copied to bring all that came back to where it was before the exchange."""
-        return list(_in_turn(self._by_target(rank, products), buffer))
+        return list(self._in_turn(self._by_target(rank, products), buffer))
 
     def store(self, rank: int, products: Array, parts: Sequence[Array]) -> Views:
         """Return what is copied to write all that a rank has to where its targets need it.
@@ -189,15 +193,24 @@ class Exchange:
         vectors, _, inner = part.shape
         views, place = [], 0
         for span in self.spans(rank):
-            shape = (vectors, span.s1 - span.s0, span.l1 - span.l0, inner)
-            views.append((span, part[:, place : place + span.elements].reshape(shape)))
+            values = part[:, place : place + span.elements]
+            rows, columns = span.s1 - span.s0, span.l1 - span.l0
+            if self.in_place:
+                shaped = values.reshape(vectors, columns, rows, inner).transpose(0, 2, 1, 3)
+            else:
+                shaped = values.reshape(vectors, rows, columns, inner)
+            views.append((span, shaped))
             place += span.elements
         return views
 
-
-def _in_turn(views: Iterator[Array], buffer: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield views, and the parts of a buffer that they have one after another."""
-    place = 0
-    for view in views:
-        yield view, buffer[place : place + view.size].reshape(view.shape)
-        place += view.size
+    def _in_turn(self, views: Iterator[Array], buffer: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield views (vectors, s, l, inner), and the parts of a buffer that they have in turn."""
+        place = 0
+        for view in views:
+            values = buffer[place : place + view.size]
+            if self.in_place:
+                shape = view.transpose(0, 2, 1, 3).shape
+                yield view, values.reshape(shape).transpose(0, 2, 1, 3)
+            else:
+                yield view, values.reshape(view.shape)
+            place += view.size

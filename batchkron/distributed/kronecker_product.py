@@ -234,7 +234,6 @@ class _Run:
         exchange, communicator = each.exchange, self.communicator
         before = each.bounds[self.rank + 1] - each.bounds[self.rank]
         given = source.reshape(self.outer, before * self.inner)
-        width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
         parts = self.operator._buffers_of_ranks(number % 2, self.outer * self.inner)
         shaped = [
             on_host_layout(memory)[: self.outer * _part(exchange, rank) * self.inner].reshape(
@@ -249,7 +248,7 @@ class _Run:
             if pending is not None:
                 pending.wait()  # for the product that this one overwrites
             product = self._multiply(each, given[rows].reshape(-1), count, alpha, None, slot)
-            blocks = on_host_layout(product).reshape(count, width, exchange.moved, self.inner)
+            blocks = self._blocks(each, on_host_layout(product), count)
             views = exchange.store(self.rank, blocks, [part[rows] for part in shaped])
             last = rows.stop == self.outer
             under_way[slot] = communicator.beside(partial(self.backend.copy_views, views), last)
@@ -273,7 +272,7 @@ class _Run:
             rows = slice(begin, min(begin + self.chunk, self.outer))
             count = rows.stop - rows.start
             product = self._multiply(each, given[rows].reshape(-1), count, alpha, None)
-            started = self._begin(each.exchange, product, count, number % 2)
+            started = self._begin(each, product, count, number % 2)
             if under_way is not None:
                 self._finish(each.exchange, *under_way)
             under_way = (*started, places[rows])
@@ -281,28 +280,35 @@ class _Run:
             self._finish(each.exchange, *under_way)
 
     def _begin(
-        self, exchange: Exchange, product: Array, vectors: int, slot: int
+        self, each: Round, product: Array, vectors: int, slot: int
     ) -> tuple[Pending | None, Array]:
         """Pack a chunk and begin to send it; return the exchange and what it will have received.
 
         None for an exchange that is done, because there is no other chunk to multiply meanwhile.
         """
-        width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
-        blocks = product.reshape(vectors, width, exchange.moved, self.inner)
+        exchange, blocks = each.exchange, self._blocks(each, product, vectors)
         sent = self.sent[slot][: product.size]
         if self.operator.options.transpose:
             blocks = self._transposed(blocks, self.turned[: product.size])
         views = exchange.pack(self.rank, on_host_layout(blocks), on_host_layout(sent))
         self.backend.copy_views(views)
-        each = vectors * self.inner
-        send_counts = [each * count for count in exchange.send_counts(self.rank)]
-        receive_counts = [each * count for count in exchange.receive_counts(self.rank)]
+        scale = vectors * self.inner
+        send_counts = [scale * count for count in exchange.send_counts(self.rank)]
+        receive_counts = [scale * count for count in exchange.receive_counts(self.rank)]
         received = self.received[slot][: sum(receive_counts)]
         given = sent, send_counts, received, receive_counts
         if self.outer > self.chunk:
             return self.communicator.ialltoallv(*given), received
         self.communicator.alltoallv(*given)
         return None, received
+
+    def _blocks(self, each: Round, product: Array, vectors: int) -> Array:
+        """Return a view (vectors, l, s, inner) of the products before an exchange."""
+        exchange = each.exchange
+        width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
+        if each.behind is None:
+            return product.reshape(vectors, width, exchange.moved, self.inner)
+        return product.reshape(vectors, exchange.moved, width, self.inner).transpose(0, 2, 1, 3)
 
     def _transposed(self, blocks: Array, memory: Array) -> Array:
         """Return the same elements after a pass that writes (l, s) as (s, l), as other codes do."""
@@ -333,6 +339,7 @@ class _Run:
         if not each.products:
             return self._copy(source, alpha, target, slot)
         sizes, last = each.sizes(self.rank), len(each.products) - 1
+        behind = 1 if each.behind is None else each.behind[self.rank]
         for number, local in enumerate(each.products):
             ends = number == last
             result = self.products[slot][number % 2][: vectors * sizes[number + 1] * self.inner]
@@ -341,8 +348,8 @@ class _Run:
             self.operator._pieces[local.first, local.last]._run(
                 source,
                 result,
-                vectors * (sizes[number] // max(local.inputs * local.behind, 1)),
-                local.behind * self.inner,
+                vectors * (sizes[number] // max(local.inputs * local.behind * behind, 1)),
+                local.behind * behind * self.inner,
                 alpha if ends else 1,
                 ends and target is not None and self.accumulate,
             )

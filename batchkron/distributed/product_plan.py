@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -53,11 +53,15 @@ class Round:
     products : tuple of LocalProduct
         In the order in which they are applied.
     exchange : Exchange
+    behind : tuple of int, (parts,), or None
+        If the exchange before has left the modes that it has moved behind all others: how many
+        elements of them each rank has. None if they come first.
     """
 
     bounds: tuple[int, ...]
     products: tuple[LocalProduct, ...]
     exchange: Exchange
+    behind: tuple[int, ...] | None = None
 
     def sizes(self, rank: int) -> list[int]:
         """Return the elements of a vector on a rank before, between and after the products."""
@@ -134,7 +138,27 @@ def make_plan(shapes: Shapes, parts: int, rule: ExchangeRule, redistribute: bool
     """
     search = _Search(tuple(shapes), parts, rule, redistribute)
     cost, rounds = search.best(_State(len(shapes), frozenset()))
+    if parts > 1 and redistribute:
+        rounds = _in_place(rounds)
     return Plan(search.shapes, parts, rounds, redistribute, cost[-1])
+
+
+def _in_place(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+    """Let the last exchange but one leave the modes that it moves behind the others, if it can.
+
+    All other modes are multiplied in the last round, whatever is behind them. So ranks copy long
+    runs, and none of the copies turns rows into columns.
+    """
+    if len(rounds) < 2:
+        return rounds
+    *others, before, last = rounds
+    exchange = before.exchange
+    whole = exchange.others > 0 and not any(end % exchange.others for end in exchange.targets)
+    if not whole or last.exchange.others != exchange.moved:
+        return rounds
+    behind = tuple((end - begin) // exchange.others for begin, end in pairwise(exchange.targets))
+    kept = replace(before, exchange=replace(exchange, in_place=True))
+    return (*others, kept, replace(last, behind=behind))
 
 
 @dataclass(frozen=True, slots=True)

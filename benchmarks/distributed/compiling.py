@@ -115,5 +115,6 @@ def _pieces_of(case: Case, ranks: int, grid: tuple[int, int]) -> Iterator[Piece]
         for vectors in {chunk, rows % chunk} - {0}:
             for each in plan.rounds:
                 for size, local in zip(each.sizes(0), each.products, strict=False):
-                    outer = vectors * (size // (local.inputs * local.behind))
-                    yield case.P, local.last - local.first + 1, case.dtype, outer, local.behind
+                    inner = local.behind * (1 if each.behind is None else each.behind[0])
+                    outer = vectors * (size // (local.inputs * inner))
+                    yield case.P, local.last - local.first + 1, case.dtype, outer, inner

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from batchkron.distributed.exchange import Exchange
+from batchkron.distributed.product_plan import make_plan
 
 
 def random_bounds(rng, size, parts):
@@ -39,17 +40,17 @@ def send(exchange, packed, back=False):
     return received
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("part", range(10))
-def test_random_exchanges_there_and_back(rng, part):
+def test_random_exchanges_there_and_back(rng, part, in_place):
     for _ in range(10):
         moved, others, parts = (int(n) for n in rng.integers(1, 9, 3))
         vectors, inner = (int(n) for n in rng.integers(1, 4, 2))
-        exchange = Exchange(
-            moved,
-            others,
-            random_bounds(rng, others, parts),
-            random_bounds(rng, moved * others, parts),
-        )
+        targets = random_bounds(rng, moved * others, parts)
+        if in_place:  # whole rows
+            targets = tuple(others * end for end in random_bounds(rng, moved, parts))
+        sources = random_bounds(rng, others, parts)
+        exchange = Exchange(moved, others, sources, targets, in_place)
         whole = rng.standard_normal((vectors, others, moved, inner))
         turned = whole.transpose(0, 2, 1, 3).reshape(vectors, moved * others, inner)
         before = [
@@ -66,7 +67,11 @@ def test_random_exchanges_there_and_back(rng, part):
         for rank, buffer in enumerate(send(exchange, packed)):
             copy(exchange.unpack(rank, buffer, after[rank]))
             begin, end = exchange.targets[rank : rank + 2]
-            np.testing.assert_array_equal(after[rank], turned[:, begin:end])
+            expected = turned[:, begin:end]
+            if in_place:
+                own = whole[:, :, begin // others : end // others]
+                expected = own.reshape(vectors, end - begin, inner)
+            np.testing.assert_array_equal(after[rank], expected)
             stays = exchange.count(rank, rank)
             assert exchange.sent[rank] == sum(exchange.send_counts(rank)) - stays
         written = [np.full_like(each, np.nan) for each in after]
@@ -87,3 +92,30 @@ def test_an_exchange_of_nothing():
     exchange = Exchange(3, 0, (0, 0, 0), (0, 0, 0))
     assert exchange.send_counts(0) == exchange.receive_counts(1) == [0, 0]
     assert exchange.sent == (0, 0)
+
+
+@pytest.mark.parametrize(("size", "parts"), [(4, 2), (4, 4), (6, 2), (6, 3)])
+def test_copies_between_the_last_rounds_have_long_runs(size, parts):
+    """Neighbouring elements stay neighbours: no copy turns rows into columns."""
+    plan = make_plan([(size, size)] * 3, parts, "group", True)
+    first, last = (each.exchange for each in plan.rounds)
+    assert first.in_place
+    assert not last.in_place
+    behind = plan.rounds[1].behind
+    assert sum(behind) == size * size
+    for rank in range(parts):
+        width = first.sources[rank + 1] - first.sources[rank]
+        products = np.zeros((2, width, first.moved, 1))
+        packed = np.zeros(products.size)
+        for target, source in first.pack(rank, products, packed):
+            assert target.shape[1] in behind
+            assert target.strides[1] == source.strides[1] == products.itemsize
+        products = np.zeros((2, last.moved, behind[rank], 1)).transpose(0, 2, 1, 3)
+        for target, source in last.pack(rank, products, packed):
+            assert target.shape[2] == behind[rank]
+            assert target.strides[2] == source.strides[2] == products.itemsize
+
+
+def test_modes_stay_in_front_where_the_last_exchange_is_left_out():
+    plan = make_plan([(4, 4)] * 3, 2, "group", False)
+    assert not any(each.exchange.in_place or each.behind for each in plan.rounds)
