@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,33 @@ from batchkron.backends.krylov_arguments import Stage
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Arrays that the results of a product are spread over, by their first mode.
+
+    Row k of the first factor belongs to owner d for d K / owners <= k < (d + 1) K / owners. Vectors
+    l are in groups. The result (l, k, rest, r), r < inner, is the element
+
+        (l // group) vector + (l % group) slice + ((k - d K / owners) rests + rest) row + r
+
+    of the owner's array.
+
+    Parameters
+    ----------
+    arrays : tuple of ndarray
+        Of the product's dtype, contiguous; on a device also other devices' memory.
+    group : int
+    vector, slice, row : int
+        Elements.
+    """
+
+    arrays: tuple[Any, ...]
+    group: int
+    vector: int
+    slice: int
+    row: int
 
 
 class KronPlan(Protocol):
@@ -204,6 +232,18 @@ class Backend(ABC):
         """
         for target, source in pairs:
             target[...] = source
+
+    def spread(
+        self, plan: Any, owners: Owners, x: Array, outer: int, inner: int, alpha: complex
+    ) -> bool:
+        """Write alpha A x to the memory of its owners, for a plan of `kron_product`.
+
+        Returns
+        -------
+        bool
+            Whether it has been done. If not, nothing has: `run` and `copy_views` do the same.
+        """
+        return False
 
     @abstractmethod
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import on_host_layout
+from batchkron.backends import Owners
 from batchkron.distributed.communicator import Pending
 from batchkron.distributed.exchange import Exchange
 from batchkron.distributed.layout import Layout
@@ -235,19 +236,23 @@ class _Run:
         before = each.bounds[self.rank + 1] - each.bounds[self.rank]
         given = source.reshape(self.outer, before * self.inner)
         parts = self.operator._buffers_of_ranks(number % 2, self.outer * self.inner)
-        shaped = [
-            on_host_layout(memory)[: self.outer * _part(exchange, rank) * self.inner].reshape(
+        owned = [
+            memory[: self.outer * _part(exchange, rank) * self.inner].reshape(
                 self.outer, _part(exchange, rank), self.inner
             )
             for rank, memory in enumerate(parts)
         ]
+        shaped = [on_host_layout(part) for part in owned]
         under_way: list[Pending | None] = [None, None]
         for turn, begin in enumerate(range(0, self.outer, self.chunk)):
             rows, slot = slice(begin, min(begin + self.chunk, self.outer)), turn % 2
             count, pending = rows.stop - rows.start, under_way[slot]
             if pending is not None:
                 pending.wait()  # for the product that this one overwrites
-            product = self._multiply(each, given[rows].reshape(-1), count, alpha, None, slot)
+            middle = self._before_last(each, given[rows].reshape(-1), count, slot)
+            if self._spread(each, middle, alpha, [part[rows] for part in owned]):
+                continue
+            product = self._last(each, middle, count, alpha, None, slot)
             blocks = self._blocks(each, on_host_layout(product), count)
             views = exchange.store(self.rank, blocks, [part[rows] for part in shaped])
             last = rows.stop == self.outer
@@ -260,6 +265,31 @@ class _Run:
         communicator.traffic.count(self.rank, counts, source.itemsize)
         communicator.meet(source)
         return parts[self.rank][: scale * _part(exchange, self.rank)]
+
+    def _spread(self, each: Round, source: Array, alpha: complex, parts: Sequence[Array]) -> bool:
+        """Let the last multiply write to where its owners need it; False if none can.
+
+        ``parts``, (vectors, elements of a rank, inner): the ranks' memory.
+        """
+        exchange, vectors = each.exchange, len(parts[0])
+        first, end = exchange.sources[self.rank : self.rank + 2]
+        equal = len({part.shape for part in parts}) == 1 and 0 not in parts[0].shape
+        if not equal or parts[0].shape[1] % exchange.others or first == end or not each.products:
+            return False
+        local, inner = each.products[-1], self.inner
+        if local.outputs != exchange.moved or local.behind != 1:
+            return False
+        rows = parts[0].shape[1] // exchange.others * inner  # elements of an l
+        if exchange.in_place:
+            begin, group, row = first * rows, end - first, inner
+        elif each.behind is not None:
+            begin, group, row = first * inner, 1, exchange.others * inner
+        else:
+            return False
+        memory = tuple(part.reshape(-1)[begin:] for part in parts)
+        owners = Owners(memory, group, exchange.others * rows, rows, row)
+        piece, _, outer, width = self._local(each, len(each.products) - 1, vectors)
+        return piece._spread(owners, source, outer, width, alpha)
 
     def _exchange(self, each: Round, source: Array, target: Array, alpha: complex) -> None:
         """Multiply and exchange chunk after chunk, each while the next one is multiplied."""
@@ -336,25 +366,47 @@ class _Run:
         slot: int = 0,
     ) -> Array:
         """Apply a round's local products, to ``target`` or to a buffer, which is returned."""
+        middle = self._before_last(each, source, vectors, slot)
+        return self._last(each, middle, vectors, alpha, target, slot)
+
+    def _last(
+        self,
+        each: Round,
+        source: Array,
+        vectors: int,
+        alpha: complex,
+        target: Array | None,
+        slot: int,
+    ) -> Array:
+        """Apply the last of a round's local products, to ``target`` or to a buffer."""
         if not each.products:
             return self._copy(source, alpha, target, slot)
-        sizes, last = each.sizes(self.rank), len(each.products) - 1
-        behind = 1 if each.behind is None else each.behind[self.rank]
-        for number, local in enumerate(each.products):
-            ends = number == last
-            result = self.products[slot][number % 2][: vectors * sizes[number + 1] * self.inner]
-            if ends and target is not None:
-                result = target
-            self.operator._pieces[local.first, local.last]._run(
-                source,
-                result,
-                vectors * (sizes[number] // max(local.inputs * local.behind * behind, 1)),
-                local.behind * behind * self.inner,
-                alpha if ends else 1,
-                ends and target is not None and self.accumulate,
-            )
+        last = len(each.products) - 1
+        piece, size, outer, inner = self._local(each, last, vectors)
+        result = self.products[slot][last % 2][:size] if target is None else target
+        accumulate = target is not None and self.accumulate
+        piece._run(source, result, outer, inner, alpha, accumulate)
+        return result
+
+    def _before_last(self, each: Round, source: Array, vectors: int, slot: int) -> Array:
+        """Apply a round's local products but the last one."""
+        for number in range(len(each.products) - 1):
+            piece, size, outer, inner = self._local(each, number, vectors)
+            result = self.products[slot][number % 2][:size]
+            piece._run(source, result, outer, inner, 1, False)
             source = result
         return source
+
+    def _local(
+        self, each: Round, number: int, vectors: int
+    ) -> tuple[KroneckerProduct, int, int, int]:
+        """Return a local product, the elements of its results, and outer and inner vectors."""
+        local, sizes = each.products[number], each.sizes(self.rank)
+        behind = local.behind * (1 if each.behind is None else each.behind[self.rank])
+        outer = vectors * (sizes[number] // max(local.inputs * behind, 1))
+        elements = vectors * sizes[number + 1] * self.inner
+        piece = self.operator._pieces[local.first, local.last]
+        return piece, elements, outer, behind * self.inner
 
     def _copy(self, source: Array, alpha: complex, target: Array | None, slot: int) -> Array:
         """Do what `_multiply` does where all factors have been applied in earlier rounds."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import (
     BatchPlan,
+    Owners,
     Product,
     backend_for,
     own_apply,
@@ -123,6 +124,10 @@ class KroneckerProduct(ValuedOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         self._plan.run(x, y, outer, inner, alpha, accumulate)
+
+    def _spread(self, owners: Owners, x: Array, outer: int, inner: int, alpha: complex) -> bool:
+        """Write the product to the memory of its owners, if the backend can."""
+        return self._backend.spread(self._plan, owners, x, outer, inner, alpha)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….

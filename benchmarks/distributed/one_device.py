@@ -13,7 +13,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.arrays import on_host_layout
-from batchkron.backends import backend_on
+from batchkron.backends import Owners, backend_on
 from batchkron.distributed.product_plan import make_plan
 
 REPEATS = 20
@@ -34,15 +34,15 @@ def run(path: Path | None) -> bool:
     right = True
     for P, N, rows, dtype in CASES:
         for G in (2, 4):
-            each = make_plan([(P, P)] * N, G, "group", True).rounds[0]
-            exchange, local = each.exchange, each.products[0]
+            first = make_plan([(P, P)] * N, G, "group", True).rounds[0]
+            exchange, local = first.exchange, first.products[0]
             factors = [np.random.default_rng(k).random((P, P)).astype(dtype) for k in range(N)]
             piece = bk.KroneckerProduct(factors[local.first : local.last + 1]).to("cuda")
             width = exchange.sources[1] - exchange.sources[0]
             elements = rows * width * exchange.moved
             x = cupy.random.default_rng(0).random((elements,), np.dtype(dtype).type)
             y = cupy.empty_like(x)
-            before = rows * (each.bounds[1] // (local.inputs * local.behind))
+            before = rows * (first.bounds[1] // (local.inputs * local.behind))
             parts = [
                 cupy.full((rows, exchange.targets[r + 1] - exchange.targets[r], 1), np.nan, dtype)
                 for r in range(G)
@@ -60,9 +60,22 @@ def run(path: Path | None) -> bool:
                 multiply()
                 store()
 
+            part = parts[0].shape[1]
+            owners = Owners(
+                tuple(each.reshape(-1) for each in parts), width, part, part // exchange.others, 1
+            )
+
+            def spread(piece=piece, x=x, owners=owners, before=before, behind=local.behind):
+                return piece._spread(owners, x, before, behind, 1)
+
             both()
             right = right and _is_right(cupy, exchange, y.reshape(shape), parts)
+            for each in parts:
+                each.fill(np.nan)
+            spreads = spread()
+            right = right and spreads and _is_right(cupy, exchange, y.reshape(shape), parts)
             local_seconds, seconds = _seconds(cupy, multiply), _seconds(cupy, both)
+            spread_seconds = _seconds(cupy, spread)
             moved = 2 * elements * x.itemsize
             record = {
                 "case": f"{rows}: {P}^{N} {dtype}",
@@ -71,6 +84,8 @@ def run(path: Path | None) -> bool:
                 "local_seconds": local_seconds,
                 "stored_seconds": seconds,
                 "ratio": seconds / local_seconds,
+                "spread_seconds": spread_seconds,
+                "spread_ratio": spread_seconds / local_seconds,
                 "store_bytes_per_second": moved / (seconds - local_seconds),
                 "right": right,
             }
@@ -79,7 +94,9 @@ def run(path: Path | None) -> bool:
                 f"{record['case']:22} G = {G}: {record['multiplies']} multiplies "
                 f"{1e3 * local_seconds:7.3f} ms, stored to owners {1e3 * seconds:7.3f} ms: "
                 f"{record['ratio']:.2f} times"
-                f"  ({1e-12 * record['store_bytes_per_second']:.2f} TB/s)"
+                f"  ({1e-12 * record['store_bytes_per_second']:.2f} TB/s),"
+                f" by the last multiply {1e3 * spread_seconds:7.3f} ms: "
+                f"{record['spread_ratio']:.2f} times"
                 f"{'' if right else '  WRONG'}",
                 flush=True,
             )

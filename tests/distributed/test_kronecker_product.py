@@ -9,6 +9,7 @@ import pytest
 from dense_oracle import DTYPES, dense_kron, random_array, rounding_bound
 
 import batchkron as bk
+from batchkron.backends import backend_on
 from batchkron.distributed import distribute, simulate
 
 MAX_ELEMENTS = 3000
@@ -395,3 +396,43 @@ def test_results_are_stored_straight_to_their_owners(rng, part):
             np.testing.assert_array_equal(one[0], other[0])
             np.testing.assert_array_equal(one[1], other[1])
             assert one[2] == one[3] == other[2]
+
+
+def spread_by_definition(backend, plan, owners, x, outer, inner, alpha):
+    """What `Backend.spread` is to do, element by element as its contract says."""
+    parts, columns = len(owners.arrays), x.size // (outer * inner)
+    y = np.full((outer, columns, inner), np.nan)  # of square factors
+    plan.run(x, y, outer, inner, alpha, False)
+    own = columns // parts
+    for l in range(outer):  # noqa: E741
+        for k in range(columns):
+            at = l // owners.group * owners.vector + l % owners.group * owners.slice
+            at += k % own * owners.row
+            owners.arrays[k // own][at : at + inner] = y[l, k]
+    return True
+
+
+@pytest.mark.parametrize(("size", "modes", "ranks"), [(4, 4, 2), (4, 4, 4), (6, 3, 3), (2, 6, 4)])
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("exchange", ["group", "every"])
+def test_multiplies_that_spread_their_results(monkeypatch, rng, size, modes, ranks, rows, exchange):
+    """The places that a backend is told are those of the owners, in each round."""
+    backend, calls = type(backend_on("cpu")), []
+
+    def spread(*arguments):
+        calls.append(arguments)
+        return spread_by_definition(*arguments)
+
+    monkeypatch.setattr(backend, "spread", spread)
+    whole = bk.KroneckerProduct(rng.standard_normal((modes, size, size)))
+    x = rng.standard_normal((rows, whole.shape[1]))
+
+    def program(comm):
+        comm.stores = True
+        op = distribute(whole, comm, (1, ranks), rows=rows, exchange=exchange)
+        return op.gather(op.apply(op.scatter(x))), op.plan.num_exchanges
+
+    results = simulate(ranks, program)
+    for found, _ in results:
+        np.testing.assert_allclose(found, whole.apply(x), rtol=0, atol=1e-11)
+    assert len(calls) >= (2 * ranks if results[0][1] == 2 else 0)

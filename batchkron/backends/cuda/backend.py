@@ -17,7 +17,7 @@ from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
-from batchkron.backends.protocol import Backend, KrylovBackend, Reduction
+from batchkron.backends.protocol import Backend, KrylovBackend, Owners, Reduction
 from batchkron.spec.kron import Array, BatchSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -164,6 +164,19 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.exchange import copies
 
         copies.copy_views(pairs)
+
+    def spread(
+        self,
+        plan: Any,
+        owners: Owners,
+        x: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+    ) -> bool:
+        """Write alpha A x to the memory of its owners, by the last kernel of the product."""
+        done: bool = plan.spread(owners, x, outer, inner, alpha)
+        return done
 
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""

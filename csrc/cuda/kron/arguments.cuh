@@ -25,4 +25,18 @@ struct KronArguments {
   T alpha, beta;
 };
 
+// Arguments of a kernel whose results do not go to an array (L, K_g ... K_h, R), but to the memory
+// of `parts` owners, which may be that of other devices that is mapped here. Owner d has the rows
+// k_g of d K_g / parts <= k_g < (d + 1) K_g / parts. y is not used, and previous is null.
+//
+//   to_d[(l / group) vector + (l % group) slice + (k - d K_g / parts, k_(g+1), ..., k_h) row + r]
+//
+// `row` elements lie between rows of R elements, of which the last factors' are neighbours. aligned:
+// whether all of these places are aligned to words of 16 bytes where r is a multiple of a word.
+template <class T, int count, int parts>
+struct SpreadArguments : KronArguments<T, count> {
+  T* to[parts];
+  Index group, vector, slice, row, aligned;
+};
+
 }  // namespace batchkron

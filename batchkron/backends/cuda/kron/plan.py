@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
+from batchkron.backends.cuda.kron.spread import spread_arguments, spread_kernel
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,
@@ -32,8 +33,9 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
-from batchkron.backends.cuda.runtime.launch import FastPath, Launch, ScalarArguments
+from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, ScalarArguments
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
+from batchkron.backends.protocol import Owners
 from batchkron.spec.kron import Array, KronSpec, Precision
 
 if TYPE_CHECKING:
@@ -61,13 +63,16 @@ class _Pass:
         """Return the launch; a call takes the addresses x, y, previous, and workspace if used."""
         arguments = self.arguments.copy()
         matrices = [matrix_factor(factors[mode]) for mode in self.modes]
-        if "factors" in arguments.dtype.fields:
+        scalars = "alpha"
+        if "to" in arguments.dtype.fields:  # results are spread: only x changes from call to call
+            arguments["factors"], addresses, scalars = matrices, 1, ""
+        elif "factors" in arguments.dtype.fields:
             arguments["factors"], addresses = matrices, 3
         else:
             arguments["steps"]["factors"], addresses = matrices, 4
         grid = self.blocks, 1
         return Launch(
-            self.kernel, grid, self.threads, self.shared_bytes, arguments, addresses, "alpha"
+            self.kernel, grid, self.threads, self.shared_bytes, arguments, addresses, scalars
         )
 
 
@@ -156,7 +161,12 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
 def kron_program(spec: KronSpec, device: int) -> KronProgram:
     """Return kernels that read their factors from memory, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
-    return _planned(spec, kernels, device, lambda kernel: load_kernel(kernel.program(), device))
+    return _planned(spec, kernels, device, partial(_load_shared, device=device))
+
+
+def _load_shared(kernel: KronKernel, device: int) -> Any:
+    """Return a kernel that reads its factors from memory."""
+    return load_kernel(kernel.program(), device)
 
 
 forget_by(kron_program.cache_clear)
@@ -345,6 +355,7 @@ class KronProduct(FastPath):
         self._workspaces = Workspaces()
         self._kernels = _OwnKernels(self._on_host(), self._device)
         self._prepared: dict[tuple[int, int], _Prepared] = {}
+        self._spread: BoundedCache[Hashable, _Prepared | None] = BoundedCache()
         self._scalars = ScalarArguments(partial(kron_scalars, self._factors[0].dtype))
 
     def set_values(self, factors: Sequence[Array]) -> None:
@@ -385,6 +396,43 @@ class KronProduct(FastPath):
         prepared = self._prepare(outer, inner)
         if prepared is not None:
             prepared.reserve()
+
+    def spread(
+        self, owners: Owners, x: DeviceArray, outer: int, inner: int, alpha: complex
+    ) -> bool:
+        """Write alpha A x to the memory of its owners; False if no kernel does this."""
+        check_device(self._device, x)
+        addresses = tuple(int(array.data.ptr) for array in owners.arrays)
+        sizes = owners.group, owners.vector, owners.slice, owners.row
+        key = outer, inner, alpha, addresses, *sizes
+        with device_errors():
+            if key not in self._spread:
+                self._spread[key] = self._prepare_spread(owners, addresses, outer, inner, alpha)
+            prepared = self._spread[key]
+            if prepared is not None:
+                prepared.run(x.data.ptr, 0, 0, b"")
+        return prepared is not None
+
+    def _prepare_spread(
+        self, owners: Owners, addresses: tuple[int, ...], outer: int, inner: int, alpha: complex
+    ) -> _Prepared | None:
+        dtype, limits = self._factors[0].dtype, device_limits(self._device)
+        spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
+        if is_empty(spec):
+            return None
+        *between, last = _kernels(spec, False, self._device)
+        kernel = spread_kernel(last, len(addresses))
+        if kernel is None:
+            return None
+        arguments = spread_arguments(kernel, owners, addresses, inner, alpha)
+        if arguments is None:
+            return None
+        load = partial(_load_shared, device=self._device)
+        passes = [_pass_of(one, limits, load(one)) for one in (*between, kernel)]
+        passes[-1] = replace(passes[-1], arguments=arguments)
+        workspace = max((one.launch(limits).workspace for one in between), default=0)
+        program = _program(spec, tuple(passes), workspace)
+        return _Prepared(program, self._factors, dtype, self._device, self._workspaces)
 
     def run(
         self,

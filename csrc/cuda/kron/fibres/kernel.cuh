@@ -28,7 +28,7 @@ __device__ inline void pause(int cycles) {
 
 template <class T, class Tile, class... Pass>
 struct FibreKernel {
-  using Arguments = KronArguments<T, int(sizeof...(Pass))>;
+  using Arguments = ArgumentsOf<T, Tile, int(sizeof...(Pass))>;
   using Pieces = Refill<T, Tile, sizeof...(Pass) == 1, typename LastOf<Pass...>::Type>;
   static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);  // of all factors
 
@@ -45,7 +45,39 @@ struct FibreKernel {
   static constexpr int late =
       alternate ? Tile::inputs * Tile::columns * Tile::slices / 64 * (Pass::K + ...) : 0;
 
+  static constexpr int parts = Tile::Direct::parts;
+  static constexpr int own = parts > 0 ? LastOf<Pass...>::Type::K / (parts > 0 ? parts : 1) : 0;
+  static_assert(parts == 0 || (Tile::slices == 1 && Tile::Direct::step > 0 &&
+                               own * parts == LastOf<Pass...>::Type::K),
+                "results are spread by the last pass, equally");
+
   __device__ static Index width(const Arguments& a) { return row_length<Tile>(a.R); }
+
+  // Elements between rows of y, or of an owner's memory.
+  __device__ static Index pitch(const Arguments& a) {
+    if constexpr (parts > 0)
+      return a.row;
+    else
+      return width(a);
+  }
+
+  // The offset in y of a tile, or of its part in an owner's memory.
+  __device__ static Index first_result(const Arguments& a, Index slice, Index column) {
+    if constexpr (parts > 0) {
+      const Index vector = unsigned(slice) / unsigned(a.group);
+      return vector * a.vector + (slice - vector * a.group) * a.slice + column;
+    } else {
+      return slice * Tile::outputs * width(a) + column;
+    }
+  }
+
+  // Whether results are written by words.
+  __device__ static bool words_in_y(const Arguments& a) {
+    if constexpr (parts > 0)
+      return a.aligned;
+    else
+      return is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+  }
 
   __device__ static void sync_team(int team) {
     if constexpr (Tile::threads == 32)
@@ -181,7 +213,8 @@ struct FibreKernel {
   struct TargetInArray {
     static constexpr bool in_tile = false, few_warps = FibreKernel::few_warps;
     static constexpr int piece = Pieces::piece;
-    using Place = Index;  // elements from the tile's first result, in y
+    // Elements from the tile's first result, in y.
+    using Place = typename Choice<(parts > 0), SpreadPlace, Index>::Type;
     const Arguments& a;
     const TilePart& part;
     bool aligned;  // whether words in y, and in previous, are aligned
@@ -194,13 +227,31 @@ struct FibreKernel {
     // zeros, so that results went 16 GiB beyond y.
     __device__ Place place(int fibre) const {
       const Index row = fibre / Tile::columns;
-      return row_of<Tile>(fibre) * width(a) + (fibre - row * Tile::columns);
+      const Index at = row_of<Tile>(fibre) * pitch(a) + (fibre - row * Tile::columns);
+      if constexpr (parts > 0)
+        return {at, 0};
+      else
+        return at;
     }
-    __device__ Place entry(int k) const { return k * (Tile::Direct::step * width(a)); }
+    __device__ Place entry(int k) const {
+      if constexpr (parts > 0)
+        return {0, k};
+      else
+        return k * (Tile::Direct::step * width(a));
+    }
+    __device__ T* address(Place place) const {
+      if constexpr (parts > 0) {
+        const int owner = place.k / own;
+        return a.to[owner] + part.y + place.at +
+               (place.k - owner * own) * (Tile::Direct::step * pitch(a));
+      } else {
+        return a.y + part.y + place;
+      }
+    }
 
     __device__ bool words() const { return aligned; }
     __device__ bool scales() const { return a.alpha != 1; }
-    __device__ bool adds() const { return a.previous; }
+    __device__ bool adds() const { return parts == 0 && a.previous; }
     __device__ bool exists(int fibre, int i) const {
       return Tile::columns == 1 || fibre % Tile::columns + i < part.columns;
     }
@@ -217,7 +268,8 @@ struct FibreKernel {
       struct alignas(count * sizeof(T)) Word {
         T values[count];
       };
-      const T* const from = a.previous + part.y + place;
+      const T* from = a.previous;
+      if constexpr (parts == 0) from += part.y + place;
       Word old;
       if constexpr (words) {
         old = present ? *reinterpret_cast<const Word*>(from) : Word{};
@@ -233,7 +285,7 @@ struct FibreKernel {
 
     template <bool words, int count>
     __device__ void put(Place place, int fibre, const T (&results)[count]) const {
-      T* const to = a.y + part.y + place;
+      T* const to = address(place);
       if constexpr (words && count == 4) {  // in assembly, as compilers split the store
         asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
                      "f"(results[1]), "f"(results[2]), "f"(results[3])
@@ -300,7 +352,7 @@ struct FibreKernel {
     __device__ TilePart part(const Arguments& a) const {
       const Index slice = l * Tile::slices, column = r * Tile::columns;
       const Index slices = a.L - slice, columns = width(a) - column;
-      return {slice * Tile::inputs * width(a) + column, slice * Tile::outputs * width(a) + column,
+      return {slice * Tile::inputs * width(a) + column, first_result(a, slice, column),
               int(slices < Tile::slices ? slices : Tile::slices),
               int(columns < Tile::columns ? columns : Tile::columns)};
     }
@@ -323,7 +375,7 @@ struct FibreKernel {
     }
     __syncthreads();
     const bool load_words = is_aligned(a.x, a.R);
-    const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+    const bool store_words = words_in_y(a);
     const Walk step(a, gridDim.x);
     Walk here(a, blockIdx.x), next = here;
     const auto ask = [&](int stage) {
@@ -359,7 +411,7 @@ struct FibreKernel {
     const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
     T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
     const bool load_words = is_aligned(a.x, a.R);
-    const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+    const bool store_words = words_in_y(a);
     const Walk step(a, Index(Tile::teams) * gridDim.x);
     Walk here(a, blockIdx.x + Index(team) * gridDim.x), next = here;
     const auto ask = [&](T* buffer) {
@@ -413,7 +465,7 @@ struct FibreKernel {
 // The factors of the arguments are in the order of the passes.
 template <class T, class Tile, class... Pass>
 __global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
-    kron_fibres(const KronArguments<T, int(sizeof...(Pass))> a) {
+    kron_fibres(const ArgumentsOf<T, Tile, int(sizeof...(Pass))> a) {
   wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   using Kernel = FibreKernel<T, Tile, Pass...>;

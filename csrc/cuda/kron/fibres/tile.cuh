@@ -27,11 +27,29 @@ struct FibreTile {
 
 // Where the last pass writes its results in the array. A row of the array is R elements:
 // neighbouring results of a fibre are `step` rows apart, and Rows are the axes of the rows in which
-// fibres begin. step 0: results go to shared memory, and the tile is copied from there.
-template <int step_, class Rows_>
+// fibres begin. step 0: results go to shared memory, and the tile is copied from there. parts: if
+// not 0, results are spread over the memory of so many owners (SpreadArguments), by their number.
+template <int step_, class Rows_, int parts_ = 0>
 struct DirectTarget {
-  static constexpr int step = step_;
+  static constexpr int step = step_, parts = parts_;
   using Rows = Rows_;
+};
+
+// The arguments of a kernel with such tiles.
+template <class T, class Tile, int count>
+using ArgumentsOf =
+    typename Choice<(Tile::Direct::parts > 0), SpreadArguments<T, count, Tile::Direct::parts>,
+                    KronArguments<T, count>>::Type;
+
+// A place among results that are spread: of result k, `at` elements behind that of result 0.
+struct SpreadPlace {
+  Index at;
+  int k;
+
+  __device__ SpreadPlace operator+(const SpreadPlace& other) const {
+    return {at + other.at, k + other.k};
+  }
+  __device__ SpreadPlace& operator+=(const SpreadPlace& other) { return *this = *this + other; }
 };
 
 // Whether a tile has all columns of its blocks, and so is contiguous in the array.

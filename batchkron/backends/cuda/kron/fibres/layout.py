@@ -72,6 +72,8 @@ class FibreTile:
     rows : tuple of (int, int)
         Size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
         ``DirectTarget`` of the kernel.
+    parts : int
+        Owners over whose memory the last pass spreads its results; 0 if they go to one array.
     """
 
     modes: tuple[int, ...]
@@ -88,6 +90,7 @@ class FibreTile:
     passes: tuple[FibrePass, ...]
     step: int
     rows: tuple[tuple[int, int], ...]
+    parts: int = 0
 
     @property
     def input_size(self) -> int:
@@ -285,7 +288,8 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
     shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
     room = (tile.buffer, tile.threads, tile.teams, tile.stages)
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
-    direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows))
+    parts = (tile.parts,) if tile.parts else ()
+    direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows), *parts)
     return Program(
         "cuda/kron/fibres/kernel.cuh",
         template_type(

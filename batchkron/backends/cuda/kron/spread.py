@@ -1,0 +1,85 @@
+"""Products whose last kernel writes its results to the memory of several owners.
+
+These may be other devices, whose memory is mapped here: then nothing is packed, sent or unpacked.
+The contract is that of ``SpreadArguments`` in ``csrc/cuda/kron/arguments.cuh``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.kron.fibres.layout import FibreTile
+from batchkron.backends.cuda.kron.kernel import KronKernel, kron_arguments
+from batchkron.backends.cuda.runtime.arguments import size_fields
+from batchkron.backends.protocol import Owners
+from batchkron.spec.kron import Array
+
+__all__ = ["MAX_OWNERS", "spread_arguments", "spread_kernel"]
+
+MAX_OWNERS = 64  # chosen by hand: 512 bytes of a kernel's arguments, of which there are 4096
+_MAX_VECTORS = 1 << 31  # their numbers have 32 bits in the kernel
+_WORD = 16  # bytes
+
+
+def spread_kernel(kernel: KronKernel, owners: int) -> KronKernel | None:
+    """Return the kernel that spreads its results over owners, None if there is none.
+
+    The last pass has to be along the run's first mode, and to write to the array.
+    """
+    tile, run = kernel.tile, kernel.run
+    if not isinstance(tile, FibreTile) or not 0 < owners <= MAX_OWNERS or run.L >= _MAX_VECTORS:
+        return None
+    first = run.first == tile.modes[-1] == 0 and run.outputs[0] % owners == 0
+    if not first or tile.slices != 1 or tile.step == 0:
+        return None
+    return replace(kernel, tile=replace(tile, parts=owners))
+
+
+def spread_arguments(
+    kernel: KronKernel, owners: Owners, addresses: tuple[int, ...], inner: int, alpha: complex
+) -> Array | None:
+    """Return the arguments of a kernel of `spread_kernel`, without x and factors.
+
+    Parameters
+    ----------
+    kernel : KronKernel
+    owners : Owners
+    addresses : tuple of int
+        Of their arrays.
+    inner : int
+        The elements of a row of the whole product, of which the kernel may multiply the first modes
+        only.
+    alpha : complex
+
+    Returns
+    -------
+    ndarray of SpreadArguments, (1,), or None
+        None where the rows of the kernel's results are several of the product, and lie apart.
+    """
+    run = kernel.run
+    if inner != run.R and owners.row != inner:
+        return None
+    row = owners.row if inner == run.R else run.R
+    arguments = np.zeros(1, _layout(run.dtype, len(run.inputs), len(addresses)))
+    arguments["L"], arguments["R"], arguments["alpha"] = run.L, run.R, alpha
+    arguments["to"][0] = addresses
+    sizes = {"group": owners.group, "vector": owners.vector, "slice": owners.slice, "row": row}
+    for name, size in sizes.items():
+        arguments[name] = size
+    steps = (run.R, owners.vector, owners.slice, row)
+    places = (*addresses, *(step * run.dtype.itemsize for step in steps))
+    arguments["aligned"] = not any(place % _WORD for place in places)
+    return arguments
+
+
+@cache
+def _layout(dtype: np.dtype[Any], modes: int, owners: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct SpreadArguments."""
+    base = kron_arguments(dtype, modes)
+    sizes = size_fields("group", "vector", "slice", "row", "aligned")
+    known = [(name, base[name]) for name in base.names or ()]
+    return np.dtype([*known, ("to", "u8", (owners,)), *sizes], align=True)
