@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=400, help="after which nothing is begun")
     parser.add_argument("--quick", action="store_true", help="small cases, to try the program")
     parser.add_argument("--only", nargs="*", help="names of parts")
-    parser.add_argument("--processes", type=int, default=14, help="that compile; 0: none")
+    parser.add_argument("--processes", type=int, default=28, help="that compile; 0: none")
     parser.add_argument("--peer", action="store_true", help="stores to buffers of one device")
     options = parser.parse_args()
     if options.launch and options.json is None:

@@ -11,7 +11,14 @@ import numpy as np
 from batchkron.distributed import SimulatedCommunicator, simulate
 from batchkron.distributed.kronecker_product import vectors_at_a_time
 from batchkron.distributed.product_plan import ExchangeRule, make_plan
-from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
+from batchkron.spec.kron import KronSpec
+from benchmarks.distributed.correctness import (
+    METHODS,
+    OPERATORS,
+    check_operators,
+    check_run,
+    check_solvers,
+)
 from benchmarks.distributed.others import apply_sweeps, solve_systems
 from benchmarks.distributed.parts import QUICK_LEVELS, QUICK_SYSTEMS, SWEEP_LEVELS, SYSTEMS
 from benchmarks.distributed.products import FIGURE_11, LONG, QUICK, Case, grids
@@ -31,17 +38,18 @@ def compile_kernels(ranks: int, quick: bool, processes: int) -> None:
 def jobs_of(ranks: int, quick: bool) -> list[Job]:
     """Return what is compiled at the same time, the longest first."""
     levels, counts = (QUICK_LEVELS, QUICK_SYSTEMS) if quick else (SWEEP_LEVELS, SYSTEMS)
-    checks: list[Callable[[Ranks], object]] = [
-        partial(check, transport=transport)
-        for check in (check_operators, check_solvers, check_run)
-        for transport in ("nccl", "peer")
-    ]
+    checks: list[Callable[[Ranks], object]] = [partial(check_run, transport="nccl")]
+    checks += [partial(check_solvers, transport="nccl", names=[name]) for name in METHODS]
+    checks += [partial(check_operators, transport="nccl", names=[name]) for name in OPERATORS]
+    checks += [partial(check_operators, transport="peer", names=OPERATORS[:1])]
     checks += [partial(_sweeps, level=level) for level in levels]
     checks += [partial(_systems, systems=count) for count in counts]
     pieces = sorted(set(_pieces(ranks, quick)), reverse=True)
+    owners = sorted({parts for _, parts in grids(ranks)} - {1})
     return [
         *(partial(compile_check, ranks, check) for check in checks),
         *(partial(compile_piece, *piece) for piece in pieces),
+        *(partial(compile_spread, *piece, parts) for parts in owners for piece in pieces),
     ]
 
 
@@ -52,6 +60,21 @@ def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
     cuda: Any = backend_on("cuda")
     product = cuda.kron_product([np.ones((P, P), dtype)] * N, None)
     cuda.reserve(product, outer, inner)
+
+
+def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: int) -> None:
+    """The kernel of a local multiply that writes to the memory of its owners, if there is one."""
+    import cupy
+
+    from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
+    from batchkron.backends.cuda.kron.spread import spread_kernel
+    from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
+
+    device = cupy.cuda.Device().id
+    spec = KronSpec((P,) * N, (P,) * N, outer, inner, np.dtype(dtype))
+    kernel = spread_kernel(fastest_plan(product_of(spec, False), device_limits(device))[-1], owners)
+    if kernel is not None:
+        load_kernel(kernel.program(), device)
 
 
 def compile_check(ranks: int, check: Callable[[Any], object]) -> None:

@@ -219,3 +219,9 @@ def test_what_a_rank_multiplies_alone_is_compiled_ahead(ranks):
     for dtype in ("float32", "float64"):
         assert {(64, 4, dtype, 64, 1), (128, 4, dtype, 4, 1)} < pieces
     assert (64, 5, "float32", 1, 1) in pieces
+
+
+def test_the_names_of_operators_are_those_that_are_checked():
+    correctness = module("correctness")
+    made = correctness._operators(np.random.default_rng(0))
+    assert tuple(name for name, _, _ in made) == correctness.OPERATORS
