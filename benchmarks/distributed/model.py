@@ -1,15 +1,16 @@
 """A model of 1 to 1024 devices: ``python -m benchmarks.distributed.model [--svg PATH]``.
 
-A product takes the longer one of two times, and the parts of either that cannot overlap:
+A product takes two times, less the share of the shorter that goes on beside the longer one:
 
 - multiplying, by the time of one device for its share (measured), plus a pass over memory to pack
   and one to unpack each exchange;
 - sending: of the bytes that the plan counts, those to devices of the same host at NVLink's rate,
   others at the network's; and for each exchange a latency.
 
-Chunks are exchanged while the next one is multiplied, so that the last chunk's exchange is what is
-left. The grid is the one of the least time; FastKron's grid is shown beside it. Rates of a
-``--json`` file of `benchmarks.distributed` replace the assumed ones with ``--measured PATH``.
+Chunks are exchanged while the next one is multiplied. On two H100s that hides little, because
+NCCL's kernels wait for multiprocessors that the multiplies have. The grid is the one of the least
+time; FastKron's grid is shown beside it. ``--measured PATH`` takes rates, and how much is hidden,
+from a ``--json`` file of `benchmarks.distributed`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from batchkron.distributed.product_plan import Plan, make_plan
 COUNTS = [1 << k for k in range(11)]
 CHUNKS = 8  # as in batchkron/distributed/kronecker_product.py
 FASTKRON_AT_16 = 0.69  # of 16 V100s, FastKron's Figure 11
-PATHS = Path(__file__).resolve().parents[2]
-SVG = PATHS / "docs" / "pictures" / "model-of-many-gpus.svg"
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,11 @@ class Machine:
     """
 
     multiply_adds: float = 16 * 64**4 * 64 * 4 / 3158e-6
+    rates: tuple[tuple[int, float], ...] = ()  # multiply-adds a second by P, where known
     memory: float = 4.0e12  # reading and writing together
     inside: float = 360e9  # a device sends to others of its host: NVLink 4, 450e9 at most
     outside: float = 45e9  # to other hosts: one network card of 400 Gbit/s for each device
+    hidden: float = 0.08  # share of the shorter time, of all chunks but one; two H100s, 2026-11
     host: int = 8  # devices of a host
     latency: float = 20e-6  # of an exchange inside of a host
     network_latency: float = 40e-6  # of one between hosts
@@ -112,7 +113,8 @@ def estimate(
     if rows < grid[0]:
         return None
     plan = plan_of(case.P, case.N, parts, rule)
-    alone = case.multiply_adds(devices) / machine.multiply_adds
+    rate = dict(machine.rates).get(case.P, machine.multiply_adds)
+    alone = case.multiply_adds(devices) / rate
     own_rows = math.ceil(rows / grid[0])
     size = float(case.P) ** case.N * 4 / parts * own_rows  # bytes of a block
     share = own_rows * grid[0] / rows  # more where rows do not divide
@@ -124,9 +126,9 @@ def estimate(
     sending = max(sent * (1 - far) / machine.inside, sent * far / machine.outside)
     latency = rounds * (machine.latency if parts <= machine.host else machine.network_latency)
     chunks = max(1, min(CHUNKS, own_rows))
-    longer, shorter = max(multiplying, sending), min(multiplying, sending)
     # the first chunk is multiplied before anything is sent, the last one sent after all is done
-    seconds = longer + shorter / chunks + latency * chunks if rounds else multiplying
+    hidden = machine.hidden * (1 - 1 / chunks) * min(multiplying, sending)
+    seconds = multiplying + sending - hidden + (latency * chunks if rounds else 0.0)
     return Estimate(devices, grid, multiplying, sending, seconds, rounds, alone)
 
 
@@ -153,9 +155,26 @@ def measured(machine: Machine, path: Path) -> Machine:
     for one in content["cases"]:
         if one["case"] == "link" and one["transport"] == "nccl" and one["bytes_per_second"]:
             machine = replace(machine, inside=one["bytes_per_second"])
-        if one["case"] == "64: 64^4 float32" and one.get("alone_seconds"):
-            machine = replace(machine, multiply_adds=64 * 64**4 * 256 / one["alone_seconds"])
-    return machine
+        for case in (each for each in CASES if not each.total):
+            if one["case"] == f"{case.rows}: {case.P}^{case.N} float32" and one["alone_seconds"]:
+                rate = case.multiply_adds(1) / one["alone_seconds"]
+                others = tuple(pair for pair in machine.rates if pair[0] != case.P)
+                machine = replace(machine, rates=(*others, (case.P, rate)))
+    ways = {
+        one["transport"]: one
+        for one in content["cases"]
+        if one["case"] == "64: 64^4 float32"
+        and (one["grid"][1], one["exchange"]) == (content["ranks"], "group")
+        and one["sending_seconds"]
+    }
+    alone, chunked = ways.get("nccl, no overlap"), ways.get("nccl")
+    if alone is None or chunked is None:
+        return machine
+    passes = alone["seconds"] - alone["alone_seconds"] - alone["sending_seconds"]
+    bytes_passed = 2 * 4 * 64 * 64**4 * 4  # of two exchanges, a block of float32 read and written
+    shorter = min(alone["seconds"] - alone["sending_seconds"], alone["sending_seconds"])
+    hidden = (alone["seconds"] - chunked["seconds"]) / shorter / (1 - 1 / CHUNKS)
+    return replace(machine, memory=bytes_passed / passes, hidden=min(max(hidden, 0.0), 1.0))
 
 
 def table(machine: Machine) -> list[str]:
@@ -210,7 +229,8 @@ def draw(machine: Machine, path: Path) -> None:
         axes.grid(color="0.9", linewidth=0.6)
         axes.axvline(machine.host, color="0.8", linewidth=1)
     figure.axes[0].set_ylabel("% of one GPU without exchanges")
-    figure.axes[0].legend(fontsize="small", loc="lower left", frameon=False)
+    curves = figure.axes[0].get_legend_handles_labels()
+    figure.axes[-1].legend(*curves, fontsize="small", loc="upper right", frameon=False)
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -225,3 +225,63 @@ def test_the_names_of_operators_are_those_that_are_checked():
     correctness = module("correctness")
     made = correctness._operators(np.random.default_rng(0))
     assert tuple(name for name, _, _ in made) == correctness.OPERATORS
+
+
+@pytest.fixture
+def model():
+    return module("model")
+
+
+@pytest.mark.parametrize("P", [64, 128])
+def test_the_model_without_exchanges_is_one_device(model, P):
+    case = next(one for one in model.CASES if one.P == P and not one.total)
+    for devices in (1, 2, 16, 1024):
+        found = model.best(model.Machine(), case, devices)
+        assert found.grid == (devices, 1)
+        assert (found.sending, found.rounds, found.efficiency) == (0, 0, 1)
+
+
+def test_the_model_sends_what_the_formula_says(model):
+    """V = G_M ceil(N / N_local) TG_M (K - TG_K): FastKron's section 5, for all devices."""
+    machine, case = model.Machine(), model.Product(64, 4, 64)
+    for g_m, g_k in ((1, 2), (2, 2), (4, 2), (1, 8)):
+        devices, K = g_m * g_k, 64**4
+        rows = 64 * devices / g_m
+        for rule, rounds in (("group", 2), ("every", 4)):
+            found = model.estimate(machine, case, (g_m, g_k), rule)
+            volume = g_m * rounds * rows * (K - K / g_k)
+            assert found.rounds == rounds
+            assert found.sending == pytest.approx(4 * volume / devices / machine.inside)
+
+
+def test_the_model_takes_rates_of_a_run(model):
+    path = ROOT / "benchmarks" / "results" / "h100-two-gpus.json"
+    machine = model.measured(model.Machine(), path)
+    known = json.loads(path.read_text())["cases"]
+    for case, P in (("64: 64^4 float32", 64), ("4: 128^4 float32", 128)):
+        ours = next(one for one in model.CASES if one.P == P and not one.total)
+        for exchange in ("group", "every"):
+            (run,) = (
+                one
+                for one in known
+                if one["case"] == case
+                and (one["grid"], one["exchange"]) == ([1, 2], exchange)
+                and one["transport"] == "nccl"
+                and not one["transpose"]
+            )
+            found = model.estimate(machine, ours, (1, 2), exchange)
+            assert found.alone == pytest.approx(run["alone_seconds"])
+            assert found.sending == pytest.approx(run["sending_seconds"])
+            assert found.seconds == pytest.approx(run["seconds"], rel=0.05)
+
+
+def test_the_model_draws(model, tmp_path):
+    pytest.importorskip("matplotlib")
+    model.draw(model.Machine(), tmp_path / "model.svg")
+    assert "FastKron's grid" in (tmp_path / "model.svg").read_text()
+
+
+def test_the_table_has_all_numbers_of_devices(model):
+    lines = model.table(model.Machine())
+    assert len(lines) == 2 + len(model.CASES) * len(model.COUNTS)
+    assert len({line.count("|") for line in lines}) == 1
