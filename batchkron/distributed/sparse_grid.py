@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,14 @@ from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
 from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum, list_sweeps
-from batchkron.operators.sparse_grid.spec import SweepSpec, checked_values, with_values
+from batchkron.operators.sparse_grid.spec import (
+    SweepSpec,
+    checked_values,
+    conjugated,
+    of_dtype,
+    transposed,
+    with_values,
+)
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
@@ -122,19 +129,13 @@ class DistributedSweeps(DistributedOperator):
         return DistributedSweeps(spec, list_sweeps(spec), self.ranks, self.layout.rows, bounds)
 
     def _build_transpose(self) -> DistributedSweeps:
-        matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
-        return self._like(replace(self._spec, matrices=matrices))
+        return self._like(transposed(self._spec))
 
     def _build_conjugate(self) -> DistributedSweeps:
-        matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in self._spec.matrices)
-        scale = self._spec.coefficients.conj()
-        return self._like(replace(self._spec, matrices=matrices, coefficients=scale))
+        return self._like(conjugated(self._spec))
 
     def _build_as(self, dtype: np.dtype[Any]) -> DistributedSweeps:
-        matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in self._spec.matrices)
-        scale = self._spec.coefficients.astype(dtype)
-        spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
-        return self._like(spec)
+        return self._like(of_dtype(self._spec, dtype))
 
     def describe(self) -> str:
         """Return a text with the grid of ranks, what is sent, and how evenly work is dealt out."""

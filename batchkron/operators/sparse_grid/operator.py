@@ -23,7 +23,10 @@ from batchkron.operators.sparse_grid.spec import (
     SweepSpec,
     checked_cells,
     checked_values,
+    conjugated,
+    of_dtype,
     sweep_spec,
+    transposed,
     with_values,
 )
 from batchkron.operators.validation import (
@@ -287,20 +290,13 @@ class SparseGridOperator(BlockOperator):
         return SparseGridOperator._from_spec(self._spec)
 
     def _build_transpose(self) -> SparseGridOperator:
-        matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
-        return SparseGridOperator._from_spec(replace(self._spec, matrices=matrices))
+        return SparseGridOperator._from_spec(transposed(self._spec))
 
     def _build_conjugate(self) -> SparseGridOperator:
-        matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in self._spec.matrices)
-        scale = self._spec.coefficients.conj()
-        spec = replace(self._spec, matrices=matrices, coefficients=scale)
-        return SparseGridOperator._from_spec(spec)
+        return SparseGridOperator._from_spec(conjugated(self._spec))
 
     def _build_as(self, dtype: np.dtype[Any]) -> SparseGridOperator:
-        matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in self._spec.matrices)
-        scale = self._spec.coefficients.astype(dtype)
-        spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
-        return SparseGridOperator._from_spec(spec)
+        return SparseGridOperator._from_spec(of_dtype(self._spec, dtype))
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms on the cells of the grid."""

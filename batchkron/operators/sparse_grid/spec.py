@@ -26,7 +26,10 @@ __all__ = [
     "SweepSpec",
     "checked_cells",
     "checked_values",
+    "conjugated",
+    "of_dtype",
     "sweep_spec",
+    "transposed",
     "with_values",
 ]
 
@@ -245,6 +248,24 @@ def with_values(spec: SweepSpec, matrices: Sequence[Array], weights: Array | Non
     )
     scale = spec.coefficients if weights is None else np.array(weights, spec.dtype)
     return replace(spec, matrices=replaced, coefficients=scale)
+
+
+def transposed(spec: SweepSpec) -> SweepSpec:
+    """Return the specification of the transpose."""
+    return replace(spec, matrices=tuple(matrix.transpose() for matrix in spec.matrices))
+
+
+def conjugated(spec: SweepSpec) -> SweepSpec:
+    """Return the specification of the operator with complex conjugate elements."""
+    matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in spec.matrices)
+    return replace(spec, matrices=matrices, coefficients=spec.coefficients.conj())
+
+
+def of_dtype(spec: SweepSpec, dtype: np.dtype[Any]) -> SweepSpec:
+    """Return the specification with elements of another dtype."""
+    matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in spec.matrices)
+    scale = spec.coefficients.astype(dtype)
+    return replace(spec, matrices=matrices, coefficients=scale, dtype=dtype)
 
 
 def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
