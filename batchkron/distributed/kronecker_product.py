@@ -9,17 +9,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners
 from batchkron.distributed.communicator import Pending
 from batchkron.distributed.exchange import Exchange
 from batchkron.distributed.layout import Layout
-from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.operator import DistributedFactors, Ranks
 from batchkron.distributed.product_plan import ExchangeRule, Plan, Round, make_plan
 from batchkron.operators import KroneckerProduct
-from batchkron.spec.kron import Array, read_only_copies, same_shapes
+from batchkron.spec.kron import Array, read_only_copies
 
 __all__ = ["DistributedProduct", "ProductOptions", "shapes_of", "vectors_at_a_time"]
 
@@ -44,7 +43,7 @@ def shapes_of(factors: Sequence[Array]) -> tuple[tuple[int, int], ...]:
     return tuple((factor.shape[0], factor.shape[1]) for factor in factors)
 
 
-class DistributedProduct(DistributedOperator):
+class DistributedProduct(DistributedFactors):
     """The operator A_1 ⊗ … ⊗ A_d on blocks of vectors; `distribute` makes it.
 
     Parameters
@@ -86,22 +85,6 @@ class DistributedProduct(DistributedOperator):
             known = self.communicator.share_memory(part * vectors, self.dtype, self._arrays)
             self._shared[number] = known
         return known
-
-    def update(self, factors: Sequence[ArrayLike]) -> None:
-        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
-
-        Every rank does this.
-
-        Parameters
-        ----------
-        factors : sequence of array_like, each of the old factor's shape
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `KroneckerProduct.update`.
-        """
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)

@@ -8,22 +8,21 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Backend
 from batchkron.distributed.communicator import Communicator
 from batchkron.distributed.exchange import Exchange, Views
 from batchkron.distributed.layout import Layout
-from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.operator import DistributedFactors, Ranks
 from batchkron.distributed.sum_plan import Stage, make_sum_plan
 from batchkron.operators import KroneckerSum
-from batchkron.spec.kron import Array, read_only_copies, same_shapes
+from batchkron.spec.kron import Array, read_only_copies
 
 __all__ = ["DistributedSum"]
 
 
-class DistributedSum(DistributedOperator):
+class DistributedSum(DistributedFactors):
     """The operator A_1 ⊕ … ⊕ A_d on blocks of vectors; `distribute` makes it.
 
     Parameters
@@ -46,22 +45,6 @@ class DistributedSum(DistributedOperator):
 
     def _factors_of(self, stage: Stage) -> tuple[Array, ...]:
         return self.factors[stage.first : stage.last + 1]
-
-    def update(self, factors: Sequence[ArrayLike]) -> None:
-        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
-
-        Every rank does this.
-
-        Parameters
-        ----------
-        factors : sequence of array_like, each of the old factor's shape
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `KroneckerProduct.update`.
-        """
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)

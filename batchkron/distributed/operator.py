@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast, overload
 
@@ -16,9 +16,9 @@ from batchkron.distributed.movement import check_root, gather, scatter
 from batchkron.distributed.traffic_plan import TrafficPlan, volume_of
 from batchkron.operators import Operator
 from batchkron.operators.valued_operator import ValuedOperator
-from batchkron.spec.kron import Array
+from batchkron.spec.kron import Array, same_shapes
 
-__all__ = ["DistributedOperator", "Ranks", "Volume"]
+__all__ = ["DistributedFactors", "DistributedOperator", "Ranks", "Volume"]
 
 
 @dataclass(frozen=True)
@@ -212,3 +212,25 @@ class DistributedOperator(ValuedOperator):
             f"a distributed operator stays on {self.device!r}, where its vectors are; distribute "
             f"the whole operator's to({device!r})"
         )
+
+
+class DistributedFactors(DistributedOperator):
+    """A distributed operator with factors that all ranks have, ``factors``."""
+
+    factors: tuple[Array, ...]
+
+    def update(self, factors: Sequence[ArrayLike]) -> None:
+        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
+
+        Every rank does this.
+
+        Parameters
+        ----------
+        factors : sequence of array_like, each of the old factor's shape
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `KroneckerProduct.update`.
+        """
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
