@@ -37,6 +37,7 @@ from ..discretization.parts import (
 )
 from ..grids.sparse_grid import SparseGrid  # noqa: F401
 from ..statement.axis import Axis
+from ..statement.gains import MaxwellianGain  # noqa: F401
 from ..statement.text import rows_text
 from .adaptation import AdaptiveProblem, adaptation_rule
 from .description import problem_rows, problem_text
