@@ -108,6 +108,16 @@ class SweepPlan(Product, Protocol):
     def set_values(self, matrices: Sequence[Array]) -> None:
         """Copy new matrices (count, n, n), one array per part; present runs use the old ones."""
 
+    def link(self, parts: Sequence[tuple[int, NDArray[np.int64], complex]], count: int) -> Array:
+        """Return a vector of ``count`` zeros, of which `gather` copies the matrices of some parts.
+
+        For each part there is its number, the places (count, n, n) of its entries in the vector,
+        and a factor.
+        """
+
+    def gather(self) -> None:
+        """Copy the present values of the vector that `link` has returned."""
+
 
 class KronSparseProduct(Product, Protocol):
     """The product with a Kronecker-sparse matrix of fixed pattern."""

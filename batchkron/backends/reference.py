@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.backends.host import HostBackend
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
@@ -142,6 +143,18 @@ class SweepPlan:
     def set_values(self, matrices: Sequence[Array]) -> None:
         """Copy new matrices."""
         self.matrices = [array.copy() for array in matrices]
+
+    def link(self, parts: Sequence[tuple[int, NDArray[np.int64], complex]], count: int) -> Array:
+        """Return the vector that `gather` reads."""
+        self.parts, self.values = parts, np.zeros(count, self.sweeps.dtype)
+        return self.values
+
+    def gather(self) -> None:
+        """Copy matrices from the vector."""
+        matrices = list(self.matrices)
+        for number, places, scale in self.parts:
+            matrices[number] = self.values[places] * scale
+        self.matrices = matrices
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

@@ -67,9 +67,14 @@ SweepShape checked_shape(const std::vector<Index>& sizes,
   return shape;
 }
 
+// A part whose matrices are linked: its number, places and factor (BoundSweeps::link).
+using Places = py::array_t<std::int64_t, py::array::c_style>;
+using LinkedPart = std::tuple<Index, Places, py::object>;
+
 template <class T>
 struct BoundSweeps {
   SweepPlan<T> plan;
+  Array<T> values;  // those that `gather` copies
 
   BoundSweeps(const std::vector<Index>& sizes, const std::vector<std::pair<Index, Index>>& vectors,
               const std::vector<GivenStep>& steps, const std::vector<py::array>& matrices)
@@ -90,6 +95,33 @@ struct BoundSweeps {
     plan.set_values(values);
   }
 
+  // Links the matrices of some parts to an array of `count` values, which is returned: for each
+  // part its number, the places (num_matrices, n, n) of its entries among the values, and a factor
+  // that multiplies them.
+  py::array link(const std::vector<LinkedPart>& parts, Index count) {
+    if (count < 0 || count >= kMaxBlocks) fail("the number of values", "below 2^31");
+    std::vector<Index> sizes;  // [part]: entries of its matrices
+    for (const SweepStep& step : plan.shape().steps)
+      for (const SweepPart& part : step.parts) {
+        const Index n = plan.shape().sizes[std::size_t(part.mode)];
+        sizes.push_back(part.num_matrices * n * n);
+      }
+    std::vector<typename SweepPlan<T>::Linked> given;
+    for (const auto& [number, places, scale] : parts) {
+      expect_below(number, Index(sizes.size()), "a part");
+      if (places.size() != sizes[std::size_t(number)]) fail("places", "one per entry");
+      for (Index e = 0; e < places.size(); ++e) expect_below(places.data()[e], count, "a place");
+      given.push_back({std::size_t(number), places.data(), scalar<T>(scale)});
+    }
+    plan.link(given);
+    values = Array<T>(count);
+    std::fill_n(values.mutable_data(), count, T{});
+    return values;
+  }
+
+  // Copies the present values to the matrices of the linked parts.
+  void gather() { plan.gather(values.data()); }
+
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) const {
     const T* source = read<T>(x, checked_product({plan.elements(0), outer, inner}), "x");
@@ -108,6 +140,8 @@ void register_plan(py::module_& module, const char* name) {
                     const std::vector<GivenStep>&, const std::vector<py::array>&>(),
            py::arg("sizes"), py::arg("vectors"), py::arg("steps"), py::arg("matrices"))
       .def("set_values", &Plan::set_values, py::arg("matrices"))
+      .def("link", &Plan::link, py::arg("parts"), py::arg("count"))
+      .def("gather", &Plan::gather)
       .def("run", &Plan::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
       .def_property_readonly("multiply_adds",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, narrow
 from batchkron.operators.sparse_grid.added_cells import extended
@@ -42,6 +43,31 @@ class SweepSum(NamedTuple):
         for share in self.shares:
             result[share.target] += self._scaled(share, spec)
         return result
+
+    def linked(
+        self, places: Mapping[int, NDArray[np.int64]], spec: SweepSpec
+    ) -> tuple[NDArray[np.int64], complex] | None:
+        """Return where the sum's entries are, (number, n, n), and their factor; None if none are.
+
+        Parameters
+        ----------
+        places : mapping of int to ndarray of int64, (count, n, n)
+            For some matrices where the entries of their blocks are.
+        spec : SweepSpec
+            The operator.
+
+        Raises
+        ------
+        ValueError
+            If the sum has other matrices, too.
+        """
+        if all(share.matrix not in places for share in self.shares):
+            return None
+        if len(self.shares) > 1:
+            raise ValueError("a sweep has the sum of a linked 1-D operator and another one")
+        share = self.shares[0]
+        scale = 1 if share.term < 0 else spec.coefficients[share.term]
+        return places[share.matrix][share.source], scale
 
     def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
         """Return the blocks that a share adds, (entries, n, n)."""

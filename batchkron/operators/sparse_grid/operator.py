@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from batchkron.backends import building_on
 from batchkron.operators.algebra import Operator
@@ -15,6 +15,7 @@ from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import Blocks, KroneckerTerm, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended
 from batchkron.operators.sparse_grid.fibre_profiles import Profiles
+from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks, checked_places
 from batchkron.operators.sparse_grid.order import Cells, Word, words
 from batchkron.operators.sparse_grid.program import SweepProgram
 from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
@@ -125,6 +126,9 @@ class SparseGridOperator(BlockOperator):
     >>> op.apply([[1.0], [10.0], [100.0]]).ravel()
     array([  6.,  60., 600.])
     """
+
+    _linked: LinkedBlocks | None = None
+    _stored_spec: SweepSpec
 
     def __init__(
         self,
@@ -285,6 +289,73 @@ class SparseGridOperator(BlockOperator):
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self._spec = with_values(self._spec, matrices, weights)
         self._program.set_values(self._spec)
+
+    def link(self, places: Mapping[int, NDArray[np.int64]], count: int) -> LinkedBlocks:
+        """Make the blocks of some 1-D operators entries of one vector, for frequent updates.
+
+        After values have been written to the vector, its `LinkedBlocks.update` replaces the blocks
+        where the operator is: on a device without the host, unless the operator has relatives (a
+        transpose, a copy elsewhere), which are updated, too. A later `link` takes the place of an
+        earlier one.
+
+        Parameters
+        ----------
+        places : mapping of int to ndarray of int, (count_m, n, n)
+            For each of these 1-D operators, numbered in the order of their first use in the terms,
+            where in the vector the entries of its blocks are.
+        count : int
+            The vector's length.
+
+        Returns
+        -------
+        LinkedBlocks
+            The operator keeps its blocks until the first update.
+
+        Raises
+        ------
+        ValueError
+            If a number or shape is wrong, or a sweep adds one of these operators and another one:
+            then `update` is the way.
+        IndexError
+            If a place is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> from batchkron.problems import ModeOperator, SparseGrid
+        >>> double = ModeOperator.from_dense(2 * np.eye(2), n=1)
+        >>> op = bk.SparseGridOperator(SparseGrid.sparse([1]), [(double,)], 1)
+        >>> linked = op.link({0: np.arange(len(double.blocks)).reshape(-1, 1, 1)}, 4)
+        >>> linked.values[:] = 3.0
+        >>> linked.update()
+        >>> op.apply([[1.0], [10.0]]).ravel()
+        array([ 3., 30.])
+        """
+        spec = self._spec
+        checked = checked_places(spec, places, count)
+        with building_on(self._backend):
+            values = self._program.link(checked, count, spec)
+        self._linked = LinkedBlocks(values, checked, self._take_linked)
+        return self._linked
+
+    def _take_linked(self) -> None:
+        """Replace blocks by those of the linked vector."""
+        if all(relative is self for relative in self._relatives.values()):
+            self._program.gather()
+        else:
+            self.update([matrix.blocks for matrix in self._spec.matrices])
+
+    @property
+    def _spec(self) -> SweepSpec:
+        if self._linked is not None:
+            self._stored_spec = self._linked.into(self._stored_spec)
+        return self._stored_spec
+
+    @_spec.setter
+    def _spec(self, spec: SweepSpec) -> None:
+        if self._linked is not None:
+            self._linked.forget()
+        self._stored_spec = spec
 
     def _build_on(self, device: str) -> SparseGridOperator:
         return SparseGridOperator._from_spec(self._spec)

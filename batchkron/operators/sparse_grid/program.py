@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
 from batchkron.backends import backend, own_apply
 from batchkron.operators.sparse_grid.listing import SweepListing
 from batchkron.operators.sparse_grid.schedule import Stage
@@ -49,6 +54,34 @@ class SweepProgram:
     def set_values(self, spec: SweepSpec) -> None:
         """Copy the matrices and coefficients of an operator of the same structure."""
         self._plan.set_values(self._matrices(spec))
+
+    def link(self, places: Mapping[int, NDArray[np.int64]], count: int, spec: SweepSpec) -> Array:
+        """Return a vector of ``count`` values, of which `gather` copies matrices of the sweeps.
+
+        Parameters
+        ----------
+        places : mapping of int to ndarray of int64, (count, n, n)
+            For each of some 1-D operators where in the vector the entries of its blocks are.
+        count : int
+            The vector's length.
+        spec : SweepSpec
+            The operator.
+
+        Raises
+        ------
+        ValueError
+            If a sweep has the sum of one of these matrices and others.
+        """
+        parts = []
+        for number, total in enumerate(self._sums):
+            found = total.linked(places, spec)
+            if found is not None:
+                parts.append((number, *found))
+        return self._plan.link(parts, count)
+
+    def gather(self) -> None:
+        """Copy the present values of the linked vector."""
+        self._plan.gather()
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

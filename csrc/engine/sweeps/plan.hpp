@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -63,11 +65,69 @@ class SweepPlan {
 
   // matrices[i] are those of part i, counted over all steps: (num_matrices, n, n), contiguous.
   void set_values(const std::vector<const T*>& matrices) {
-    auto fresh = std::make_shared<std::vector<Matrices>>();
+    auto fresh = std::make_shared<Values>();
     for (const SweepStep& step : shape_.steps)
       for (const SweepPart& part : step.parts)
         fresh->push_back(laid_out(part, matrices[fresh->size()]));
-    std::atomic_store(&values_, std::shared_ptr<const std::vector<Matrices>>(std::move(fresh)));
+    const std::lock_guard<std::mutex> lock(changes_);
+    values_ = std::move(fresh);
+  }
+
+  // The matrices of part number `part` as entries of a vector of values: entry e of
+  // (num_matrices, n, n) is scale * values[places[e]].
+  struct Linked {
+    std::size_t part;
+    const std::int64_t* places;
+    T scale;
+  };
+  // Prepares `gather` for some parts; places are below 2^31. Matrices that have the same places and
+  // scale along a mode are stored once, as where parts have the same 1-D operator.
+  void link(const std::vector<Linked>& parts) {
+    pools_.clear();
+    linked_.clear();
+    std::vector<std::map<std::vector<std::int32_t>, std::int32_t>> known;  // [pool]: its matrices
+    for (const Linked& given : parts) {
+      const SweepPart& part = part_of(given.part);
+      const Index size = group_of(groups_, part.mode).n * group_of(groups_, part.mode).n;
+      std::size_t number = 0;
+      while (number < pools_.size() &&
+             !(pools_[number].mode == part.mode && pools_[number].scale == given.scale))
+        ++number;
+      if (number == pools_.size()) {
+        pools_.push_back(pool_of(part.mode, given.scale));
+        known.emplace_back();
+      }
+      LinkedPool& pool = pools_[number];
+      auto& ranks = known[number];
+      std::vector<std::int32_t> ids(std::size_t(part.num_matrices));
+      for (Index i = 0; i < part.num_matrices; ++i) {
+        const std::vector<std::int32_t> own(given.places + i * size, given.places + (i + 1) * size);
+        const auto [found, is_new] = ranks.try_emplace(own, std::int32_t(ranks.size()));
+        ids[std::size_t(i)] = found->second;
+        if (is_new)
+          for (const std::int32_t entry : pool.entries) pool.places.push_back(own[entry]);
+      }
+      LinkedPart linked{given.part, number, part.edges.ids()};
+      for (std::int32_t& id : linked.ids) id = ids[std::size_t(id)];
+      linked_.push_back(std::move(linked));
+    }
+  }
+  // Replaces the matrices of the linked parts, and keeps those of the others. A run that has begun
+  // ends with the matrices that it began with; if there is none, these are overwritten.
+  void gather(const T* values) {
+    const std::lock_guard<std::mutex> lock(changes_);
+    if (values_.use_count() > 1) values_ = std::make_shared<Values>(*values_);
+    for (LinkedPool& pool : pools_) {
+      long own = 1;
+      for (const LinkedPart& part : linked_) own += (*values_)[part.number].pool == pool.made;
+      if (!pool.made || pool.made.use_count() > own) pool.made = std::make_shared<Pool>();
+      fill(pool, values);
+    }
+    for (const LinkedPart& part : linked_) {
+      Matrices& matrices = (*values_)[part.number];
+      if (matrices.pool == pools_[part.pool].made) continue;
+      matrices = {pools_[part.pool].made, part.ids};
+    }
   }
 
   // x is (outer, blocks of vector 0, block, inner), y (outer, blocks of vector 1, block, inner),
@@ -85,7 +145,7 @@ class SweepPlan {
     const ThreadTeam team(kWorkPerElement * multiply_adds_ * double(inner), gains_);
     const int threads = team.threads();
     const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
-    Run run{std::atomic_load(&values_), inner > 1 ? several : groups_, inner, block_ * inner,
+    Run run{present_values(inner), inner > 1 ? several : groups_, inner, block_ * inner,
             alpha, accumulate, threads, nullptr, nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
     const Index sums = padded<T>(nodes_at_once(run) * run.block);
@@ -135,15 +195,34 @@ class SweepPlan {
     Index num_edges = 0, num_passes = 0;
   };
 
-  // The distinct matrices of a part, in the layouts of the kernels for one vector (own) and for
-  // several vectors at once (plain).
+  // Matrices in the layouts of the kernels for one vector (own) and for several vectors at once
+  // (plain).
+  struct Pool {
+    AlignedVector<T> own, plain;  // plain is empty if the layouts are the same
+  };
+  // The matrices of a part, perhaps with others.
   struct Matrices {
-    AlignedVector<T> own, plain;    // plain is empty if the layouts are the same
-    std::vector<std::int32_t> ids;  // [entry of the edge lists]; empty if all matrices are distinct
+    std::shared_ptr<Pool> pool;
+    std::vector<std::int32_t> ids;  // [entry of the edge lists]; empty if they are the edges' own
+  };
+  using Values = std::vector<Matrices>;  // [part], counted over all steps
+
+  // Matrices that are gathered: element targets[k] of each in its layout is
+  // scale * values[places[k]], all others are zero.
+  struct LinkedPool {
+    Index mode;
+    T scale;
+    std::vector<std::int32_t> entries, targets;  // [k]: entry of a matrix, its place in the layout
+    std::vector<std::int32_t> places;            // [matrix][k]
+    std::shared_ptr<Pool> made;
+  };
+  struct LinkedPart {
+    std::size_t number, pool;
+    std::vector<std::int32_t> ids;
   };
 
   struct Run {
-    std::shared_ptr<const std::vector<Matrices>> values;
+    std::shared_ptr<const Values> values;
     const std::vector<Group>& groups;
     Index inner, block;
     T alpha;
@@ -212,13 +291,83 @@ class SweepPlan {
       }
       return result;
     };
-    const SweepKernel<T> plain = sweep_kernels<T>()(1, n, 1, 1, true);
-    Matrices result{copy(group.kernel), {}, {}};
-    if (group.kernel.lay_out != plain.lay_out) result.plain = copy(plain);
+    const SweepKernel<T> plain = plain_kernel(n);
+    Matrices result{std::make_shared<Pool>(), {}};
+    result.pool->own = copy(group.kernel);
+    if (group.kernel.lay_out != plain.lay_out) result.pool->plain = copy(plain);
     if (distinct.size() == places.size()) return result;
     result.ids = part.edges.ids();
     for (std::int32_t& id : result.ids) id = places[id];
     return result;
+  }
+
+  static SweepKernel<T> plain_kernel(Index n) { return sweep_kernels<T>()(1, n, 1, 1, true); }
+
+  LinkedPool pool_of(Index mode, T scale) const {
+    const Group& group = group_of(groups_, mode);
+    const Index size = group.n * group.n;
+    LinkedPool pool{mode, scale, {}, {}, {}, nullptr};
+    std::vector<T> unit(std::size_t(size), T{}), laid(std::size_t(group.kernel.matrix));
+    for (Index e = 0; e < size; ++e) {
+      unit[std::size_t(e)] = T(1);
+      group.kernel.lay_out(unit.data(), group.n, int(mode - group.first), laid.data());
+      unit[std::size_t(e)] = T{};
+      for (Index i = 0; i < group.kernel.matrix; ++i) {
+        if (laid[std::size_t(i)] == T{}) continue;
+        pool.entries.push_back(std::int32_t(e));
+        pool.targets.push_back(std::int32_t(i));
+      }
+    }
+    return pool;
+  }
+
+  void fill(const LinkedPool& pool, const T* values) const {
+    const Group& group = group_of(groups_, pool.mode);
+    const Index stride = group.kernel.matrix, each = Index(pool.targets.size());
+    const Index count = Index(pool.places.size()) / std::max<Index>(each, 1);
+    pool.made->own.resize(std::size_t(count * stride));
+    const std::int32_t* const targets = pool.targets.data();
+    for (Index i = 0; i < count; ++i) {
+      const std::int32_t* const places = pool.places.data() + i * each;
+      T* const own = pool.made->own.data() + i * stride;
+      for (Index k = 0; k < each; ++k) own[targets[k]] = pool.scale * values[places[k]];
+    }
+    if (has_plain_ && group.kernel.lay_out != plain_kernel(group.n).lay_out) fill_plain(pool);
+  }
+
+  // Writes the layout for several vectors at once, (c, k), from the other one.
+  void fill_plain(const LinkedPool& pool) const {
+    const Group& group = group_of(groups_, pool.mode);
+    const Index n = group.n, stride = group.kernel.matrix, each = Index(pool.targets.size());
+    const Index count = Index(pool.made->own.size()) / stride;
+    pool.made->plain.resize(std::size_t(count * n * n));
+    for (Index i = 0; i < count; ++i)
+      for (Index k = 0; k < each; ++k) {
+        const Index e = pool.entries[std::size_t(k)];
+        pool.made->plain[std::size_t(i * n * n + e % n * n + e / n)] =
+            pool.made->own[std::size_t(i * stride + pool.targets[std::size_t(k)])];
+      }
+  }
+
+  // The present matrices. Those that are gathered are laid out for several vectors from the first
+  // run with several on.
+  std::shared_ptr<const Values> present_values(Index inner) const {
+    const std::lock_guard<std::mutex> lock(changes_);
+    if (inner > 1 && !has_plain_) {
+      has_plain_ = true;
+      for (const LinkedPool& pool : pools_)
+        if (pool.made &&
+            group_of(groups_, pool.mode).kernel.lay_out !=
+                plain_kernel(group_of(groups_, pool.mode).n).lay_out)
+          fill_plain(pool);
+    }
+    return values_;
+  }
+
+  const SweepPart& part_of(std::size_t number) const {
+    auto step = shape_.steps.begin();
+    for (; number >= step->parts.size(); ++step) number -= step->parts.size();
+    return step->parts[number];
   }
 
   // The numbers of the matrices, of `size` elements each, that do not equal an earlier one bit by
@@ -328,7 +477,8 @@ class SweepPlan {
       const SweepPart& part = shape_.steps[number].parts[i];
       const Matrices& matrices = (*run.values)[first + i];
       const AlignedVector<T>& values =
-          run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
+          run.inner > 1 && !matrices.pool->plain.empty() ? matrices.pool->plain
+                                                         : matrices.pool->own;
       const EdgeLists& lists = part.edges;
       const auto& ids = matrices.ids.empty() ? lists.ids() : matrices.ids;
       const Group& group = group_of(run.groups, part.mode);
@@ -357,7 +507,11 @@ class SweepPlan {
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // [step]
   std::vector<NodeWork> work_;    // [step]
-  std::shared_ptr<const std::vector<Matrices>> values_;
+  mutable std::mutex changes_;  // of values_, while it is read or replaced
+  std::shared_ptr<Values> values_;
+  mutable bool has_plain_ = false;  // whether gathered matrices are laid out for several vectors
+  std::vector<LinkedPool> pools_;
+  std::vector<LinkedPart> linked_;
   mutable ThreadGains gains_;
 };
 

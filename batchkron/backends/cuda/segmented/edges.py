@@ -66,12 +66,13 @@ def matrix_words(mode: SegmentMode, itemsize: int) -> int:
     return -(-mode.C * column_pitch(mode, itemsize) * itemsize // WORD)
 
 
-def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
-    """Return matrices (count, K, C) in the kernel's layout: column-major, columns padded.
+def laid_out_matrices(mode: SegmentMode, matrices: Array, itemsize: int | None = None) -> Array:
+    """Return matrices (count, K, C) in the kernel's layout: column-major, columns padded by zeros.
 
-    Each matrix takes a whole number of 16-byte words.
+    Each matrix takes a whole number of 16-byte words, with elements of ``itemsize`` bytes, by
+    default those of its dtype.
     """
-    count, itemsize = len(matrices), matrices.itemsize
+    count, itemsize = len(matrices), itemsize or matrices.itemsize
     pitch = column_pitch(mode, itemsize)
     result = np.zeros((count, matrix_words(mode, itemsize) * WORD // itemsize), matrices.dtype)
     columns = result[:, : mode.C * pitch].reshape(count, mode.C, pitch)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.backends.cuda.segmented.edges import (
+    WORD,
     EdgeList,
     EdgeTable,
     SegmentMode,
@@ -56,6 +59,51 @@ class SweepLevels:
                 for mode, array in zip(self.places, matrices, strict=True)
             ]
         )
+
+    def linked_elements(
+        self,
+        parts: Sequence[tuple[int, NDArray[np.int64], complex]],
+        counts: Sequence[int],
+        count: int,
+        dtype: np.dtype[Any],
+    ) -> tuple[NDArray[np.int64], Array | None]:
+        """Return where each element of all matrices comes from if some are linked to values.
+
+        Parameters
+        ----------
+        parts : sequence of (int, ndarray of int64, complex)
+            Of each linked part its number, the places (count, n, n) of its entries among the
+            values, and a factor.
+        counts : sequence of int
+            Number of matrices of every part.
+        count : int
+            Number of values.
+        dtype : dtype
+            Of the matrices.
+
+        Returns
+        -------
+        places : ndarray of int64
+            For each element in the kernel's layout its place in the vector that consists of the
+            values, one zero, and all matrices as they were.
+        factors : ndarray or None
+            The factor of each element; None if all are 1.
+        """
+        linked = {number: (places, factor) for number, places, factor in parts}
+        lengths = [
+            matrices * matrix_words(self.modes[mode], dtype.itemsize) * WORD // dtype.itemsize
+            for mode, matrices in zip(self.places, counts, strict=True)
+        ]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        found = count + 1 + np.arange(starts[-1])
+        factors = np.ones(starts[-1], dtype)
+        for number, (places, factor) in linked.items():
+            # The layout fills up with zeros, so that the place of the zero is counted as 0.
+            shifted = (places - count).astype(np.dtype(f"i{min(dtype.itemsize, 8)}"))
+            own = laid_out_matrices(self.modes[self.places[number]], shifted, dtype.itemsize)
+            found[starts[number] : starts[number + 1]] = own.astype(np.int64) + count
+            factors[starts[number] : starts[number + 1]] = factor
+        return found, None if (factors == 1).all() else factors
 
 
 @dataclass

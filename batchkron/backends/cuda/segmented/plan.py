@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -76,6 +77,7 @@ class EdgeSums:
         self._scalars = batch_scalars(self._dtype)
         self._matrices = cupy.asarray(matrices)
         self._tables = tables
+        self._linked: tuple[DeviceArray, DeviceArray, DeviceArray | None] | None = None
         self._on_device: dict[tuple[int, str], dict[str, DeviceArray]] = {}
         self._nodes = max((len(table.targets) for table in tables), default=0)
         kernel = self._kernel(1, 1)
@@ -85,6 +87,32 @@ class EdgeSums:
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices with the kernel's layout."""
         upload([matrices], [self._matrices])
+        if self._linked is not None:
+            source = self._linked[0]
+            upload([matrices], [source[source.size - matrices.size :]])
+
+    def link(self, places: Array, factors: Array | None, count: int) -> DeviceArray:
+        """Return a vector of ``count`` zeros on the device, of which `gather` copies matrices.
+
+        ``places`` are those of each element in the vector, a zero, and the present matrices;
+        ``factors`` multiply them.
+        """
+        size = count + 1
+        source = cupy.zeros(size + self._matrices.size, self._dtype)
+        source[size:] = self._matrices
+        scale = None if factors is None else cupy.asarray(factors)
+        self._linked = source, cupy.asarray(places), scale
+        cupy.cuda.get_current_stream().synchronize()  # afterwards any stream may use the arrays
+        return source[:count]
+
+    def gather(self) -> None:
+        """Copy the matrices from the linked vector, as work of the current stream."""
+        if self._linked is None:
+            raise RuntimeError("internal error: no vector is linked")
+        source, places, factors = self._linked
+        source.take(places, out=self._matrices)
+        if factors is not None:
+            cupy.multiply(self._matrices, factors, out=self._matrices)
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
@@ -231,6 +259,7 @@ class SweepPlan(FastPath):
         super().__init__(device)
         self._dtype = sweeps.dtype
         self._shape = sweeps.vectors[0].blocks, sweeps.block_size
+        self._counts = [part.matrices for step in sweeps.steps for part in step.parts]
         self._sums: EdgeSums | None = None
         levels = sweep_levels(sweeps)
         self._levels = replace(levels, tables=())  # without the tables, which EdgeSums holds
@@ -244,6 +273,22 @@ class SweepPlan(FastPath):
         """Copy new matrices (count, n, n), one array per part, after all earlier work has ended."""
         if self._sums is not None:
             self._sums.set_values(self._levels.laid_out(matrices))
+
+    def link(
+        self, parts: Sequence[tuple[int, NDArray[np.int64], complex]], count: int
+    ) -> DeviceArray:
+        """Return a vector of values on the device, of which `gather` copies matrices."""
+        with device_errors():
+            if self._sums is None:
+                return cupy.zeros(count, self._dtype)
+            found = self._levels.linked_elements(parts, self._counts, count, self._dtype)
+            return self._sums.link(*found, count)
+
+    def gather(self) -> None:
+        """Copy the present values, as work of the current stream."""
+        with device_errors():
+            if self._sums is not None:
+                self._sums.gather()
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
