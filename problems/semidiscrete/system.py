@@ -351,12 +351,23 @@ class SemidiscreteSystem(ProblemValue):
 
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
-        return self._assembled([term for term in self.terms if not term.has_fields])
+        """The operators of terms that do not depend on the state."""
+        if not self.has_fields:
+            return self._assembled(self.terms)
+        own = [term for term in self.terms if term not in self._terms_with_fields]
+        return self._assembled(own) if own else ()
+
+    @cached_property
+    def _terms_with_fields(self) -> tuple[OperatorTerm, ...]:
+        """The terms of `_field_terms`: as sweeps also those that do not depend on time."""
+        joins = self._form == "sweep"
+        return tuple(
+            term for term in self.terms if term.has_fields or (joins and term.time.is_constant)
+        )
 
     @cached_property
     def _field_terms(self) -> FieldTerms | None:
-        own = [term for term in self.terms if term.has_fields]
-        return FieldTerms(self, own) if own else None
+        return FieldTerms(self, self._terms_with_fields) if self.has_fields else None
 
     @cached_property
     def _gains(self) -> tuple[MaxwellianOfState, ...]:

@@ -75,7 +75,7 @@ class FieldMode:
 
     @cached_property
     def _local(self) -> LocalBlocks:
-        return LocalBlocks(self.level, self.degree)
+        return LocalBlocks(self.level, self.degree, symmetric=self.volume is None)
 
     def operator(
         self, values: NDArray[np.float64], mass: NDArray[np.float64] | None
@@ -85,30 +85,11 @@ class FieldMode:
         ``mass`` are the mass blocks of the volume element, None if there is none.
         """
         points = CellPoints(self.axis, self.level, self.degree)
-        inverse = None if mass is None else np.asarray(np.linalg.inv(mass), dtype=np.float64)
-        blocks = self._local(self.nodal_blocks(values, points, self.volume, inverse))
-        return ModeOperator(self.cells, self.n, self.rows, self._local.columns, blocks)
-
-    def nodal_blocks(
-        self,
-        values: NDArray[np.float64],
-        points: CellPoints,
-        volume: NDArray[np.float64] | None,
-        inverse_mass: NDArray[np.float64] | None,
-    ) -> NDArray[np.float64]:
-        """Return the nodal blocks (cells, n, n) of the part that this mode multiplies by.
-
-        Parameters
-        ----------
-        values : ndarray, shape (cells, q), float64
-            The field at the points; this and the other arrays are of one library.
-        points : CellPoints
-            The points.
-        volume, inverse_mass : ndarray or None
-            `volume`, and the inverses (cells, n, n) of the mass blocks, where the values are.
-        """
         if self.part:
             values = (self.part * values).clip(0.0)
-        if volume is None or inverse_mass is None:
-            return points.mass_blocks(values)
-        return inverse_mass @ points.mass_blocks(values * volume)
+        if self.volume is None or mass is None:
+            nodal = points.mass_blocks(values)
+        else:
+            nodal = np.linalg.inv(mass) @ points.mass_blocks(values * self.volume)
+        blocks = self._local(nodal)
+        return ModeOperator(self.cells, self.n, self.rows, self._local.columns, blocks)

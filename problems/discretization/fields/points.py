@@ -49,7 +49,7 @@ class CellPoints:
         shapes = legendre_values(nodes, degree, width)
         two_scale = filters(degree)
         children = np.block([[two_scale.H0, two_scale.H1], [two_scale.G0, two_scale.G1]])
-        outer = shapes[:, :, None] * shapes[:, None, :]
+        outer = (shapes[:, :, None] * shapes[:, None, :]) * (weights * (width / 2))[:, None, None]
         self._weights = module.asarray(weights * (width / 2))
         self._shapes = module.asarray(shapes)
         self._children = module.asarray(children.T)
@@ -111,10 +111,9 @@ class CellPoints:
         return nodal @ self._shapes.T  # type: ignore[no-any-return]
 
     def mass_blocks(self, values: Values) -> Values:
-        """Return the blocks ∫ g φ_i φ_j of the multiplication by g, (cells, n, n)."""
+        """Return the blocks ∫ g φ_i φ_j of multiplications by g, (..., cells, n, n)."""
         n = self.degree + 1
-        blocks = (values * self._weights) @ self._outer
-        return blocks.reshape(self.cells, n, n)  # type: ignore[no-any-return]
+        return (values @ self._outer).reshape(*values.shape[:-1], n, n)  # type: ignore[no-any-return]
 
     def integral(self, values: Values) -> Any:
         """Return ∫ g dx over the axis, an array of shape ()."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import BatchedKron
+from batchkron.operators import BatchedKron, on_device
 
 from ...discretization.multiwavelets import (
     hierarchical_values,
@@ -24,7 +24,7 @@ from ...discretization.quadrature import cell_points, gauss_rule
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 
-__all__ = ["contraction", "end_weights", "point_weights", "power_weights"]
+__all__ = ["MomentComponents", "contraction", "end_weights", "point_weights", "power_weights"]
 
 Weights = NDArray[np.float64]
 
@@ -99,6 +99,93 @@ def end_weights(axis: Axis, level: int, degree: int, power: int) -> Weights:
     """
     upper, lower = (point_weights(axis, level, degree, at) for at in (axis.upper, axis.lower))
     return axis.upper**power * upper - axis.lower**power * lower
+
+
+class MomentComponents:
+    """The vectors of coefficients along one axis of which moments of a state are combinations.
+
+    Where all moments need only cells whose indices along the other axes are 0, these vectors are
+    entries of the state: reading them is one gather. Otherwise they are the moments.
+
+    Parameters
+    ----------
+    grid : SparseGrid
+        The grid of the state.
+    n : int
+        Functions per cell and axis.
+    axis : int
+        The axis that is kept.
+    rows : sequence of mapping of int to ndarray, shape (cells_k, n), float64
+        For each moment the weights of each other axis k.
+    cells : ndarray, shape (2^level,), int64
+        The order of the axis's cells in the result.
+    device : {"cpu", "cuda"}
+        Where the states are.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (moments, components), float64
+        Of each component in each moment.
+    """
+
+    def __init__(
+        self,
+        grid: SparseGrid,
+        n: int,
+        axis: int,
+        rows: Sequence[Mapping[int, Weights]],
+        cells: NDArray[np.int64],
+        device: str = "cpu",
+    ) -> None:
+        self._n = n
+        self._batch: BatchedKron | None = None
+        self._present: Weights | None = None
+        if all(not weights[1:].any() for row in rows for weights in row.values()):
+            self._gather(grid, axis, rows, cells, device)
+            return
+        order = np.empty_like(cells)
+        order[cells] = np.arange(len(cells))
+        outputs = order[grid.cells[:, axis]]
+        self._batch = contraction(grid, n, [axis], rows, outputs, len(cells), device)
+        self.weights = np.eye(len(rows))
+
+    def _gather(
+        self,
+        grid: SparseGrid,
+        axis: int,
+        rows: Sequence[Mapping[int, Weights]],
+        cells: NDArray[np.int64],
+        device: str,
+    ) -> None:
+        n, d = self._n, grid.dimensions
+        one = np.ones(1)
+        products = []
+        for row in rows:
+            product = np.ones(1)
+            for k in range(d):
+                product = np.kron(product, one if k == axis else row[k][0])
+            products.append(product)
+        found = np.stack(products)  # (moments, functions of the other axes)
+        used = np.flatnonzero(found.any(axis=0))
+        self.weights = found[:, used]
+        behind = n ** (d - 1 - axis)
+        function = (used // behind) * behind * n + used % behind
+        corner = np.zeros((len(cells), d), dtype=np.int64)
+        corner[:, axis] = cells
+        blocks = grid.find(corner)
+        places = np.maximum(blocks, 0)[None, :, None] * n**d + np.arange(n) * behind
+        self._places = on_device((places + function[:, None, None]).reshape(len(used), -1), device)
+        if (blocks < 0).any():
+            present = np.repeat((blocks >= 0).astype(np.float64), n)
+            self._present = on_device(present, device)
+
+    def __call__(self, u: Weights) -> Weights:
+        """Return the components (components, 2^level n) of a state (N,)."""
+        if self._batch is not None:
+            blocks = self._batch.apply(u.reshape(self._batch.num_inputs, -1))
+            return blocks.reshape(len(self.weights), -1)
+        found = u.take(self._places)
+        return found if self._present is None else found * self._present
 
 
 def contraction(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.errors import NotPhysicalError
-from batchkron.operators import BatchedKron, on_device
+from batchkron.operators import on_device
 
+from ...discretization.fields.point_map import Channel, ChannelKind, PointMap
 from ...discretization.fields.points import CellPoints
 from ...discretization.parts import Masses
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.fields import (
     Arithmetic,
-    EndMoment,
     FieldExpression,
     Moment,
     Poisson,
@@ -28,7 +28,8 @@ from ...statement.fields import (
     Uniform,
     nodes_of,
 )
-from .contraction import contraction, end_weights, power_weights
+from .contraction import MomentComponents, end_weights, power_weights
+from .linear_part import LinearPart, MomentKey, moment_key
 
 __all__ = ["FieldEvaluation", "resolved_level"]
 
@@ -41,12 +42,6 @@ With less, the collisions' part that acts on f and the part that its moments cau
 other there, and waves grow at up to ν/5 (eigenvalues of the linear problem at ν = 1 … 100 on sparse
 grids of level 4; with this level none has a positive real part).
 """
-
-_MomentKey: TypeAlias = tuple[tuple[tuple[Axis, int], ...], Axis | None]  # powers, end
-
-
-def _key(node: Moment) -> _MomentKey:
-    return node.powers, node.end if isinstance(node, EndMoment) else None
 
 
 def resolved_level(grid: SparseGrid, place: int, velocities: Sequence[int]) -> int:
@@ -104,7 +99,8 @@ class FieldEvaluation:
         place = list(axes).index(axis)
         level = grid.levels[place]
         like = on_device(np.zeros(0), device)
-        self.points = CellPoints(axis, level, degree, array_module(like))
+        self._module = array_module(like)
+        self.points = CellPoints(axis, level, degree, self._module)
         self._axis, self._fields = axis, tuple(fields)
         self._nodes = list(dict.fromkeys(node for f in self._fields for node in nodes_of(f)))
         if masses[place] is not None:
@@ -114,20 +110,71 @@ class FieldEvaluation:
                         f"{node.text()} is along {axis.name!r}, which has a volume element; "
                         "Poisson's equation is solved in Cartesian coordinates only"
                     )
-        self._moments: dict[_MomentKey, int] = {}
-        for node in self._nodes:
-            if isinstance(node, Moment):
-                self._moments.setdefault(_key(node), len(self._moments))
+        order = {own: k for k, own in enumerate(axes)}
+        sets = {node.velocities for node in self._nodes if isinstance(node, Resolved)}
+        self._coarse = {
+            own: resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
+        }
         self._given: set[FieldExpression] = set()  # what does not depend on the state
         for node in self._nodes:
             if not isinstance(node, Moment) and all(part in self._given for part in node.operands):
                 self._given.add(node)
-        self._known = {
+        self._known = {  # id of what is given: values
             id(node): on_device(node.values, device)
             for node in self._nodes
             if isinstance(node, Samples)
         }
-        order = {own: k for k, own in enumerate(axes)}
+        for node in self._nodes:
+            if node in self._given and id(node) not in self._known:
+                self._known[id(node)] = self._value(node, self._known, 0.0)
+        self._prepare_channels(axes, grid, masses, place, device)
+
+    def _prepare_channels(
+        self, axes: Sequence[Axis], grid: SparseGrid, masses: Masses, place: int, device: str
+    ) -> None:
+        """Find what is linear in the state, and make the map that computes it."""
+        points = self.points
+        linear: dict[int, LinearPart | None] = {}
+        for node in self._nodes:
+            linear[id(node)] = LinearPart.of(node, linear)
+        channels: list[tuple[ChannelKind, LinearPart]] = []
+        self._channels: list[tuple[list[FieldExpression], Values | None]] = []
+        values_of: dict[MomentKey, list[FieldExpression]] = {}
+        stack, needed = list(self._fields), set()
+        while stack:
+            node = stack.pop()
+            if id(node) in needed or node in self._given:
+                continue
+            needed.add(id(node))
+            if isinstance(node, Moment):
+                values_of.setdefault(moment_key(node), []).append(node)
+                continue
+            density = linear[id(node.density)] if isinstance(node, Poisson) else None
+            if not isinstance(node, Poisson) or density is None:
+                stack.extend(node.operands)
+                continue
+            if node.background is not None and node.background not in self._given:
+                stack.extend(node.operands)
+                continue
+            kind: ChannelKind = "neutral" if node.background is None else "integral"
+            channels.append((kind, density))
+            # the rest of the field, which does not depend on the state
+            rest = density.constant(self._known, points.cells, points.count, self._module)
+            fixed = self._poisson(node, rest)
+            is_zero = node.potential is None and node.background is None and not density.given
+            self._channels.append(([node], None if is_zero else fixed))
+        for key, nodes in values_of.items():
+            channels.append(("value", LinearPart({key: 1.0})))
+            self._channels.append((nodes, None))
+        known = {id(node) for nodes, _ in self._channels for node in nodes}
+        self._evaluated = [
+            node for node in self._nodes if id(node) in needed and id(node) not in known
+        ]
+        self._map: PointMap | None = None
+        if not channels:
+            return
+        moments = list(dict.fromkeys(key for _, part in channels for key in part.moments))
+        degree, order = points.degree, {own: k for k, own in enumerate(axes)}
 
         def weights(own: Axis, power: int, end: Axis | None) -> Values:
             k = order[own]
@@ -137,19 +184,18 @@ class FieldEvaluation:
 
         rows = [
             {order[own]: weights(own, power, end) for own, power in powers}
-            for powers, end in self._moments
+            for powers, end in moments
         ]
-        self._level = level
-        sets = {node.velocities for node in self._nodes if isinstance(node, Resolved)}
-        self._coarse = {
-            own: resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
-        }
-        self._contraction: BatchedKron | None = None
-        if rows:
-            outputs = grid.cells[:, place]
-            self._contraction = contraction(
-                grid, degree + 1, [place], rows, outputs, 1 << level, device
-            )
+        mixed = [[part.moments.get(key, 0.0) for key in moments] for _, part in channels]
+        n, level = degree + 1, points.level
+        cells = PointMap.order(level, device)
+        self._components = MomentComponents(grid, n, place, rows, cells, device)
+        combined = np.array(mixed) @ self._components.weights
+        made = [
+            Channel(kind, tuple(own.tolist()))
+            for (kind, _), own in zip(channels, combined, strict=True)
+        ]
+        self._map = PointMap(points.axis, level, degree, made, device)
 
     def __call__(self, t: float, u: Values) -> list[Values]:
         """Return the values of all fields.
@@ -168,41 +214,37 @@ class FieldEvaluation:
         Raises
         ------
         NotPhysicalError
-            If a divisor or the base of a root is not positive.
+            If a divisor or the base of a root is not positive; on a device the values there are
+            NaN instead.
         """
-        moments = self._moment_values(u)
         found: dict[int, Any] = dict(self._known)
-        for node in self._nodes:
-            if id(node) not in found:
-                found[id(node)] = self._value(node, found, moments, t)
+        if self._map is not None:
+            linear = self._map(self._components(u))
+            for values, (nodes, fixed) in zip(linear, self._channels, strict=True):
+                whole = values if fixed is None else values + fixed
+                found.update((id(node), whole) for node in nodes)
+        for node in self._evaluated:
+            found[id(node)] = self._value(node, found, t)
         shape = (self.points.cells, self.points.count)
-        module = array_module(u)
-        return [module.broadcast_to(found[id(field)], shape) for field in self._fields]
+        return [
+            values if values.shape == shape else self._module.broadcast_to(values, shape)
+            for values in (self._module.asarray(found[id(field)]) for field in self._fields)
+        ]
 
-    def _moment_values(self, u: Values) -> Values | None:
-        if self._contraction is None:
-            return None
-        blocks = self._contraction.apply(u.reshape(self._contraction.num_inputs, -1))
-        return self.points.values(blocks.reshape(len(self._moments), -1))
-
-    def _value(
-        self, node: FieldExpression, found: dict[int, Any], moments: Values | None, t: float
-    ) -> Any:
+    def _value(self, node: FieldExpression, found: dict[int, Any], t: float) -> Any:
         """Return the values of one expression from those of its operands."""
         given = [found[id(operand)] for operand in node.operands]
-        if isinstance(node, Moment):
-            assert moments is not None
-            return moments[self._moments[_key(node)]]
         if isinstance(node, Uniform):
             return node.value
         if isinstance(node, Poisson):
-            return self._poisson(node, given)
+            return self._poisson(node, *given)
         if isinstance(node, Resolved):
             return self._resolved(node, given[0])
         if isinstance(node, Power):
+            base = given[0]
             if not node.is_polynomial:
-                self._check_positive(node.base, given[0], t)
-            return given[0] ** node.exponent
+                base = self._checked_positive(node.base, base, t)
+            return base**node.exponent
         assert isinstance(node, Arithmetic)
         left, right = given
         if node.operation == "+":
@@ -211,33 +253,41 @@ class FieldEvaluation:
             return left - right
         if node.operation == "*":
             return left * right
-        self._check_positive(node.right, right, t)
-        return left / right
+        return left / self._checked_positive(node.right, right, t)
 
     def _resolved(self, node: Resolved, values: Any) -> Any:
         coarse = self._coarse[node.velocities]
-        if coarse == self._level:
+        if coarse == self.points.level:
             return values
         shape = self.points.cells, self.points.count
-        return self.points.projected(array_module(values).broadcast_to(values, shape), coarse)
+        return self.points.projected(self._module.broadcast_to(values, shape), coarse)
 
-    def _poisson(self, node: Poisson, given: Sequence[Any]) -> Values:
+    def _poisson(self, node: Poisson, density: Any, background: Any = None) -> Values:
         points, length = self.points, self._axis.length
-        rest = given[0] if node.background is None else given[0] - given[1]
-        rest = array_module(*given).broadcast_to(rest, (points.cells, points.count))
+        if node.background is not None and background is None:
+            background = self._known[id(node.background)]
+        rest = density if background is None else density - background
+        rest = self._module.broadcast_to(
+            self._module.asarray(rest, dtype=np.float64), (points.cells, points.count)
+        )
         if node.background is None:
             rest = rest - points.integral(rest) / length
         field = points.antiderivative(rest)
         drop = 0.0 if node.potential is None else node.potential[0] - node.potential[1]
         return field + (drop - points.integral(field)) / length  # type: ignore[no-any-return]
 
-    def _check_positive(self, node: FieldExpression, values: Any, t: float) -> None:
-        """Raise NotPhysicalError if a value that depends on the state is not positive.
+    def _checked_positive(self, node: FieldExpression, values: Any, t: float) -> Any:
+        """Return values; raise NotPhysicalError if one that depends on the state is not positive.
 
-        NaN passes, and spreads.
+        On a device such values become NaN, which spreads: to look at them would take a copy to the
+        host. NaN passes, too.
         """
-        if node in self._given or not bool((values <= 0.0).any()):
-            return
-        lowest, place = float(values.min()), int(values.argmin())
-        where = self.points.place(*divmod(place, self.points.count))
-        raise NotPhysicalError(node.text(), self._axis.name, where, t, lowest)
+        if node in self._given:
+            return values
+        if self._module is not np:
+            return self._module.where(values > 0.0, values, np.nan)
+        if bool((values <= 0.0).any()):
+            lowest, place = float(values.min()), int(values.argmin())
+            where = self.points.place(*divmod(place, self.points.count))
+            raise NotPhysicalError(node.text(), self._axis.name, where, t, lowest)
+        return values

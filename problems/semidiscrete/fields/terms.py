@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, to_host
+from batchkron.backends import backend_on, building_on
 from batchkron.operators import SparseGridOperator, on_device
+from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks
 
-from ...discretization.fields.local_blocks import LocalBlocks
 from ...discretization.fields.modes import FieldMode
+from ...discretization.fields.part_blocks import PartBlocks
 from ...discretization.mode_operator import ModeOperator
 from ...discretization.parts import OperatorTerm
+from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
 from ..value import ProblemValue
 from .evaluation import FieldEvaluation
@@ -49,11 +52,6 @@ class _Fields:
             for axis, own in by_axis.items()
         ]  # fmt: skip
         self._fields = [field for own in by_axis.values() for field in own]
-        self.points = {
-            id(field): evaluation.points
-            for evaluation, own in zip(self._evaluations, by_axis.values(), strict=True)
-            for field in own
-        }
 
     def values(self, t: float, u: Values) -> dict[int, Values]:
         """Return the values (cells, q) of each field, by the field's id."""
@@ -82,64 +80,104 @@ def frozen_terms(problem: ProblemValue, t: float, u: Values) -> tuple[OperatorTe
     )
 
 
-class FieldTerms:
-    """Σ_t c_t(t) A_t1 ⊗ … ⊗ A_td for the terms of a problem that have fields.
+class _AxisParts:
+    """The parts of all fields along one axis, of which the operator's blocks are made."""
 
-    The operator's plan is made once. Each product first computes the fields of its state, their
-    blocks along the fields' axes, and puts these into the operator.
+    def __init__(self, problem: ProblemValue, axis: Axis, modes: Sequence[FieldMode]) -> None:
+        fields = list(dict.fromkeys(mode.field for mode in modes))
+        place, device = problem.axes.index(axis), problem.device
+        self.modes = tuple(modes)
+        self.evaluate = FieldEvaluation(
+            fields, axis, problem.axes, problem.grid, problem.degree, problem.masses, device
+        )
+        self.blocks = PartBlocks(modes, fields, problem.masses[place], device)
+
+    @property
+    def size(self) -> int:
+        return self.blocks.local.size
+
+
+class FieldTerms:
+    """Σ_t c_t(t) A_t1 ⊗ … ⊗ A_td for terms of which some have fields.
+
+    The operator's plan is made once. Each product first computes the fields of its state, writes
+    the entries of their blocks along the fields' axes to one vector, and has the operator copy them
+    from there. Nothing is planned, and on a device nothing is copied to the host.
 
     Parameters
     ----------
     problem : ProblemValue
         The problem.
     terms : sequence of OperatorTerm
-        Those of its terms that have a `FieldMode`.
+        Terms of the problem; those without fields must not depend on time.
 
     Notes
     -----
-    Storage: the operator, and the blocks of its 1-D operators twice. A product with a state first
-    replaces the operator's values, so that threads take turns.
+    Storage: the operator, the matrices of its sweeps with fields twice, and a vector of the blocks'
+    entries. A product with a state first replaces the operator's values, so that threads take
+    turns, and on a device all products have to be on one stream.
+
+    Where the coefficient of a term with a field depends on time, or a sweep adds two 1-D operators
+    of which one is a field, all values of the operator are replaced by way of the host.
     """
 
     def __init__(self, problem: ProblemValue, terms: Sequence[OperatorTerm]) -> None:
-        self._terms, self._fields = tuple(terms), _Fields(problem, terms)
-        self._module = array_module(on_device(np.zeros(0), problem.device))
-        self._lock = threading.Lock()
-        self._locals: dict[tuple[int, int], LocalBlocks] = {}
-        self._volumes: dict[int, tuple[Values | None, Values | None]] = {}
-        stand_ins: dict[int, ModeOperator] = {}
-        self._modes: list[ModeOperator | FieldMode] = []  # in the order of the operator's blocks
-        listed = []
+        self._terms, self._lock = tuple(terms), threading.Lock()
+        by_axis: dict[Axis, list[FieldMode]] = {}
         for term in self._terms:
-            modes: list[ModeOperator | None] = []
-            for k, mode in enumerate(term.modes):
-                if mode is not None and not any(mode is known for known in self._modes):
-                    self._modes.append(mode)
-                if isinstance(mode, FieldMode):
-                    self._prepare(mode, problem.masses[k], problem.device)
-                    if id(mode) not in stand_ins:
-                        ones = np.ones((mode.cells, self._fields.points[id(mode.field)].count))
-                        stand_ins[id(mode)] = mode.operator(ones, problem.masses[k])
-                    modes.append(stand_ins[id(mode)])
-                else:
-                    modes.append(mode)
-            listed.append(modes)
+            for mode in field_modes(term):
+                own = by_axis.setdefault(mode.axis, [])
+                if all(mode is not known for known in own):
+                    own.append(mode)
+        self._axes = [_AxisParts(problem, axis, modes) for axis, modes in by_axis.items()]
+        stand_ins: dict[int, ModeOperator] = {}
+        places: dict[int, NDArray[np.int64]] = {}
+        start = 0
+        for parts in self._axes:
+            local = parts.blocks.local
+            for part, mode in enumerate(parts.modes):
+                own_places = local.places(part)
+                ones = np.ones(own_places.shape)
+                stand_ins[id(mode)] = ModeOperator(
+                    mode.cells, mode.n, local.rows, local.columns, ones
+                )
+                places[id(mode)] = own_places + start
+            start += parts.size
+        self._modes: list[Any] = []  # in the order of the operator's blocks
+        listed: list[list[Any]] = []
+        for term in self._terms:
+            for entry in term.modes:
+                if entry is not None and all(entry is not known for known in self._modes):
+                    self._modes.append(entry)
+            listed.append([stand_ins.get(id(entry), entry) for entry in term.modes])
         numbers = np.array([term.time(problem.t0) for term in self._terms])
-        sweeps = SparseGridOperator(problem.grid, listed, problem.degree + 1, coefficients=numbers)
-        operator = sweeps.to(problem.device)
-        assert isinstance(operator, SparseGridOperator)
-        self.operator = operator
+        with building_on(backend_on(problem.device)):
+            self.operator = SparseGridOperator(
+                problem.grid, listed, problem.degree + 1, coefficients=numbers
+            )
+        self._places = {
+            number: places[id(mode)]
+            for number, mode in enumerate(self._modes)
+            if id(mode) in places
+        }
         self._is_constant = all(term.time.is_constant for term in self._terms)
+        self._linked = self._link(start)
+        module = array_module(on_device(np.zeros(0), problem.device))
+        memory = module.zeros(start) if self._linked is None else self._linked.values
+        self._values, self._vectors, start = memory, [], 0
+        for parts in self._axes:
+            view = memory[start : start + parts.size]
+            self._vectors.append(parts.blocks.local.vector(view))
+            start += parts.size
 
-    def _prepare(self, mode: FieldMode, mass: Values | None, device: str) -> None:
-        """Put what the blocks of a mode are computed with on the device."""
-        key = mode.level, mode.degree
-        if key not in self._locals:
-            self._locals[key] = LocalBlocks(*key, self._module)
-        parts: tuple[Values | None, Values | None] = (None, None)
-        if mode.volume is not None and mass is not None:
-            parts = on_device(mode.volume, device), on_device(np.linalg.inv(mass), device)
-        self._volumes[id(mode)] = parts
+    def _link(self, count: int) -> LinkedBlocks | None:
+        """Return the link of the operator to the vector of entries, if that is possible."""
+        if not self._is_constant:
+            return None
+        try:
+            return self.operator.link(self._places, count)
+        except ValueError:
+            return None
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add the terms' A(t, u) u to ``out``.
@@ -162,16 +200,15 @@ class FieldTerms:
         NotPhysicalError
             If a field is not defined for the state.
         """
-        values = self._fields.values(t, u)
+        for parts, vector in zip(self._axes, self._vectors, strict=True):
+            parts.blocks(parts.evaluate(t, u), vector)
+        if self._linked is not None:
+            self._linked.update()
+            return
+        values = to_host(self._values, "values")
         blocks = [
-            self._blocks(mode, values) if isinstance(mode, FieldMode) else mode.blocks
-            for mode in self._modes
+            values[self._places[number]] if number in self._places else mode.blocks
+            for number, mode in enumerate(self._modes)
         ]
         numbers = None if self._is_constant else [term.time(t) for term in self._terms]
         self.operator.update(blocks, numbers)
-
-    def _blocks(self, mode: FieldMode, values: dict[int, Values]) -> Values:
-        own = self._fields.points[id(mode.field)]
-        nodal = mode.nodal_blocks(values[id(mode.field)], own, *self._volumes[id(mode)])
-        symmetric = mode.volume is None
-        return self._locals[mode.level, mode.degree](nodal, symmetric=symmetric)

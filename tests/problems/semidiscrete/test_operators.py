@@ -38,8 +38,10 @@ def test_the_gallery_in_every_form(rng, name, form):
     collides = name in COLLISIONAL
     problem = make(name, 1 if name.endswith(("6d", "3v")) else 2, 2 if collides else 1)
     other = problem.with_form(form)
-    assert isinstance(other._groups[0].operator, CLASSES[form])
-    assert isinstance(problem._groups[0].operator, SparseGridOperator)
+    if problem.has_fields and form == "sweep":
+        assert not other._groups  # all terms are in the operator that follows the state
+    elif not all(term.has_fields for term in problem.terms):
+        assert isinstance(other._groups[0].operator, CLASSES[form])
     u = rng.standard_normal(problem.unknowns)
     if collides:  # density and temperature must be positive
         u = problem.initial + 1e-6 * u

@@ -21,8 +21,8 @@ def test_blocks_are_those_of_the_dense_matrix(rng, level, degree, symmetric):
     nodal[np.arange(cells), :, np.arange(cells), :] = blocks
     W = hierarchical_transform(level, degree)
     expected = W @ nodal.reshape(cells * n, cells * n) @ W.T
-    local = LocalBlocks(level, degree)
-    found = ModeOperator(cells, n, local.rows, local.columns, local(blocks, symmetric=symmetric))
+    local = LocalBlocks(level, degree, symmetric=symmetric)
+    found = ModeOperator(cells, n, local.rows, local.columns, local(blocks))
     np.testing.assert_allclose(found.to_dense(), expected, atol=1e-13 * (level + 1))
 
 

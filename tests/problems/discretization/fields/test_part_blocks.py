@@ -1,0 +1,60 @@
+"""Blocks of the parts of fields, against nodal blocks that the dense change of basis transforms."""
+
+import numpy as np
+import pytest
+
+from batchkron.problems import Axis, ModeOperator, Moment
+from batchkron.problems.discretization.fields import part_blocks
+from batchkron.problems.discretization.fields.modes import FieldMode
+from batchkron.problems.discretization.fields.part_blocks import PartBlocks
+from batchkron.problems.discretization.fields.points import CellPoints
+from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+
+X, V = Axis("x", -1.0, 2.0), Axis("v", -6.0, 6.0)
+
+
+def dense(blocks):
+    cells, n, _ = blocks.shape
+    nodal = np.zeros((cells, n, cells, n))
+    nodal[np.arange(cells), :, np.arange(cells), :] = blocks
+    W = hierarchical_transform(cells.bit_length() - 1, n - 1)
+    return W @ nodal.reshape(cells * n, cells * n) @ W.T
+
+
+@pytest.mark.parametrize("way", ["levels", "edges"])
+@pytest.mark.parametrize("curved", [False, True])
+@pytest.mark.parametrize("degree", [0, 2])
+@pytest.mark.parametrize("level", [0, 1, 4])
+def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
+    points, n = CellPoints(X, level, degree), degree + 1
+    first, second = Moment(V), Moment({V: 1})
+    values = rng.uniform(-1.0, 1.0, (2, 2**level, points.count))
+    volume = rng.uniform(0.5, 1.5, (2**level, points.count)) if curved else None
+    mass = points.mass_blocks(volume) if curved else None
+    modes = [
+        FieldMode(X, level, degree, field, part, volume)
+        for field, part in [(first, 1), (second, 0), (first, -1)]
+    ]
+    device = "cpu"
+    if way == "edges":
+        device = "cuda"
+        monkeypatch.setattr(part_blocks.SegmentedModeMultiply, "to", lambda self, _: self)
+        monkeypatch.setattr(part_blocks, "on_device", lambda array, _: np.asarray(array))
+    blocks = PartBlocks(modes, [first, second], mass, device)
+    vector = blocks.local.vector()
+    vector.whole[:] = np.nan
+    blocks(list(values), vector)
+    nodes, weights = np.polynomial.legendre.leggauss(points.count)
+    shapes = np.polynomial.legendre.legvander(nodes, degree)
+    shapes = shapes * np.sqrt((2 * np.arange(n) + 1) / X.cell_width(level))
+    given = [np.maximum(values[0], 0.0), values[1], np.maximum(-values[0], 0.0)]
+    for part, own in enumerate(given):
+        if curved:
+            own = own * volume
+        measure = weights * X.cell_width(level) / 2
+        expected = np.einsum("cq,q,qi,qj->cij", own, measure, shapes, shapes)
+        if curved:
+            expected = np.linalg.solve(mass, expected)
+        found = vector.whole[blocks.local.places(part)]
+        operator = ModeOperator(2**level, n, blocks.local.rows, blocks.local.columns, found)
+        np.testing.assert_allclose(operator.to_dense(), dense(expected), atol=1e-13 * (level + 1))
