@@ -6,6 +6,7 @@ from batchkron.storage.reader import check_file, identify, read_file, read_forei
 from batchkron.storage.results import (
     Checkpoint,
     ResultFile,
+    StoredGrid,
     load_checkpoint,
     load_result,
     save_checkpoint,
@@ -17,6 +18,7 @@ __all__ = [
     "Checkpoint",
     "Document",
     "ResultFile",
+    "StoredGrid",
     "check_file",
     "checkpoint_obstacle",
     "identify",

@@ -1,4 +1,4 @@
-"""The three formats of batchkron's files, their version, and the function that reads each."""
+"""The three formats of batchkron's files, their versions, and the function that reads each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,20 @@ LOADERS: Mapping[str, str] = MappingProxyType(
 FOREIGN_HINT = "Files of ASGarD are loaded with batchkron.problems.load_asgard"
 """Last sentence of the error for a file that another program may have written."""
 
-FORMAT_VERSION = 1
-"""The version of all three formats that this package writes and reads."""
+FIRST_VERSION = 1
+"""The version of files without what a later one added: earlier batchkrons read them."""
+
+VERSION_WITH_GRIDS = 2
+"""The version of results and checkpoints with a grid that has followed the solution."""
+
+NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
+    {
+        "batchkron-problem": FIRST_VERSION,
+        "batchkron-result": VERSION_WITH_GRIDS,
+        "batchkron-checkpoint": VERSION_WITH_GRIDS,
+    }
+)
+"""The newest version of each format; this package reads it and those before."""
 
 
 def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None) -> str | None:
@@ -53,9 +65,10 @@ def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None)
     version = attributes.get("format_version")
     if not isinstance(version, int) or version < 1:
         return f"attribute 'format_version' is {version!r}; expected an integer from 1"
-    if version > FORMAT_VERSION:
+    if version > NEWEST_VERSIONS[found]:
         return (
-            f"attribute 'format_version' is {version}, newer than version {FORMAT_VERSION} that "
+            f"attribute 'format_version' is {version}, newer than version "
+            f"{NEWEST_VERSIONS[found]} that "
             f"this batchkron reads; update batchkron"
         )
     return None

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from batchkron.errors import ProblemFileError
 from batchkron.storage import strict_json
 from batchkron.storage.checkpoint_paths import CHECKPOINT, checkpoint_obstacle, previous_path
-from batchkron.storage.document import Attribute, Document
+from batchkron.storage.document import Attribute, Document, Value
 from batchkron.storage.file_errors import refusing
-from batchkron.storage.formats import FORMAT_VERSION
+from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_GRIDS
 from batchkron.storage.provenance import writer_provenance
 from batchkron.storage.reader import read_file
 from batchkron.storage.rotation import file_identity, note_sound, rotate
@@ -29,6 +29,7 @@ from batchkron.storage.schema import (
     array_of,
     check_attributes,
     check_datasets,
+    check_range,
     json_of,
     provenance_paths,
 )
@@ -37,7 +38,28 @@ from batchkron.storage.writer import write_document
 _WRITER = "provenance/file"  # dataset: when and with what the file was written, as JSON
 _MAX_STEPS = 2.0**53  # all integers up to it are exact in float64
 _ROUNDING = 1e-6  # tolerance, relative and absolute, of a number of steps (until - t0) / dt
+_MAX_LEVEL = 30  # largest level of a grid's cells
 _REAL = ("float32", "float64")  # dtypes in which a run may compute
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGrid:
+    """The grid of a state whose grid follows the solution.
+
+    Attributes
+    ----------
+    cells : ndarray, shape (num_cells, axes), int64
+        The cells, as multi-indices of 1-D hierarchical cells, in the order of the state's blocks.
+    levels : ndarray, shape (axes,), int64
+        The finest level of each axis.
+    calm : ndarray, shape (num_cells,), int64
+        For each cell the number of successive adaptations in which it was not needed; -1 for a new
+        one.
+    """
+
+    cells: NDArray[np.int64] = field(repr=False)
+    levels: NDArray[np.int64]
+    calm: NDArray[np.int64] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +88,8 @@ class ResultFile:
         Against the exact solution, where it is known and the error is finite.
     history : list
         JSON data: the record of the run.
+    grid : StoredGrid or None
+        The state's grid, if it is not the problem's.
     """
 
     u: NDArray[np.float64] = field(repr=False)
@@ -79,6 +103,7 @@ class ResultFile:
     l2_error: float | None = None
     relative_error: float | None = None
     history: list[Any] = field(default_factory=list, repr=False)
+    grid: StoredGrid | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +138,11 @@ class Checkpoint:
         The state's time in a run with adaptive steps; then `dt` is the step to try next.
     last_error : float or None
         In a run with adaptive steps, the error of its last step divided by the tolerance.
+    origin_step, origin_time : int and float, or None
+        In a run whose grid follows the solution, with the problem's default steps: the step and
+        time from which steps of the length `dt` are counted.
+    grid : StoredGrid or None
+        In a run whose grid follows the solution, the state's grid.
     """
 
     u: NDArray[np.float64] = field(repr=False)
@@ -129,11 +159,24 @@ class Checkpoint:
     history: list[Any] = field(default_factory=list, repr=False)
     time: float | None = None
     last_error: float | None = None
+    origin_step: int | None = None
+    origin_time: float | None = None
+    grid: StoredGrid | None = field(default=None, repr=False)
+
+    @property
+    def origin(self) -> tuple[int, float]:
+        """The step and time from which equal steps are counted."""
+        if self.origin_step is None or self.origin_time is None:
+            return 0, self.t0
+        return self.origin_step, self.origin_time
 
     @property
     def t(self) -> float:
-        """The state's time: t0 + step · dt, or `time`."""
-        return self.t0 + self.step * self.dt if self.time is None else self.time
+        """The state's time: that of `origin` and the steps since then, or `time`."""
+        if self.time is not None:
+            return self.time
+        first, begin = self.origin
+        return begin + (self.step - first) * self.dt
 
 
 def save_result(
@@ -311,7 +354,16 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
             )
         _check_dtype(checkpoint.dtype)
         return
-    steps = (until - t0) / dt
+    if (checkpoint.origin_step is None) != (checkpoint.origin_time is None):
+        raise ProblemFileError("attributes 'origin_step' and 'origin_time' are given together only")
+    first, begin = checkpoint.origin
+    _check_not_negative("origin_step", first)
+    if first > checkpoint.step or not t0 <= begin <= until:
+        raise ProblemFileError(
+            f"attributes 'origin_step' and 'origin_time' are {first} and {begin}; expected a step "
+            f"up to {checkpoint.step}, and a time from t0 = {t0} to until = {until}"
+        )
+    steps = first + (until - begin) / dt
     if not steps < _MAX_STEPS:
         raise ProblemFileError(
             f"attribute 'dt' is {dt}; expected a step that leads from t0 = {t0} to until = {until}"
@@ -357,18 +409,28 @@ _FIELDS: Mapping[type, Mapping[str, type]] = {
 }
 _OPTIONAL: Mapping[type, Mapping[str, type]] = {
     ResultFile: {"l2_error": float, "relative_error": float},
-    Checkpoint: {"time": float, "last_error": float},
+    Checkpoint: {
+        "time": float,
+        "last_error": float,
+        "origin_step": int,
+        "origin_time": float,
+    },
 }
 _DATASETS = {
     "u": Field("float64", ("unknowns",)),
     "history": Field("text", (1,)),
+    "grid/cells": Field("int64", ("cells", "axes"), "grid"),
+    "grid/levels": Field("int64", ("axes",), "grid"),
+    "grid/calm": Field("int64", ("cells",), "grid"),
     **provenance_paths(["file"]),
 }
 
 
 def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
     """Return a state's document: numbers and short texts as attributes, the rest as datasets."""
-    attributes: dict[str, Attribute] = {"format": format_name, "format_version": FORMAT_VERSION}
+    grid = state.grid
+    version = FIRST_VERSION if grid is None else VERSION_WITH_GRIDS
+    attributes: dict[str, Attribute] = {"format": format_name, "format_version": version}
     for name, kind in {**_FIELDS[type(state)], **_OPTIONAL[type(state)]}.items():
         value = getattr(state, name)
         if value is None and name in _OPTIONAL[type(state)]:
@@ -379,14 +441,15 @@ def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
         raise TypeError(f"u has dtype {u.dtype}; expected float64")
     if u.ndim != 1:
         raise ValueError(f"u has shape {u.shape}; expected (N,)")
-    return Document(
-        attributes,
-        {
-            "u": u,
-            "history": (strict_json.dumps(list(state.history)),),
-            _WRITER: (strict_json.dumps(writer_provenance()),),
-        },
-    )
+    datasets: dict[str, Value] = {
+        "u": u,
+        "history": (strict_json.dumps(list(state.history)),),
+        _WRITER: (strict_json.dumps(writer_provenance()),),
+    }
+    if grid is not None:
+        for name in ("cells", "levels", "calm"):
+            datasets[f"grid/{name}"] = np.asarray(getattr(grid, name), dtype=np.int64)
+    return Document(attributes, datasets)
 
 
 def _plain(name: str, value: Any, kind: type) -> Attribute:
@@ -411,7 +474,36 @@ def _decode(document: Document, kind: type) -> Any:
         for entry in dataclasses.fields(kind)
         if entry.name in document.attributes
     }
-    return kind(u=array_of(document, "u"), history=json_of(document, "history", list), **values)
+    return kind(
+        u=array_of(document, "u"),
+        history=json_of(document, "history", list),
+        grid=_grid_of(document),
+        **values,
+    )
+
+
+def _grid_of(document: Document) -> StoredGrid | None:
+    """Return the grid of a document whose datasets are checked.
+
+    Raises
+    ------
+    ProblemFileError
+        If an index is out of range, or the state does not have equal blocks for the cells.
+    """
+    if "grid/cells" not in document.datasets:
+        return None
+    cells, levels = array_of(document, "grid/cells"), array_of(document, "grid/levels")
+    calm, size = array_of(document, "grid/calm"), array_of(document, "u").size
+    check_range("grid/levels", levels, 0, _MAX_LEVEL + 1)
+    check_range("grid/calm", calm, -1, 128)
+    for axis, level in enumerate(levels.tolist()):
+        check_range("grid/cells", cells[:, axis : axis + 1], 0, 1 << level)
+    if 0 in cells.shape or size % len(cells):
+        raise ProblemFileError(
+            f"dataset 'u' has {size} values for the {len(cells)} cells of 'grid/cells'; expected "
+            "as many for each"
+        )
+    return StoredGrid(cells, levels, calm)
 
 
 def _check_not_negative(name: str, value: int) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value
-from batchkron.storage.formats import FORMAT_VERSION
+from batchkron.storage.formats import FIRST_VERSION
 from batchkron.storage.provenance import writer_provenance
 
 from ..discretization.fields.modes import FieldMode
@@ -85,7 +85,7 @@ def encode_problem(content: ProblemContent) -> Document:
     return Document(
         {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": FIRST_VERSION,
             "basis_id": BASIS_ID,
             "degree": content.degree,
             "t0": content.t0,

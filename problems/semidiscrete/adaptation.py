@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
+from batchkron.storage import StoredGrid
 
 from ..grids.levels import MAX_LEVEL
 from ..grids.refinement import children, finest_levels, united
@@ -216,6 +217,49 @@ class AdaptiveProblem:
         """
         grid = self._united(self.problem.grid.cells, other.problem.grid.cells)
         return self._on(grid, u, t)._compared_with(self)
+
+    def saved(self) -> StoredGrid:
+        """Return the grid, and what is remembered of its cells, for a checkpoint."""
+        stored = self.problem.stored_grid()
+        return replace(stored, calm=self.calm.astype(np.int64))
+
+    def restored(self, grid: StoredGrid, u: NDArray[np.float64], t: float) -> AdaptiveProblem:
+        """Return the problem on a grid that `saved` has returned.
+
+        Parameters
+        ----------
+        grid : StoredGrid
+            The grid.
+        u : ndarray, shape (N,), float64
+            The state on it, on the CPU.
+        t : float
+            Its time.
+
+        Returns
+        -------
+        AdaptiveProblem
+
+        Raises
+        ------
+        ValueError
+            If the grid is not one of this problem and rule.
+        """
+        problem = self.problem
+        for axis, level, limit in zip(problem.axes, grid.levels, self.rule.limits, strict=False):
+            if level > limit:
+                raise ValueError(
+                    f"the stored grid has level {level} along {axis.name}; the rule's max_level "
+                    f"is {limit}. Go on with the rule of the first run"
+                )
+        moved = problem.on_stored_grid(grid)
+        if not moved.grid.is_downward_closed:
+            raise ValueError("the stored grid is not closed downward: a cell has no parent in it")
+        if u.shape != moved.initial.shape:
+            raise ValueError(
+                f"the stored state has shape {u.shape}; expected {moved.initial.shape} on its grid"
+            )
+        moved = replace(moved, initial=u, t0=t)
+        return replace(self, problem=moved, calm=grid.calm.astype(np.int8), missed=False)
 
     def _united(self, *sets: NDArray[np.int64]) -> SparseGrid:
         """Return the closed grid of cells, with the problem's levels if it has no others."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.operators import SparseGridOperator
+from batchkron.storage import StoredGrid
 
 from ..grids.sparse_grid import SparseGrid
 from .operators import TermGroup
@@ -71,6 +72,48 @@ class GridTransfer(SemidiscreteSystem):
         if not parts:
             _take_operators(moved, self)
         return moved
+
+    def stored_grid(self) -> StoredGrid:
+        """Return the grid as result files and checkpoints hold it."""
+        grid = self.grid
+        levels = np.array(grid.levels, dtype=np.int64)
+        return StoredGrid(grid.cells, levels, np.zeros(grid.num_cells, dtype=np.int64))
+
+    def on_stored_grid(self, stored: StoredGrid) -> Self:
+        """Return the problem on the grid of a result file or checkpoint.
+
+        Parameters
+        ----------
+        stored : StoredGrid
+            As in `batchkron.storage.ResultFile`.
+
+        Returns
+        -------
+        Problem
+            Cells that the present grid lacks begin at 0.
+
+        Raises
+        ------
+        ValueError
+            If the grid has another number of axes or cells in another order, or as for `on_grid`.
+
+        Examples
+        --------
+        >>> from batchkron.problems import make
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> coarser = make("continuity-2d", 3, 1)
+        >>> problem.on_stored_grid(coarser.stored_grid()).unknowns == coarser.unknowns
+        True
+        """
+        if stored.cells.shape[1] != len(self.axes):
+            raise ValueError(
+                f"the stored grid has {stored.cells.shape[1]} axes; the problem has "
+                f"{len(self.axes)}"
+            )
+        grid = SparseGrid.custom(stored.cells, stored.levels.tolist())
+        if not np.array_equal(grid.cells, stored.cells):
+            raise ValueError("the stored grid is not sorted, or has a cell twice")
+        return self.on_grid(grid)
 
 
 def knows_other_levels(problem: SemidiscreteSystem) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.storage import StoredGrid
+
 from ..products import Vector
 from .arguments import finite_number
 
@@ -151,6 +153,14 @@ class AdaptiveProblem(Protocol):
 
     def extended(self, u: Vector, t: float, other: Any) -> AdaptiveProblem:
         """Return the problem with the cells of another grid as well, with the state u at t."""
+        ...
+
+    def saved(self) -> StoredGrid:
+        """Return the grid, and what is remembered of its cells, for a checkpoint."""
+        ...
+
+    def restored(self, grid: StoredGrid, u: Vector, t: float) -> AdaptiveProblem:
+        """Return the problem on a grid that `saved` has returned, with the state u at time t."""
         ...
 
 

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import to_host
-from batchkron.storage import Checkpoint, checkpoint_obstacle, save_checkpoint
+from batchkron.storage import Checkpoint, StoredGrid, checkpoint_obstacle, save_checkpoint
 from batchkron.storage.content_limits import unreadable_state
 
 from ..krylov.ranks import Ranks, any_over
 from ..products import Vector
 from .history import History
 from .integration import Integration
-from .provenance import problem_hash, surroundings
+from .provenance import problem_hash as identification
+from .provenance import surroundings
 from .result import EvolveStatus, Result
 from .step_control import ResumePoint, StepControl
 
@@ -33,6 +34,7 @@ __all__ = [
     "CheckpointFile",
     "CheckpointWarning",
     "Checkpoints",
+    "HeldState",
     "as_checkpoint_file",
     "make_checkpoint",
 ]
@@ -138,6 +140,34 @@ def as_checkpoint_file(
     return file
 
 
+@dataclass(frozen=True, eq=False)
+class HeldState:
+    """The state at the last adaptation of a run whose grid follows the solution.
+
+    Parameters
+    ----------
+    u : ndarray, shape (N,)
+        The state; nobody changes it.
+    t : float
+        Its time.
+    point : ResumePoint
+        Its step, and the step size to continue with.
+    origin : (int, float) or None
+        As of `Integration`.
+    grid : StoredGrid
+        Its grid.
+    records : list of dict
+        The history until then.
+    """
+
+    u: Vector
+    t: float
+    point: ResumePoint
+    origin: tuple[int, float] | None
+    grid: StoredGrid
+    records: list[dict[str, Any]]
+
+
 class Checkpoints:
     """Writes the checkpoints of one run.
 
@@ -158,6 +188,10 @@ class Checkpoints:
         Has the number of the step to which the state belongs.
     history : History
         The records, which are written with the state.
+    problem_hash : str, optional
+        The identification of the problem, by default that of the integration's. It is given for a
+        run whose grid follows the solution. Its checkpoints have the state of the last adaptation,
+        which `hold` gets: what happens between two of them depends on where they were.
     """
 
     def __init__(
@@ -167,6 +201,7 @@ class Checkpoints:
         u: Vector,
         control: StepControl,
         history: History,
+        problem_hash: str = "",
     ) -> None:
         self._file, self._integration = file, integration
         self._u, self._control, self._history = u, control, history
@@ -174,10 +209,12 @@ class Checkpoints:
         self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
         self._written: tuple[int, float] | None = None  # step and time of the last one written
-        self._problem_hash = ""
-        if file.path is not None:
+        self._held: HeldState | None = None
+        self._is_due = False  # whether the next state that is held is to be written
+        self._problem_hash = problem_hash
+        if file.path is not None and not problem_hash:
             problem = integration.problem
-            self._problem_hash = problem_hash(problem, problem.initial)
+            self._problem_hash = identification(problem, problem.initial)
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -191,7 +228,7 @@ class Checkpoints:
         if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
-            if bool(np.isfinite(self._u).all()):
+            if self._held is not None or bool(np.isfinite(self._u).all()):
                 self._write(self._u, self._control.resume_point(), is_last=True)
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
@@ -213,8 +250,22 @@ class Checkpoints:
                 due = any_over(self._ranks, due and self._ranks.rank == 0)
         else:
             return
-        if due:
+        if due and self._held is not None:
+            self._is_due = True
+        elif due:
             self._write(self._u, self._control.resume_point())
+
+    @property
+    def holds(self) -> bool:
+        """Whether a file is written."""
+        return self._file.path is not None
+
+    def hold(self, state: HeldState) -> None:
+        """Get the state after an adaptation, and write it if a checkpoint is due."""
+        self._held = state
+        if self._is_due:
+            self._write(state.u, state.point)
+            self._is_due = False
 
     def before_event(self, u: Vector) -> None:
         """Write the state before the last step, in which an event has ended the run."""
@@ -249,6 +300,9 @@ class Checkpoints:
 
     def _write(self, u: Vector, point: ResumePoint, *, is_last: bool = False) -> None:
         """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
+        held = self._held
+        if held is not None:
+            u, point = held.u, held.point
         path, step = self._file.path, point.step
         if path is None or (self._written is not None and step == self._written[0]):
             return
@@ -258,8 +312,9 @@ class Checkpoints:
         before, self._failure = self._failure, None
         t = integration.time(step) if point.time is None else point.time
         if whole is not None:
+            records = self._history.records if held is None else held.records
             checkpoint = make_checkpoint(
-                integration, whole, point, self._history.records, self._problem_hash
+                integration, whole, point, records, self._problem_hash, held
             )
             t = checkpoint.t
             self._failure = self._save(path, checkpoint, warns=before is None and not is_last)
@@ -308,6 +363,7 @@ def make_checkpoint(
     point: ResumePoint,
     history: Sequence[dict[str, Any]],
     problem_hash: str,
+    held: HeldState | None = None,
 ) -> Checkpoint:
     """Return the checkpoint of a state.
 
@@ -323,7 +379,10 @@ def make_checkpoint(
         The records so far.
     problem_hash : str
         The problem's identification, see `provenance.problem_hash`.
+    held : HeldState, optional
+        The state with its grid, if that follows the solution.
     """
+    origin = None if held is None else held.origin
     return Checkpoint(
         u=np.asarray(to_host(u, "u"), dtype=np.float64),
         t0=integration.t0,
@@ -336,6 +395,9 @@ def make_checkpoint(
         history=list(history),
         time=point.time,
         last_error=point.last_error,
+        origin_step=None if origin is None else origin[0],
+        origin_time=None if origin is None else origin[1],
+        grid=None if held is None else held.grid,
         **surroundings(u),
     )
 

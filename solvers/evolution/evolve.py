@@ -116,7 +116,8 @@ def evolve(
         The rule by which the grid is refined and coarsened during the run, for problems with a
         method ``adaptive``, as those of `batchkron.problems`. ``result.problem`` is the problem on
         the last grid. Equal steps that the problem suggests follow its finest cells; steps of a
-        given ``dt`` stay. Not together with ``checkpoint`` and ``resume``.
+        given ``dt`` stay. Checkpoints have the state and the grid of the last adaptation, and that
+        of the end; to resume, give the same rule.
     u0 : ndarray, shape (N,), optional
         The state at t0, by default ``problem.initial``. A run that is resumed must be given the
         same one.

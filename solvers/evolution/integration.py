@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.storage import Checkpoint
+from batchkron.storage import Checkpoint, StoredGrid
 
 from ..krylov.ranks import Ranks, ranks_of_problem, sum_over
 from ..protocols import TimeProblem
@@ -47,12 +47,15 @@ class Resumed:
     time, last_error : float or None
         For adaptive steps: the time of the state, and the error of the step before it, relative to
         the tolerance.
+    grid : StoredGrid or None
+        The state's grid in a run whose grid follows the solution.
     """
 
     history: list[dict[str, Any]]
     warnings: list[str]
     time: float | None
     last_error: float | None
+    grid: StoredGrid | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +74,7 @@ class Integration:
     last_step : int
         Number of steps from t0 to until; 0 with ``tolerances``.
     u : ndarray, shape (N,)
-        The state at ``first_step``; a new array.
+        The state at ``first_step``; a new array. With a grid in ``resumed`` it is on that grid.
     first_step : int
         0, or the step of the checkpoint from which the run continues.
     tolerances : Tolerances or None
@@ -155,6 +158,7 @@ def plan_integration(
     resume: str | os.PathLike[str] | Checkpoint | None = None,
     rtol: Any = None,
     atol: Any = None,
+    adapts: bool = False,
 ) -> Integration:
     """Check the arguments of an integration and compute its steps; f is not evaluated.
 
@@ -173,6 +177,8 @@ def plan_integration(
         The checkpoint from which the run continues.
     rtol, atol : float or None
         If one of them is given, steps are adaptive, and ``dt`` is the first one to try.
+    adapts : bool
+        Whether the grid of the run follows the solution.
 
     Returns
     -------
@@ -197,6 +203,7 @@ def plan_integration(
     ranks = ranks_of_problem(problem)
     if resume is not None:
         checkpoint = read_checkpoint(resume)
+        _refuse_other_grids(checkpoint, adapts)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
     stepper = get(setting(problem, method, "method"))
     if tolerances is not None:
@@ -274,6 +281,8 @@ def _resumed(
     """Return the integration that continues a checkpoint; raise if that belongs to another run."""
     stepper = get(checkpoint.method if method is None else method)
     unknowns = int(sum_over(ranks, np.array([initial.size]))[0])
+    if checkpoint.grid is not None:
+        unknowns = checkpoint.u.size
     refuse_mismatch(checkpoint, problem, initial, t0, stepper.name, unknowns)
     if (tolerances is None) != (checkpoint.time is None):
         kind = "chosen by their errors" if tolerances is None else "all equal"
@@ -283,12 +292,13 @@ def _resumed(
             "with that, or start anew without resume."
         )
     if tolerances is None:
-        if dt is not None and not is_step_of(checkpoint.dt, checkpoint.t0, checkpoint.until, dt):
+        first, begin = checkpoint.origin
+        if dt is not None and not is_step_of(checkpoint.dt, begin, checkpoint.until, dt):
             raise ValueError(
                 f"dt is {dt}, but the checkpoint was written by a run with dt = {checkpoint.dt}. "
                 "Leave dt out to go on with that, or start anew without resume."
             )
-        last_step = last_step_of(checkpoint.dt, checkpoint.t0, until, checkpoint.step)
+        last_step = first + last_step_of(checkpoint.dt, begin, until, checkpoint.step - first)
     else:
         last_step = 0
         if until < checkpoint.t:
@@ -308,15 +318,31 @@ def _resumed(
             checkpoint.u if ranks is None else problem.scatter(checkpoint.u), dtype=initial.dtype
         ),
         first_step=checkpoint.step,
+        origin=None if checkpoint.origin_step is None else checkpoint.origin,
         tolerances=tolerances,
         resumed=Resumed(
             history=list(checkpoint.history),
             warnings=resume_warnings(checkpoint, initial),
             time=checkpoint.time,
             last_error=checkpoint.last_error,
+            grid=checkpoint.grid,
         ),
         ranks=ranks,
     )
+
+
+def _refuse_other_grids(checkpoint: Checkpoint, adapts: bool) -> None:
+    """Raise if one of a checkpoint and its continuation has a grid that follows the solution."""
+    if checkpoint.grid is not None and not adapts:
+        raise ValueError(
+            "The checkpoint was written by a run whose grid follows the solution; give its adapt "
+            "to go on with that, or start anew without resume."
+        )
+    if checkpoint.grid is None and adapts:
+        raise ValueError(
+            "The checkpoint was written by a run whose grid does not change; leave adapt out to go "
+            "on with that, or start anew without resume."
+        )
 
 
 def _refuse_without_estimate(stepper: type[Stepper]) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint
 
 from ..krylov.ranks import ranks_of_problem
 from ..steppers.stepper import Stepper
 from .adapt import adaptive_problem
+from .arguments import initial_state
 from .checkpoints import CheckpointFile, as_checkpoint_file
 from .follower import GridFollower
 from .integration import Integration, moved_integration, plan_integration
 from .linearity import refuse_nonlinear
 from .observers import Observer
 from .on_ranks import refuse_method, refuse_options
+from .provenance import problem_hash
 from .result import EvolveState
 from .resume import ResumeWarning
 from .stability import check_stability
@@ -72,12 +75,15 @@ class GridPlan:
         Whether equal steps are the problem's default ones, which follow its grid.
     allow_unstable : bool
         Do not check the step of an explicit method after a change.
+    problem_hash : str
+        The identification of the problem on its own grid, for checkpoints.
     """
 
     follower: GridFollower
     make_stepper: Callable[[Integration], Callable[[float], Stepper]]
     own_step: bool
     allow_unstable: bool
+    problem_hash: str
 
 
 def plan_run(
@@ -145,7 +151,14 @@ def plan_run(
             saves=checkpoint is not None or resume is not None,
         )
     integration = plan_integration(
-        problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol
+        problem,
+        until=until,
+        method=method,
+        dt=dt,
+        resume=resume,
+        rtol=rtol,
+        atol=atol,
+        adapts=adapt is not None,
     )
     ranks = integration.ranks
     if ranks is not None:
@@ -160,18 +173,17 @@ def plan_run(
         )
     grids = None
     if adapt is not None:
-        if checkpoint is not None or resume is not None:
-            raise ValueError(
-                "adapt is given together with checkpoint or resume: checkpoints do not hold a grid "
-                "that changes. Leave one of them out."
-            )
         _refuse_of_one_grid(observer, preconditioner)
-        follower, integration = _on_first_grid(integration, adapt, own_step=dt is None)
+        own_step = dt is None
+        if integration.resumed is not None:
+            own_step = integration.origin is not None
+        identity = problem_hash(problem, initial_state(problem))
+        follower, integration = _on_first_grid(integration, adapt, own_step=own_step)
 
         def factory(moved: Integration) -> Callable[[float], Stepper]:
             return _stepper_factory(moved, solver, preconditioner)
 
-        grids = GridPlan(follower, factory, dt is None, allow_unstable)
+        grids = GridPlan(follower, factory, own_step, allow_unstable, identity)
     refuse_nonlinear(integration)
     make_stepper = _stepper_factory(integration, solver, preconditioner)
     stepper = make_stepper(integration.trial_dt)
@@ -190,8 +202,16 @@ def _on_first_grid(
     """Return what decides about the grid, and the integration on the initial state's grid."""
     grid = adaptive_problem(integration.problem, adapt)
     length = integration.until - integration.t0
+    resumed = integration.resumed
+    if resumed is not None and resumed.grid is not None:
+        grid = grid.restored(resumed.grid, to_host(integration.u, "u"), integration.begin)
+        u = initial_state(grid.problem)
+        moved = replace(integration, problem=grid.problem, u=u)
+        return GridFollower(adapt, grid, length), moved
     interval = adapt.every * integration.trial_dt
     first = grid.started(adapt.horizon_of(length, min(interval, length)))
+    if own_step and integration.tolerances is None:
+        integration = replace(integration, origin=(0, integration.t0))
     if first.problem is not integration.problem:
         integration = moved_integration(integration, first.problem, own_step=own_step)
     return GridFollower(adapt, first, length), integration

@@ -15,7 +15,7 @@ from ..krylov.result import KrylovResult, Status
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
 from .adapt import AdaptiveProblem
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, HeldState
 from .dense_output import StepInterpolant
 from .events import EventRecord
 from .follower import IntervalStart
@@ -67,7 +67,12 @@ class Run:
             measured=bool(plan.observer.quantities),
         )
         self._checkpoints = Checkpoints(
-            plan.checkpoint_file, integration, u, control, self._history
+            plan.checkpoint_file,
+            integration,
+            u,
+            control,
+            self._history,
+            "" if plan.grids is None else plan.grids.problem_hash,
         )
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
@@ -117,6 +122,8 @@ class Run:
         display = make_progress(shown, control.shown_first, control.shown_last)
         with display, self._checkpoints:
             status = self._march(display.update)
+        if status is EvolveStatus.COMPLETED:
+            self._hold(self._trial.u)
         self._checkpoints.close(status)
         result = self._result(status)
         self._checkpoints.raise_failure(result)
@@ -202,6 +209,23 @@ class Run:
         )
         start = IntervalStart(control.t, self._trial.u.copy(), saved)
         self._grids.follower.begin_interval(control.step, start)
+        self._hold(start.u)
+
+    def _hold(self, u: Any) -> None:
+        """Give the state at an adaptation to the checkpoints."""
+        if self._grids is None or not self._checkpoints.holds:
+            return
+        control, follower = self._control, self._grids.follower
+        self._checkpoints.hold(
+            HeldState(
+                u,
+                control.t,
+                control.resume_point(),
+                self._integration.origin if self._grids.own_step else None,
+                follower.grid.saved(),
+                self._history.save()[0],
+            )
+        )
 
     def _return(self, saved: tuple[Any, ...]) -> None:
         """Return to the beginning of an interval, to repeat its steps."""

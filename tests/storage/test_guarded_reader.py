@@ -333,7 +333,7 @@ def test_a_changed_structure_is_refused(path, change, text, trusted):
         ({"format_version": None}, "attribute 'format_version' is None"),
         ({"format_version": 0}, "attribute 'format_version' is 0"),
         ({"format_version": "1"}, "attribute 'format_version' is '1'"),
-        ({"format_version": 2}, "'format_version' is 2, newer than version 1.*update batchkron"),
+        ({"format_version": 3}, "'format_version' is 3, newer than version 2.*update batchkron"),
         ({"format": "batchkron-problem"}, "load this file with batchkron.problems.load_problem"),
         ({"format": "batchkron-checkpoint"}, "load this file with .*storage.load_checkpoint"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from batchkron.cli.arguments.adapt import adapt_options, adapt_rule
 from batchkron.cli.arguments.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
 from batchkron.cli.arguments.shown import name_list, places
@@ -62,6 +63,7 @@ class RunCommand(click.Command):
     "is the first one to try.",
 )
 @click.option("--atol", type=float, callback=positive_number, help="The same, plus ATOL.")
+@adapt_options
 @click.option(
     "--solver",
     type=click.Choice((*solver_names(), "krylov", "kronecker", "auto")),
@@ -162,7 +164,7 @@ def run(
     "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or GPUs with
     --device cuda; the first one prints, and writes the same files.
     """
-    settings, ranks = RunOptions(**options), ranks_of_run()
+    settings, ranks = RunOptions(adapt=adapt_rule(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
     with ranks.together():
         chosen = ranks.on_each(lambda: chosen_problem(problem, degree, level, grid))

@@ -14,7 +14,7 @@ from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.description import problem_rows
 from batchkron.problems.statement.text import named_values, size_of_state
 from batchkron.solvers.evolution.recorded import recorded_in
-from batchkron.storage import Checkpoint, ResultFile, read_file
+from batchkron.storage import Checkpoint, ResultFile, StoredGrid, read_file
 from batchkron.storage.schema import json_of
 
 __all__ = ["describe_file"]
@@ -64,6 +64,7 @@ def _(content: ResultFile) -> Rows:
     yield "problem", content.problem_name
     yield "problem hash", content.problem_hash
     yield "unknowns", str(content.u.size)
+    yield from _grid(content.grid)
     yield "status", content.status
     yield "time", number(content.t, 10)
     yield "steps", f"{content.steps} of dt = {number(content.dt)}"
@@ -79,6 +80,7 @@ def _(content: ResultFile) -> Rows:
 def _(content: Checkpoint) -> Rows:
     yield "problem hash", content.problem_hash
     yield "unknowns", str(content.u.size)
+    yield from _grid(content.grid)
     yield "time", f"{number(content.t, 10)}, the run is to end at {number(content.until, 10)}"
     yield "steps", f"{content.step} of dt = {number(content.dt)}"
     yield "stepper", content.method
@@ -98,3 +100,13 @@ def _recorded(history: list[Any]) -> Rows:
         recorded = recorded_in(history)
         if recorded.names:
             yield "recorded", f"{', '.join(recorded.names)} at {len(recorded.t)} times"
+
+
+def _grid(grid: StoredGrid | None) -> Rows:
+    """Yield the row of a grid that has followed the solution."""
+    if grid is not None:
+        levels = ", ".join(map(str, grid.levels.tolist()))
+        yield (
+            "grid",
+            f"{plural(len(grid.cells), 'cell')} that followed the solution, levels {levels}",
+        )

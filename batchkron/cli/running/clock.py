@@ -14,6 +14,7 @@ from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
 from batchkron.solvers.krylov.ranks import OnRanks
+from batchkron.storage import StoredGrid
 
 __all__ = ["KernelClock", "TimedProblem"]
 
@@ -82,6 +83,8 @@ class TimedProblem:
     ----------
     problem : Problem or DistributedProblem
         The problem; timing does not change the bits of its results.
+    clock : KernelClock, optional
+        By default a new one.
 
     Attributes
     ----------
@@ -95,10 +98,10 @@ class TimedProblem:
         The ranks that share the state.
     """
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: Any, clock: KernelClock | None = None) -> None:
         self.is_linear = problem.is_linear
         self.untimed = problem
-        self.clock = KernelClock(problem.initial)
+        self.clock = KernelClock(problem.initial) if clock is None else clock
         self.communicator = getattr(problem, "communicator", None)
         self._problem: Problem = problem
         self._shared: Any = problem
@@ -133,6 +136,9 @@ class TimedProblem:
         """Return the whole state of which each rank has a block, of a distributed problem."""
         whole: NDArray[np.float64] | None = self._shared.gather(u, root)
         return whole
+    def adaptive(self, **rule: Any) -> TimedAdaptive:
+        """Return the problem with a rule by which its grid follows the solution."""
+        return TimedAdaptive(self._problem.adaptive(**rule), self)
 
     def assemble(self) -> None:
         """Build the operator and all workspace, without timing."""
@@ -177,6 +183,51 @@ class _TimedPart:
     def __init__(self, part: Any, clock: KernelClock) -> None:
         self.follow, self.source = part.follow, part.source
         self.operator = _TimedOperator(part.operator, clock)
+
+
+class TimedAdaptive:
+    """A `batchkron.solvers.evolution.adapt.AdaptiveProblem` whose problems are timed by one clock.
+
+    Parameters
+    ----------
+    grid : AdaptiveProblem
+        What is timed.
+    problem : TimedProblem
+        The problem on its grid, or on another one, with the clock.
+    """
+
+    def __init__(self, grid: Any, problem: TimedProblem) -> None:
+        self._grid = grid
+        same = grid.problem is problem.untimed
+        self.problem = problem if same else TimedProblem(grid.problem, problem.clock)
+        self.missed, self.is_finer = grid.missed, grid.is_finer
+        self.added, self.removed = grid.added, grid.removed
+
+    def _with(self, grid: Any) -> TimedAdaptive:
+        return TimedAdaptive(grid, self.problem)
+
+    def started(self, horizon: float) -> TimedAdaptive:
+        """Return the problem on the grid that its initial state needs."""
+        return self._with(self._grid.started(horizon))
+
+    def changed(
+        self, u: NDArray[np.float64], t: float, horizon: float, interval: float
+    ) -> TimedAdaptive:
+        """Return the problem on the grid that a state needs."""
+        return self._with(self._grid.changed(u, t, horizon, interval))
+
+    def extended(self, u: NDArray[np.float64], t: float, other: TimedAdaptive) -> TimedAdaptive:
+        """Return the problem with the cells of another grid as well."""
+        return self._with(self._grid.extended(u, t, other._grid))
+
+    def saved(self) -> StoredGrid:
+        """Return the grid for a checkpoint."""
+        found: StoredGrid = self._grid.saved()
+        return found
+
+    def restored(self, grid: StoredGrid, u: NDArray[np.float64], t: float) -> TimedAdaptive:
+        """Return the problem on a grid that `saved` has returned."""
+        return self._with(self._grid.restored(grid, u, t))
 
 
 class _TimedOperator(OnRanks):

@@ -29,7 +29,14 @@ from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.distributed import distribute
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.output.cut import Cut
-from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers import (
+    Adapt,
+    CheckpointError,
+    EvolveState,
+    EvolveStatus,
+    Result,
+    evolve,
+)
 from batchkron.solvers.evolution.arguments import step_suits
 from batchkron.solvers.evolution.integration import Integration, plan_integration
 from batchkron.storage import (
@@ -71,6 +78,7 @@ class RunOptions:
     movie: Path | None = None
     slices: Mapping[str, float] = field(default_factory=dict)
     marginal: tuple[str, ...] = ()
+    adapt: Adapt | None = None
 
     @property
     def chooses_steps(self) -> bool:
@@ -79,8 +87,10 @@ class RunOptions:
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """Whether the user asks for checkpoints, also of a run that is not stopped."""
-        return self.checkpoint is not None or self.checkpoint_every is not None
+        """Whether checkpoints are written, also of a run that is not stopped."""
+        asked = self.checkpoint is not None or self.checkpoint_every is not None
+        # only `evolve` knows the grid of a state, and the state of the last adaptation
+        return asked or self.adapt is not None
 
 
 def execute(
@@ -126,7 +136,8 @@ def execute(
         timed = TimedProblem(problem)
         with usage_errors((ValueError,)):
             timed.assemble()
-        if not options.allow_unstable:
+        on_other_grid = options.adapt is not None and resumed is not None
+        if not (options.allow_unstable or on_other_grid):
             refuse_unstable_step(integration)
         emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words, ranks)
         with StopOnSignal() as stop, emergency:
@@ -137,7 +148,7 @@ def execute(
             unwritten = ranks.same(unwritten)
             if unwritten is not None:
                 print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
-            if result.status.is_lost:
+            if result.status.is_lost or options.adapt is not None:
                 emergency.forget()
             else:
                 emergency.note(result, result.history)
@@ -147,28 +158,31 @@ def execute(
             if ranks.several:
                 result = replace(result, u=problem.gather(result.u, 0))
             report: RunReport | None = None
+            last = whole if options.adapt is None else result.problem.untimed
             if ranks.first:
                 report = RunReport(
-                    whole,
+                    last,
                     result,
                     timed.clock,
                     integration.first_step,
                     integration.until,
-                    *errors_of(whole, result),
+                    *errors_of(last, result),
                     written=files,
                     checkpointed=unwritten is None
                     and (stopped or (options.keeps_checkpoints and not result.status.is_lost)),
                     ranks=ranks.size,
                 )
             if report is not None and report.completed:
-                _write(report, options.force)
+                _write(report, whole, options)
                 emergency.forget()
         if report is not None and report.completed:
             shown.finish()
             _draw(report, shown.cut, options.force)
     completed = result.status is EvolveStatus.COMPLETED
     if not completed and stop.received is not None and stopped:
-        resume_hint = _resume_hint(emergency, unwritten, files)
+        resume_hint = f"; {emergency.resume_hint()}"
+        if options.adapt is None:
+            resume_hint = _resume_hint(emergency, unwritten, files)
         print_line(f"batchkron: stopped by {stop.received.name}{resume_hint}", err=True)
     elif not completed:
         print_line(f"batchkron: {one_line(result.message)}", err=True)
@@ -208,6 +222,7 @@ def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
         "--record": options.record,
         "--movie": options.movie,
         "--plot-every": options.plot_every,
+        "--adapt": options.adapt,
     }
     for name, value in asked.items():
         if value:
@@ -270,6 +285,7 @@ def _plan(
             resume=resumed,
             rtol=options.rtol,
             atol=options.atol,
+            adapts=options.adapt is not None,
         )
     if not integration.method.implicit and (options.solver or options.preconditioner):
         raise CommandError(
@@ -311,7 +327,8 @@ def _march(
     """Take the steps; return the result, and the error if its checkpoint was not written."""
 
     def after_step(state: EvolveState) -> bool:
-        emergency.note(state)
+        if options.adapt is None:
+            emergency.note(state)
         shown.after_step(state)
         return stop(state)
 
@@ -334,15 +351,17 @@ def _march(
                 preconditioner=options.preconditioner,
                 allow_unstable=options.allow_unstable,
                 watch=shown.watch,
+                adapt=options.adapt,
             )
     except CheckpointError as error:
         return error.result, error
     return result, None
 
 
-def _write(report: RunReport, force: bool) -> None:
-    """Write the result file."""
-    problem, result, path = report.problem, report.result, report.written.result
+def _write(report: RunReport, problem: Problem, options: RunOptions) -> None:
+    """Write the result file of a run of a problem, whose grid may have followed the solution."""
+    result, path = report.result, report.written.result
+    grid = None if options.adapt is None else report.problem.stored_grid()
     content = ResultFile(
         u=to_host(result.u, "u"),
         t=result.t,
@@ -355,9 +374,10 @@ def _write(report: RunReport, force: bool) -> None:
         l2_error=report.l2_error,
         relative_error=report.relative_error,
         history=result.history,
+        grid=grid,
     )
     try:
-        save_result(path, content, overwrite=force)
+        save_result(path, content, overwrite=options.force)
     except FileExistsError as error:
         raise CommandError(
             f"{path} has come to be since this run began, and is left as it is; give the result "

@@ -1,0 +1,98 @@
+"""The options of grids that follow the solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from batchkron.cli.arguments.parameters import levels, positive_number
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.solvers import Adapt
+
+__all__ = ["adapt_options", "adapt_rule"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# The other options by their names in `Adapt`, each with the word of the command line.
+_OTHERS = {
+    "every": "--adapt-every",
+    "horizon": "--adapt-horizon",
+    "max_level": "--max-level",
+    "keep": "--adapt-keep",
+}
+
+
+def adapt_options(command: _Command) -> _Command:
+    """Add the options of a grid that follows the solution to a command."""
+    for decorator in reversed(
+        [
+            click.option(
+                "--adapt-tol",
+                "--adapt",
+                "adapt_tol",
+                type=float,
+                callback=positive_number,
+                metavar="TOL",
+                help="Let the grid follow the solution: refine cells whose part of it, or of its "
+                "change, is larger than TOL.",
+            ),
+            click.option(
+                "--adapt-every",
+                "adapt_every",
+                type=click.IntRange(min=1),
+                metavar="STEPS",
+                help="Steps from one adaptation to the next (10).",
+            ),
+            click.option(
+                "--adapt-horizon",
+                "adapt_horizon",
+                type=float,
+                callback=positive_number,
+                metavar="TIME",
+                help="The time ahead in which a change counts; a tenth of the run by default.",
+            ),
+            click.option(
+                "--max-level",
+                "adapt_max_level",
+                callback=levels,
+                metavar="LEVEL",
+                help="The finest level of cells, one for all axes or l1,l2,…; three more than the "
+                "problem's by default.",
+            ),
+            click.option(
+                "--adapt-keep",
+                "adapt_keep",
+                metavar="AXES",
+                help="Axes, such as v or v1,v2: cells of index 0 along all of them stay, so that "
+                "moments over them are not changed by adaptation.",
+            ),
+        ]
+    ):
+        command = decorator(command)
+    return command
+
+
+def adapt_rule(options: dict[str, Any]) -> Adapt | None:
+    """Return the rule that options ask for, and take them out of ``options``; None for none.
+
+    Raises
+    ------
+    CommandError
+        If an option is given without --adapt-tol, or has a wrong value.
+    """
+    tol = options.pop("adapt_tol")
+    given = {name: options.pop(f"adapt_{name}") for name in _OTHERS}
+    given = {name: value for name, value in given.items() if value is not None}
+    if tol is None:
+        if given:
+            raise CommandError(
+                f"{_OTHERS[next(iter(given))]} is for grids that follow the solution; give their "
+                "tolerance with --adapt-tol, too."
+            )
+        return None
+    if "keep" in given:
+        given["keep"] = [name.strip() for name in given["keep"].split(",")]
+    with usage_errors():
+        return Adapt(tol, **given)

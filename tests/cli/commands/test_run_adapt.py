@@ -1,0 +1,62 @@
+"""`batchkron run --adapt-tol`: grids that follow the solution, from the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from batchkron.problems import make
+from batchkron.solvers import Adapt, evolve
+from batchkron.storage import load_checkpoint, load_result
+
+ARGUMENTS = ["run", "continuity-2d", "--level", "3", "--degree", "2", "--dt", "1e-3",
+             "--stepper", "rk4", "--adapt-tol", "1e-3", "--adapt-every", "4",
+             "--max-level", "5,5", "--quiet"]  # fmt: skip
+
+
+def expected_at(until):
+    problem = make("continuity-2d", 3, 2, method="rk4")
+    rule = Adapt(1e-3, every=4, max_level=(5, 5))
+    return evolve(problem, until=until, method="rk4", dt=1e-3, adapt=rule)
+
+
+def test_the_result_has_its_grid(cli, folder):
+    result = folder / "run.result.h5"
+    done = cli(*ARGUMENTS, "--until", "0.02", "-o", result, "--json")
+    report = json.loads(done.stdout)
+    expected = expected_at(0.02)
+    stored = load_result(result)
+    np.testing.assert_array_equal(stored.u, expected.u)
+    np.testing.assert_array_equal(stored.grid.cells, expected.problem.grid.cells)
+    assert report["unknowns"] == expected.u.size
+    problem = make("continuity-2d", 3, 2, method="rk4")
+    assert stored.problem_hash == problem.content_hash
+    again = problem.on_stored_grid(stored.grid)
+    assert again.l2_error(stored.u, stored.t) == pytest.approx(report["l2_error"], rel=1e-12)
+    shown = " ".join(cli("info", result).stdout.split())
+    levels = ", ".join(map(str, stored.grid.levels.tolist()))
+    assert f"{len(stored.grid.cells)} cells that followed the solution, levels {levels}" in shown
+
+
+def test_a_run_is_resumed_as_in_python(cli, folder):
+    first, second = folder / "first.result.h5", folder / "second.result.h5"
+    cli(*ARGUMENTS, "--until", "0.012", "-o", first)
+    checkpoint = folder / "first.checkpoint.h5"
+    assert load_checkpoint(checkpoint).step == 12
+    problem, rule = make("continuity-2d", 3, 2, method="rk4"), Adapt(1e-3, every=4, max_level=5)
+    expected = evolve(problem, until=0.024, resume=checkpoint, adapt=rule)
+    cli(*ARGUMENTS, "--until", "0.024", "-o", second, "--resume", checkpoint)
+    np.testing.assert_array_equal(load_result(second).u, expected.u)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--adapt-every", "4"], "--adapt-every is for grids that follow the solution"),
+        (["--adapt-tol", "0"], "0.0 is out of range"),
+        (["--adapt-tol", "1e-3", "--adapt-keep", "v"], "keep names the axis 'v'"),
+        (["--adapt-tol", "1e-3", "--max-level", "2"], "max_level is 2"),
+    ],
+)
+def test_wrong_options_are_refused(refused, options, text):
+    assert text in refused("run", "continuity-2d", "--level", "3", "--quiet", *options)
