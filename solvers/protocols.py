@@ -24,8 +24,9 @@ class TimeProblem(Protocol):
     u / dt. Without it, the whole explicit dependence of f on time counts as s_I, which needs more
     evaluations of f; see `DiagonallyImplicit`.
 
-    Where A_I depends on the state, ``implicit_part()`` returns an `ImplicitPart` in place of both,
-    or None where it does not.
+    Where A depends on the state, ``whole_part()`` returns an `ImplicitPart` that is all of f, for
+    methods that treat all of it implicitly. Where A_I depends on it, ``implicit_part()`` returns
+    an `ImplicitPart` in place of both. They return None where it does not.
 
     Optional attributes are ``t0`` (0 by default), ``stepper`` (with the defaults ``method`` and
     ``dt``), ``content_hash`` (identifies the problem of a checkpoint) and ``is_linear``. If the
@@ -72,6 +73,12 @@ class ImplicitPart(Protocol):
     def source(self, t: float, out: NDArray[Any]) -> None:
         """Write s_I into ``out``, shape (N,)."""
         ...
+
+
+def whole_part_of(problem: Any) -> ImplicitPart | None:
+    """Return a new `ImplicitPart` that is all of f, by ``whole_part()``; None if f is linear."""
+    make = getattr(problem, "whole_part", None)
+    return None if make is None else make()
 
 
 def implicit_part_of(problem: Any) -> ImplicitPart | None:

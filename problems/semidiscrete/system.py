@@ -48,7 +48,7 @@ class TimeParts(NamedTuple):
 
 
 class ImplicitFields:
-    """The terms that IMEX methods treat implicitly, with the fields of a state that is given.
+    """The terms that a method treats implicitly, with the fields of a state that is given.
 
     Parameters
     ----------
@@ -175,6 +175,18 @@ class SemidiscreteSystem(ProblemValue):
         if not (self.gains or any(term.has_fields for term in own)):
             return None
         return ImplicitFields(FieldTerms(self, own), self._implicit_sources, self._gains)
+
+    def whole_part(self) -> ImplicitFields | None:
+        """Return all of A(t, u) u + s(t) with an operator that follows given states.
+
+        Returns
+        -------
+        ImplicitFields or None
+            A new object; None for a problem without fields.
+        """
+        if not self.has_fields:
+            return None
+        return ImplicitFields(FieldTerms(self, self.terms), self._sources, self._gains)
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -406,8 +418,9 @@ class SemidiscreteSystem(ProblemValue):
             raise ValueError(
                 f"the operator of {self.name!r} depends on the state: a term has a field as "
                 "coefficient, or f relaxes to a Maxwellian. Explicit methods (ssp-rk3, rk4, …) "
-                "need no operator, and IMEX methods (ark2, ark3) take that of each stage; "
-                "frozen(u) is the linear problem with the fields of the state u"
+                "need no operator, IMEX methods (ark2, ark3) take that of each stage, and implicit "
+                "ones (backward-euler, esdirk3, …) iterate; frozen(u) is the linear problem with "
+                "the fields of the state u, for exponential methods and eigenvalues"
             )
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:

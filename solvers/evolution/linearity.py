@@ -130,8 +130,9 @@ def refuse_nonlinear(integration: Integration) -> None:
 
     For IMEX methods only the implicit part A_I u has to be linear: A_I is tested in place of f,
     except for matrices and operators of batchkron, which are linear. Nothing is tested for an
-    `ImplicitPart`, which is known not to be, for explicit methods, for methods that are declared
-    ``nonlinear``, and for problems whose ``is_linear`` is True and belongs to their ``rhs``.
+    `ImplicitPart`, which is known not to be, for methods that iterate with one, for explicit
+    methods, for methods that are declared ``nonlinear``, and for problems whose ``is_linear`` is
+    True and belongs to their ``rhs``.
 
     Parameters
     ----------
@@ -161,6 +162,9 @@ def refuse_nonlinear(integration: Integration) -> None:
     if method.nonlinear or not method.implicit or integration.is_done or integration.unknowns == 0:
         return
     if says_linear(problem):
+        return
+    iterates = method.iterates and not is_imex(method)
+    if iterates and callable(getattr(problem, "whole_part", None)):
         return
     t = integration.first_end
     if is_imex(method):

@@ -46,6 +46,9 @@ class CrankNicolson(ImplicitStepper):
         """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
         self.problem.rhs(t, u, self._right_side)
         self.problem.rhs(t_next, u, self._increment)
+        known = None
+        if self._part is not None:
+            known = 0.5 * self.dt * self._right_side
         np.add(self._right_side, self._increment, out=self._right_side)
         np.multiply(self._right_side, 0.5 * self.dt, out=self._right_side)
-        return self._add_increment(u, t_next)
+        return self._add_increment(u, t_next, known)

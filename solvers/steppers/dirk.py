@@ -14,9 +14,11 @@ from ..protocols import (
     implicit_part_of,
     implicit_source_of,
     operator_of,
+    whole_part_of,
 )
 from .embedded import EmbeddedStepper
 from .runge_kutta import combine
+from .stage_iteration import StageIteration
 from .stage_solver import StageSolver
 from .tableau import Tableau
 
@@ -26,7 +28,8 @@ class DiagonallyImplicit(EmbeddedStepper):
 
     Each stage is solved for its increment δ: with w = u + dt Σ_{j<i} a_ij k_j and c = a_ii dt,
     (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does this with f_I = A_I u + s_I(t)
-    in place of f, and treats the rest, f - f_I, explicitly.
+    in place of f, and treats the rest, f - f_I, explicitly. Where A depends on the state, and all
+    of f is implicit, the stage is solved by iteration, see `StageIteration`.
 
     Parameters
     ----------
@@ -55,6 +58,7 @@ class DiagonallyImplicit(EmbeddedStepper):
 
     implicit = True
     works_on_ranks = True
+    iterates = True
     tableau: ClassVar[Tableau]
 
     def __init__(
@@ -74,7 +78,7 @@ class DiagonallyImplicit(EmbeddedStepper):
         self.error = None if self.tableau.embedded is None else self._vector()
         find = implicit_operator_of if self.tableau.is_imex else operator_of
         self._source = implicit_source_of(problem)
-        self._part = implicit_part_of(problem) if self.tableau.is_imex else None
+        self._part = (implicit_part_of if self.tableau.is_imex else whole_part_of)(problem)
         if self._part is not None:
             part = self._part
             if preconditioner is not None:
@@ -88,6 +92,9 @@ class DiagonallyImplicit(EmbeddedStepper):
             solver=solver,
             preconditioner=preconditioner,
         )
+        self._iteration: StageIteration | None = None
+        if self._part is not None and not self.tableau.is_imex:
+            self._iteration = StageIteration(self._part, self._solver, self._vector)
 
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
@@ -127,6 +134,10 @@ class DiagonallyImplicit(EmbeddedStepper):
         if scale != 0.0:
             np.multiply(slope, scale, out=self._right)
             solve = self._solver.solve(t, scale, self._right, self._increment)
+            if self._iteration is not None:
+                solve = self._iteration.correct(
+                    solve, t, scale, stage, self._right, self._increment
+                )
             self.last_solve = solve
             if not solve.converged:
                 return solve

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 
 from ..krylov.result import KrylovResult
-from ..protocols import TimeProblem, operator_of
+from ..protocols import TimeProblem, operator_of, whole_part_of
+from .stage_iteration import StageIteration
 from .stage_solver import StageSolver
 
 
@@ -48,6 +49,9 @@ class Stepper(ABC):
     works_on_ranks : bool
         Whether a step of a vector that is spread over ranks is right if each rank takes it with its
         block: so it is if all that ranks have in common are products and linear solves.
+    iterates : bool
+        Whether an implicit method iterates where a problem's ``whole_part()`` gives it an operator
+        that follows the state.
     stability_polynomial : tuple of float
         For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
@@ -61,6 +65,7 @@ class Stepper(ABC):
     implicit: ClassVar[bool] = False
     nonlinear: ClassVar[bool] = False
     works_on_ranks: ClassVar[bool] = False
+    iterates: ClassVar[bool] = False
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
@@ -119,6 +124,7 @@ class ImplicitStepper(Stepper):
 
     implicit = True
     works_on_ranks = True
+    iterates = True
     weight: ClassVar[float]
 
     def __init__(
@@ -133,8 +139,11 @@ class ImplicitStepper(Stepper):
         super().__init__(problem, dt)
         self._scale = self.weight * self.dt
         self._right_side, self._increment = self._vector(), self._vector()
+        self._part = whole_part_of(problem)
+        if self._part is not None and preconditioner is not None:
+            self._part.follow(t0, problem.initial)
         self._solver = StageSolver(
-            lambda t: operator_of(problem, t),
+            self._operator_at,
             self._increment,
             self._scale,
             t0 + self.dt,
@@ -142,9 +151,28 @@ class ImplicitStepper(Stepper):
             preconditioner=preconditioner,
         )
 
-    def _add_increment(self, u: NDArray[Any], t_next: float) -> KrylovResult | None:
-        """Solve (I - c A(t_next)) δ = r and add δ to u, unless the solve fails."""
+        self._iteration: StageIteration | None = None
+        if self._part is not None:
+            self._iteration = StageIteration(self._part, self._solver, self._vector)
+
+    def _operator_at(self, t: float) -> Any:
+        return operator_of(self.problem, t) if self._part is None else self._part.operator
+
+    def _add_increment(
+        self, u: NDArray[Any], t_next: float, known: NDArray[Any] | None = None
+    ) -> KrylovResult | None:
+        """Solve (I - c A(t_next)) δ = r and add δ to u, unless the solve fails.
+
+        If A depends on the state, δ = known + c f(t_next, u + δ) is solved by iteration; without
+        ``known`` that is 0.
+        """
+        if self._part is not None:
+            self._part.follow(t_next, u)
         solve = self._solver.solve(t_next, self._scale, self._right_side, self._increment)
+        if self._iteration is not None:
+            solve = self._iteration.correct(
+                solve, t_next, self._scale, u, self._right_side, self._increment, known
+            )
         self.last_solve = solve
         if not solve.converged:
             return solve

@@ -166,6 +166,11 @@ class TimedProblem:
         """Overwrite ``out`` with the sources that an IMEX method treats implicitly."""
         self._problem.implicit_source(t, out)
 
+    def whole_part(self) -> _TimedPart | None:
+        """Return all of f with an operator that follows given states, with timing."""
+        part = self._problem.whole_part()
+        return None if part is None else _TimedPart(part, self.clock)
+
     def implicit_part(self) -> _TimedPart | None:
         """Return the implicit part that follows the state, with timing; None if there is none."""
         part = self._problem.implicit_part()

@@ -109,7 +109,7 @@ class FieldTerms:
     problem : ProblemValue
         The problem.
     terms : sequence of OperatorTerm
-        Terms of the problem; those without fields must not depend on time.
+        Terms of the problem, with fields or without.
 
     Notes
     -----
@@ -117,7 +117,7 @@ class FieldTerms:
     entries. A product with a state first replaces the operator's values, so that threads take
     turns, and on a device all products have to be on one stream.
 
-    Where the coefficient of a term with a field depends on time, or a sweep adds two 1-D operators
+    Where the coefficient of a term depends on time, or a sweep adds two 1-D operators
     of which one is a field, all values of the operator are replaced by way of the host.
     """
 
