@@ -199,6 +199,9 @@ def _take_operators(moved: SemidiscreteSystem, problem: SemidiscreteSystem) -> N
         for name in ("_groups", "_implicit_groups"):
             if name in problem.__dict__:
                 moved.__dict__[name] = _moved(problem.__dict__[name], moved.grid)
+        following = problem.__dict__.get("_field_terms")
+        if following is not None:
+            moved.__dict__["_field_terms"] = following.on_grid(moved.grid)
 
 
 def _moved(groups: Sequence[TermGroup], grid: SparseGrid) -> tuple[TermGroup, ...]:

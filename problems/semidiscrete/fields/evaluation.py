@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,9 +114,8 @@ class FieldEvaluation:
                     )
         order = {own: k for k, own in enumerate(axes)}
         sets = {node.velocities for node in self._nodes if isinstance(node, Resolved)}
-        self._coarse = {
-            own: resolved_level(grid, place, [order[axis] for axis in own]) for own in sets
-        }
+        self._place, self._sets = place, {own: [order[axis] for axis in own] for own in sets}
+        self._use_grid(grid)
         self._given: set[FieldExpression] = set()  # what does not depend on the state
         for node in self._nodes:
             if not isinstance(node, Moment) and all(part in self._given for part in node.operands):
@@ -189,13 +190,29 @@ class FieldEvaluation:
         mixed = [[part.moments.get(key, 0.0) for key in moments] for _, part in channels]
         n, level = degree + 1, points.level
         cells = PointMap.order(level, device)
-        self._components = MomentComponents(grid, n, place, rows, cells, device)
+        self._find_components = partial(
+            MomentComponents, n=n, axis=place, rows=rows, cells=cells, device=device
+        )
+        self._components = self._find_components(grid)
         combined = np.array(mixed) @ self._components.weights
         made = [
             Channel(kind, tuple(own.tolist()))
             for (kind, _), own in zip(channels, combined, strict=True)
         ]
         self._map = PointMap(points.axis, level, degree, made, device)
+
+    def _use_grid(self, grid: SparseGrid) -> None:
+        self._coarse = {
+            own: resolved_level(grid, self._place, numbers) for own, numbers in self._sets.items()
+        }
+
+    def on_grid(self, grid: SparseGrid) -> FieldEvaluation:
+        """Return the evaluation for states on another grid of the same finest levels."""
+        moved = copy.copy(self)
+        moved._use_grid(grid)
+        if self._map is not None:
+            moved._components = self._find_components(grid)
+        return moved
 
     def __call__(self, t: float, u: Values) -> list[Values]:
         """Return the values of all fields.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ...discretization.fields.modes import FieldMode
 from ...discretization.fields.part_blocks import PartBlocks
 from ...discretization.mode_operator import ModeOperator
 from ...discretization.parts import OperatorTerm
+from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
 from ..value import ProblemValue
@@ -96,6 +98,12 @@ class _AxisParts:
     def size(self) -> int:
         return self.blocks.local.size
 
+    def on_grid(self, grid: SparseGrid) -> _AxisParts:
+        """Return the parts for states on another grid of the same finest levels."""
+        moved = copy.copy(self)
+        moved.evaluate = self.evaluate.on_grid(grid)
+        return moved
+
 
 class FieldTerms:
     """Σ_t c_t(t) A_t1 ⊗ … ⊗ A_td for terms of which some have fields.
@@ -161,9 +169,25 @@ class FieldTerms:
             if id(mode) in places
         }
         self._is_constant = all(term.time.is_constant for term in self._terms)
-        self._linked = self._link(start)
-        module = array_module(on_device(np.zeros(0), problem.device))
-        memory = module.zeros(start) if self._linked is None else self._linked.values
+        self._device = problem.device
+        self._link_vectors()
+
+    def on_grid(self, grid: SparseGrid) -> FieldTerms:
+        """Return the terms on another grid of the same finest levels, built faster than anew."""
+        moved = copy.copy(self)
+        moved._lock = threading.Lock()
+        moved._axes = [parts.on_grid(grid) for parts in self._axes]
+        with self._lock:
+            moved.operator = self.operator.on_grid(grid)
+        moved._link_vectors()
+        return moved
+
+    def _link_vectors(self) -> None:
+        """Make the vector of the blocks' entries, from which the operator copies them."""
+        count = sum(parts.size for parts in self._axes)
+        self._linked = self._link(count)
+        module = array_module(on_device(np.zeros(0), self._device))
+        memory = module.zeros(count) if self._linked is None else self._linked.values
         self._values, self._vectors, start = memory, [], 0
         for parts in self._axes:
             view = memory[start : start + parts.size]
