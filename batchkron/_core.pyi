@@ -150,6 +150,17 @@ def batched_gemm(
     b_ids: _Indices,
     starts: _Indices,
 ) -> None: ...
+def field_blocks(
+    values: _Array,
+    fields: NDArray[np.int64],
+    signs: _Array,
+    lowest: _Array,
+    outer: _Array,
+    coarsen: _Array,
+    upward: _Array,
+    heap: _Array,
+    ancestors: _Array,
+) -> None: ...
 def sum_vectors(factors: Sequence[float], vectors: Sequence[_Array], out: _Array) -> None: ...
 def plain_product(
     factors: object, x: object, out: object, alpha: object, left: bool, accumulate: bool

@@ -307,6 +307,13 @@ class Backend(ABC):
         """
         return None
 
+    def fast_field_blocks(self, arrays: Sequence[Array]) -> bool:
+        """Write the blocks of multiplications by fields; False, and nothing, by default.
+
+        The arrays and the result are those of ``csrc/engine/fields/blocks.hpp``.
+        """
+        return False
+
     def fast_batched_kron(
         self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
     ) -> bool:

@@ -9,6 +9,7 @@
 #include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
 #include "engine/batch/gemm.hpp"
+#include "engine/fields/blocks.hpp"
 #include "engine/kron/explicit_product.hpp"
 #include "engine/vector_sum.hpp"
 
@@ -16,6 +17,7 @@ namespace batchkron {
 namespace {
 
 using Indices = py::array_t<Index, py::array::c_style>;
+using Numbers = py::array_t<std::int64_t, py::array::c_style>;
 
 void bound_kron(const py::array& a, const py::array& b, py::array out) {
   if (a.ndim() != 2 || b.ndim() != 2) fail("a factor", "two-dimensional");
@@ -77,6 +79,35 @@ void bound_sum(const std::vector<double>& factors, const std::vector<py::array>&
   if (py::isinstance<Array<double>>(out)) return sum(double{});
   if (py::isinstance<Array<float>>(out)) return sum(float{});
   fail("out", "float32 or float64");
+}
+
+// Blocks of multiplications by fields, see engine/fields/blocks.hpp; `fields`, `signs` and `lowest`
+// have one entry for each part.
+void bound_field_blocks(const py::array& values, const Numbers& fields, const py::array& signs,
+                        const py::array& lowest, const py::array& outer,
+                        const py::array& coarsen, const py::array& upward, py::array heap,
+                        py::array ancestors) {
+  if (heap.ndim() != 3 || outer.ndim() != 2 || upward.ndim() != 3) fail("an array", "of other shape");
+  const Index cells = heap.shape(0), parts = heap.shape(1), q = outer.shape(1);
+  const Index points = outer.shape(0), n = upward.shape(1);
+  if (cells < 1 || points < 1) fail("an array", "not empty");
+  Index level = 0;
+  while ((Index(1) << level) < cells) ++level;
+  if ((Index(1) << level) != cells || n * n != q || fields.size() != parts || cells < 1)
+    fail("shapes", "those of blocks");
+  const Index count = values.size() / (cells * points);
+  for (Index p = 0; p < parts; ++p)
+    if (fields.data()[p] < 0 || fields.data()[p] >= count) fail("fields", "in range");
+  const FieldBlocks task{level, n, points, parts,
+                         read<double>(values, count * cells * points, "values"), fields.data(),
+                         read<double>(signs, parts, "signs"), read<double>(lowest, parts, "lowest"),
+                         read<double>(outer, points * q, "outer"),
+                         read<double>(coarsen, 8 * q * q, "coarsen"),
+                         read<double>(upward, (cells - 1) * n * n * level, "upward"),
+                         write<double>(heap, cells * parts * 4 * q, "heap"),
+                         write<double>(ancestors, (cells - 1) * parts * n * n * level, "ancestors")};
+  py::gil_scoped_release unlocked;
+  write_field_blocks(task);
 }
 
 // The calls below take arrays that need no conversion. They return None and do nothing where that is
@@ -181,6 +212,9 @@ void register_small(py::module_& module) {
   module.def("plain_kron", &bound_plain_kron, py::arg("factors"), py::arg("out"));
   module.def("plain_gemm", &bound_plain_gemm, py::arg("a"), py::arg("b"), py::arg("alpha"),
              py::arg("transpose_b"));
+  module.def("field_blocks", &bound_field_blocks, py::arg("values"), py::arg("fields"),
+             py::arg("signs"), py::arg("lowest"), py::arg("outer"), py::arg("coarsen"),
+             py::arg("upward"), py::arg("heap"), py::arg("ancestors"));
   module.def("sum_vectors", &bound_sum, py::arg("factors"), py::arg("vectors"), py::arg("out"));
 }
 

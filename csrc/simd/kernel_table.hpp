@@ -5,6 +5,7 @@
 #include "simd/batch/table.hpp"
 #include "simd/kron/table.hpp"
 #include "simd/kron_sparse/table.hpp"
+#include "simd/small_products/table.hpp"
 #include "simd/sweeps/table.hpp"
 #include "simd/vector_sums/table.hpp"
 
@@ -20,6 +21,7 @@ struct KernelTable {
   const SweepKernelTable* sweeps;
   const VectorSumTable* vector_sums;
   const SparseKernelTable* sparse;
+  const SmallProductTable* small_products;
 };
 
 }  // namespace batchkron

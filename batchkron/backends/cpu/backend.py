@@ -170,6 +170,12 @@ class CpuBackend(HostBackend, KrylovBackend):
         check_environment()
         return _native.plain_gemm(a, b, alpha, transpose_b)
 
+    def fast_field_blocks(self, arrays: Sequence[Array]) -> bool:
+        """Write the blocks of multiplications by fields."""
+        check_environment()
+        _native.field_blocks(*arrays)
+        return True
+
     def fast_batched_kron(
         self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
     ) -> bool:

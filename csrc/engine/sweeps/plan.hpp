@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -326,12 +327,20 @@ class SweepPlan {
     const Index stride = group.kernel.matrix, each = Index(pool.targets.size());
     const Index count = Index(pool.places.size()) / std::max<Index>(each, 1);
     pool.made->own.resize(std::size_t(count * stride));
-    const std::int32_t* const targets = pool.targets.data();
-    for (Index i = 0; i < count; ++i) {
-      const std::int32_t* const places = pool.places.data() + i * each;
-      T* const own = pool.made->own.data() + i * stride;
-      for (Index k = 0; k < each; ++k) own[targets[k]] = pool.scale * values[places[k]];
-    }
+    // the numbers of entries of small matrices at compile time, for loops that are unrolled
+    const auto copy = [&](auto size) {
+      const std::int32_t* const targets = pool.targets.data();
+      for (Index i = 0; i < count; ++i) {
+        const std::int32_t* const places = pool.places.data() + i * each;
+        T* const own = pool.made->own.data() + i * stride;
+        const Index stop = size() > 0 ? size() : each;
+        for (Index k = 0; k < stop; ++k) own[targets[k]] = pool.scale * values[places[k]];
+      }
+    };
+    if (each == 4) copy(std::integral_constant<Index, 4>());
+    else if (each == 9) copy(std::integral_constant<Index, 9>());
+    else if (each == 16) copy(std::integral_constant<Index, 16>());
+    else copy(std::integral_constant<Index, 0>());
     if (has_plain_ && group.kernel.lay_out != plain_kernel(group.n).lay_out) fill_plain(pool);
   }
 

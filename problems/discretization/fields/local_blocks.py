@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from batchkron.functions.segmented import SegmentedModeMultiply
 
 from ..multiwavelets import filters
 
-__all__ = ["BlockVector", "LocalBlocks", "ancestor_sums"]
+__all__ = ["BlockVector", "LocalBlocks", "ancestor_sums", "matrices_of"]
 
 Blocks = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -95,15 +95,8 @@ class LocalBlocks:
     ) -> None:
         self._level, self._n, self._module = level, degree + 1, module
         self._parts, self._symmetric, self._by_block = parts, symmetric, by_block
-        n, q = self._n, self._n**2
-        # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ; its columns are put into
-        # the order S, C, D, B
-        entry = np.arange(4 * q).reshape(2 * n, 2 * n)
-        blocks = [entry[:n, :n], entry[n:, :n], entry[n:, n:], entry[:n, n:]]
-        columns = np.concatenate([block.ravel() for block in blocks])
-        coarsen = np.hstack([np.kron(half, half) for half in _halves(degree)]).T[:, columns]
-        self._coarsen = module.asarray(np.ascontiguousarray(coarsen))
-        self._upward = module.asarray(_upward(level, degree))
+        coarsen, upward = matrices_of(level, degree)
+        self._coarsen, self._upward = module.asarray(coarsen), module.asarray(upward)
         self.rows, self.columns = _pairs(level)
 
     @property
@@ -226,7 +219,7 @@ def ancestor_sums(level: int, degree: int, parts: int) -> SegmentedModeMultiply:
         From blocks (cells · parts · 4, n²) to blocks ((cells - 1) · parts · level, n²).
     """
     n, cells = degree + 1, 1 << level
-    upward = _upward(level, degree).reshape(cells - 1, n, level, n)
+    upward = matrices_of(level, degree)[1].reshape(cells - 1, n, level, n)
     # the matrix of an edge maps the columns of C: y[i, j] = Σ_k T[j, k] C[i, k]
     matrices = upward.transpose(0, 2, 3, 1).reshape(-1, n, n)
     cell, part, slot = np.indices((cells - 1, parts, level)).reshape(3, -1)
@@ -240,6 +233,26 @@ def ancestor_sums(level: int, degree: int, parts: int) -> SegmentedModeMultiply:
         behind=1,
         num_inputs=cells * parts * 4,
     )
+
+
+@lru_cache(maxsize=16)
+def matrices_of(level: int, degree: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the matrix of a coarsening, (2 n², 4 n²), and those of all ancestors.
+
+    The first maps the entries of S of both halves of a cell to those of its S, C, D and B; the
+    others, (cells - 1, n, n level), are the Tᵀ side by side.
+    """
+    n, q = degree + 1, (degree + 1) ** 2
+    # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ; its columns are put into
+    # the order S, C, D, B
+    entry = np.arange(4 * q).reshape(2 * n, 2 * n)
+    blocks = [entry[:n, :n], entry[n:, :n], entry[n:, n:], entry[:n, n:]]
+    columns = np.concatenate([block.ravel() for block in blocks])
+    coarsen = np.hstack([np.kron(half, half) for half in _halves(degree)]).T[:, columns]
+    found = np.ascontiguousarray(coarsen), np.ascontiguousarray(_upward(level, degree))
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def _halves(degree: int) -> list[NDArray[np.float64]]:

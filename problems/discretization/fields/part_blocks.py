@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.backends import backend
 from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.operators import on_device
 
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
 from ..quadrature import gauss_rule
-from .local_blocks import BlockVector, LocalBlocks, ancestor_sums
+from .local_blocks import BlockVector, LocalBlocks, ancestor_sums, matrices_of
 from .modes import FieldMode
 from .points import CellPoints
 
@@ -76,6 +77,17 @@ class PartBlocks:
             self._sums = [heap_sums(axis, level, degree, len(modes)).to(device)]
             if level:
                 self._sums.append(ancestor_sums(level, degree, len(modes)).to(device))
+        self._fast: tuple[Values, ...] | None = None
+        if device == "cpu" and symmetric:
+            coarsen, upward = matrices_of(level, degree)
+            self._fast = (
+                np.array(numbers, dtype=np.int64),
+                np.ascontiguousarray(signs.ravel()),
+                np.ascontiguousarray(lowest.ravel()),
+                np.ascontiguousarray(self._points.outer),
+                coarsen,
+                upward,
+            )
         self.local = LocalBlocks(
             level,
             degree,
@@ -87,6 +99,11 @@ class PartBlocks:
 
     def __call__(self, values: Sequence[Values], into: BlockVector) -> None:
         """Write the blocks for values (cells, q) of each field."""
+        if self._fast is not None:
+            stacked = values[0] if len(values) == 1 else np.stack(values)
+            arrays = (np.ascontiguousarray(stacked), *self._fast, into.heap, into.ancestors)
+            if backend().fast_field_blocks(arrays):
+                return
         given = values[0][None] if len(values) == 1 else self._module.stack(values)
         if self._chosen is not None:
             given = given[self._chosen]

@@ -76,7 +76,11 @@ class PointMap:
         self._points = CellPoints(axis, level, degree)
         if device == "cpu":
             depths = _depths(level)
-            self._mix = np.array([channel.weights for channel in channels])
+            mix = np.array([channel.weights for channel in channels])
+            self._mix: Values | None = mix
+            self._factor = 1.0  # of the given function, where it is the only one
+            if mix.shape == (1, 1):
+                self._mix, self._factor = None, float(mix[0, 0])
             self._groups = self._grouped(axis, depths)
         else:
             self._edges = self._edge_sum(axis).to(device)
@@ -107,7 +111,8 @@ class PointMap:
         if not self._is_host:
             found = self._edges.apply(coefficients.reshape(-1, self._n)).reshape(shape)
         else:
-            found = self._by_groups(self._mix @ coefficients).reshape(shape)
+            mixed = coefficients if self._mix is None else self._mix @ coefficients
+            found = self._by_groups(mixed).reshape(shape)
         for r in self._centred:
             found[r] -= (found[r] * self._weights).sum() / len(found[r])
         return found
@@ -140,7 +145,7 @@ class PointMap:
     ) -> Values:
         """Return one group's matrix (inputs, outputs) for one channel."""
         points = CellPoints(small, depth, self._n - 1)
-        values = _functions(points, self._n, kind, is_top=level == 0)
+        values = self._factor * _functions(points, self._n, kind, is_top=level == 0)
         if level:
             nodes, cells = gauss_rule(points.count)[0], np.arange(1 << depth)[:, None]
             places = (2.0 * cells + 1.0 + nodes) / (1 << depth) - 1.0

@@ -56,6 +56,11 @@ class CellPoints:
         self._outer = module.asarray(outer.reshape(self.count, -1))
         self._antiderivative = module.asarray(_antiderivative(nodes, weights) * (width / 2))
 
+    @property
+    def outer(self) -> Values:
+        """The products φ_i φ_j at the points of a cell times the weights, (q, n²)."""
+        return self._outer  # type: ignore[no-any-return]
+
     def sample(self, function: Function, what: str) -> Values:
         """Return the values of a function or number; it may not be infinite or NaN.
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from batchkron.backends import backend
+from batchkron.backends.protocol import Backend
 from batchkron.problems import Axis, ModeOperator, Moment
 from batchkron.problems.discretization.fields import part_blocks
 from batchkron.problems.discretization.fields.modes import FieldMode
@@ -21,9 +23,9 @@ def dense(blocks):
     return W @ nodal.reshape(cells * n, cells * n) @ W.T
 
 
-@pytest.mark.parametrize("way", ["levels", "edges"])
+@pytest.mark.parametrize("way", ["compiled", "levels", "edges"])
 @pytest.mark.parametrize("curved", [False, True])
-@pytest.mark.parametrize("degree", [0, 2])
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
 @pytest.mark.parametrize("level", [0, 1, 4])
 def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
     points, n = CellPoints(X, level, degree), degree + 1
@@ -36,6 +38,8 @@ def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
         for field, part in [(first, 1), (second, 0), (first, -1)]
     ]
     device = "cpu"
+    if way == "levels":  # in NumPy, as where the backend has nothing of its own
+        monkeypatch.setattr(type(backend()), "fast_field_blocks", Backend.fast_field_blocks)
     if way == "edges":
         device = "cuda"
         monkeypatch.setattr(part_blocks.SegmentedModeMultiply, "to", lambda self, _: self)
@@ -58,3 +62,18 @@ def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
         found = vector.whole[blocks.local.places(part)]
         operator = ModeOperator(2**level, n, blocks.local.rows, blocks.local.columns, found)
         np.testing.assert_allclose(operator.to_dense(), dense(expected), atol=1e-13 * (level + 1))
+
+
+def test_what_is_not_a_number_spreads(rng):
+    points = CellPoints(X, 2, 1)
+    field = Moment(V)
+    blocks = PartBlocks([FieldMode(X, 2, 1, field, part) for part in (1, -1)], [field], None)
+    values = rng.uniform(0.5, 1.5, (4, points.count))
+    values[2, 3] = np.nan
+    vector = blocks.local.vector()
+    blocks([values], vector)
+    for part in range(2):
+        found = vector.whole[blocks.local.places(part)]
+        assert np.isnan(found[blocks.local.rows == 0]).any()
+        left = (blocks.local.rows == 2) & (blocks.local.columns == 2)
+        assert np.isfinite(found[left]).all()  # the cell over the other half
