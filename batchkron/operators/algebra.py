@@ -8,10 +8,12 @@ from functools import reduce
 from typing import Any, cast, overload
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from batchkron.arrays import as_array, is_scalar, refuse_masked
 from batchkron.backends import Backend, building_on
+from batchkron.operators.diagonalised_terms import DiagonalisedTerms
+from batchkron.operators.factor_by_factor import checked_time, logarithm_of
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
@@ -41,7 +43,7 @@ class Operator(SciPyOperator["Operator"]):
     """
 
     @overload
-    def __add__(self, other: Operator) -> Operator: ...
+    def __add__(self, other: Operator) -> SumOperator: ...
     @overload
     def __add__(self, other: object) -> Any: ...
     def __add__(self, other: object) -> Any:
@@ -50,7 +52,7 @@ class Operator(SciPyOperator["Operator"]):
         return super().__add__(other)
 
     @overload
-    def __sub__(self, other: Operator) -> Operator: ...
+    def __sub__(self, other: Operator) -> SumOperator: ...
     @overload
     def __sub__(self, other: object) -> Any: ...
     def __sub__(self, other: object) -> Any:
@@ -296,6 +298,111 @@ class SumOperator(Operator):
         one = replace(known[0], terms=(KroneckerTerm(1.0, (None,) * len(known[0].sizes)),))
         known += [one.scaled(_multiple(t)) for t in self.terms if isinstance(_bare(t), Identity)]
         return reduce(KroneckerTerms.plus, known)
+
+    def factorise(self) -> DiagonalisedTerms:
+        """Return the sum with its Kronecker factors diagonalised, for many solves.
+
+        Returns
+        -------
+        DiagonalisedTerms
+            It has ``solve(b)`` and ``slogdet()``.
+
+        Raises
+        ------
+        ValueError
+            If the factors of a mode are not diagonalised together (see `solve`), or the operator
+            has several systems.
+        TypeError
+            If a summand does not know its Kronecker terms, or the operator is on a device.
+        """
+        self._refuse_batch("factorise")
+        self._refuse_device("factorise")
+        return DiagonalisedTerms(self.kronecker_terms(), self.dtype)
+
+    def solve(self, b: ArrayLike) -> Array:
+        """Solve A x = b for a sum of Kronecker products, by their factors.
+
+        In each mode the factors, among them identities, must be Hermitian and commute, or one must
+        be positive definite and take the others to matrices that do: then A is diagonalised mode by
+        mode. Examples are K + σ I, M ⊗ K + K ⊗ M, and (M ⊗ K + K ⊗ M) + σ M ⊗ M.
+
+        Parameters
+        ----------
+        b : array_like, (N,) or (N, K)
+
+        Returns
+        -------
+        ndarray, the shape of b
+
+        Raises
+        ------
+        ValueError
+            If b does not fit; else as for `factorise`.
+        TypeError
+            As for `factorise`.
+        numpy.linalg.LinAlgError
+            If the sum is singular to working precision.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> A = bk.KroneckerProduct(np.ones((2, 2)), np.ones((3, 3))) + 0.5 * bk.Identity(6)
+        >>> A.solve(A @ np.arange(1.0, 7.0)).round(12)
+        array([1., 2., 3., 4., 5., 6.])
+        """
+        return self.factorise().solve(b)
+
+    def slogdet(self) -> tuple[Any, Any]:
+        """Return the sign, or phase, of the determinant and the logarithm of its modulus.
+
+        0 and -inf for a sum that is singular to working precision.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `factorise`.
+        """
+        return self.factorise().slogdet()
+
+    def logdet(self) -> Any:
+        """Return the logarithm of the determinant.
+
+        NaN for a real operator with a negative determinant, -inf for a singular one.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `factorise`.
+        """
+        return logarithm_of(*self.slogdet())
+
+    def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
+        """Compute exp(t A) x for a sum whose factors have common eigenvectors in each mode.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K)
+        t : scalar
+
+        Returns
+        -------
+        ndarray, the shape of x
+
+        Raises
+        ------
+        ValueError
+            If the factors of a mode do not commute, or x does not fit; else as for `factorise`.
+        TypeError
+            If t is not a number; else as for `factorise`.
+        """
+        t = checked_time(t)
+        found = self.factorise()
+        if not found.unitary:
+            raise ValueError(
+                "the factors of a mode do not commute, so exp(t A) is not found by factors; "
+                "pass the operator to scipy.sparse.linalg.expm_multiply"
+            )
+        return found.apply_function(np.exp(t * found.values), x)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""

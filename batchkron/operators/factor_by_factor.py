@@ -18,7 +18,7 @@ from batchkron.arrays import as_array, is_scalar
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
-    from batchkron.operators.algebra import Operator
+    from batchkron.operators.scipy_protocol import SciPyOperator
 
 
 def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
@@ -139,8 +139,8 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
     return np.ascontiguousarray(x).reshape(rhs.shape)
 
 
-def logdet_product(factors: Sequence[Array]) -> Any:
-    """Return log det (A_1 ⊗ … ⊗ A_d) = Σ (N / n_k) log det A_k."""
+def slogdet_product(factors: Sequence[Array]) -> tuple[Any, Any]:
+    """Return the sign, or phase, of det (A_1 ⊗ … ⊗ A_d) = Π det A_k^(N / n_k), and log |det|."""
     sizes = square_sizes(factors)
     size = math.prod(sizes)
     logarithm, sign = 0.0, 1.0
@@ -149,10 +149,10 @@ def logdet_product(factors: Sequence[Array]) -> Any:
         repeats = size // n if n else 0
         logarithm = logarithm + repeats * one_logarithm
         sign = sign * one_sign**repeats
-    return _logarithm(sign, logarithm)
+    return sign, logarithm
 
 
-def _logarithm(sign: Any, logarithm: Any) -> Any:
+def logarithm_of(sign: Any, logarithm: Any) -> Any:
     """Return log det from the determinant's sign (or phase) and the logarithm of its modulus."""
     if np.iscomplexobj(sign):
         return logarithm + 1j * np.angle(sign)
@@ -196,7 +196,7 @@ def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
     return [np.asarray(values) for values, _ in pairs], [np.asarray(v) for _, v in pairs]
 
 
-def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
+def apply_diagonalised(vectors: SciPyOperator[Any], values: Array, x: ArrayLike) -> Array:
     """Compute V diag(values) V^H x."""
     rhs = right_hand_side(x, vectors.shape[0])
     scaled = (vectors.H @ rhs).T * values
@@ -278,19 +278,25 @@ def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
     return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
 
 
-def logdet_sum(factors: Sequence[Array]) -> Any:
-    """Return log det (A_1 ⊕ … ⊕ A_d) from the eigenvalues of the sum; (...) for many sums."""
+def slogdet_sum(factors: Sequence[Array]) -> tuple[Any, Any]:
+    """Return the sign, or phase, of det (A_1 ⊕ … ⊕ A_d) and log |det|; (...) for many sums."""
     values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
     sizes = np.abs(values)
     singular = sizes.min(axis=-1, initial=np.inf) <= negligible(factors)
     with np.errstate(divide="ignore"):
         logarithm = np.log(sizes).sum(axis=-1)
-    phase = np.angle(values).sum(axis=-1)
-    if any(factor.dtype.kind == "c" for factor in factors):
-        result = logarithm + 1j * np.angle(np.exp(1j * phase))
-    else:
-        result = np.where(np.cos(phase) < 0, np.nan, logarithm)
-    return np.where(singular, -np.inf, result)[()]
+    sign = np.exp(1j * np.angle(values).sum(axis=-1))
+    if all(factor.dtype.kind == "f" for factor in factors):
+        sign = np.where(sign.real < 0, -1.0, 1.0)
+    return np.where(singular, 0, sign)[()], np.where(singular, -np.inf, logarithm)[()]
+
+
+def logdet_sum(factors: Sequence[Array]) -> Any:
+    """Return log det (A_1 ⊕ … ⊕ A_d) from the eigenvalues of the sum; (...) for many sums."""
+    sign, logarithm = slogdet_sum(factors)
+    if np.iscomplexobj(sign):
+        return np.where(sign == 0, -np.inf, logarithm + 1j * np.angle(sign))[()]
+    return np.where(sign < 0, np.nan, logarithm)[()]
 
 
 def exponentials(factors: Sequence[Array], t: complex) -> list[Array]:

@@ -236,7 +236,20 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not square.
         """
         self._refuse_batch("logdet")
-        return direct.logdet_product(self.factors)
+        return direct.logarithm_of(*direct.slogdet_product(self.factors))
+
+    def slogdet(self) -> tuple[Any, Any]:
+        """Return the sign, or phase, of the determinant and the logarithm of its modulus.
+
+        0 and -inf for a singular operator, as `numpy.linalg.slogdet`.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        """
+        self._refuse_batch("slogdet")
+        return direct.slogdet_product(self.factors)
 
     def eigh(self) -> tuple[Array, KroneckerProduct]:
         """Return eigenvalues and eigenvectors of a product of Hermitian factors.

@@ -230,6 +230,14 @@ class KroneckerSum(ValuedOperator):
         """
         return direct.logdet_sum(self.factors)
 
+    def slogdet(self) -> tuple[Any, Any]:
+        """Return the sign, or phase, of the determinant and the logarithm of its modulus.
+
+        0 and -inf for a singular operator, as `numpy.linalg.slogdet`; arrays of ``batch_shape`` for
+        many systems.
+        """
+        return direct.slogdet_sum(self.factors)
+
     def eigh(self) -> tuple[Array, KroneckerProduct]:
         """Return eigenvalues and eigenvectors of a sum of Hermitian factors.
 
