@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,13 +17,16 @@ from batchkron.backends import (
     Owners,
     Product,
     backend_for,
+    building_on,
     own_apply,
     tuned_plans,
     tuning_for,
 )
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.algebra import Operator
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
+from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import one_product_spec
 from batchkron.spec.kron import (
@@ -102,6 +106,7 @@ class KroneckerProduct(ValuedOperator):
                 self._hold(chosen.kron_product(self.factors, precision))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
+        self._merged: weakref.WeakSet[_MergedProduct] = weakref.WeakSet()
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), precision=self.precision, tune=self._tune)
@@ -154,6 +159,49 @@ class KroneckerProduct(ValuedOperator):
             self._batch_plan.set_values(spec.pools, spec.weights)
         elif self._product is not None:
             self._hold(self._backend.with_factors(self._product, self.factors))
+        for product in self._merged:
+            product.merge_again()
+
+    @overload
+    def dot(self, x: Operator | Scalar) -> Operator: ...
+    @overload
+    def dot(self, x: Vectors) -> Array: ...
+    @overload
+    def dot(self, x: object) -> Any: ...
+    def dot(self, x: object) -> Any:
+        """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
+
+        If x is a `KroneckerProduct`, too, of factors whose sizes fit, d > 1, and the products of
+        the factors have no more entries than both, it is (A_1 B_1) ⊗ … ⊗ (A_d B_d).
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K); or an operator, or a number
+
+        Returns
+        -------
+        ndarray or Operator
+        """
+        if isinstance(x, KroneckerProduct) and self._merges_with(x):
+            return _MergedProduct(self, x)
+        return super().dot(x)
+
+    def _merges_with(self, other: KroneckerProduct) -> bool:
+        """Whether the product with another one is one Kronecker product of no more entries.
+
+        One factor is a matrix like any other, and products of large ones take longer than applying
+        both.
+        """
+        if len(self.factors) == 1:
+            return False
+        if self._inputs != other._outputs or self.batch_shape or other.batch_shape:
+            return False
+        alike = (self._place, self.precision, self._tune, self.dtype)
+        if alike != (other._place, other.precision, other._tune, other.dtype):
+            return False
+        pairs = zip(self._outputs, other._inputs, strict=True)
+        merged = sum(rows * columns for rows, columns in pairs)
+        return bool(merged <= sum(factor.size for factor in (*self.factors, *other.factors)))
 
     def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
         """Return a product of other factors with the same ``precision`` and ``tune``."""
@@ -374,3 +422,27 @@ class KroneckerProduct(ValuedOperator):
             f"{super().describe()}: {shapes}\n"
             f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}{precision}"
         )
+
+
+class _MergedProduct(KroneckerProduct):
+    """The product A B of two Kronecker products, which follows updates of A and B."""
+
+    def __init__(self, left: KroneckerProduct, right: KroneckerProduct) -> None:
+        self._links = left, right
+        with building_on(left._backend):
+            super().__init__(self._products(), precision=left.precision, tune=left._tune)
+        self._place = left._place
+        self.args = (left, right)
+        for link in self._links:
+            link._merged.add(self)
+
+    def _products(self) -> list[Array]:
+        left, right = self._links
+        return [a @ b for a, b in zip(left.factors, right.factors, strict=True)]
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return partial(KroneckerProduct, precision=self.precision, tune=self._tune), (self.factors,)
+
+    def merge_again(self) -> None:
+        """Take the factors that A and B have now."""
+        self._update(self._products(), None, set())
