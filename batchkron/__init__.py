@@ -17,6 +17,8 @@ from batchkron.operators import (
     BatchedKron,
     Diagonal,
     Identity,
+    InterpolatedKronecker,
+    Interpolation,
     KroneckerProduct,
     KroneckerSparse,
     KroneckerSparseChain,
@@ -25,6 +27,7 @@ from batchkron.operators import (
     SparseGridOperator,
     ValidationReport,
 )
+from batchkron.spec.interpolated import RegularGrid
 
 __version__ = "0.1.0"
 
@@ -34,6 +37,8 @@ __all__ = [
     "ContextLostError",
     "Diagonal",
     "Identity",
+    "InterpolatedKronecker",
+    "Interpolation",
     "KroneckerProduct",
     "KroneckerSparse",
     "KroneckerSparseChain",
@@ -41,6 +46,7 @@ __all__ = [
     "NotPhysicalError",
     "Operator",
     "ProblemFileError",
+    "RegularGrid",
     "SegmentedModeMultiply",
     "SparseGridOperator",
     "ValidationReport",

@@ -101,6 +101,34 @@ class KronSparseFloat64(_KronSparse): ...
 class KronSparseComplex64(_KronSparse): ...
 class KronSparseComplex128(_KronSparse): ...
 
+class _Interpolation:
+    def __init__(
+        self, sizes: Sequence[int], corners: _Indices, weights: _Array, places: _Indices
+    ) -> None: ...
+    def scatter(
+        self,
+        points: _Array,
+        point_step: int,
+        vectors: Sequence[int],
+        grid: _Array,
+        cell_step: int,
+        column: int,
+    ) -> None: ...
+    def gather(
+        self,
+        grid: _Array,
+        cell_step: int,
+        column: int,
+        points: _Array,
+        point_step: int,
+        vectors: Sequence[int],
+        alpha: float,
+        accumulate: bool,
+    ) -> None: ...
+
+class InterpolationFloat32(_Interpolation): ...
+class InterpolationFloat64(_Interpolation): ...
+
 class _SweepPlan:
     def __init__(
         self,

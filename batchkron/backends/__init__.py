@@ -22,6 +22,7 @@ from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     Backend,
     BatchPlan,
+    InterpolationPlan,
     KronPlan,
     KrylovBackend,
     Owners,
@@ -36,6 +37,7 @@ __all__ = [
     "Backend",
     "BatchPlan",
     "HostBackend",
+    "InterpolationPlan",
     "KronPlan",
     "KrylovBackend",
     "Owners",

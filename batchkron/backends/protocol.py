@@ -2,8 +2,9 @@
 
 A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It
 implements ten functions and ten methods of plans: `run` of its six kinds of plans, and
-`set_values` of four. A backend for a device implements all of `Backend`. How a device launches
-and repeats its work, and its fast paths, are not part of the interface.
+`set_values` of four; `interpolation_plan` is one more that it may leave out. A backend for a device
+implements all of `Backend` but that one. How a device launches and repeats its work, and its fast
+paths, are not part of the interface.
 
 Vectors given to plans are contiguous arrays of the plan's dtype, in the backend's memory.
 """
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.backends.krylov_arguments import Stage
+from batchkron.errors import BackendUnavailableError
+from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -126,6 +129,38 @@ class KronSparseProduct(Product, Protocol):
         """Take new values (a, b, c, d), an array that nobody changes."""
 
 
+class InterpolationPlan(Protocol):
+    """Interpolation W of grid values at points, and its transpose, for some vectors at a time.
+
+    Vectors are 1, 2, 4, 8 or 16. Element p of vector r lies at points[p * point_step + vectors[r]],
+    and its value in a cell at grid[cell * cell_step + column + r]; arrays are flat or contiguous.
+    """
+
+    def scatter(
+        self,
+        points: Array,
+        point_step: int,
+        vectors: Sequence[int],
+        grid: Array,
+        cell_step: int,
+        column: int,
+    ) -> None:
+        """Write W^T points to the grid; the order of sums is fixed."""
+
+    def gather(
+        self,
+        grid: Array,
+        cell_step: int,
+        column: int,
+        points: Array,
+        point_step: int,
+        vectors: Sequence[int],
+        alpha: float,
+        accumulate: bool,
+    ) -> None:
+        """Write alpha W grid to the points, or add it."""
+
+
 def own_apply(plan: object) -> Callable[[object, object], bool] | None:
     """Return a plan's fast path that writes A x[..., :] to ``out[..., :]``, if it has one.
 
@@ -230,6 +265,19 @@ class Backend(ABC):
         precision: Precision | None = None,
     ) -> None:
         """Write the product of `kron_sparse_product` to y; values are where the backend works."""
+
+    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
+        """Return the plan of interpolation from windows of a grid.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If the backend has no kernels for it.
+        """
+        raise BackendUnavailableError(
+            f"interpolation on a grid has no kernels for {self.name}; use the operator on the CPU, "
+            f"with arrays that are copied by .get()"
+        )
 
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others: what ranks pack and unpack.

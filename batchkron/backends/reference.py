@@ -7,13 +7,14 @@ are evaluated by these plans (kron_sum.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends.host import HostBackend
+from batchkron.spec.interpolated import WEIGHTS, Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -206,6 +207,60 @@ class KronSparseProduct:
         y[...] = y + result if accumulate else result
 
 
+class InterpolationPlan:
+    """Interpolation from windows of a grid: each is contracted with its weights mode by mode."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def scatter(
+        self,
+        points: Array,
+        point_step: int,
+        vectors: Sequence[int],
+        grid: Array,
+        cell_step: int,
+        column: int,
+    ) -> None:
+        """Add the outer products of values and weights, point by point, to cells of zeros."""
+        cells = self._cells(grid, cell_step, column, len(vectors))
+        cells[...] = 0
+        for window, weights, place in self._visits():
+            product = points.reshape(-1)[place * point_step + np.asarray(vectors)]
+            for row in reversed(weights):
+                product = np.multiply.outer(row, product)
+            cells[window] += product
+
+    def gather(
+        self,
+        grid: Array,
+        cell_step: int,
+        column: int,
+        points: Array,
+        point_step: int,
+        vectors: Sequence[int],
+        alpha: float,
+        accumulate: bool,
+    ) -> None:
+        """Add to the points, or overwrite them."""
+        cells = self._cells(grid, cell_step, column, len(vectors))
+        values = points.reshape(-1)
+        for window, weights, place in self._visits():
+            sums = cells[window]
+            for row in weights:
+                sums = np.tensordot(row, sums, axes=1)
+            where = place * point_step + np.asarray(vectors)
+            values[where] = alpha * sums + (values[where] if accumulate else 0)
+
+    def _cells(self, grid: Array, cell_step: int, column: int, count: int) -> Array:
+        return grid.reshape(*self.windows.sizes, cell_step)[..., column : column + count]
+
+    def _visits(self) -> Iterator[tuple[tuple[slice, ...], Array, int]]:
+        given = self.windows
+        for corner, weights, place in zip(given.corners, given.weights, given.places, strict=True):
+            yield tuple(slice(c, c + WEIGHTS) for c in corner), weights, place
+
+
 class ReferenceBackend(HostBackend):
     """All products one after another, for any shape, in full precision."""
 
@@ -217,6 +272,7 @@ class ReferenceBackend(HostBackend):
     segmented_plan = staticmethod(SegmentedPlan)
     sweep_plan = staticmethod(SweepPlan)
     kron_sparse_product = staticmethod(KronSparseProduct)
+    interpolation_plan = staticmethod(InterpolationPlan)
 
     def multiply_kron_sparse(
         self,

@@ -3,6 +3,8 @@
 from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
+from batchkron.operators.interpolated.interpolation import Interpolation
+from batchkron.operators.interpolated.operator import InterpolatedKronecker
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sparse.chain import KroneckerSparseChain
 from batchkron.operators.kronecker_sparse.operator import KroneckerSparse
@@ -16,6 +18,8 @@ __all__ = [
     "BatchedKron",
     "Diagonal",
     "Identity",
+    "InterpolatedKronecker",
+    "Interpolation",
     "KroneckerProduct",
     "KroneckerSparse",
     "KroneckerSparseChain",

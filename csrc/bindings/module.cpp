@@ -3,6 +3,7 @@
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of batchkron. Private: call the functions of batchkron.";
   batchkron::register_runtime(module);
+  batchkron::register_interpolation(module);
   batchkron::register_kron(module);
   batchkron::register_krylov(module);
   batchkron::register_launch(module);

@@ -6,6 +6,7 @@
 
 namespace batchkron {
 
+void register_interpolation(pybind11::module_& module);
 void register_kron(pybind11::module_& module);
 void register_krylov(pybind11::module_& module);
 void register_launch(pybind11::module_& module);

@@ -69,6 +69,17 @@ template <>
 inline const SparseKernels<Complex<double>>& sparse_kernels() { return kernels().sparse->c128; }
 
 template <class T>
+const InterpolationKernels<T>& interpolation_kernels();
+template <>
+inline const InterpolationKernels<float>& interpolation_kernels() {
+  return kernels().interpolation->f32;
+}
+template <>
+inline const InterpolationKernels<double>& interpolation_kernels() {
+  return kernels().interpolation->f64;
+}
+
+template <class T>
 auto vector_sum_kernel();
 template <>
 inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }

@@ -15,6 +15,7 @@ extern const SweepKernelTable sweep_table;       // simd/sweeps/kernels.cpp
 extern const VectorSumTable vector_sum_table;    // simd/vector_sums/kernels.cpp
 extern const SparseKernelTable sparse_table;     // simd/kron_sparse/kernels.cpp
 extern const SmallProductTable small_product_table;  // simd/small_products/kernels.cpp
+extern const InterpolationTable interpolation_table;  // simd/interpolation/kernels.cpp
 
 extern const KernelTable table = {
     BATCHKRON_NAME(BATCHKRON_ISA),       mode_kernels_of<float>(),
@@ -22,6 +23,7 @@ extern const KernelTable table = {
     mode_kernels_of<Complex<double>>(),  &batch_table,
     &sweep_table,                        &vector_sum_table,
     &sparse_table,                       &small_product_table,
+    &interpolation_table,
 };
 
 }  // namespace BATCHKRON_ISA

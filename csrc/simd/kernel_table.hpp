@@ -3,6 +3,7 @@
 #pragma once
 
 #include "simd/batch/table.hpp"
+#include "simd/interpolation/table.hpp"
 #include "simd/kron/table.hpp"
 #include "simd/kron_sparse/table.hpp"
 #include "simd/small_products/table.hpp"
@@ -22,6 +23,7 @@ struct KernelTable {
   const VectorSumTable* vector_sums;
   const SparseKernelTable* sparse;
   const SmallProductTable* small_products;
+  const InterpolationTable* interpolation;
 };
 
 }  // namespace batchkron

@@ -16,6 +16,7 @@ from batchkron.backends.cpu.environment import check_environment
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
+    InterpolationPlan,
     KronSparseProduct,
     KrylovBackend,
     KrylovPasses,
@@ -25,6 +26,7 @@ from batchkron.backends.protocol import (
     SumPlan,
     SweepPlan,
 )
+from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList, SweepPart
@@ -76,6 +78,10 @@ _KRON_SPARSE = {
     np.dtype(np.float64): _native.KronSparseFloat64,
     np.dtype(np.complex64): _native.KronSparseComplex64,
     np.dtype(np.complex128): _native.KronSparseComplex128,
+}
+_INTERPOLATIONS = {
+    np.dtype(np.float32): _native.InterpolationFloat32,
+    np.dtype(np.float64): _native.InterpolationFloat64,
 }
 _NUMBERS = (int, float)
 _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -252,6 +258,13 @@ class CpuBackend(HostBackend, KrylovBackend):
         """Write the product with a Kronecker-sparse matrix to y."""
         check_environment()
         _native.multiply_kron_sparse(values, x, y, outer, inner)
+
+    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
+        """Return the plan of interpolation from windows; it holds its own copy of the weights."""
+        check_environment()
+        return _INTERPOLATIONS[windows.weights.dtype](
+            windows.sizes, windows.corners, windows.weights, windows.places
+        )
 
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.

@@ -1,0 +1,1 @@
+"""Interpolation on a regular grid, and Kronecker products between two interpolations."""

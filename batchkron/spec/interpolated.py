@@ -1,0 +1,257 @@
+"""Regular grids, and which cells of them a point is interpolated from: checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from batchkron.arrays import to_host
+from batchkron.spec.kron import Array
+
+WEIGHTS = 4
+"""Cells of a mode that a point is interpolated from."""
+
+_MAX_MODES = 16  # 4^16 cells are the smallest grid of so many; kMaxGridModes of the compiled core
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of cells that points are interpolated from, in the order of their corners.
+
+    Row ``places[p]`` of the interpolation W is the Kronecker product of N rows of four weights,
+    ``weights[p, k]``, of the cells ``corners[p, k]`` and the three next ones of mode k.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Cells of each mode.
+    corners : ndarray of int64, (n, N)
+        Sorted, the first mode slowest.
+    weights : ndarray, (n, N, 4)
+    places : ndarray of int64, (n,)
+    """
+
+    sizes: tuple[int, ...]
+    corners: NDArray[np.int64]
+    weights: Array
+    places: NDArray[np.int64]
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of the grid."""
+        return math.prod(self.sizes)
+
+
+class RegularGrid:
+    """A grid of equidistant points in a box.
+
+    Parameters
+    ----------
+    lower, upper : float, or sequence of float (N,)
+        The first and the last point in each dimension; one number stands for all dimensions.
+    sizes : sequence of int, (N,)
+        The number of points P_k in each dimension, 4 or more: cubic interpolation takes four.
+
+    Attributes
+    ----------
+    lower, upper : tuple of float, (N,)
+    sizes : tuple of int, (N,)
+
+    Raises
+    ------
+    ValueError
+        If the numbers of dimensions differ, a bound is not finite, an upper one is not above the
+        lower one, a size is less than 4, or there are more than 16 dimensions.
+    TypeError
+        If a size is not an integer.
+
+    Examples
+    --------
+    >>> import batchkron as bk
+    >>> grid = bk.RegularGrid(0.0, [1.0, 2.0], sizes=(5, 6))
+    >>> grid.axes[0]
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
+
+    __slots__ = ("lower", "sizes", "upper")
+
+    def __init__(
+        self,
+        lower: float | Sequence[float] | Array,
+        upper: float | Sequence[float] | Array,
+        sizes: Sequence[int],
+    ) -> None:
+        self.sizes = _checked_sizes(sizes)
+        self.lower, self.upper = (
+            _bounds(bound, name, len(self.sizes))
+            for bound, name in ((lower, "lower"), (upper, "upper"))
+        )
+        for k, (first, last) in enumerate(zip(self.lower, self.upper, strict=True)):
+            if not first < last:
+                raise ValueError(f"upper[{k}] is {last}; expected more than lower[{k}], {first}")
+
+    @classmethod
+    def around(cls, points: ArrayLike, sizes: Sequence[int]) -> RegularGrid:
+        """Return the smallest grid that has all points inside.
+
+        Parameters
+        ----------
+        points : array_like, (n, N)
+        sizes : sequence of int, (N,)
+
+        Returns
+        -------
+        RegularGrid
+
+        Raises
+        ------
+        ValueError
+            If there is no point, or all are equal in a dimension.
+        """
+        given = np.asarray(to_host(points, "points"), np.float64)
+        if given.ndim != 2 or len(given) == 0:
+            raise ValueError(f"points has shape {given.shape}; expected (n, N), n > 0")
+        return cls(given.min(axis=0), given.max(axis=0), sizes)
+
+    @property
+    def axes(self) -> tuple[NDArray[np.float64], ...]:
+        """The coordinates of the grid's points in each dimension, each (P_k,)."""
+        return tuple(map(np.linspace, self.lower, self.upper, self.sizes))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RegularGrid) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.lower, self.upper, self.sizes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RegularGrid, self._key()
+
+    def __repr__(self) -> str:
+        return f"RegularGrid({self.lower}, {self.upper}, sizes={self.sizes})"
+
+
+def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    for k, size in enumerate(sizes):
+        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"sizes[{k}] is {size!r}; expected an integer")
+        if size < WEIGHTS:
+            raise ValueError(
+                f"sizes[{k}] is {size}; expected {WEIGHTS} or more, as many as a cubic takes"
+            )
+    if not 1 <= len(sizes) <= _MAX_MODES:
+        raise ValueError(f"sizes has {len(sizes)} numbers; expected 1 to {_MAX_MODES}")
+    return tuple(map(int, sizes))
+
+
+def _bounds(bound: float | Sequence[float] | Array, name: str, count: int) -> tuple[float, ...]:
+    given = np.asarray(bound, np.float64)
+    if given.shape not in ((), (count,)):
+        raise ValueError(f"{name} has shape {given.shape}; expected ({count},) as sizes has")
+    if not np.isfinite(given).all():
+        raise ValueError(f"{name} is {bound}; expected finite numbers")
+    return tuple(np.broadcast_to(given, count).tolist())
+
+
+def check_grid(grid: object) -> RegularGrid:
+    """Return a grid after checking its type.
+
+    Raises
+    ------
+    TypeError
+        If it is not a `RegularGrid`.
+    """
+    if not isinstance(grid, RegularGrid):
+        raise TypeError(f"grid is a {type(grid).__name__}; expected a batchkron.RegularGrid")
+    return grid
+
+
+def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
+    """Return points as a read-only copy (n, N), float32 or float64.
+
+    Raises
+    ------
+    ValueError
+        If the shape does not fit the grid, or a point is outside of it or not a number.
+    TypeError
+        If they are not real numbers.
+    """
+    given = to_host(points, "points")
+    if given.ndim != 2 or given.shape[1] != len(grid.sizes):
+        raise ValueError(
+            f"points has shape {given.shape}; expected (n, {len(grid.sizes)}), because the grid "
+            f"has {len(grid.sizes)} dimensions"
+        )
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"points has dtype {given.dtype}; expected real numbers")
+    dtype = np.float32 if given.dtype in (np.float32, np.float16) else np.float64
+    copied = np.array(given, dtype, order="C")
+    copied.flags.writeable = False
+    outside = ~((copied >= np.array(grid.lower)) & (copied <= np.array(grid.upper)))
+    if outside.any():
+        p, k = np.argwhere(outside)[0]
+        raise ValueError(
+            f"points[{p}, {k}] is {copied[p, k]}; expected {grid.lower[k]} to {grid.upper[k]}, "
+            f"which the grid covers ({outside.any(axis=1).sum()} of {len(copied)} points are "
+            f"outside). RegularGrid.around(points, sizes) covers all"
+        )
+    return copied
+
+
+def windows_of(points: Array, grid: RegularGrid, dtype: np.dtype[Any]) -> Windows:
+    """Return the windows and weights of points inside a grid, the weights in ``dtype``.
+
+    In the first and the last interval of a dimension, the value that is missing beyond the end is
+    the one that continues the parabola through the three next ones.
+    """
+    sizes = np.array(grid.sizes)
+    lower, upper = np.array(grid.lower), np.array(grid.upper)
+    position = (points.astype(np.float64) - lower) / (upper - lower) * (sizes - 1)
+    cell = np.clip(np.floor(position).astype(np.int64), 0, sizes - 2)
+    weights = _cubic_weights(position - cell)
+    first, last = cell == 0, cell == sizes - 2
+    weights[first] = _continued(weights[first])
+    weights[last] = _continued(weights[last][:, ::-1])[:, ::-1]
+    corners = np.clip(cell - 1, 0, sizes - WEIGHTS)
+    order = np.lexsort(corners.T[::-1])
+    return Windows(
+        grid.sizes,
+        np.ascontiguousarray(corners[order]),
+        np.ascontiguousarray(weights[order], dtype),
+        np.ascontiguousarray(order, np.int64),
+    )
+
+
+def _cubic_weights(t: Array) -> Array:
+    """Return the weights (..., 4) of the points -1, 0, 1, 2 for places 0 <= t <= 1 (...).
+
+    Source: R. G. Keys, Cubic convolution interpolation for digital image processing, IEEE Trans.
+    Acoust. Speech Signal Process. 29 (1981), eq. (15), a = -1/2.
+    """
+    return np.stack(
+        [
+            ((-0.5 * t + 1.0) * t - 0.5) * t,
+            (1.5 * t - 2.5) * t * t + 1.0,
+            ((-1.5 * t + 2.0) * t + 0.5) * t,
+            (0.5 * t - 0.5) * t * t,
+        ],
+        axis=-1,
+    )
+
+
+def _continued(weights: Array) -> Array:
+    """Return the weights (..., 4) of the points 0, 1, 2, 3 from those of the points -1, 0, 1, 2.
+
+    The value at -1 is 3 f_0 - 3 f_1 + f_2 (Keys, eq. (19)).
+    """
+    before, first, second, third = np.moveaxis(weights, -1, 0)
+    inside = [first + 3 * before, second - 3 * before, third + before, np.zeros_like(before)]
+    return np.stack(inside, axis=-1)
