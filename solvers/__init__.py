@@ -19,6 +19,7 @@ from .krylov.gmres import Gmres, gmres
 from .krylov.minres import Minres, minres
 from .krylov.result import KrylovResult, Status
 from .krylov.workspace_cache import free_workspaces
+from .lanczos import LogdetEstimate, logdet_slq
 
 __all__ = [
     "Adapt",
@@ -34,6 +35,7 @@ __all__ = [
     "Gmres",
     "GrowthFit",
     "KrylovResult",
+    "LogdetEstimate",
     "Minres",
     "Quantity",
     "Recorded",
@@ -50,6 +52,7 @@ __all__ = [
     "fit_growth",
     "free_workspaces",
     "gmres",
+    "logdet_slq",
     "minres",
     "preconditioners",
     "steppers",
