@@ -1,0 +1,240 @@
+"""Interpolated Kronecker products on a CPU: ``python -m benchmarks.interpolated [--threads 1,2]``.
+
+Two operators for points in a grid of 2 to 6 dimensions: W Wᵀ, the interpolation alone, and
+W (K_1 ⊗ … ⊗ K_N) Wᵀ. Ours is next to sparse matrices W of SciPy and, where it is installed, torch,
+in which a row has 4^N entries; between them, theirs takes batchkron's Kronecker product. Time, and
+the bytes that W takes, are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from threadpoolctl import threadpool_limits
+
+import batchkron as bk
+from benchmarks.cpu.contenders import OURS, Contender
+from benchmarks.cpu.data import Array, Data, random_array
+from benchmarks.cpu.machine import describe_machine
+from benchmarks.cpu.timing import Effort, Failure, Times, measure
+
+GRIDS = {2: (128,) * 2, 3: (32,) * 3, 4: (16,) * 4, 5: (10,) * 5, 6: (8,) * 6}
+MAX_ENTRIES = 1 << 26  # of a sparse W: 768 MiB in float64; fewer points are taken beyond
+KINDS = ("W", "W K")
+
+
+class InterpolatedData(Data):
+    """Points, factors, and a batch of vectors (batch, points)."""
+
+    def __init__(
+        self, modes: int, points: int, batch: int, dtype: str, kind: str, rng: np.random.Generator
+    ) -> None:
+        super().__init__(np.dtype(dtype), 1, rng)
+        self.kind, self.sizes, self.batch = kind, GRIDS[modes], batch
+        self.count = min(points, MAX_ENTRIES // 4**modes)
+        self.grid = bk.RegularGrid(0.0, 1.0, self.sizes)
+        self.points = rng.random((self.count, modes))
+        self.factors = [
+            np.exp(-8 * (x[:, None] - x) ** 2).astype(dtype) for x in self.grid.axes
+        ]  # an exponential of the squared distance, as usual in Gaussian processes
+        self.operator = bk.Interpolation(self.points, self.grid, dtype)
+        self.inputs = [random_array(rng, (batch, self.count), self.dtype)]
+        self.outputs = [np.empty((batch, self.count), self.dtype)]
+
+    @cached_property
+    def sparse(self) -> Any:
+        """W in CSR."""
+        windows = self.operator.windows
+        rows = np.arange(self.count).repeat(4 ** len(self.sizes))
+        columns, entries = np.zeros((self.count, 1), np.int64), np.ones((self.count, 1))
+        for k, size in enumerate(self.sizes):
+            cells = windows.corners[:, k, None] + np.arange(4)
+            columns = (columns[:, :, None] * size + cells[:, None]).reshape(self.count, -1)
+            entries = (entries[:, :, None] * windows.weights[:, k, None]).reshape(self.count, -1)
+        order = np.argsort(windows.places)
+        entries = entries[order].astype(self.dtype).ravel()
+        cells = (rows, columns[order].ravel())
+        return scipy.sparse.csr_array((entries, cells), self.operator.shape)
+
+    @cached_property
+    def reference(self) -> tuple[Any, Array, Array]:
+        """Some vectors of the result in double precision, and bounds of the errors."""
+        few = np.linspace(0, self.batch - 1, min(self.batch, 2)).astype(int)
+        x = self.inputs[0][few].astype(np.float64)
+        W = self.sparse.astype(np.float64)
+        found = []
+        for w, values in ((W, x), (abs(W), abs(x))):
+            on_grid = (w.T @ values.T).T
+            if self.kind == "W K":
+                blocks = on_grid.reshape(len(few), *self.sizes)
+                for k, factor in enumerate(self.factors):
+                    blocks = np.moveaxis(
+                        np.tensordot(factor.astype(float), blocks, (1, k + 1)), 0, k + 1
+                    )
+                on_grid = blocks.reshape(len(few), -1)
+            found.append((w @ on_grid.T).T)
+        terms = self.count + sum(self.sizes) + 4 ** len(self.sizes) + 8 * len(self.sizes)
+        return few, found[0], 2 * np.finfo(self.dtype).eps * terms * found[1]
+
+    @property
+    def our_bytes(self) -> int:
+        """What `Interpolation` and its plan keep: points, weights, corners, places."""
+        modes = len(self.sizes)
+        return self.points.nbytes + self.count * (4 * modes * self.dtype.itemsize + 16)
+
+
+def ours(data: InterpolatedData) -> Callable[[], Any]:
+    """The operator, or both interpolations."""
+    if data.kind == "W K":
+        op = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
+        return partial(op.apply, data.inputs[0], data.outputs[0])
+    W, between = data.operator, np.empty((data.batch, data.operator.shape[1]), data.dtype)
+
+    def call() -> None:
+        W.T.apply(data.inputs[0], between)
+        W.apply(between, data.outputs[0])
+
+    return call
+
+
+def by_sparse(data: InterpolatedData, W: Any, turned: Any) -> Callable[[], Any]:
+    """A product with W, or with W and the grid's factors, given W and its transpose."""
+    product = bk.KroneckerProduct(data.factors)
+
+    def call() -> Array:
+        on_grid = turned @ data.inputs[0].T
+        if data.kind == "W K":
+            on_grid = product.matmat(np.asarray(on_grid))
+        return (W @ on_grid).T  # type: ignore[no-any-return]
+
+    return call
+
+
+def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
+    """The same with torch's sparse matrices, None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    csr, turned = data.sparse, data.sparse.T.tocsr()
+    W, T = (
+        torch.sparse_csr_tensor(
+            torch.from_numpy(m.indptr),
+            torch.from_numpy(m.indices),
+            torch.from_numpy(m.data),
+            m.shape,
+        )
+        for m in (csr, turned)
+    )
+    product, x = bk.KroneckerProduct(data.factors), torch.from_numpy(data.inputs[0].T.copy())
+
+    def call() -> Array:
+        on_grid = T @ x
+        if data.kind == "W K":
+            on_grid = torch.from_numpy(product.matmat(on_grid.numpy()))
+        return (W @ on_grid).numpy().T  # type: ignore[no-any-return]
+
+    return call
+
+
+def contenders(data: InterpolatedData) -> list[Contender]:
+    """All ways to compute the product."""
+    W = data.sparse
+    found = [
+        Contender(OURS, "", [ours(data)], False),
+        Contender("SciPy CSR", "", [by_sparse(data, W, W.T)], True),
+        Contender("SciPy CSR", "transpose stored", [by_sparse(data, W, W.T.tocsr())], True),
+    ]
+    torch_call = by_torch(data)
+    if torch_call is not None:
+        found.append(Contender("torch CSR", "transpose stored", [torch_call], True))
+    return found
+
+
+def set_threads(count: int) -> None:
+    """Of batchkron, of NumPy's BLAS, and of torch."""
+    bk.set_num_threads(count)
+    threadpool_limits(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
+
+
+def measured(
+    data: InterpolatedData, threads: list[int], effort: Effort
+) -> Iterator[dict[str, Any]]:
+    """A record for each number of threads."""
+    results = measure(contenders(data), data, threads, set_threads, effort)
+    csr = data.sparse
+    csr_bytes = csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
+    for count in threads:
+        own = [one for one in results if one.threads == count]
+        seconds: dict[str, float] = {}
+        for one in own:
+            if isinstance(one, Times):
+                seconds[one.name] = min(one.median, seconds.get(one.name, math.inf))
+        peers = {name: value for name, value in seconds.items() if name != OURS}
+        best = min(peers, key=peers.__getitem__)
+        yield {
+            "sizes": data.sizes,
+            "points": data.count,
+            "batch": data.batch,
+            "dtype": data.dtype.name,
+            "kind": data.kind,
+            "threads": count,
+            "seconds": seconds,
+            "failed": {one.name: one.reason for one in own if isinstance(one, Failure)},
+            "best_peer": best,
+            "gain": peers[best] / seconds[OURS],
+            "bytes": {OURS: data.our_bytes, "SciPy CSR": csr_bytes},
+            "less_memory": csr_bytes / data.our_bytes,
+        }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
+    parser.add_argument("--modes", default="2,3,4,5,6", help="numbers of dimensions")
+    parser.add_argument("--points", type=int, default=20_000)
+    parser.add_argument("--batch", default="1,17", help="numbers of vectors")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--turn", type=float, default=0.1, help="seconds of a turn")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    threads = [int(count) for count in options.threads.split(",")]
+    rng, effort = np.random.default_rng(options.seed), Effort(3, options.turn)
+    rows: list[dict[str, Any]] = []
+    print("kind, grid, points, batch, dtype, threads: ours, gain over the best peer, memory")
+    for modes in map(int, options.modes.split(",")):
+        for dtype in ("float32", "float64"):
+            for batch in map(int, options.batch.split(",")):
+                for kind in KINDS:
+                    data = InterpolatedData(modes, options.points, batch, dtype, kind, rng)
+                    for row in measured(data, threads, effort):
+                        rows.append(row)
+                        sizes = "x".join(map(str, row["sizes"]))
+                        print(
+                            f"{kind}, {sizes}, {row['points']}, {batch}, {dtype}, "
+                            f"{row['threads']}: {row['seconds'][OURS] * 1e6:.0f} µs, "
+                            f"{row['gain']:.2f} × {row['best_peer']}, "
+                            f"{row['less_memory']:.0f} × less memory",
+                            flush=True,
+                        )
+    gains = np.array([row["gain"] for row in rows])
+    print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
+    if options.json:
+        report = {"machine": describe_machine([], {}, []), "cells": rows}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return int(any(OURS in row["failed"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
