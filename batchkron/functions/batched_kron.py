@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, as_array, is_plain
 from batchkron.backends import backend_for
 from batchkron.spec.batch import batch_spec, module_of_batch
@@ -85,6 +86,10 @@ def batched_kron(
     fast = backend_for(array_module(y)).fast_batched_kron
     if fast(pools, factor_ids, x, inputs, outputs, y, weights):
         return y
+    if any_foreign(pools, x, y, weights):
+        kind = common_kind(pools=pools, x=x, y=y, weights=weights)
+        lists = factor_ids, x, inputs, outputs, y
+        return in_kind(batched_kron, kind, pools, *lists, weights=weights)  # type: ignore[no-any-return]
     if not hasattr(pools, "ndim"):
         pools = list(pools)
     module = module_of_batch(pools, weights)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, is_plain
 from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
 from batchkron.spec.batch import batch_of_systems
@@ -101,6 +102,12 @@ def gekmm(
         result = fast(factors, x, True, alpha, beta, y, out, precision)
         if result is not None:
             return result
+    if any_foreign(factors, x, y, out):
+        kind = common_kind(factors=factors, x=x, y=y, out=out)
+        named = {"y": y, "out": out, "transpose": transpose, "conj": conj}
+        scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
+        options: dict[str, Any] = {"precision": precision, "tune": tune}
+        return in_kind(gekmm, kind, factors, x, **named, **scales, **options)  # type: ignore[no-any-return]
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -179,6 +186,12 @@ def gemkm(
         result = fast(factors, x, False, alpha, beta, y, out, precision)
         if result is not None:
             return result
+    if any_foreign(factors, x, y, out):
+        kind = common_kind(factors=factors, x=x, y=y, out=out)
+        named = {"y": y, "out": out, "transpose": transpose, "conj": conj}
+        scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
+        options: dict[str, Any] = {"precision": precision, "tune": tune}
+        return in_kind(gemkm, kind, x, factors, **named, **scales, **options)  # type: ignore[no-any-return]
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -272,7 +285,12 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     given: Any = factors[0] if _is_sequence_of_matrices(factors) else factors
     chosen = backend_for(array_module(*given))
     result = chosen.fast_kron(given, out)
-    return chosen.kron(given, out) if result is None else result
+    if result is not None:
+        return result
+    if any_foreign(given, out):
+        kind = common_kind(factors=given, out=out)
+        return in_kind(kron, kind, *given, out=out)  # type: ignore[no-any-return]
+    return chosen.kron(given, out)
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
@@ -348,6 +366,11 @@ def batched_gemm(
         products = fast(a, b, alpha, beta, transpose_b)
         if products is not None:
             return products
+    if any_foreign(a, b, c):
+        kind = common_kind(a=a, b=b, c=c)
+        ids: dict[str, Any] = {"a_ids": a_ids, "b_ids": b_ids, "c_ids": c_ids}
+        scales: dict[str, Any] = {"alpha": alpha, "beta": beta, "transpose_b": transpose_b}
+        return in_kind(batched_gemm, kind, a, b, c, **scales, **ids)  # type: ignore[no-any-return]
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     transpose_b = as_flag(transpose_b, "transpose_b")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))

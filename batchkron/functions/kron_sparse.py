@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, is_plain
 from batchkron.backends import backend_for
 from batchkron.spec.kron import Array, Precision, check_output
@@ -68,6 +71,10 @@ def kronecker_sparse_multiply(
     array([[3., 2.],
            [7., 4.]])
     """
+    if any_foreign(values, x, out):
+        kind = common_kind(values=values, x=x, out=out)
+        options: dict[str, Any] = {"layout": layout, "precision": precision, "out": out}
+        return in_kind(kronecker_sparse_multiply, kind, values, x, **options)  # type: ignore[no-any-return]
     call = kron_sparse_call(values, x, layout, precision)
     chosen = backend_for(array_module(call.x))
     if out is None:

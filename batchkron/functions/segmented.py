@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind, native
 from batchkron.arrays import as_array, is_plain, to_host
 from batchkron.backends import Backend, backend, backend_on
 from batchkron.spec.kron import (
@@ -82,7 +83,7 @@ class SegmentedModeMultiply:
         num_inputs: int | None = None,
     ) -> None:
         spec = segmented_spec(
-            matrices,
+            native(matrices, "matrices"),
             starts,
             factor_ids,
             children,
@@ -161,7 +162,7 @@ class SegmentedModeMultiply:
         TypeError
             If the dtype cannot be converted to the map's (casting "same_kind").
         """
-        array = to_host(matrices, "matrices")
+        array = to_host(native(matrices, "matrices"), "matrices")
         check_replacement(array, self._spec.matrices.shape, self._spec.dtype, "matrices")
         values = np.array(array, self._spec.dtype, order="C")
         self._plan.set_values(values)
@@ -188,6 +189,9 @@ class SegmentedModeMultiply:
         ValueError, TypeError
             For a shape or dtype that does not fit.
         """
+        if type(x) is not self._arrays.ndarray and any_foreign(x, out):
+            kind = common_kind(x=x, out=out)
+            return in_kind(self.apply, kind, x, out, alpha=alpha)  # type: ignore[no-any-return]
         blocks = self._blocks(x)
         if out is None:
             y = self._backend.empty(self.output_shape, self._spec.dtype)
@@ -228,6 +232,9 @@ class SegmentedModeMultiply:
         ValueError, TypeError
             For a shape or dtype that does not fit.
         """
+        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
+            kind = common_kind(x=x, y=y)
+            return in_kind(self.accumulate, kind, x, y, alpha=alpha)  # type: ignore[no-any-return]
         blocks = self._blocks(x)
         check_output(y, self.output_shape, self._spec.dtype, (blocks,), "y")
         scale = self._scale(alpha)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import common_kind, in_kind, kind_of
 from batchkron.arrays import array_module, as_array, is_plain, on_host_layout
 from batchkron.backends import host_backend
 from batchkron.spec.kron import Array, as_scalar, check_output, check_writeable, overlap
@@ -57,6 +58,11 @@ def linear_combination(
     >>> bk.linear_combination([2.0, -1.0], [np.ones(2), np.arange(2.0)], np.empty(2))
     array([2., 1.])
     """
+    if type(out) is not np.ndarray and kind_of(out) is not None:
+        kind = common_kind(out=out, vectors=list(vectors), scratch=scratch)
+        return in_kind(  # type: ignore[no-any-return]
+            linear_combination, kind, factors, list(vectors), out, scratch=scratch
+        )
     scales, given = _checked(factors, vectors, out)
     if _is_compiled(out) and all(map(is_plain, given)):
         real = [vector.reshape(-1).view(vector.real.dtype) for vector in given]
@@ -91,7 +97,7 @@ def _checked(
     shape, dtype = out.shape, out.dtype
     given: list[Array] = []
     for k, vector in enumerate(vectors):
-        array = vector if type(vector) is kind else as_array(vector, f"vectors[{k}]", module)
+        array = vector if type(vector) is kind else _other(vector, k, out, module)
         if array.shape != shape:
             raise ValueError(f"vectors[{k}] has shape {array.shape}; out has {shape}")
         if array.dtype != dtype:
@@ -104,6 +110,13 @@ def _checked(
         factor if type(factor) is float else _real(factor, k) for k, factor in enumerate(factors)
     ]
     return scales, given
+
+
+def _other(vector: ArrayLike, k: int, out: Array, module: Any) -> Array:
+    """Return vector number ``k`` as an array of the module; refuse one of another library."""
+    if kind_of(vector) is not None:
+        common_kind(out=out, **{f"vectors[{k}]": vector})
+    return as_array(vector, f"vectors[{k}]", module)
 
 
 def _real(factor: object, k: int) -> float:

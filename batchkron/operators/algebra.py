@@ -10,6 +10,7 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array, is_scalar, refuse_masked
 from batchkron.backends import Backend, building_on
 from batchkron.operators.diagonalised_terms import DiagonalisedTerms
@@ -75,7 +76,10 @@ class Operator(SciPyOperator["Operator"]):
         refuse_masked(other, "x")
         rows = self.shape[0]
         self._refuse_stack(other, f"({rows},) or (K, {rows})", "T.apply")
-        if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
+        is_native = type(other) is self._arrays.ndarray
+        if not is_native and any_foreign(other):
+            return self._in_kind(self.__rmul__, other)
+        if self.device == "cpu" and (is_native or not hasattr(other, "__cuda_array_interface__")):
             return super().__rmul__(other)
         array = as_array(cast(Array, other), "x", self._arrays)
         return self.T.matvec(array) if array.ndim == 1 else self.T.matmat(array.T).T
@@ -116,7 +120,10 @@ class Operator(SciPyOperator["Operator"]):
         refuse_masked(x, "x")
         columns = self.shape[1]
         self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
-        if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
+        is_native = type(x) is self._arrays.ndarray
+        if not is_native and any_foreign(x):
+            return self._in_kind(self.dot, x)
+        if self.device == "cpu" and (is_native or not hasattr(x, "__cuda_array_interface__")):
             return super().dot(x)
         array = as_array(cast(Array, x), "x", self._arrays)
         return self.matvec(array) if array.ndim == 1 else self.matmat(array)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import as_array, is_plain
 from batchkron.backends import Backend, backend
 from batchkron.operators.kronecker_terms import KroneckerTerms
@@ -139,6 +140,18 @@ class OperatorBase(LinearOperator[Related]):
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"the {name} needs a square operator; this one is {self.shape}")
 
+    @staticmethod
+    def _in_kind(method: Callable[..., Any], x: Any, out: Any = None, **options: Any) -> Any:
+        """Call a method on vectors of another library; its result is of their kind.
+
+        Raises
+        ------
+        TypeError
+            If x and out are of two kinds.
+        """
+        operands = (x,) if out is None else (x, out)
+        return in_kind(method, common_kind(x=x, out=out), *operands, **options)
+
     def _outer(self, shape: tuple[int, ...], trailing: int) -> int:
         """Return the product of the axes before the last ``trailing``; they end in batch_shape."""
         leading = shape[: len(shape) - trailing]
@@ -175,7 +188,12 @@ class OperatorBase(LinearOperator[Related]):
         """
         if out is not None and self._apply_fast is not None and self._apply_fast(x, out):
             return out
-        vectors = as_array(x, "x", self._arrays)
+        if type(x) is self._arrays.ndarray:
+            vectors: Array = x  # type: ignore[assignment]
+        elif any_foreign(x, out):
+            return cast(Array, self._in_kind(self.apply, x, out))
+        else:
+            vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:
             raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
@@ -226,7 +244,12 @@ class OperatorBase(LinearOperator[Related]):
         ValueError, TypeError
             As for `matvec`; also if alpha is complex and y is real.
         """
-        vectors = as_array(x, "x", self._arrays)
+        if type(x) is self._arrays.ndarray:
+            vectors: Array = x  # type: ignore[assignment]
+        elif any_foreign(x, y):
+            return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
+        else:
+            vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:
             raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native, native_entries
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import (
     backend,
@@ -106,6 +107,7 @@ class BatchedKron(BlockOperator):
         tuning_for(tune)  # raises before any work
         if not hasattr(pools, "ndim"):
             pools = list(pools)
+        pools, weights = native_entries(pools, "pools"), native(weights, "weights")
         module = module_of_batch(pools, weights)
         spec = batch_spec(
             pools,
@@ -235,6 +237,7 @@ class BatchedKron(BlockOperator):
         TypeError
             If a dtype cannot be converted to the operator's.
         """
+        pools, weights = native_entries(pools, "pools"), native(weights, "weights")
         spec = self._spec
         new_pools, new_weights = list(spec.pools), spec.weights
         if pools is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array
@@ -54,6 +57,8 @@ class BlockOperator(ValuedOperator):
         plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
             return out
+        if type(x) is not self._arrays.ndarray and any_foreign(x, out):
+            return cast(Array, self._in_kind(self.apply, x, out))
         blocks, outer, shape = self._blocks(x)
         return self._dispatch(blocks, out, shape, outer, 1)
 
@@ -86,5 +91,7 @@ class BlockOperator(ValuedOperator):
         ValueError, TypeError
             As for `Operator.accumulate`.
         """
+        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
+            return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
         blocks, outer, shape = self._blocks(x)
         return self._add(blocks, y, shape, outer, alpha)

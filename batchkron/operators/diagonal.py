@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native
 from batchkron.arrays import to_host
 from batchkron.backends import own_apply
 from batchkron.operators.algebra import Operator
@@ -42,7 +43,7 @@ class Diagonal(Operator):
     """
 
     def __init__(self, entries: ArrayLike) -> None:
-        given = to_host(entries, "entries")
+        given = to_host(native(entries, "entries"), "entries")
         if given.ndim == 0:
             raise ValueError("entries has no axis; expected shape (N,) or (*batch_shape, N)")
         dtype = check_dtype(np.float64 if given.dtype.kind in "biu" else given.dtype)

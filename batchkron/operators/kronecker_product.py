@@ -11,6 +11,7 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, native_entries
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import (
     BatchPlan,
@@ -87,10 +88,10 @@ class KroneckerProduct(ValuedOperator):
     ) -> None:
         self.precision = check_precision(precision)
         tuning, self._tune = tuning_for(tune), tune
-        factors = given_factors(factors, more)
-        module = array_module(*factors)
+        matrices: list[Any] = native_entries(given_factors(factors, more), "factors")
+        module = array_module(*matrices)
         chosen = backend_for(module)
-        given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
+        given = factor_list([to_host(f, "factors") for f in factor_list(matrices, module=module)])
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
@@ -150,7 +151,11 @@ class KroneckerProduct(ValuedOperator):
         TypeError
             If the dtype cannot be converted to the operator's.
         """
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+        self._update(
+            same_shapes(native_entries(factors, "factors"), self.factors, self.dtype, "factors"),
+            None,
+            set(),
+        )
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
@@ -270,6 +275,8 @@ class KroneckerProduct(ValuedOperator):
             If a factor is singular.
         """
         self._refuse_batch("solve")
+        if any_foreign(b):
+            return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
         self._refuse_device("solve")
         return direct.solve_product(self.factors, b)
 
@@ -395,6 +402,8 @@ class KroneckerProduct(ValuedOperator):
         TypeError
             If t is not a number.
         """
+        if any_foreign(x):
+            return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
         self._refuse_device("expm_apply")
         t = direct.checked_time(t)
         values, vectors = self.eigh()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.conversions import ConvertibleOperator
 from batchkron.spec.kron import Array
@@ -51,7 +52,12 @@ class SciPyOperator(ConvertibleOperator[Related]):
         plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
             return out
-        vector = as_array(x, "x", self._arrays)
+        if type(x) is self._arrays.ndarray:
+            vector: Array = x  # type: ignore[assignment]
+        elif any_foreign(x, out):
+            return cast(Array, self._in_kind(self.matvec, x, out))
+        else:
+            vector = as_array(x, "x", self._arrays)
         self._refuse_batch("matvec")
         rows, columns = self.shape
         if vector.shape == (columns,):
@@ -85,7 +91,12 @@ class SciPyOperator(ConvertibleOperator[Related]):
             raise TypeError(
                 "Unable to multiply a LinearOperator with a sparse matrix. Use X.toarray()."
             )
-        matrix = as_array(X, "X", self._arrays)
+        if type(X) is self._arrays.ndarray:
+            matrix: Array = X  # type: ignore[assignment]
+        elif any_foreign(X, out):
+            return cast(Array, self._in_kind(self.matmat, X, out))
+        else:
+            matrix = as_array(X, "X", self._arrays)
         self._refuse_batch("matmat")
         rows, columns = self.shape
         if matrix.ndim != 2 or matrix.shape[0] != columns:

@@ -22,14 +22,15 @@ LAYERS = {
     "batchkron.spec": 2,
     "batchkron.storage": 2,
     "batchkron.backends": 3,
-    "batchkron.functions": 4,
-    "batchkron.operators": 5,
-    "batchkron": 5,  # the public names, as solvers and problems see them
-    "batchkron.distributed": 6,
-    "batchkron.kronecker_sparse": 6,
-    "batchkron.solvers": 6,
-    "batchkron.problems": 6,
-    "batchkron.cli": 7,
+    "batchkron.array_kinds": 4,
+    "batchkron.functions": 5,
+    "batchkron.operators": 6,
+    "batchkron": 6,  # the public names, as solvers and problems see them
+    "batchkron.distributed": 7,
+    "batchkron.kronecker_sparse": 7,
+    "batchkron.solvers": 7,
+    "batchkron.problems": 7,
+    "batchkron.cli": 8,
 }
 
 # modules of backends/cuda that import runtime/device, even indirectly; the others need no CuPy

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native, native_entries
 from batchkron.arrays import to_host
 from batchkron.backends import get_num_threads
 from batchkron.operators.algebra import ComposedOperator
@@ -174,7 +175,10 @@ class KroneckerSparseChain(LaidOutOperator, ComposedOperator):
         TypeError
             If a dtype cannot be converted to the chain's (casting "same_kind").
         """
-        arrays = [to_host(array, f"values[{k}]") for k, array in enumerate(values)]
+        arrays = [
+            to_host(array, f"values[{k}]")
+            for k, array in enumerate(native_entries(values, "values"))
+        ]
         if len(arrays) != len(self.factors):
             raise ValueError(f"values has {len(arrays)} entries; expected {len(self.factors)}")
         for k, (array, factor) in enumerate(zip(arrays, self.factors, strict=True)):
@@ -220,5 +224,6 @@ def _factor(given: KroneckerSparse | ArrayLike, name: str) -> KroneckerSparse:
             f"{name} is a {type(given).__name__}; expected a KroneckerSparse, or values of the "
             f"shape (a, b, c, d)"
         )
-    pattern_of(to_host(given, name), name)
-    return KroneckerSparse(given)
+    values: Any = native(given, name)
+    pattern_of(to_host(values, name), name)
+    return KroneckerSparse(values)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.algebra import Operator
 from batchkron.spec.kron import Array
@@ -81,6 +83,8 @@ class LaidOutOperator(Operator):
             plain = self._apply_fast if first else self._apply_last_fast
             if plain is not None and plain(x, out):
                 return out
+        if type(x) is not self._arrays.ndarray and any_foreign(x, out):
+            return cast(Array, self._in_kind(self.apply, x, out))
         vectors, outer, inner, shape = self._vectors(x)
         return self._dispatch(vectors, out, shape, outer, inner)
 
@@ -109,5 +113,7 @@ class LaidOutOperator(Operator):
         ValueError, TypeError
             As for `Operator.accumulate`.
         """
+        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
+            return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
         vectors, outer, inner, shape = self._vectors(x)
         return self._add(vectors, y, shape, outer, alpha, inner)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import backend_for, own_apply, own_apply_last
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
@@ -95,6 +96,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     ) -> None:
         self.layout = check_layout(layout)
         self.precision = check_precision(precision)
+        values = native(values, "values")
         chosen = backend_for(array_module(values))
         given = to_host(values, "values")
         self.pattern: Pattern = pattern_of(given)
@@ -139,7 +141,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         np.float64(4.0)
         """
         a, b, c, d = checked = as_pattern(pattern, "pattern")
-        given = to_host(matrix, "matrix")
+        given = to_host(native(matrix, "matrix"), "matrix")
         if given.shape != checked.shape:
             raise ValueError(
                 f"matrix has shape {given.shape}; expected {checked.shape} for {checked}"
@@ -182,7 +184,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         TypeError
             If the dtype cannot be converted to the operator's (casting "same_kind").
         """
-        given = to_host(values, "values")
+        given = to_host(native(values, "values"), "values")
         check_replacement(given, self.values.shape, self.dtype, "values")
         # as matrices (a, d, b, c), which a relative may have to transpose
         blocks = given.astype(self.dtype, copy=False).transpose(0, 3, 1, 2)

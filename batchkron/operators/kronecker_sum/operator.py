@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, native_entries
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
@@ -67,10 +68,10 @@ class KroneckerSum(ValuedOperator):
     """
 
     def __init__(self, factors: Iterable[ArrayLike] | ArrayLike, *more: ArrayLike) -> None:
-        factors = given_factors(factors, more)
-        module = array_module(*factors)
+        matrices: list[Any] = native_entries(given_factors(factors, more), "factors")
+        module = array_module(*matrices)
         chosen = backend_for(module)
-        given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
+        given = factor_list([to_host(f, "factors") for f in factor_list(matrices, module=module)])
         for k, factor in enumerate(given):
             if factor.shape[-2] != factor.shape[-1]:
                 raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
@@ -101,7 +102,11 @@ class KroneckerSum(ValuedOperator):
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes; see `KroneckerProduct.update`."""
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+        self._update(
+            same_shapes(native_entries(factors, "factors"), self.factors, self.dtype, "factors"),
+            None,
+            set(),
+        )
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
@@ -148,6 +153,8 @@ class KroneckerSum(ValuedOperator):
         Fast diagonalisation: Lynch, Rice and Thomas, Numer. Math. 6 (1964); with Schur forms the
         method of Bartels and Stewart (1972) for any number of factors.
         """
+        if any_foreign(b):
+            return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
         self._refuse_device("solve")
         return self.factorise().solve(b)
 
@@ -276,6 +283,8 @@ class KroneckerSum(ValuedOperator):
         TypeError
             If t is not a number.
         """
+        if any_foreign(x):
+            return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
         self._refuse_device("expm_apply")
         t = direct.checked_time(t)
         exponential = KroneckerProduct(direct.exponentials(self.factors, t))
