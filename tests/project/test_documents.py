@@ -1,6 +1,7 @@
 """The examples in the README and in docs/ run, and print what they say; links lead somewhere."""
 
 import doctest
+import importlib.util
 import re
 import subprocess
 import sys
@@ -16,12 +17,18 @@ BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def needs(text):
+    """Marks of a document whose examples need a device, or torch."""
+    marks = [pytest.mark.gpu] if ">>> import cupy" in text else []
+    if ">>> import torch" in text:
+        absent = importlib.util.find_spec("torch") is None
+        marks.append(pytest.mark.skipif(absent, reason="torch is not installed"))
+    return marks
+
+
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=[pytest.mark.gpu] if ">>> import cupy" in path.read_text() else [])
-        for path in DOCUMENTS
-    ],
+    [pytest.param(path, marks=needs(path.read_text())) for path in DOCUMENTS],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_examples_print_what_they_say(path, tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ LAYERS = {
     "batchkron.kronecker_sparse": 7,
     "batchkron.solvers": 7,
     "batchkron.problems": 7,
+    "batchkron.torch": 7,
     "batchkron.cli": 8,
 }
 
@@ -178,6 +179,12 @@ def test_only_one_module_imports_cupy():
 def test_only_one_module_imports_mpi4py():
     users = [m for m in MODULES if any(n.split(".")[0] == "mpi4py" for n in imports_of(m))]
     assert users == ["batchkron.distributed.mpi"]
+
+
+def test_only_one_folder_imports_torch():
+    users = [m for m in MODULES if any(n.split(".")[0] == "torch" for n in imports_of(m))]
+    assert users, "batchkron.torch"
+    assert all(f"{m}.".startswith("batchkron.torch.") for m in users)
 
 
 def test_planners_need_no_cupy():

@@ -1,0 +1,27 @@
+"""Products with Kronecker products for PyTorch: functions with gradients, and layers."""
+
+from batchkron.errors import BackendUnavailableError
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise BackendUnavailableError(
+        "batchkron.torch needs PyTorch; install it with: pip install 'batchkron[torch]'"
+    ) from error
+
+from batchkron.torch.batched import batched_kron
+from batchkron.torch.kron import kron_matmul
+from batchkron.torch.modules import KroneckerLinear, KroneckerSparseLinear
+from batchkron.torch.solves import expm_apply, logdet, solve
+from batchkron.torch.sparse import kronecker_sparse
+
+__all__ = [
+    "KroneckerLinear",
+    "KroneckerSparseLinear",
+    "batched_kron",
+    "expm_apply",
+    "kron_matmul",
+    "kronecker_sparse",
+    "logdet",
+    "solve",
+]

@@ -1,0 +1,180 @@
+"""Multiply by a Kronecker product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import batchkron
+from batchkron.torch.multilinear import Multilinear, register
+from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
+
+__all__ = ["contract", "kron_matmul"]
+
+
+class _KronMatmul(Multilinear):
+    """F(x; A) = x (A_1 ⊗ … ⊗ A_d), without structure."""
+
+    name = "kron_matmul"
+
+    def shape(
+        self, x: Tensor, arguments: Sequence[Tensor], numbers: Sequence[int]
+    ) -> tuple[int, ...]:
+        return (*x.shape[:-1], math.prod(factor.shape[1] for factor in arguments))
+
+    def run(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+        out: Tensor,
+    ) -> None:
+        with on_stream_of(x):
+            batchkron.gemkm(view(x), [view(factor) for factor in arguments], out=view(out))
+
+    def adjoint(
+        self,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+        x_shape: Sequence[int],
+    ) -> tuple[list[Tensor], list[Tensor], list[int]]:
+        return [factor.mH for factor in arguments], [], []
+
+    def gradients(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        arguments: Sequence[Tensor],
+        needed: Sequence[bool],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> list[Tensor]:
+        """Contract x with the factors before A_k, the gradient with those after it.
+
+        ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
+        summed over all indices but those of mode k. The second parts are computed for all k
+        first, and kept.
+        """
+        rows = [factor.shape[0] for factor in arguments]
+        columns = [factor.shape[1] for factor in arguments]
+        vectors = math.prod(x.shape[:-1])
+        wanted = [k for k, is_needed in enumerate(needed) if is_needed]
+        after = {len(rows) - 1: gradient}
+        for k in range(len(rows) - 1, wanted[0], -1):
+            size = vectors * math.prod(columns[:k])
+            after[k - 1] = _mode(arguments[k].conj_physical(), after[k], size)
+        found, before = [], x
+        for k in range(wanted[-1] + 1):
+            size = vectors * math.prod(columns[:k])
+            if needed[k]:
+                found.append(contract(before, after[k], size, rows[k], columns[k]))
+            if k < wanted[-1]:
+                before = _mode(arguments[k].mT, before, size)
+        return found
+
+
+def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
+    """Return matrix · x over the middle axis of x (outer, columns, inner)."""
+    rows, columns = matrix.shape
+    inner = x.numel() // max(1, outer * columns)
+    out = x.new_empty((outer, rows, inner))
+    with on_stream_of(x):
+        source = x.reshape(outer, columns, inner)
+        batchkron.gekmm([view(matrix)], view(source), out=view(out))
+    return out
+
+
+def contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
+    """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns).
+
+    Parameters
+    ----------
+    x : Tensor, (outer, rows, R) elements
+    y : Tensor, (outer, columns, R) elements
+    outer, rows, columns : int
+
+    Returns
+    -------
+    Tensor, (rows, columns)
+    """
+    inner = x.numel() // max(1, outer * rows)
+    if inner == 1:
+        return x.reshape(outer, rows).conj_physical().mT @ y.reshape(outer, columns)
+    left, right = x.reshape(outer, rows, inner), y.reshape(outer, columns, inner)
+    if inner >= max(rows, columns):  # the products of all l take no more memory than x and y
+        return (left.conj_physical() @ right.mT).sum(0)
+    return torch.tensordot(left.conj_physical(), right, dims=([0, 2], [0, 2]))
+
+
+_multiply: Any = register(_KronMatmul())
+
+
+def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Compute y = x (A_1 ⊗ … ⊗ A_d), with gradients of x and of the factors.
+
+    Parameters
+    ----------
+    x : Tensor, (..., ΠP)
+        Vectors along the last axis; float32, float64, complex64 or complex128, on the CPU or on a
+        CUDA device.
+    factors : sequence of Tensor, each (P_k, Q_k)
+        The matrices, of the dtype of x and on its device. A_1 belongs to the slowest index, as in
+        `torch.kron`.
+
+    Returns
+    -------
+    Tensor, (..., ΠQ)
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is no matrix, or x does not have ΠP columns.
+    TypeError
+        If dtypes or devices differ, or the dtype has no kernels.
+
+    Notes
+    -----
+    With the gradient G of y: ∂x = G (A_1 ⊗ … ⊗ A_d)ᴴ, one product; ∂A_k is the sum, over all
+    indices but those of mode k, of conj(x multiplied by the factors before A_k) times (G multiplied
+    by the adjoints of those after A_k). All ∂A_k together take 2 (d - 1) multiplies by one factor,
+    and memory for d tensors of the size of x. Gradients have gradients
+    (batchkron/torch/multilinear.py). The product itself is `batchkron.gemkm`: algorithm 1 of
+    FastKron (Jangda and Yadav, PPoPP 2024).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import kron_matmul
+    >>> A = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> y = kron_matmul(torch.ones(1, 4), [A, torch.eye(2)])
+    >>> y.detach()
+    tensor([[4., 4., 6., 6.]])
+    >>> y.sum().backward()
+    >>> A.grad
+    tensor([[2., 2.],
+            [2., 2.]])
+    """
+    matrices = list(factors)
+    if not matrices:
+        raise ValueError("factors is empty; a Kronecker product needs at least one factor")
+    check_tensors([x, *matrices], numbered("x", rest="factors"))
+    rows = 1
+    for k, factor in enumerate(matrices):
+        if factor.dim() != 2:
+            raise ValueError(
+                f"factors[{k}] has shape {tuple(factor.shape)}; expected 2 dimensions, "
+                f"(rows, columns)"
+            )
+        rows = rows * factor.shape[0]
+    if x.dim() == 0 or x.shape[-1] != rows:
+        raise ValueError(
+            f"x has shape {tuple(x.shape)}; expected {rows} columns, the product of the factors' "
+            f"rows"
+        )
+    return _multiply(x, matrices, [], [])  # type: ignore[no-any-return]

@@ -1,0 +1,243 @@
+"""Layers whose weight is a Kronecker product, or a chain of Kronecker-sparse matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
+from batchkron.torch.kron import kron_matmul
+from batchkron.torch.sparse import kronecker_sparse
+
+__all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
+
+
+class KroneckerLinear(nn.Module):
+    """The layer y = x Wᵀ + bias with W = A_1 ⊗ … ⊗ A_d, in the place of `torch.nn.Linear`.
+
+    Parameters
+    ----------
+    in_features : sequence of int
+        The factors' columns, n_1 … n_d; the layer takes Π n_k features.
+    out_features : sequence of int
+        The factors' rows, m_1 … m_d; the layer returns Π m_k features.
+    bias : bool
+        Whether the layer adds a learned bias.
+    device, dtype
+        Of the parameters, as for `torch.nn.Linear`.
+
+    Attributes
+    ----------
+    factors : nn.ParameterList of Tensor, each (m_k, n_k)
+        The matrices A_k; A_1 belongs to the slowest index. At first uniform, such that entries of W
+        have the variance of those of `torch.nn.Linear`, 1/(3 Π n_k).
+    bias : Tensor, (Π m_k,), or None
+        At first uniform in ±1/sqrt(Π n_k), as in `torch.nn.Linear`.
+    in_features, out_features : int
+        Π n_k and Π m_k.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, the numbers of factors differ, or a size is less than 1.
+
+    Notes
+    -----
+    A forward pass is one call of `batchkron.torch.kron_matmul`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import KroneckerLinear
+    >>> layer = KroneckerLinear([4, 8], [2, 8])
+    >>> layer.extra_repr()
+    'in_features=32, out_features=16, factors=2x4 ⊗ 8x8, bias=True'
+    >>> layer(torch.ones(5, 32)).shape
+    torch.Size([5, 16])
+    >>> sum(p.numel() for p in layer.parameters())  # torch.nn.Linear(32, 16) has 528
+    88
+    """
+
+    def __init__(
+        self,
+        in_features: Sequence[int],
+        out_features: Sequence[int],
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        columns, rows = list(in_features), list(out_features)
+        if not columns or len(columns) != len(rows):
+            raise ValueError(
+                f"in_features has {len(columns)} sizes and out_features {len(rows)}; expected one "
+                f"for each factor, at least one"
+            )
+        if min(*columns, *rows) < 1:
+            raise ValueError(f"sizes are {columns} and {rows}; expected 1 or more")
+        self.in_features, self.out_features = math.prod(columns), math.prod(rows)
+        made = {"device": device, "dtype": dtype}
+        self.factors = nn.ParameterList(
+            nn.Parameter(torch.empty(m, n, **made)) for m, n in zip(rows, columns, strict=True)
+        )
+        if bias:
+            self.bias = nn.Parameter(torch.empty(self.out_features, **made))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        with torch.no_grad():
+            share = (1 / 3) ** (1 / (2 * len(self.factors)))  # of the deviation of an entry of W
+            for factor in self.factors:
+                bound = math.sqrt(3 / factor.shape[1]) * share
+                factor.uniform_(-bound, bound)
+            if self.bias is not None:
+                bound = 1 / math.sqrt(self.in_features)
+                self.bias.uniform_(-bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + bias for x (..., in_features)."""
+        y = kron_matmul(x, [factor.mT for factor in self.factors])
+        return y if self.bias is None else y + self.bias
+
+    def dense_weight(self) -> Tensor:
+        """Return W, (out_features, in_features)."""
+        weight = self.factors[0]
+        for factor in list(self.factors)[1:]:
+            weight = torch.kron(weight, factor)
+        return weight
+
+    def extra_repr(self) -> str:
+        """Return the sizes, as `torch.nn.Linear` shows them."""
+        shapes = " ⊗ ".join(f"{m}x{n}" for m, n in (factor.shape for factor in self.factors))
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"factors={shapes}, bias={self.bias is not None}"
+        )
+
+
+class KroneckerSparseLinear(nn.Module):
+    """The layer y = x Wᵀ + bias with W = K_1 ⋯ K_L, a chain of Kronecker-sparse matrices.
+
+    It takes the place of `torch.nn.Linear`.
+
+    Parameters
+    ----------
+    patterns : sequence of four int, or of such
+        The pattern (a, b, c, d) of each matrix from the left, with a b d rows and a c d columns;
+        K_L is applied first. One pattern alone is a chain of one. `batchkron.kronecker_sparse` has
+        chains that are known by a name, and lists those of a size.
+    bias : bool
+        Whether the layer adds a learned bias.
+    layout : {"batch-first", "batch-last"}
+        Whether features are the last axis, as for `torch.nn.Linear`, or the first one.
+    device, dtype
+        Of the parameters, as for `torch.nn.Linear`.
+
+    Attributes
+    ----------
+    values : nn.ParameterList of Tensor, each (a, b, c, d)
+        The entries that may be non-zero, at first uniform in ±1/sqrt(c).
+    bias : Tensor, (out_features,), or None
+        At first uniform in ±1/sqrt(in_features).
+    in_features, out_features : int
+    patterns : list of Pattern
+    layout : str
+
+    Raises
+    ------
+    ValueError
+        If there is no pattern, one is not four positive integers, the sizes of two neighbours do
+        not fit, or the layout is another one.
+
+    Notes
+    -----
+    The entries' first distribution is that of Gonon, Zheng, Carrivain and Le, "Fast inference with
+    Kronecker-sparse matrices" (2024), section 4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import KroneckerSparseLinear
+    >>> layer = KroneckerSparseLinear([(1, 4, 4, 2), (2, 4, 4, 1)])
+    >>> layer.in_features, layer.out_features, [tuple(v.shape) for v in layer.values]
+    (8, 8, [(1, 4, 4, 2), (2, 4, 4, 1)])
+    >>> layer(torch.ones(3, 8)).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[Any],
+        bias: bool = True,
+        layout: Layout = "batch-first",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.layout = check_layout(layout)
+        given = list(patterns)
+        if given and all(isinstance(entry, int) for entry in given):
+            given = [given]
+        self.patterns: list[Pattern] = [
+            as_pattern(pattern, f"patterns[{k}]") for k, pattern in enumerate(given)
+        ]
+        if not self.patterns:
+            raise ValueError("patterns is empty; a chain needs at least one matrix")
+        for k, (left, right) in enumerate(pairwise(self.patterns)):
+            if left.shape[1] != right.shape[0]:
+                raise ValueError(
+                    f"patterns[{k}] is {tuple(left)} and patterns[{k + 1}] {tuple(right)}: "
+                    f"{left.shape[1]} columns, but {right.shape[0]} rows"
+                )
+        self.out_features, self.in_features = self.patterns[0].shape[0], self.patterns[-1].shape[1]
+        made = {"device": device, "dtype": dtype}
+        self.values = nn.ParameterList(
+            nn.Parameter(torch.empty(*pattern, **made)) for pattern in self.patterns
+        )
+        if bias:
+            self.bias = nn.Parameter(torch.empty(self.out_features, **made))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        with torch.no_grad():
+            for values in self.values:
+                bound = 1 / math.sqrt(values.shape[2])
+                values.uniform_(-bound, bound)
+            if self.bias is not None:
+                bound = 1 / math.sqrt(self.in_features)
+                self.bias.uniform_(-bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return W applied to the features of x, plus the bias."""
+        y = kronecker_sparse(x, list(self.values), layout=self.layout)
+        if self.bias is None:
+            return y
+        if self.layout == "batch-first":
+            return y + self.bias
+        return y + self.bias.reshape(-1, *[1] * (y.dim() - 1))
+
+    def dense_weight(self) -> Tensor:
+        """Return W, (out_features, in_features)."""
+        identity = torch.eye(
+            self.in_features, dtype=self.values[0].dtype, device=self.values[0].device
+        )
+        return kronecker_sparse(identity, list(self.values), layout="batch-last")
+
+    def extra_repr(self) -> str:
+        """Return sizes and patterns, as `torch.nn.Linear` shows its sizes."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"patterns={[tuple(pattern) for pattern in self.patterns]}, "
+            f"bias={self.bias is not None}, layout={self.layout!r}"
+        )

@@ -1,0 +1,275 @@
+"""Solves, determinants and exponentials of products and sums of matrices, by factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from batchkron.operators import KroneckerSum
+from batchkron.torch.kron import kron_matmul
+from batchkron.torch.multilinear import LIBRARY
+from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
+
+__all__ = ["expm_apply", "logdet", "solve"]
+
+Kind = Literal["product", "sum"]
+"""Whether factors are those of A_1 ⊗ … ⊗ A_d, or of A_1 ⊕ … ⊕ A_d."""
+
+
+def _checked(factors: Sequence[Tensor], x: Tensor | None, name: str) -> list[Tensor]:
+    """Return factors as a list after checking that they are square and fit the vectors x.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `solve` documents.
+    """
+    matrices = list(factors)
+    if not matrices:
+        raise ValueError("factors is empty; expected at least one factor")
+    if x is None:
+        check_tensors(matrices, numbered(rest="factors"))
+    else:
+        check_tensors([x, *matrices], numbered(name, rest="factors"))
+    size = 1
+    for k, factor in enumerate(matrices):
+        if factor.dim() != 2 or factor.shape[0] != factor.shape[1]:
+            raise ValueError(
+                f"factors[{k}] has shape {tuple(factor.shape)}; expected a square matrix"
+            )
+        size = size * factor.shape[0]
+    if x is not None and (x.dim() == 0 or x.shape[-1] != size):
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}; expected (..., {size}), the product of the "
+            f"factors' sizes"
+        )
+    return matrices
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind is {kind!r}; expected 'product' or 'sum'")
+
+
+def solve(factors: Sequence[Tensor], b: Tensor, *, kind: Kind = "product") -> Tensor:
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b, or (A_1 ⊕ … ⊕ A_d) x = b, with gradients.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor, each (n_k, n_k)
+        The square matrices.
+    b : Tensor, (..., Π n_k)
+        Right-hand sides along the last axis; float32, float64, complex64 or complex128.
+    kind : {"product", "sum"}
+        The Kronecker product, or the Kronecker sum Σ_k I ⊗ … ⊗ A_k ⊗ … ⊗ I.
+
+    Returns
+    -------
+    Tensor, (..., Π n_k)
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, b does not fit, or the kind is another one.
+    TypeError
+        If dtypes or devices differ, the dtype has no kernels, or on a CUDA device factors of a sum
+        are not Hermitian.
+    torch.linalg.LinAlgError, numpy.linalg.LinAlgError
+        If the product, or the sum, is singular.
+
+    Notes
+    -----
+    A product is solved factor by factor with `torch.linalg.solve`. A sum is solved as by
+    `batchkron.KroneckerSum.solve`, by diagonalising the factors or by their Schur forms, which
+    are computed on the host: on a CUDA device the call waits for the factors. With the gradient G
+    of x and λ = A⁻ᴴ G the gradients are ∂b = λ, and for a sum ∂A_k = -Σ λ[l, p, r] conj(x[l, q, r])
+    over all indices but those of mode k: no derivative of an eigenvalue occurs, so that repeated
+    ones do no harm.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import solve
+    >>> A, B = torch.diag(torch.tensor([1.0, 2.0])), torch.diag(torch.tensor([4.0, 5.0]))
+    >>> solve([A, B], torch.tensor([4.0, 5.0, 8.0, 10.0]))
+    tensor([1., 1., 1., 1.])
+    >>> solve([A, B], torch.tensor([5.0, 6.0, 6.0, 7.0]), kind="sum")
+    tensor([1., 1., 1., 1.])
+    """
+    _check_kind(kind)
+    matrices = _checked(factors, b, "b")
+    if kind == "sum":
+        return _solve_sum(b, matrices)  # type: ignore[no-any-return]
+    x, before, after = b, math.prod(b.shape[:-1]), b.shape[-1]
+    for factor in matrices:
+        n = factor.shape[0]
+        after = after // max(1, n)
+        front = x.reshape(before, n, after).transpose(0, 1).reshape(n, before * after)
+        x = torch.linalg.solve(factor, front).reshape(n, before, after).transpose(0, 1)
+        before = before * n
+    return x.reshape(b.shape)
+
+
+def _run_solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Solve (A_1 ⊕ … ⊕ A_d) x = b for vectors along the last axis."""
+    out = torch.empty_like(b, memory_format=torch.contiguous_format)
+    if b.numel() == 0:
+        return out
+    operator = KroneckerSum([view(factor.cpu()) for factor in factors])
+    with on_stream_of(b):
+        vectors = view(b.reshape(-1, b.shape[-1])).T
+        placed: Any = operator.to(b.device.type)
+        solution = placed.factorise().solve(vectors)
+        view(out).reshape(-1, b.shape[-1])[...] = solution.T
+    return out
+
+
+def _save_solve_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(output, *inputs[1])
+
+
+def _solve_sum_backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    x, *factors = ctx.saved_tensors
+    dual = _solve_sum(gradient, [factor.mH for factor in factors])
+    found: list[Tensor | None] = []
+    before, after = math.prod(x.shape[:-1]), x.shape[-1]
+    for factor, needed in zip(factors, ctx.needs_input_grad[1], strict=True):
+        n = factor.shape[0]
+        after = after // max(1, n)
+        left, right = dual.reshape(before, n, after), x.reshape(before, n, after)
+        of_factor = torch.einsum("lpr,lqr->pq", left, right.conj()) if needed else None
+        found.append(None if of_factor is None else -of_factor)
+        before = before * n
+    return dual, found
+
+
+LIBRARY.define(
+    "kronecker_sum_solve(Tensor b, Tensor[] factors) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+for _device in ("CPU", "CUDA"):
+    LIBRARY.impl("kronecker_sum_solve", _run_solve_sum, _device)
+torch.library.register_fake(
+    "batchkron::kronecker_sum_solve",
+    lambda b, factors: torch.empty_like(b, memory_format=torch.contiguous_format),
+)
+torch.library.register_autograd(
+    "batchkron::kronecker_sum_solve", _solve_sum_backward, setup_context=_save_solve_sum
+)
+_solve_sum: Any = torch.ops.batchkron.kronecker_sum_solve.default
+
+
+def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool = False) -> Tensor:
+    """Compute log det (A_1 ⊗ … ⊗ A_d), or log det (A_1 ⊕ … ⊕ A_d), with gradients.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor, each (n_k, n_k)
+        The square matrices; float32, float64, complex64 or complex128.
+    kind : {"product", "sum"}
+        As for `solve`.
+    hermitian : bool
+        Whether all factors are Hermitian (symmetric, if real). For sums it is faster and more
+        precise; only the lower triangles are read then.
+
+    Returns
+    -------
+    Tensor, ()
+        Real for real factors: NaN if the determinant is negative. For complex factors that are not
+        Hermitian complex, with an imaginary part in (-π, π].
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, or the kind is another one.
+    TypeError
+        If dtypes or devices differ, or the dtype has no kernels.
+
+    Notes
+    -----
+    log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k; ∂A_k = (N / n_k) A_k⁻ᴴ times the
+    gradient. That of a sum is the sum of the logarithms of λ_1 + … + λ_d over all combinations of
+    the factors' eigenvalues. Second derivatives of a sum need factors whose eigenvalues are simple.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import logdet
+    >>> A, B = torch.diag(torch.tensor([1.0, 2.0])), torch.diag(torch.tensor([1.0, 3.0]))
+    >>> logdet([A, B]).exp()  # of diag(1, 3, 2, 6)
+    tensor(36.)
+    >>> logdet([A, B], kind="sum", hermitian=True).exp()  # of diag(2, 4, 3, 5)
+    tensor(120.0000)
+    """
+    _check_kind(kind)
+    matrices = _checked(factors, None, "")
+    is_complex = matrices[0].is_complex() and not hermitian
+    if kind == "product":
+        size = math.prod([factor.shape[0] for factor in matrices])
+        logarithm, sign = matrices[0].new_zeros(()).real, matrices[0].new_ones(())
+        for factor in matrices:
+            repeats = size // factor.shape[0] if factor.shape[0] else 0
+            one_sign, one_logarithm = torch.linalg.slogdet(factor)
+            logarithm = logarithm + repeats * one_logarithm
+            sign = sign * one_sign**repeats
+        return _logarithm(logarithm, sign, is_complex)
+    spectrum = torch.linalg.eigvalsh if hermitian else torch.linalg.eigvals
+    values = spectrum(matrices[0])
+    for factor in matrices[1:]:
+        values = (values[:, None] + spectrum(factor)).reshape(-1)
+    return _logarithm(values.abs().log().sum(), values.sgn().prod(), is_complex)
+
+
+def _logarithm(logarithm: Tensor, sign: Tensor, is_complex: bool) -> Tensor:
+    """Return log det from the logarithm of its modulus, and from its sign or phase."""
+    if is_complex:
+        return torch.complex(logarithm, sign.angle())
+    phase = sign.real if sign.is_complex() else sign
+    return torch.where(phase < 0, torch.full_like(logarithm, math.nan), logarithm)
+
+
+def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) -> Tensor:
+    """Compute exp(t (A_1 ⊕ … ⊕ A_d)) x of a Kronecker sum, with gradients of all, t as well.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor, each (n_k, n_k)
+        The square matrices A_k.
+    x : Tensor, (..., Π n_k)
+        Vectors along the last axis; float32, float64, complex64 or complex128.
+    t : float, or Tensor of shape ()
+        The time.
+
+    Returns
+    -------
+    Tensor, (..., Π n_k)
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, or x does not fit.
+    TypeError
+        If dtypes or devices differ, or the dtype has no kernels.
+
+    Notes
+    -----
+    The exponential of a Kronecker sum is the Kronecker product of the exponentials of its factors,
+    exp(t A_1) ⊗ … ⊗ exp(t A_d). These are computed by `torch.linalg.matrix_exp`, in float64 for
+    float32 factors, because its errors in float32 are some hundred roundings.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import expm_apply
+    >>> decay = torch.diag(torch.tensor([0.0, -1.0]))
+    >>> expm_apply([decay, decay], torch.ones(4), 0.5)
+    tensor([1.0000, 0.6065, 0.6065, 0.3679])
+    """
+    matrices = _checked(factors, x, "x")
+    wide = torch.complex128 if x.is_complex() else torch.float64
+    exponentials = [torch.linalg.matrix_exp(t * factor.to(wide)) for factor in matrices]
+    return kron_matmul(x, [exponential.mT.to(x.dtype) for exponential in exponentials])

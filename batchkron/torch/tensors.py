@@ -1,0 +1,79 @@
+"""Checks of tensors, and their memory as arrays of NumPy and CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from batchkron import array_kinds
+
+__all__ = ["check_tensors", "numbered", "on_stream_of", "view"]
+
+_NO_STREAM: AbstractContextManager[None] = nullcontext()
+
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def check_tensors(
+    tensors: Sequence[Any], names: Callable[[int], str], *, half: bool = False
+) -> None:
+    """Check that arguments are tensors of one dtype that kernels take, on one device.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        At least one.
+    names : callable
+        Returns the name of tensor number k, for errors.
+    half : bool
+        Whether float16 and bfloat16 have kernels, on a CUDA device.
+
+    Raises
+    ------
+    TypeError
+        If one is no tensor, or dtypes or devices differ, or the dtype has no kernels.
+    """
+    for k, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{names(k)} is a {type(tensor).__name__}; expected a torch.Tensor")
+    first = tensors[0]
+    dtype, device = first.dtype, first.device
+    for k, tensor in enumerate(tensors):
+        if tensor.dtype != dtype:
+            raise TypeError(
+                f"{names(k)} has dtype {tensor.dtype}, but {names(0)} has {dtype}; convert one "
+                f"with .to(dtype)"
+            )
+        if tensor.device != device:
+            raise TypeError(
+                f"{names(k)} is on {tensor.device}, but {names(0)} is on {device}; move one with "
+                f".to(device)"
+            )
+    if dtype in _DTYPES or (half and dtype in _HALF and device.type == "cuda"):
+        return
+    more = " (float16 and bfloat16 only on a CUDA device)" if half else ""
+    raise TypeError(
+        f"{names(0)} has dtype {dtype}; expected float32, float64, complex64 or complex128{more}"
+    )
+
+
+def on_stream_of(tensor: Tensor) -> AbstractContextManager[None]:
+    """Return a context in which torch's current stream is CuPy's; it does nothing on the CPU."""
+    return _NO_STREAM if tensor.is_cpu else array_kinds.on_stream_of(tensor)
+
+
+def numbered(*single: str, rest: str) -> Callable[[int], str]:
+    """Return the names of arguments, of which those after the first ones are a sequence."""
+    return lambda k: single[k] if k < len(single) else f"{rest}[{k - len(single)}]"
+
+
+def view(tensor: Tensor) -> Any:
+    """Return an array of NumPy or CuPy in a tensor's memory, which does not record gradients."""
+    if tensor.is_cpu and tensor.dtype in _DTYPES:
+        return tensor.numpy(force=True)  # of a lazy conjugate it is a copy
+    return array_kinds.native(tensor.detach(), "a tensor")

@@ -1,0 +1,96 @@
+"""kronecker_sparse against dense matrices, and its gradients of first and second order."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch_checks import assert_same
+
+from batchkron.torch import kronecker_sparse
+
+PATTERNS = [(1, 1, 1, 1), (2, 3, 2, 1), (1, 2, 3, 4), (3, 1, 2, 2), (2, 2, 5, 3)]
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+def dense(values):
+    """The matrix by its definition: K[i b d + k d + j, i c d + l d + j] = values[i, k, l, j]."""
+    a, b, c, d = values.shape
+    matrix = torch.zeros(a * b * d, a * c * d, dtype=values.dtype)
+    for i in range(a):
+        for k in range(b):
+            for one in range(c):
+                for j in range(d):
+                    place = i * b * d + k * d + j, i * c * d + one * d + j
+                    matrix[place] = values[i, k, one, j]
+    return matrix
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("leading", [(), (4,), (2, 3), (0,)])
+def test_against_the_dense_matrix(tensor, pattern, dtype, leading):
+    values = tensor(*pattern, dtype=dtype)
+    matrix = dense(values)
+    x = tensor(*leading, matrix.shape[1], dtype=dtype)
+    assert_same(kronecker_sparse(x, values), x @ matrix.T, 4 * pattern[2] * 10)
+    last = x.movedim(-1, 0).contiguous()
+    y = kronecker_sparse(last, values, layout="batch-last")
+    assert_same(y.movedim(0, -1), x @ matrix.T, 4 * pattern[2] * 10)
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("pattern", PATTERNS[1:4])
+def test_gradients_and_their_gradients(tensor, pattern, layout, precise):
+    a, _, c, d = pattern
+    shape = (2, a * c * d) if layout == "batch-first" else (a * c * d, 2)
+    given = tensor(*shape, dtype=precise, grad=True), tensor(*pattern, dtype=precise, grad=True)
+
+    def function(x, values):
+        return kronecker_sparse(x, values, layout=layout)
+
+    assert gradcheck(function, given)
+    assert gradgradcheck(function, given)
+
+
+def test_a_chain(tensor):
+    left, right = tensor(1, 3, 2, 2, grad=True), tensor(2, 2, 3, 1, grad=True)
+    x = tensor(5, 6, grad=True)
+    expected = x @ (dense(left) @ dense(right)).T
+    assert_same(kronecker_sparse(x, [left, right]), expected, 100)
+    assert gradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
+    assert gradgradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_the_gradient_of_one_operand(tensor, wanted):
+    given = [tensor(2, 6), tensor(1, 2, 3, 2)]
+    given[wanted].requires_grad_()
+    assert gradcheck(kronecker_sparse, given)
+    assert gradgradcheck(kronecker_sparse, given)
+
+
+def test_strided_tensors(tensor):
+    values = tensor(2, 4, 3, 2).transpose(1, 2)
+    x = tensor(16, 10).T[::2]
+    assert not values.is_contiguous()
+    assert_same(kronecker_sparse(x, values), x @ dense(values).T, 100)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (lambda t: (t(2, 4), []), ValueError, "values is empty"),
+        (lambda t: (t(2, 4), t(2, 2)), ValueError, r"values\[0\] has shape \(2, 2\)"),
+        (lambda t: (t(2, 4), t(1, 2, 3, 1)), ValueError, "expected 3 elements along axis -1"),
+        (lambda t: (t(2, 4), [t(1, 1, 2, 1), t(1, 3, 4, 1)]), ValueError, r"by values\[0\]"),
+        (lambda t: (t(2, 3).bfloat16(), t(1, 2, 3, 1).bfloat16()), TypeError, "only on a CUDA"),
+        (lambda t: (t(2, 3), t(1, 2, 3, 1).cfloat()), TypeError, "complex64, but x has"),
+    ],
+)
+def test_refused(tensor, given, error, text):
+    with pytest.raises(error, match=text):
+        kronecker_sparse(*given(tensor))
+
+
+def test_another_layout_is_refused(tensor):
+    with pytest.raises(ValueError, match="layout"):
+        kronecker_sparse(tensor(2, 3), tensor(1, 2, 3, 1), layout="first")

@@ -1,0 +1,150 @@
+"""Layers against torch.nn.Linear with the dense matrix."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch_checks import assert_same
+
+from batchkron.torch import KroneckerLinear, KroneckerSparseLinear
+
+LAYERS = {
+    "product": lambda **given: KroneckerLinear([3, 4], [2, 5], **given),
+    "chain": lambda **given: KroneckerSparseLinear([(1, 5, 6, 2), (2, 6, 6, 1)], **given),
+}
+
+
+def dense_layer(layer):
+    """nn.Linear with the layer's matrix and bias."""
+    made = nn.Linear(12, 10, bias=layer.bias is not None).to(layer.dense_weight().dtype)
+    with torch.no_grad():
+        made.weight.copy_(layer.dense_weight())
+        if layer.bias is not None:
+            made.bias.copy_(layer.bias)
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_forward_and_backward_as_a_dense_layer(tensor, name, bias, dtype):
+    layer = LAYERS[name](bias=bias, dtype=dtype)
+    assert (layer.in_features, layer.out_features) == (12, 10)
+    dense = dense_layer(layer)
+    x = tensor(4, 3, 12, dtype=dtype, grad=True)
+    found, expected = layer(x), dense(x)
+    assert_same(found, expected, 100)
+    one = torch.autograd.grad(found.square().sum(), x, retain_graph=True)[0]
+    other = torch.autograd.grad(expected.square().sum(), x)[0]
+    assert_same(one, other, 1000)
+    found.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+    if bias:
+        gradient = torch.autograd.grad(dense(x).square().sum(), dense.bias)[0]
+        assert_same(layer.bias.grad, gradient, 1000)
+
+
+def test_the_other_layout(tensor):
+    layer = LAYERS["chain"](layout="batch-last", dtype=torch.float64)
+    x = tensor(12, 4, 3)
+    expected = dense_layer(layer)(x.movedim(0, -1)).movedim(-1, 0)
+    assert_same(layer(x), expected, 100)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_states_copies_and_conversions(tensor, name):
+    layer, other = LAYERS[name](), LAYERS[name]()
+    x = tensor(2, 12, dtype=torch.float32)
+    assert not torch.equal(layer(x), other(x))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), other(x))
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), layer(x))
+    assert layer.double()(x.double()).dtype == torch.float64
+    assert LAYERS[name](device="meta").bias.is_meta
+    assert not any(key.startswith("bias") for key in LAYERS[name](bias=False).state_dict())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_parameters_are_drawn_from_the_global_generator(name):
+    torch.manual_seed(3)
+    first = LAYERS[name]()
+    torch.manual_seed(3)
+    second = LAYERS[name]()
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+    second.reset_parameters()
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert not torch.equal(one, other)
+
+
+def test_the_first_entries_have_the_spread_of_a_dense_layer():
+    torch.manual_seed(0)
+    layer = KroneckerLinear([40, 30], [50, 20])
+    deviation = float(layer.dense_weight().detach().std())
+    assert deviation == pytest.approx(1 / math.sqrt(3 * 1200), rel=0.1)
+    bound = 1 / math.sqrt(1200)
+    assert 0.9 * bound < float(layer.bias.detach().abs().max()) <= bound
+    chain = KroneckerSparseLinear((1, 50, 64, 2))
+    largest = float(chain.values[0].detach().abs().max())
+    assert 0.9 / 8 < largest <= 1 / 8
+
+
+def test_it_learns(tensor):
+    """A few steps on the data of a layer of the same structure lower the loss a lot."""
+    torch.manual_seed(1)
+    target, layer = LAYERS["chain"](), LAYERS["chain"]()
+    x = tensor(64, 12, dtype=torch.float32)
+    wanted = target(x).detach()
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (layer(x) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 10
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_compiled(tensor, name):
+    torch.compiler.reset()
+    layer = LAYERS[name]()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x = tensor(4, 12, dtype=torch.float32)
+    assert_same(compiled(x), layer(x), 10)
+    compiled(x).sum().backward()
+    assert layer.bias.grad is not None
+
+
+def test_texts():
+    assert repr(LAYERS["product"]()).startswith("KroneckerLinear(\n  in_features=12, out_features")
+    assert "factors=2x3 ⊗ 5x4, bias=True" in repr(LAYERS["product"]())
+    text = repr(LAYERS["chain"](bias=False))
+    assert "patterns=[(1, 5, 6, 2), (2, 6, 6, 1)], bias=False, layout='batch-first'" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: KroneckerLinear([], []), ValueError, "in_features has 0 sizes"),
+        (lambda: KroneckerLinear([2], [2, 3]), ValueError, "1 sizes and out_features 2"),
+        (lambda: KroneckerLinear([2, 0], [2, 3]), ValueError, "expected 1 or more"),
+        (lambda: KroneckerSparseLinear([]), ValueError, "patterns is empty"),
+        (lambda: KroneckerSparseLinear([(1, 2, 3)]), ValueError, r"patterns\[0\]"),
+        (
+            lambda: KroneckerSparseLinear([(1, 2, 3, 1), (1, 2, 3, 1)]),
+            ValueError,
+            "3 columns, but 2 rows",
+        ),
+        (lambda: KroneckerSparseLinear([(1, 2, 2, 1)], layout="last"), ValueError, "layout"),
+        (lambda: KroneckerLinear([2], [2])(torch.ones(3)), ValueError, "x has shape"),
+    ],
+)
+def test_refused(make, error, text):
+    with pytest.raises(error, match=text):
+        make()

@@ -1,0 +1,171 @@
+"""solve, logdet and expm_apply against torch's dense functions, with gradients."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch_checks import assert_same, dense_kron
+
+from batchkron.torch import expm_apply, logdet, solve
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+SIZES = (2, 3, 2)
+
+
+def dense_sum(factors):
+    """A_1 ⊕ … ⊕ A_d by torch."""
+    total = 0
+    for k, factor in enumerate(factors):
+        eyes = [torch.eye(len(one), dtype=one.dtype) for one in factors]
+        total = total + dense_kron([*eyes[:k], factor, *eyes[k + 1 :]])
+    return total
+
+
+@pytest.fixture
+def regular(tensor):
+    """Makes factors far from singular ones, whose sums are as well; Hermitian ones on request."""
+
+    def make(dtype=torch.float64, hermitian=False, sizes=SIZES, grad=False):
+        factors = []
+        for n in sizes:
+            factor = tensor(n, n, dtype=dtype) / 4
+            if hermitian:
+                factor = factor + factor.mH
+            factor = factor + (3 + len(factors) / 8) * torch.eye(n, dtype=dtype)
+            factors.append(factor.detach().requires_grad_(grad))
+        return factors
+
+    return make
+
+
+def symmetric(function):
+    """The function of the Hermitian parts, so that differences in one entry stay Hermitian."""
+    return lambda *factors: function([(one + one.mH) / 2 for one in factors])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("kind", ["product", "sum"])
+@pytest.mark.parametrize("leading", [(), (3,), (2, 2), (0,)])
+def test_solve_against_the_dense_matrix(regular, tensor, kind, hermitian, dtype, leading):
+    factors = regular(dtype, hermitian)
+    b = tensor(*leading, math.prod(SIZES), dtype=dtype)
+    dense = (dense_kron if kind == "product" else dense_sum)(factors)
+    expected = torch.linalg.solve(dense, b.reshape(-1, len(dense)).T).T.reshape(b.shape)
+    assert_same(solve(factors, b, kind=kind), expected, 100)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_gradients_of_a_solve(regular, tensor, kind, precise):
+    factors = regular(precise, grad=True)[:2]
+    b = tensor(2, 6, dtype=precise, grad=True)
+
+    def function(b, *factors):
+        return solve(factors, b, kind=kind)
+
+    assert gradcheck(function, (b, *factors))
+    assert gradgradcheck(function, (b, *factors))
+
+
+def test_repeated_eigenvalues_do_no_harm_to_gradients(tensor):
+    factors = [3 * torch.eye(2, dtype=torch.float64).requires_grad_(), torch.eye(2).double()]
+    factors[0] = factors[0].detach().requires_grad_()
+    b = tensor(4)
+    assert gradcheck(lambda a: solve([a, factors[1]], b, kind="sum"), (factors[0],))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_logdet_against_the_dense_matrix(regular, kind, hermitian, dtype):
+    factors = regular(dtype, hermitian)
+    dense = (dense_kron if kind == "product" else dense_sum)(factors)
+    sign, logarithm = torch.linalg.slogdet(dense)
+    found = logdet(factors, kind=kind, hermitian=hermitian)
+    assert found.is_complex() == (dtype.is_complex and not hermitian)
+    assert_same(found.real if found.is_complex() else found, logarithm, 200)
+    if found.is_complex():
+        assert_same(torch.exp(1j * found.imag), sign, 2000)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_gradients_of_logdet(regular, kind, precise):
+    factors = regular(precise, grad=True)[:2]
+
+    def function(*factors):
+        return logdet(factors, kind=kind)
+
+    assert gradcheck(function, factors)
+    assert gradgradcheck(function, factors)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_gradients_of_logdet_of_hermitian_factors(regular, kind, precise):
+    factors = regular(precise, hermitian=True, grad=True)[:2]
+    function = symmetric(lambda given: logdet(given, kind=kind, hermitian=True))
+    assert gradcheck(function, factors)
+    assert gradgradcheck(function, factors)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_the_sign_of_a_determinant(kind):
+    one = torch.diag(torch.tensor([-5.0, 2.0])).double()
+    odd = [one] if kind == "sum" else [one, torch.ones(1, 1).double()]
+    assert torch.isnan(logdet(odd, kind=kind))
+    even = logdet([one, torch.eye(2).double()], kind=kind)
+    expected = 2 * math.log(10) if kind == "product" else math.log(4 * 4 * 3 * 3)
+    assert float(even) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("leading", [(), (3,), (0,)])
+def test_expm_apply_against_the_dense_matrix(tensor, dtype, leading):
+    factors = [tensor(n, n, dtype=dtype) / 2 for n in SIZES]
+    x = tensor(*leading, math.prod(SIZES), dtype=dtype)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    dense = torch.linalg.matrix_exp(0.5 * dense_sum([one.to(wide) for one in factors]))
+    expected = (x.to(wide) @ dense.T).to(dtype)
+    assert_same(expm_apply(factors, x, 0.5), expected, 100)
+
+
+def test_gradients_of_expm_apply(tensor, precise):
+    factors = [tensor(n, n, dtype=precise, grad=True) for n in SIZES[:2]]
+    x = tensor(2, 6, dtype=precise, grad=True)
+    t = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+
+    def function(x, t, *factors):
+        return expm_apply(factors, x, t)
+
+    assert gradcheck(function, (x, t, *factors))
+    assert gradgradcheck(function, (x, t, *factors))
+
+
+def test_singular_ones_are_refused(tensor):
+    zero = torch.zeros(2, 2, dtype=torch.float64)
+    with pytest.raises(torch.linalg.LinAlgError):
+        solve([zero, torch.eye(2).double()], tensor(4))
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        solve([zero, zero], tensor(4), kind="sum")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (lambda t: ([], t(4)), ValueError, "factors is empty"),
+        (lambda t: ([t(2, 3)], t(4)), ValueError, "expected a square matrix"),
+        (lambda t: ([t(2, 2)], t(4)), ValueError, r"b has shape \(4,\); expected \(..., 2\)"),
+        (lambda t: ([t(2, 2)], t(2).float()), TypeError, "but b has torch.float32"),
+    ],
+)
+def test_refused(tensor, given, error, text):
+    with pytest.raises(error, match=text):
+        solve(*given(tensor))
+
+
+def test_other_kinds_are_refused(tensor):
+    with pytest.raises(ValueError, match="kind is 'sums'; expected 'product' or 'sum'"):
+        solve([tensor(2, 2)], tensor(2), kind="sums")
+    with pytest.raises(ValueError, match="kind is"):
+        logdet([tensor(2, 2)], kind="sums")
