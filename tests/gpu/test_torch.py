@@ -1,0 +1,201 @@
+"""batchkron.torch, and tensors in other functions, on a device: gradients, streams, no copies."""
+
+import math
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
+]
+
+
+@pytest.fixture(scope="module")
+def bkt():
+    return pytest.importorskip("batchkron.torch")
+
+
+@pytest.fixture
+def tensor(rng):
+    """Makes random tensors on the device."""
+
+    def make(*shape, dtype=torch.float64, grad=False):
+        values = rng.standard_normal(shape)
+        if dtype.is_complex:
+            values = values + 1j * rng.standard_normal(shape)
+        return torch.tensor(values, dtype=dtype, device="cuda", requires_grad=grad)
+
+    return make
+
+
+IDS = [[0, 1], [1, 0], [1, 1]]
+CALLS = {
+    "kron_matmul": lambda b, t: (
+        lambda x, *f: b.kron_matmul(x, f),
+        (t(2, 12), t(2, 3), t(3, 1), t(2, 2)),
+    ),
+    "kronecker_sparse": lambda b, t: (b.kronecker_sparse, (t(2, 12), t(2, 2, 3, 2))),
+    "batch-last": lambda b, t: (
+        lambda x, v: b.kronecker_sparse(x, v, layout="batch-last"),
+        (t(12, 2), t(2, 2, 3, 2)),
+    ),
+    "batched_kron": lambda b, t: (
+        lambda x, w, *pools: b.batched_kron(pools, IDS, x, [0, 1, 0], [1, 1, 0], 3, weights=w),
+        (t(2, 4), t(3), t(2, 2, 2), t(2, 3, 2)),
+    ),
+    "solve": lambda b, t: (
+        lambda x, *f: b.solve([one + 4 * torch.eye(2).to(one) for one in f], x),
+        (t(2, 4), t(2, 2), t(2, 2)),
+    ),
+    "solve a sum": lambda b, t: (
+        lambda x, *f: b.solve(
+            [one + one.mH + 9 * torch.eye(2).to(one) for one in f], x, kind="sum"
+        ),
+        (t(2, 4), t(2, 2), t(2, 2)),
+    ),
+    "logdet": lambda b, t: (
+        lambda *f: b.logdet([one @ one.mH for one in f], hermitian=True),
+        (t(2, 2), t(3, 3)),
+    ),
+    "expm_apply": lambda b, t: (lambda x, *f: b.expm_apply(f, x, 0.5), (t(4), t(2, 2), t(2, 2))),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_and_their_gradients(bkt, tensor, name, dtype):
+    function, given = CALLS[name](bkt, lambda *shape: tensor(*shape, dtype=dtype, grad=True))
+    # atomic additions round in any order
+    assert torch.autograd.gradcheck(function, given, nondet_tol=1e-12)
+    assert torch.autograd.gradgradcheck(function, given, nondet_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str
+)
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (16, 16), (3, 5, 7), (64, 64)])
+def test_products_and_gradients_as_on_the_cpu(bkt, tensor, sizes, dtype):
+    x = tensor(33, math.prod(sizes), dtype=dtype, grad=True)
+    factors = [tensor(n, n, dtype=dtype, grad=True) for n in sizes]
+    weight = tensor(33, math.prod(sizes), dtype=dtype)
+    y = bkt.kron_matmul(x, factors)
+    found = [y, *torch.autograd.grad(y, [x, *factors], weight)]
+    assert all(one.is_cuda for one in found)
+    given = [one.detach().cpu().requires_grad_() for one in (x, *factors)]
+    y = bkt.kron_matmul(given[0], given[1:])
+    expected = [y, *torch.autograd.grad(y, given, weight.cpu())]
+    terms = 33 * sum(sizes) * math.prod(sizes)
+    for one, other in zip(found, expected, strict=True):
+        bound = torch.finfo(dtype).eps * terms**0.5 * 10 * float(other.detach().abs().max())
+        assert float((one.cpu() - other).detach().abs().max()) <= bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_numbers_of_16_bits(bkt, tensor, layout, dtype):
+    values = (tensor(2, 16, 16, 2) / 4).to(dtype).requires_grad_()
+    x = tensor(*((40, 64) if layout == "batch-first" else (64, 40))).to(dtype).requires_grad_()
+    y = bkt.kronecker_sparse(x, values, layout=layout)
+    assert y.dtype == dtype
+    exact = [one.detach().double().requires_grad_() for one in (x, values)]
+    expected = bkt.kronecker_sparse(*exact, layout=layout)
+    weight = tensor(*y.shape).to(dtype)
+    found = [y, *torch.autograd.grad(y, (x, values), weight)]
+    others = [expected, *torch.autograd.grad(expected, exact, weight.double())]
+    for one, other in zip(found, others, strict=True):
+        bound = 4 * torch.finfo(dtype).eps * float(other.detach().abs().max())
+        assert float((one.double() - other).detach().abs().max()) <= bound
+
+
+def test_work_goes_to_torchs_current_stream(bkt, tensor):
+    """A long wait on a stream of torch's delays the product; nothing waits on the host."""
+    factors = [tensor(16, 16), tensor(16, 16)]
+    x = tensor(64, 256)
+    expected = bkt.kron_matmul(x, factors).clone()
+    late = torch.zeros_like(x)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)  # about 0.1 s
+        late.copy_(x, non_blocking=True)
+        y = bkt.kron_matmul(late, factors)
+        plain = bk.gemkm(late, factors)
+        assert not stream.query(), "the host has waited for the stream"
+    stream.synchronize()
+    assert torch.equal(y, expected)
+    assert torch.equal(plain, expected)
+
+
+def test_nothing_waits_for_the_device(bkt, tensor):
+    """Products and their gradients, after a first call."""
+    x, factors = tensor(8, 16, grad=True), [tensor(4, 4, grad=True) for _ in range(2)]
+    values = tensor(2, 2, 4, 2, grad=True)
+
+    def step():
+        y = bkt.kron_matmul(x, factors).sum() + bkt.kronecker_sparse(x, values).sum()
+        torch.autograd.grad(y, [x, values, *factors])
+
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_tensors_are_not_copied(cupy, bkt, tensor):
+    from batchkron.array_kinds import native
+
+    x = tensor(4, 4)
+    view = native(x, "x")
+    assert isinstance(view, cupy.ndarray)
+    assert view.data.ptr == x.data_ptr()
+    out = torch.full((4, 4), math.nan, dtype=torch.float64, device="cuda")
+    eye = torch.eye(4, dtype=torch.float64, device="cuda")
+    assert bk.gemkm(x, [eye], out=out) is out
+    assert torch.equal(out, x)
+
+
+def test_functions_and_operators_return_tensors(tensor):
+    x, factors = tensor(5, 6), [tensor(2, 2), tensor(3, 3)]
+    host = [one.cpu().numpy() for one in (x, *factors)]
+    op = bk.KroneckerProduct(factors)
+    assert op.device == "cuda"
+    calls = {
+        "gemkm": (bk.gemkm(x, factors), bk.gemkm(host[0], host[1:])),
+        "gekmm": (bk.gekmm(factors, x.mT), bk.gekmm(host[1:], host[0].T)),
+        "kron": (bk.kron(*factors), bk.kron(*host[1:])),
+        "apply": (op.apply(x), bk.KroneckerProduct(host[1:]).apply(host[0])),
+        "@": (op @ x[0], bk.KroneckerProduct(host[1:]) @ host[0][0]),
+    }
+    for name, (found, expected) in calls.items():
+        assert found.is_cuda, name
+        np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=0, atol=1e-13)
+
+
+def test_mixed_calls_are_refused(cupy, tensor):
+    x = tensor(2, 4)
+    with pytest.raises(TypeError, match=r"CuPy array, but x is a torch\.Tensor"):
+        bk.gemkm(x, [cupy.eye(4)])
+    with pytest.raises(TypeError, match="CUDA device"):
+        bk.gemkm(x, [torch.eye(4, dtype=torch.float64)])
+    with pytest.raises(TypeError, match="CUDA device"):
+        bk.KroneckerProduct([np.eye(4)]).apply(x)
+    with pytest.raises(TypeError, match="requires a gradient"):
+        bk.gemkm(tensor(2, 4, grad=True), [torch.eye(4, dtype=torch.float64, device="cuda")])
+
+
+def test_layers_learn_and_compile(bkt, tensor):
+    torch.compiler.reset()
+    layer = bkt.KroneckerSparseLinear([(1, 16, 16, 2), (2, 16, 16, 1)], device="cuda")
+    x = tensor(8, 32).float()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    expected = torch.nn.functional.linear(x, layer.dense_weight(), layer.bias)
+    torch.testing.assert_close(compiled(x), expected)
+    compiled(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
