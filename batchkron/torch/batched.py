@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -135,7 +134,7 @@ def _added(
     return torch.zeros_like(pool, memory_format=torch.contiguous_format).index_add_(0, ids, each)
 
 
-_multiply: Any = register(_BatchedKron())
+_multiply = register(_BatchedKron())
 
 
 def batched_kron(
@@ -233,4 +232,4 @@ def batched_kron(
         )
     if num_outputs is None:
         num_outputs = int(lists[2].max()) + 1 if len(ids) else 0
-    return _multiply(x, [scale, *matrices], lists, [num_outputs])  # type: ignore[no-any-return]
+    return _multiply(x, [scale, *matrices], lists, [num_outputs])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -112,7 +111,7 @@ def contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tenso
     return torch.tensordot(left.conj_physical(), right, dims=([0, 2], [0, 2]))
 
 
-_multiply: Any = register(_KronMatmul())
+_multiply = register(_KronMatmul())
 
 
 def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
@@ -177,4 +176,4 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
             f"x has shape {tuple(x.shape)}; expected {rows} columns, the product of the factors' "
             f"rows"
         )
-    return _multiply(x, matrices, [], [])  # type: ignore[no-any-return]
+    return _multiply(x, matrices, [], [])

@@ -26,14 +26,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LIBRARY", "Multilinear", "register"]
+__all__ = ["LIBRARY", "Entry", "Multilinear", "register"]
 
 LIBRARY = torch.library.Library("batchkron", "DEF")
 """The operators ``torch.ops.batchkron``."""
 
 # A structure is what the function depends on otherwise: index tensors, and numbers.
 _STRUCTURE = "Tensor[] lists, SymInt[] numbers"
+_PLAIN = (Tensor, torch.nn.Parameter)  # subclasses of these may have no memory of their own
 _DEVICES = ("CPU", "CUDA")  # where kernels are
+# How many modes trace or change calls now, and the transforms (torch.func) around a call. torch has
+# no public names for them.
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class Multilinear(ABC):
@@ -87,8 +92,187 @@ class Multilinear(ABC):
         """Return arguments and structure of F*, by differentiable operations."""
 
 
-def register(function: Multilinear) -> Any:
-    """Register a function and its gradients as operators; return the function's operator.
+class Entry:
+    """How a function and its gradients are called: directly, or by the operators of torch.
+
+    Tensors of an eager call go straight to the kernels, and gradients to an autograd function:
+    the dispatch of an operator registered from Python takes longer than a small product. Traced
+    and compiled calls take the operators.
+    """
+
+    def __init__(self, function: Multilinear) -> None:
+        self.function = function
+        operators = torch.ops.batchkron
+        self._product = getattr(operators, function.name).default
+        self._gradients = getattr(operators, f"{function.name}_gradients").default
+
+    def __call__(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> Tensor:
+        """Return F(x; arguments)."""
+        if not _is_eager(x, *arguments):
+            return self._product(x, arguments, lists, numbers)  # type: ignore[no-any-return]
+        if _is_recorded(x, *arguments):
+            counts = len(arguments), len(lists)
+            return _Product.apply(self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
+        return self.run(x, arguments, lists, numbers)
+
+    def derivative(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        needed: Sequence[bool],
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> Sequence[Tensor]:
+        """Return D_k(x, gradient; arguments) of the arguments that are needed."""
+        if not _is_eager(x, gradient, *arguments):
+            return self._gradients(x, gradient, needed, arguments, lists, numbers)  # type: ignore[no-any-return]
+        if _is_recorded(x, gradient, *arguments):
+            counts = len(arguments), len(lists)
+            rest = *arguments, *lists
+            return _Gradients.apply(self, counts, numbers, needed, x, gradient, *rest)  # type: ignore[no-any-return]
+        return self.run_gradients(x, gradient, needed, arguments, lists, numbers)
+
+    def result(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> Tensor:
+        """Return an uninitialised tensor for F(x; arguments)."""
+        return x.new_empty(self.function.shape(x, arguments, numbers))
+
+    def run(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> Tensor:
+        """Return F(x; arguments), which records no gradient."""
+        out = self.result(x, arguments, lists, numbers)
+        self.function.run(x, arguments, lists, numbers, out)
+        return out
+
+    def run_gradients(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        needed: Sequence[bool],
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> list[Tensor]:
+        """Return the gradients of the needed arguments, which record none themselves."""
+        if x.numel() == 0 or gradient.numel() == 0:
+            wanted = [one for one, is_needed in zip(arguments, needed, strict=True) if is_needed]
+            return [one.new_zeros(one.shape) for one in wanted]
+        with torch.no_grad():
+            return self.function.gradients(x, gradient, arguments, needed, lists, numbers)
+
+    def backward(
+        self, ctx: Any, gradient: Tensor, needs_x: bool, needed: Sequence[bool]
+    ) -> tuple[Tensor | None, list[Any]]:
+        """Return the gradients of x and the arguments of a product, from its context."""
+        (x,), arguments, lists = _saved(ctx, 1)
+        of_x, found = None, []
+        if needs_x:
+            adjoint = self.function.adjoint(arguments, lists, ctx.numbers, x.shape)
+            of_x = self(gradient, *adjoint)
+        if any(needed):
+            found = list(self.derivative(x, gradient, needed, arguments, lists, ctx.numbers))
+        return of_x, _spread(found, needed)
+
+    def backward_of_gradients(
+        self,
+        ctx: Any,
+        given: Sequence[Tensor | None],
+        needs: tuple[bool, bool],
+        wanted: Sequence[bool],
+    ) -> tuple[Any, Any, list[Any]]:
+        """Return the gradients of x, of the gradient, and of the arguments of `derivative`."""
+        (x, gradient), arguments, lists = _saved(ctx, 2)
+        of_x: Any = None
+        of_gradient: Any = None
+        of_arguments: list[Any] = [None] * len(arguments)
+        for k, direction in enumerate(_spread(given, ctx.needed)):
+            if direction is None:
+                continue
+            replaced = [*arguments[:k], direction, *arguments[k + 1 :]]
+            if needs[0]:
+                adjoint = self.function.adjoint(replaced, lists, ctx.numbers, x.shape)
+                of_x = _plus(of_x, self(gradient, *adjoint))
+            if needs[1]:
+                of_gradient = _plus(of_gradient, self(x, replaced, lists, ctx.numbers))
+            others = [wanted[j] and j != k for j in range(len(arguments))]
+            if any(others):
+                found = self.derivative(x, gradient, others, replaced, lists, ctx.numbers)
+                for j, one in enumerate(_spread(found, others)):
+                    if one is not None:
+                        of_arguments[j] = _plus(of_arguments[j], one)
+        return of_x, of_gradient, of_arguments
+
+
+class _Product(torch.autograd.Function):
+    """An eager product whose gradients are wanted."""
+
+    @staticmethod
+    def forward(entry: Entry, counts: Any, numbers: Any, x: Tensor, *rest: Tensor) -> Any:
+        return entry.run(x, rest[: counts[0]], rest[counts[0] :], numbers)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.entry, ctx.counts, ctx.numbers, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        count, lists = ctx.counts
+        needs_x, *needed = ctx.needs_input_grad[3 : 4 + count]
+        of_x, of_arguments = ctx.entry.backward(ctx, gradient, needs_x, needed)
+        return None, None, None, of_x, *of_arguments, *[None] * lists
+
+
+class _Gradients(torch.autograd.Function):
+    """The gradients of an eager product, whose gradients are wanted."""
+
+    @staticmethod
+    def forward(
+        entry: Entry,
+        counts: Any,
+        numbers: Any,
+        needed: Any,
+        x: Tensor,
+        gradient: Tensor,
+        *rest: Tensor,
+    ) -> Any:
+        arguments, lists = rest[: counts[0]], rest[counts[0] :]
+        return tuple(entry.run_gradients(x, gradient, needed, arguments, lists, numbers))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.entry, ctx.counts, ctx.numbers, ctx.needed, *tensors = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None) -> Any:
+        count, lists = ctx.counts
+        needs_x, needs_gradient, *wanted = ctx.needs_input_grad[4 : 6 + count]
+        found = ctx.entry.backward_of_gradients(ctx, given, (needs_x, needs_gradient), wanted)
+        of_x, of_gradient, of_arguments = found
+        return None, None, None, None, of_x, of_gradient, *of_arguments, *[None] * lists
+
+
+def register(function: Multilinear) -> Entry:
+    """Register a function and its gradients as operators of torch.
 
     Parameters
     ----------
@@ -97,7 +281,7 @@ def register(function: Multilinear) -> Any:
 
     Returns
     -------
-    torch.ops operator
+    Entry
         Called with (x, arguments, lists, numbers).
     """
     name, tags = function.name, torch.Tag.pt2_compliant_tag
@@ -107,34 +291,11 @@ def register(function: Multilinear) -> Any:
         f"{name}_gradients(Tensor x, Tensor gradient, bool[] needed, {inputs}) -> Tensor[]",
         tags=tags,
     )
-
-    def result(x: Tensor, arguments: Sequence[Tensor], numbers: Sequence[int]) -> Tensor:
-        return x.new_empty(function.shape(x, arguments, numbers))
-
-    def run(
-        x: Tensor, arguments: Sequence[Tensor], lists: Sequence[Tensor], numbers: Sequence[int]
-    ) -> Tensor:
-        out = result(x, arguments, numbers)
-        function.run(x, arguments, lists, numbers, out)
-        return out
-
-    def gradients(
-        x: Tensor,
-        gradient: Tensor,
-        needed: Sequence[bool],
-        arguments: Sequence[Tensor],
-        lists: Sequence[Tensor],
-        numbers: Sequence[int],
-    ) -> list[Tensor]:
-        with torch.no_grad():
-            return function.gradients(x, gradient, arguments, needed, lists, numbers)
-
+    entry = Entry(function)
     for device in _DEVICES:
-        LIBRARY.impl(name, run, device)
-        LIBRARY.impl(f"{name}_gradients", gradients, device)
-    torch.library.register_fake(
-        f"batchkron::{name}", lambda x, arguments, lists, numbers: result(x, arguments, numbers)
-    )
+        LIBRARY.impl(name, entry.run, device)
+        LIBRARY.impl(f"{name}_gradients", entry.run_gradients, device)
+    torch.library.register_fake(f"batchkron::{name}", entry.result)
     torch.library.register_fake(
         f"batchkron::{name}_gradients",
         lambda x, gradient, needed, arguments, lists, numbers: [
@@ -143,76 +304,64 @@ def register(function: Multilinear) -> Any:
             if wanted
         ],
     )
-    operator = getattr(torch.ops.batchkron, name).default
-    _register_gradients(function, operator)
-    return operator
+    _register_backward(entry)
+    return entry
 
 
-def _register_gradients(function: Multilinear, forward: Any) -> None:
+def _register_backward(entry: Entry) -> None:
     """Register the gradients of the function's operator, and the gradients of these."""
-    derivative = getattr(torch.ops.batchkron, f"{function.name}_gradients").default
+
+    def nothing(ctx: Any) -> tuple[list[None], list[None] | None]:
+        """Return no gradients of a structure; torch takes an empty list for one of tensors."""
+        return [None] * ctx.counts[1], None if ctx.numbers else []
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         x, arguments, lists, ctx.numbers = inputs
         ctx.counts = len(arguments), len(lists)
         ctx.save_for_backward(x, *arguments, *lists)
 
-    def saved(ctx: Any, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        count, lists = ctx.counts
-        return list(tensors[:count]), list(tensors[count : count + lists])
-
-    def nothing(ctx: Any, lists: Sequence[Tensor]) -> tuple[list[None], list[None] | None]:
-        """Return no gradients of a structure; torch takes an empty list for one of tensors."""
-        return [None] * len(lists), None if ctx.numbers else []
-
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        x, *rest = ctx.saved_tensors
-        arguments, lists = saved(ctx, rest)
-        needs_x, needed = ctx.needs_input_grad[0], list(ctx.needs_input_grad[1])
-        of_x = None
-        if needs_x:
-            of_x = forward(gradient, *function.adjoint(arguments, lists, ctx.numbers, x.shape))
-        found = []
-        if any(needed):
-            found = derivative(x, gradient, needed, arguments, lists, ctx.numbers)
-        return of_x, _spread(found, needed), *nothing(ctx, lists)
+        needs_x, needed = ctx.needs_input_grad[:2]
+        return *entry.backward(ctx, gradient, needs_x, list(needed)), *nothing(ctx)
 
-    def save_derivative(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def save_gradients(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         x, gradient, ctx.needed, arguments, lists, ctx.numbers = inputs
         ctx.counts = len(arguments), len(lists)
         ctx.save_for_backward(x, gradient, *arguments, *lists)
 
-    def backward_derivative(ctx: Any, given: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        x, gradient, *rest = ctx.saved_tensors
-        arguments, lists = saved(ctx, rest)
-        needs_x, needs_gradient = ctx.needs_input_grad[:2]
-        wanted = list(ctx.needs_input_grad[3])
-        of_x: Any = None
-        of_gradient: Any = None
-        of_arguments: list[Any] = [None] * len(arguments)
-        for k, direction in enumerate(_spread(given, ctx.needed)):
-            if direction is None:
-                continue
-            replaced = [*arguments[:k], direction, *arguments[k + 1 :]]
-            if needs_gradient:
-                of_gradient = _plus(of_gradient, forward(x, replaced, lists, ctx.numbers))
-            if needs_x:
-                adjoint = function.adjoint(replaced, lists, ctx.numbers, x.shape)
-                of_x = _plus(of_x, forward(gradient, *adjoint))
-            others = [wanted[j] and j != k for j in range(len(arguments))]
-            if any(others):
-                found = derivative(x, gradient, others, replaced, lists, ctx.numbers)
-                for j, one in enumerate(_spread(found, others)):
-                    of_arguments[j] = (
-                        of_arguments[j] if one is None else _plus(of_arguments[j], one)
-                    )
-        return of_x, of_gradient, None, of_arguments, *nothing(ctx, lists)
+    def backward_of_gradients(ctx: Any, given: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        needs_x, needs_gradient, _, wanted = ctx.needs_input_grad[:4]
+        found = entry.backward_of_gradients(ctx, given, (needs_x, needs_gradient), list(wanted))
+        return *found[:2], None, found[2], *nothing(ctx)
 
-    name = f"batchkron::{function.name}"
+    name = f"batchkron::{entry.function.name}"
     torch.library.register_autograd(name, backward, setup_context=save)
     torch.library.register_autograd(
-        f"{name}_gradients", backward_derivative, setup_context=save_derivative
+        f"{name}_gradients", backward_of_gradients, setup_context=save_gradients
     )
+
+
+def _is_eager(*tensors: Tensor) -> bool:
+    """Whether a call is neither traced nor compiled, on tensors of a device that has kernels."""
+    if torch.compiler.is_compiling() or _modes():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or not (tensor.is_cpu or tensor.is_cuda):
+            return False
+    return True
+
+
+def _is_recorded(*tensors: Tensor) -> bool:
+    """Whether a call's gradients are wanted, or torch.func transforms it."""
+    if _transforms() is not None:
+        return True
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _saved(ctx: Any, leading: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Return the first tensors that a context has saved, the arguments, and the lists."""
+    tensors, end = list(ctx.saved_tensors), leading + ctx.counts[0]
+    return tensors[:leading], tensors[leading:end], tensors[end:]
 
 
 def _spread(found: Sequence[Any], needed: Sequence[bool]) -> list[Any]:

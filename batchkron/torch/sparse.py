@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +71,7 @@ class _KroneckerSparse(Multilinear):
         return [torch.einsum("nikj,nilj->iklj", outputs, inputs.conj_physical()).contiguous()]
 
 
-_multiply: Any = register(_KroneckerSparse())
+_multiply = register(_KroneckerSparse())
 
 
 def kronecker_sparse(

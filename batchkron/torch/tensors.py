@@ -38,12 +38,13 @@ def check_tensors(
     TypeError
         If one is no tensor, or dtypes or devices differ, or the dtype has no kernels.
     """
+    first = tensors[0]
+    if not isinstance(first, Tensor):
+        raise TypeError(f"{names(0)} is a {type(first).__name__}; expected a torch.Tensor")
+    dtype, device = first.dtype, first.device
     for k, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{names(k)} is a {type(tensor).__name__}; expected a torch.Tensor")
-    first = tensors[0]
-    dtype, device = first.dtype, first.device
-    for k, tensor in enumerate(tensors):
         if tensor.dtype != dtype:
             raise TypeError(
                 f"{names(k)} has dtype {tensor.dtype}, but {names(0)} has {dtype}; convert one "

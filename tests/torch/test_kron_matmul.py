@@ -84,6 +84,18 @@ def test_strided_and_conjugate_tensors(tensor):
     assert_same(kron_matmul(x[::2].conj(), turned), expected, 100)
 
 
+@pytest.mark.parametrize("shapes", [[(0, 3), (2, 2)], [(2, 2), (3, 0)], [(2, 2), (0, 0)]])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_empty_factors(tensor, shapes, rows):
+    factors = [tensor(*shape, grad=True) for shape in shapes]
+    x = tensor(rows, shapes[0][0] * shapes[1][0], grad=True)
+    y = kron_matmul(x, factors)
+    assert torch.equal(y, torch.zeros(rows, shapes[0][1] * shapes[1][1], dtype=y.dtype))
+    y.sum().backward()
+    for one in (x, *factors):
+        assert torch.equal(one.grad, torch.zeros_like(one))
+
+
 def test_one_factor_twice(tensor):
     factor = tensor(3, 3, grad=True)
     x = tensor(2, 9)

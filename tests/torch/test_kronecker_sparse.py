@@ -68,6 +68,21 @@ def test_the_gradient_of_one_operand(tensor, wanted):
     assert gradgradcheck(kronecker_sparse, given)
 
 
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("pattern", [(0, 2, 2, 2), (2, 0, 2, 1), (2, 3, 0, 2)])
+def test_empty_patterns(tensor, pattern, layout):
+    a, b, c, d = pattern
+    shapes = (3, a * c * d), (3, a * b * d)
+    if layout == "batch-last":
+        shapes = tuple(shape[::-1] for shape in shapes)
+    values, x = tensor(*pattern, grad=True), tensor(*shapes[0], grad=True)
+    y = kronecker_sparse(x, values, layout=layout)
+    assert torch.equal(y, torch.zeros(shapes[1], dtype=y.dtype))
+    y.sum().backward()
+    assert torch.equal(values.grad, torch.zeros_like(values))
+    assert torch.equal(x.grad, torch.zeros_like(x))
+
+
 def test_strided_tensors(tensor):
     values = tensor(2, 4, 3, 2).transpose(1, 2)
     x = tensor(16, 10).T[::2]

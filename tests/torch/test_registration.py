@@ -44,6 +44,42 @@ def test_opcheck(tensor, name, dtype, grad):
     opcheck(getattr(OPS, f"{name}_gradients").default, given)
 
 
+@pytest.mark.parametrize("name", ["kron_matmul", "kronecker_sparse", "batched_kron"])
+def test_gradients_of_the_operators_themselves(tensor, name):
+    """Eager calls of the functions go past the operators that compiled graphs call."""
+    x, arguments, lists, numbers, _ = operands(tensor, name, torch.complex128, True)
+
+    def function(x, *arguments):
+        return getattr(OPS, name).default(x, list(arguments), lists, numbers)
+
+    assert torch.autograd.gradcheck(function, (x, *arguments))
+    assert torch.autograd.gradgradcheck(function, (x, *arguments))
+
+
+def test_traces_hold_the_operators(tensor):
+    """Past them, a trace would hold numbers instead of a call."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, factor = tensor(3, 2), tensor(2, 4)
+    graph = make_fx(lambda x, factor: kron_matmul(x, [factor]))(x, factor)
+    assert "batchkron.kron_matmul" in graph.code
+    assert_same(graph(2 * x, factor), 2 * x @ factor, 10)
+
+
+def test_transforms_of_torch_func(tensor):
+    x, factor = tensor(3, 2), tensor(2, 4)
+
+    def loss(x, factor):
+        return kron_matmul(x, [factor]).square().sum()
+
+    found = torch.func.grad(loss, argnums=(0, 1))(x, factor)
+    y = x @ factor
+    assert_same(found[0], 2 * y @ factor.T, 100)
+    assert_same(found[1], 2 * x.T @ y, 100)
+    second = torch.func.grad(lambda x: torch.func.grad(loss)(x, factor).square().sum())(x)
+    assert_same(second, 8 * x @ factor @ factor.T @ factor @ factor.T, 1000)
+
+
 @inside_opcheck
 def test_opcheck_of_a_sum_solve(tensor):
     factors = [tensor(n, n).add(5 * torch.eye(n)).requires_grad_() for n in (2, 3)]
