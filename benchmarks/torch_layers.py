@@ -1,0 +1,274 @@
+"""Functions of batchkron.torch: ``python -m benchmarks.torch_layers [--device cuda]``.
+
+Two tables. The first one is what a call costs beside our own on arrays of NumPy or CuPy: tiny
+products, with an operator of the same signature that does nothing. The second one is the time of a
+product and of all its gradients, next to a chain of torch's operations (reshape, matmul, transpose
+for each factor, as GPyTorch has it), the same under torch.compile, and linear_operator where it is
+installed. Contenders take turns; a figure is the median over all rounds. Each result and each
+gradient is compared once with the chain in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import batchkron as bk
+from batchkron.torch import kron_matmul
+
+Call = Callable[[], object]
+Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
+
+# Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
+SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
+    "1024: 8^5": (1024, (8,) * 5),
+    "1024: 16^4": (1024, (16,) * 4),
+    "1024: 32^3": (1024, (32,) * 3),
+    "1024: 64^2": (1024, (64,) * 2),
+    "1024: 128^2": (1024, (128,) * 2),
+    "16: 64^3": (16, (64,) * 3),
+    "16: 32^4": (16, (32,) * 4),
+    "1024: 3^7": (1024, (3,) * 7),
+    "20: 2^9": (20, (2,) * 9),
+    "4: 8^3": (4, (8,) * 3),
+    "48: 24^3": (48, (24,) * 3),
+    "33: 3,5,4,6": (33, (3, 5, 4, 6)),
+}
+MAX_CPU_ELEMENTS = 1 << 23  # of x on the CPU; shapes with more have fewer rows there
+ROUND_SECONDS = 0.02  # about the length of one contender's turn
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}  # relative to the largest entry
+
+
+@dataclass
+class Row:
+    """The microseconds of all contenders of one line; None for one that could not run."""
+
+    name: str
+    dtype: str
+    microseconds: dict[str, float | None]
+    remarks: list[str]
+
+
+def chain(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
+    rows = x.shape[0]
+    y = x
+    for factor in reversed(factors):
+        p, q = factor.shape
+        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).transpose(1, 2)
+    return y.reshape(rows, -1)
+
+
+def linear_operator_product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """x (A_1 ⊗ … ⊗ A_d) as (A_1 ⊗ … ⊗ A_d)ᵀ xᵀ by linear_operator."""
+    operators = importlib.import_module("linear_operator.operators")
+    dense = [operators.DenseLinearOperator(factor.mT) for factor in factors]
+    return (operators.KroneckerProductLinearOperator(*dense) @ x.mT).mT  # type: ignore[no-any-return]
+
+
+def synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(call: Call, repeats: int, device: str) -> float:
+    """The time of one of many calls, until the device has done them."""
+    synchronize(device)
+    began = perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronize(device)
+    return (perf_counter() - began) / repeats
+
+
+def medians(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
+    """The median time of each call in microseconds; calls take turns."""
+    repeats = {}
+    for name, call in calls.items():
+        call()  # compiles, plans and allocates
+        once = seconds(call, 3, device)
+        repeats[name] = max(1, min(10_000, round(ROUND_SECONDS / once)))
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for turn in range(rounds):
+        for k in range(len(names)):
+            name = names[(turn + k) % len(names)]
+            found[name].append(seconds(calls[name], repeats[name], device))
+    return {name: 1e6 * statistics.median(times) for name, times in found.items()}
+
+
+def empty_operator() -> Any:
+    """A registered operator with the signature of ours that returns an empty tensor."""
+    library = torch.library.Library("batchkron_benchmark", "DEF")
+    library.define(
+        "nothing(Tensor x, Tensor[] arguments, Tensor[] lists, SymInt[] numbers) -> Tensor"
+    )
+
+    def nothing(x: Tensor, arguments: Any, lists: Any, numbers: Any) -> Tensor:
+        return x.new_empty(x.shape)
+
+    for device in ("CPU", "CUDA"):
+        library.impl("nothing", nothing, device)
+    torch.library.register_autograd(
+        "batchkron_benchmark::nothing",
+        lambda ctx, gradient: (gradient, [], [], []),
+        setup_context=lambda ctx, inputs, output: None,
+        lib=library,
+    )
+    return library, torch.ops.batchkron_benchmark.nothing.default
+
+
+def overheads(device: str, rounds: int) -> list[Row]:
+    """Calls of tiny products without gradients."""
+    kept, nothing = empty_operator()
+    rows = []
+    for name, (count, sizes) in {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}.items():
+        for dtype in (torch.float32, torch.float64):
+            x = torch.randn(count, math.prod(sizes), dtype=dtype, device=device)
+            factors = [torch.randn(n, n, dtype=dtype, device=device) for n in sizes]
+            if device == "cuda":
+                import cupy
+
+                arrays = [cupy.from_dlpack(one) for one in (x, *factors)]
+            else:
+                arrays = [one.numpy() for one in (x, *factors)]
+            synchronize(device)
+            calls: dict[str, Call] = {
+                "ours on arrays": lambda a=arrays: bk.gemkm(a[0], a[1:]),  # type: ignore[misc]
+                "empty operator": lambda x=x, f=factors: nothing(x, f, [], []),  # type: ignore[misc]
+                "ours in torch": lambda x=x, f=factors: kron_matmul(x, f),  # type: ignore[misc]
+            }
+            found = medians(calls, rounds, device)
+            named = str(dtype).removeprefix("torch.")
+            values = [found[key] or 0.0 for key in calls]
+            remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
+            rows.append(Row(name, named, found, [remark]))
+    del kept
+    return rows
+
+
+def with_gradients(function: Function, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
+    """The product, and the gradients of x and all factors."""
+    y = function(x, factors)
+    return y, *torch.autograd.grad(y, (x, *factors), g)
+
+
+def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether an entry is further from the reference than rounding explains."""
+    return any(
+        not float((one.double() - other).abs().max())
+        <= TOLERANCE[one.dtype] * float(other.abs().max())
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+def contenders(compile_backend: str) -> dict[str, Function]:
+    found: dict[str, Function] = {"ours": kron_matmul, "chain": chain}
+    if compile_backend != "none":
+        found["chain, compiled"] = torch.compile(chain, backend=compile_backend)
+    try:
+        importlib.import_module("linear_operator")
+    except ImportError:
+        print("linear_operator is not installed: not measured", file=sys.stderr)
+    else:
+        found["linear_operator"] = linear_operator_product
+    return found
+
+
+def products(device: str, rounds: int, names: Sequence[str], backend: str) -> list[Row]:
+    """A product and all its gradients, for each shape."""
+    rows = []
+    for name in names:
+        count, sizes = SHAPES[name]
+        columns = math.prod(sizes)
+        remarks = []
+        if device == "cpu" and count * columns > MAX_CPU_ELEMENTS:
+            count = max(1, MAX_CPU_ELEMENTS // columns)
+            remarks.append(f"{count} rows")
+        for dtype in (torch.float32, torch.float64):
+            torch.manual_seed(0)
+            made: dict[str, Any] = {"dtype": dtype, "device": device}
+            x = torch.randn(count, columns, **made, requires_grad=True)
+            factors = [(torch.randn(n, n, **made) / math.sqrt(n)).requires_grad_() for n in sizes]
+            g = torch.randn(count, columns, **made)
+            exact = [one.detach().double().requires_grad_() for one in (x, *factors)]
+            expected = with_gradients(chain, exact[0], exact[1:], g.double())
+            calls: dict[str, Call] = {}
+            notes = list(remarks)
+            torch.compiler.reset()
+            for who, function in contenders(backend).items():
+
+                def call(function: Function = function) -> object:
+                    return with_gradients(function, x, factors, g)  # noqa: B023
+
+                try:
+                    result = with_gradients(function, x, factors, g)
+                except Exception as error:  # a peer that fails is named and left out
+                    notes.append(f"{who}: {type(error).__name__}")
+                    continue
+                if is_wrong(result, expected):
+                    notes.append(f"{who}: wrong")
+                    continue
+                calls[who] = call
+            del expected
+            found = medians(calls, rounds, device)
+            peers = [t for who, t in found.items() if who != "ours" and t is not None]
+            if found.get("ours") and peers:
+                notes.append(f"best peer / ours: {min(peers) / (found['ours'] or 1):.2f}")
+            rows.append(Row(name, str(dtype).removeprefix("torch."), found, notes))
+            print_rows(rows[-1:])
+    return rows
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    for row in rows:
+        times = ", ".join(f"{who} {t:.1f}" for who, t in row.microseconds.items() if t is not None)
+        print(f"{row.name:>14} {row.dtype}: {times} µs; {'; '.join(row.remarks)}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
+    parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument(
+        "--compile",
+        default="inductor",
+        help="backend of torch.compile for the chain; 'none' leaves it out",
+    )
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")  # of peers
+    print(f"torch {torch.__version__} on {options.device}, {torch.get_num_threads()} threads")
+    print("a call without gradients")
+    first = overheads(options.device, options.rounds)
+    print_rows(first)
+    print("a product and all its gradients")
+    second = products(options.device, options.rounds, options.shapes, options.compile)
+    ratios = [
+        min(t for who, t in row.microseconds.items() if who != "ours" and t is not None) / ours
+        for row in second
+        if (ours := row.microseconds.get("ours")) and len(row.microseconds) > 1
+    ]
+    if ratios:
+        print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")
+    if options.json is not None:
+        tables = {"calls": [asdict(row) for row in first], "products": [asdict(r) for r in second]}
+        options.json.write_text(json.dumps(tables, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
