@@ -136,6 +136,7 @@ class TimedProblem:
         """Return the whole state of which each rank has a block, of a distributed problem."""
         whole: NDArray[np.float64] | None = self._shared.gather(u, root)
         return whole
+
     def adaptive(self, **rule: Any) -> TimedAdaptive:
         """Return the problem with a rule by which its grid follows the solution."""
         return TimedAdaptive(self._problem.adaptive(**rule), self)
