@@ -308,6 +308,14 @@ def lists_once():
         assert not fast(*arguments.values()), name
         assert fast(*given, cupy.asarray(y), weights)  # the one before is still known
     assert not fast(*given[:4], given[4], cupy.asarray(given[4].host.view("f8"))[None], None)
+    # an array of one element is contiguous with any stride, and is refused beside two products
+    two = on_device([pool, ids[:2], x])
+    strided = [cupy.asarray(np.repeat(lists[0], 2))[:length:2] for length in (1, 4)]
+    target = cupy.asarray(y)
+    for inputs in strided:
+        assert not fast(*two, inputs, given[4][:2], target, None)
+    for inputs in (given[3][:2], strided[1], given[3][:2]):
+        assert fast(*two, inputs, given[4][:2], target, None) is (inputs is not strided[1])
 
 
 def kronecker_sparse():

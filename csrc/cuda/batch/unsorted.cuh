@@ -94,8 +94,8 @@ struct UnsortedFactors {
 template <class T, class Number, bool identities, int steps>
 __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Number, steps>& a,
                                                   Index b, Index system, bool reports) {
-  UnsortedProduct<T, steps> product;
-  product.input = -1, product.output = 0;
+  UnsortedProduct<T, steps> product{};
+  product.input = -1;
   if (b >= a.products) return product;
   const Index input = a.inputs[b];
   product.output = a.outputs[b];

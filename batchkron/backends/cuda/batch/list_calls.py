@@ -75,6 +75,11 @@ def fast_batched_kron(
                 return False
             addresses.append(memory.ptr)
         products, modes = ids.shape
+        length = (products,)
+        if inputs.shape != length or outputs.shape != length:
+            return False
+        if weights is not None and weights.shape != length:
+            return False
         key: list[Any] = [device, many, modes, products.bit_length()]
         for one in (x, y, *matrices):
             key += one.dtype, one.shape, one.strides
@@ -86,11 +91,7 @@ def fast_batched_kron(
         if call is _UNKNOWN:
             with _learning:
                 call = _calls[known] = _call_of(matrices, ids, x, inputs, outputs, y, weights)
-        if not isinstance(call, _Call) or not products == len(inputs) == len(outputs):
-            return False
-        if weights is not None and len(weights) != products:
-            return False
-        return call.run(addresses, products)
+        return isinstance(call, _Call) and call.run(addresses, products)
     except Exception:
         with device_errors():
             raise
@@ -135,6 +136,7 @@ class _Call:
         self._one = np.ones(1, dtype).tobytes()
         self._refused = _refused(device).address
         vector, numbers = outer * dtype.itemsize, number.itemsize
+        self._alignments = numbers, dtype.itemsize
         self._y_bytes = vector * shape.num_outputs * shape.output_size
         # Bytes of all other arrays: fixed ones, and those of each product.
         self._spans = [(vector * shape.num_inputs * shape.input_size, 0), (0, numbers * len(modes))]
@@ -144,8 +146,8 @@ class _Call:
     def run(self, addresses: list[int], products: int) -> bool:
         """Launch for arrays at these addresses: x, y, ids, inputs, outputs, pools, weights.
 
-        Return False, and do nothing, unless x, y and pools begin with whole words, and y lies apart
-        from all others.
+        Return False, and do nothing, unless x, y and pools begin with whole words, all else with
+        whole elements, and y lies apart from all others.
         """
         x, y, ids, inputs, outputs, *pools = addresses
         end = y + self._y_bytes
@@ -158,7 +160,8 @@ class _Call:
         words = x | y
         for pool in pools:
             words |= pool
-        if words % WORD:
+        number, scalar = self._alignments
+        if words % WORD or (ids | inputs | outputs) % number or weights % scalar:
             return False
         by_step = [pools[place] for place in self._pool_of_step]
         self._launch(
@@ -244,8 +247,8 @@ def _refused(device: int) -> _Refused:
 def _raise_refused(device: int) -> None:
     """Raise IndexError if kernels have left out a product since this was last asked."""
     product = _refused(device).product
-    if product[0] != _NOTHING_REFUSED:
-        first = product[0]
+    first = product[0]
+    if first != _NOTHING_REFUSED:
         product[0] = _NOTHING_REFUSED
         raise IndexError(
             f"an earlier call of batched_kron on this device left out product {first}, and maybe "

@@ -32,6 +32,12 @@ SHAPES = [  # rows and columns of each factor; elements that a thread holds
     ([(12, 10), (9, 14)], 27),
     ([(1, 3), (3, 1), (2, 2)], 8),
     ([(13, 9)], 16),
+    # a whole thread block for a product; with three passes and two buffers; with padding
+    ([(6, 6)] * 4, 36),
+    ([(2, 7), (2, 10), (2, 6)], 16),
+    ([(6, 6), (8, 8), (6, 6)], 12),
+    # four passes, idle threads
+    ([(3, 5), (3, 1), (1, 4), (6, 4)], 16),
 ]
 
 
