@@ -15,7 +15,14 @@ from batchkron.operators import Operator
 
 from ..krylov.ranks import Ranks, norm_over
 from ..products import Product, Vector, as_product
-from ..protocols import implicit_operator_of, implicit_part_of, operator_of, says_linear
+from ..protocols import (
+    implicit_operator_of,
+    implicit_part_of,
+    known_beside_rhs,
+    operator_of,
+    says_linear,
+    whole_part_of,
+)
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
 from .integration import Integration
@@ -164,7 +171,8 @@ def refuse_nonlinear(integration: Integration) -> None:
     if says_linear(problem):
         return
     iterates = method.iterates and not is_imex(method)
-    if iterates and callable(getattr(problem, "whole_part", None)):
+    belongs = known_beside_rhs(problem, "whole_part") is not None
+    if iterates and belongs and whole_part_of(problem) is not None:
         return
     t = integration.first_end
     if is_imex(method):

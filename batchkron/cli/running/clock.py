@@ -14,6 +14,7 @@ from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
 from batchkron.solvers.krylov.ranks import OnRanks
+from batchkron.solvers.protocols import implicit_part_of, whole_part_of
 from batchkron.storage import StoredGrid
 
 __all__ = ["KernelClock", "TimedProblem"]
@@ -169,12 +170,12 @@ class TimedProblem:
 
     def whole_part(self) -> _TimedPart | None:
         """Return all of f with an operator that follows given states, with timing."""
-        part = self._problem.whole_part()
+        part = whole_part_of(self._problem)
         return None if part is None else _TimedPart(part, self.clock)
 
     def implicit_part(self) -> _TimedPart | None:
         """Return the implicit part that follows the state, with timing; None if there is none."""
-        part = self._problem.implicit_part()
+        part = implicit_part_of(self._problem)
         return None if part is None else _TimedPart(part, self.clock)
 
     def _on_clock(self, key: str, operator: Operator) -> _TimedOperator:
