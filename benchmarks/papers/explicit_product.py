@@ -48,7 +48,7 @@ CONFIGURATIONS = {  # (M, N); their sizes are not in the report
 }
 FILL_BYTES = 1 << 30
 REPEATS = 7
-LEAST_SECONDS = 0.02  # of one measurement
+MIN_SECONDS = 0.02  # of one measurement, chosen by hand
 DEVICE_PEAK = 65e12  # flops per second of an H200 in float32, on ordinary cores
 
 Size = tuple[int, int]
@@ -100,7 +100,7 @@ class CpuProducts:
         begun = time.perf_counter()
         call()
         once = time.perf_counter() - begun
-        calls = max(1, int(LEAST_SECONDS / max(once, 1e-7)))
+        calls = max(1, int(MIN_SECONDS / max(once, 1e-7)))
 
         def turn() -> float:
             begun = time.perf_counter()
