@@ -23,7 +23,7 @@ LETTER, HEIGHT = 7.0, 24  # pixels: a letter's mean width, a box without others 
 TITLE, MARGIN, GAP, BETWEEN = 22, 10, 12, 24  # pixels; BETWEEN the rows of a box
 LANE = 10  # pixels for an arrow that passes a row
 SWEEPS = 8  # passes that put boxes near those that they are joined with
-FILLS = ("#ffffff", "#eef2f8", "#dbe5f2", "#c8d7ec")  # by depth
+FILLS = {"a": "#ffffff", "b": "#eef2f8", "c": "#dbe5f2", "d": "#c8d7ec"}  # classes, by depth
 NOTE = (
     "backends/cpu calls csrc/bindings; backends/cuda compiles csrc/cuda and csrc/krylov at run time"
 )
@@ -177,20 +177,21 @@ def box_of(folder: str, imports: dict[str, set[str]], beside: set[str]) -> Box:
 def drawn(box: Box, x: float, y: float, depth: int = 0) -> Iterable[str]:
     """Yield a box, the arrows in it and the boxes in it, its parent's corner being at (x, y)."""
     x, y = x + box.x, y + box.y
-    fill = f' fill="{FILLS[min(depth, len(FILLS) - 1)]}"'
-    yield f'<rect x="{x:.0f}" y="{y:.0f}" width="{box.width:.0f}" height="{box.height:.0f}"{fill}/>'
+    size = f'width="{box.width:.0f}" height="{box.height:.0f}"'
+    yield f'<rect x="{x:.0f}" y="{y:.0f}" {size} class="{[*FILLS][min(depth, len(FILLS) - 1)]}"/>'
     weight = ' class="t"' if box.rows else ""
     yield f'<text x="{x + box.width / 2:.0f}" y="{y + 16:.0f}"{weight}>{box.name}</text>'
     for path in box.paths:
         (a, b), *rest = path
-        d = f"M{x + a:.0f} {y + b:.0f}"
+        d, level = f"M{x + a:.0f} {y + b:.0f}", b  # level: how far down the path is drawn
         for k, (c, e) in enumerate(rest):
-            if k % 2 == 0:  # through a row, or below a box that is smaller than others
-                d += f"V{y + e:.0f}"
-            else:  # between two rows
+            if k % 2 and c != a:  # between two rows
+                d += f"V{y + b:.0f}" if level < b else ""
                 middle = y + (b + e) / 2
                 d += f"C{x + a:.0f} {middle:.0f} {x + c:.0f} {middle:.0f} {x + c:.0f} {y + e:.0f}"
-            a, b = c, e
+                level = e
+            a, b = c, e  # else straight down: through a row, or below a box smaller than others
+        d += f"V{y + b:.0f}" if level < b else ""
         yield f'<path d="{d}"/>'
     for row in box.rows:
         for inner in row:
@@ -208,6 +209,7 @@ def structure(root: Path = ROOT) -> str:
     height = csrc.y + csrc.height + MARGIN
     style = (
         f"{DARK} rect{{stroke:#222;rx:4px}} text{{text-anchor:middle;fill:#222}} "
+        f"{' '.join(f'.{name}{{fill:{fill}}}' for name, fill in FILLS.items())} "
         ".t{font-weight:bold} path{fill:none;stroke:#3b6fb6;stroke-width:1.5;marker-end:url(#h)}"
     )
     note = f'<text x="{width / 2:.0f}" y="{csrc.y - 1.3 * BETWEEN:.0f}">{NOTE}</text>'
