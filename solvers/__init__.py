@@ -1,15 +1,15 @@
 """Krylov solvers, preconditioners, time steppers, and runs in time (`evolve`)."""
 
 from . import preconditioners, steppers
-from .evolution.adapt import Adapt
+from .evolution.adaptation.adapt import Adapt
 from .evolution.checkpoints import CheckpointError, CheckpointWarning
-from .evolution.events import Event, EventRecord
 from .evolution.evolve import evolve
-from .evolution.growth_fit import GrowthFit, fit_growth
-from .evolution.observers import Quantity, Watched
-from .evolution.recorded import Recorded
+from .evolution.observation.events import Event, EventRecord
+from .evolution.observation.observers import Quantity, Watched
+from .evolution.recording.growth_fit import GrowthFit, fit_growth
+from .evolution.recording.recorded import Recorded
 from .evolution.result import EvolveState, EvolveStatus, Result
-from .evolution.resume import ResumeWarning
+from .evolution.start.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab
 from .krylov.block_cg import block_cg
 from .krylov.block_gmres import block_gmres

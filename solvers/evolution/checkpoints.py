@@ -22,12 +22,12 @@ from batchkron.storage.content_limits import unreadable_state
 
 from ..krylov.ranks import Ranks, any_over
 from ..products import Vector
-from .history import History
-from .integration import Integration
-from .provenance import problem_hash as identification
-from .provenance import surroundings
+from .recording.history import History
 from .result import EvolveStatus, Result
-from .step_control import ResumePoint, StepControl
+from .start.integration import Integration
+from .start.provenance import problem_hash as identification
+from .start.provenance import surroundings
+from .steps.step_control import ResumePoint, StepControl
 
 __all__ = [
     "CheckpointError",

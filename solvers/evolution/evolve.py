@@ -10,11 +10,11 @@ from batchkron.arrays import device_errors
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
-from .adapt import Adapt
-from .first_state import beginning_at
+from .adaptation.adapt import Adapt
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
+from .start.first_state import beginning_at
 
 # Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (

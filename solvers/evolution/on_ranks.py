@@ -6,7 +6,7 @@ from typing import Any
 
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
-from .observers import Quantity
+from .observation.observers import Quantity
 
 __all__ = ["refuse_method", "refuse_options"]
 

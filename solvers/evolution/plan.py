@@ -13,19 +13,19 @@ from batchkron.storage import Checkpoint
 
 from ..krylov.ranks import ranks_of_problem
 from ..steppers.stepper import Stepper
-from .adapt import adaptive_problem
-from .arguments import initial_state
+from .adaptation.adapt import adaptive_problem
+from .adaptation.follower import GridFollower
 from .checkpoints import CheckpointFile, as_checkpoint_file
-from .follower import GridFollower
-from .integration import Integration, moved_integration, plan_integration
-from .linearity import refuse_nonlinear
-from .observers import Observer
+from .guards.step_doubling import StepDoubling
+from .observation.observers import Observer
 from .on_ranks import refuse_method, refuse_options
-from .provenance import problem_hash
+from .operator_checks.linearity import refuse_nonlinear
+from .operator_checks.stability import check_stability
 from .result import EvolveState
-from .resume import ResumeWarning
-from .stability import check_stability
-from .step_doubling import StepDoubling
+from .start.arguments import initial_state
+from .start.integration import Integration, moved_integration, plan_integration
+from .start.provenance import problem_hash
+from .start.resume import ResumeWarning
 
 __all__ = ["GridPlan", "Plan", "plan_run"]
 

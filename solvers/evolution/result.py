@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from batchkron.datasets import require_xarray
 
-from .events import EventRecord
-from .growth_fit import GrowthFit
-from .observers import Watched
-from .recorded import Recorded, recorded_in
-from .series_plot import plot_recorded, recorded_dataset
+from .observation.events import EventRecord
+from .observation.observers import Watched
+from .recording.growth_fit import GrowthFit
+from .recording.recorded import Recorded, recorded_in
+from .recording.series_plot import plot_recorded, recorded_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

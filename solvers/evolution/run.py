@@ -14,22 +14,22 @@ from ..krylov.ranks import any_over, norm_over
 from ..krylov.result import KrylovResult, Status
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
-from .adapt import AdaptiveProblem
+from .adaptation.adapt import AdaptiveProblem
+from .adaptation.follower import IntervalStart
 from .checkpoints import Checkpoints, HeldState
-from .dense_output import StepInterpolant
-from .events import EventRecord
-from .follower import IntervalStart
-from .growth_bound import GrowthBound
-from .guard import Guard
-from .history import History
-from .integration import Integration, moved_integration
+from .guards.growth_bound import GrowthBound
+from .guards.guard import Guard
+from .guards.step_doubling import StepDoubling
+from .observation.events import EventRecord
+from .observation.progress import make_progress
+from .operator_checks.stability import check_stability
 from .plan import GridPlan, Plan
-from .progress import make_progress
+from .recording.history import History
 from .result import EvolveState, EvolveStatus, Result
-from .stability import check_stability
-from .step_control import Step, step_control
-from .step_doubling import StepDoubling
-from .trial_steps import TrialSteps
+from .start.integration import Integration, moved_integration
+from .steps.dense_output import StepInterpolant
+from .steps.step_control import Step, step_control
+from .steps.trial_steps import TrialSteps
 
 __all__ = ["Run"]
 

@@ -24,7 +24,7 @@ from batchkron.cli.running.convergence_plot import draw_convergence
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, steppers
-from batchkron.solvers.evolution.integration import plan_integration
+from batchkron.solvers.evolution.start.integration import plan_integration
 
 __all__ = ["converge"]
 

@@ -15,8 +15,8 @@ from batchkron.cli.output.figures import require_plotting, save_figure
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import finite, number, table
 from batchkron.solvers import GrowthFit, fit_growth
-from batchkron.solvers.evolution.recorded import Recorded, recorded_in
-from batchkron.solvers.evolution.series_plot import plot_recorded
+from batchkron.solvers.evolution.recording.recorded import Recorded, recorded_in
+from batchkron.solvers.evolution.recording.series_plot import plot_recorded
 from batchkron.storage import ResultFile, identify, load_checkpoint, load_result
 
 __all__ = ["fit"]

@@ -13,7 +13,7 @@ from batchkron.cli.output.text import number, plural
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.description import problem_rows
 from batchkron.problems.statement.text import named_values, size_of_state
-from batchkron.solvers.evolution.recorded import recorded_in
+from batchkron.solvers.evolution.recording.recorded import recorded_in
 from batchkron.storage import Checkpoint, ResultFile, StoredGrid, read_file
 from batchkron.storage.schema import json_of
 

@@ -16,8 +16,8 @@ from batchkron.cli.running.signals import StopOnSignal
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
-from batchkron.solvers.evolution.integration import plan_integration
-from batchkron.solvers.evolution.progress import NoProgress, Progress, ProgressBar
+from batchkron.solvers.evolution.observation.progress import NoProgress, Progress, ProgressBar
+from batchkron.solvers.evolution.start.integration import plan_integration
 
 __all__ = ["Convergence", "LevelRun", "run_level"]
 

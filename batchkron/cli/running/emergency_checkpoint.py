@@ -13,8 +13,8 @@ from batchkron.cli.output.text import number, one_line, printable
 from batchkron.cli.running.ranks import RunRanks
 from batchkron.solvers import EvolveState, Result
 from batchkron.solvers.evolution.checkpoints import make_checkpoint
-from batchkron.solvers.evolution.integration import Integration
-from batchkron.solvers.evolution.step_control import ResumePoint
+from batchkron.solvers.evolution.start.integration import Integration
+from batchkron.solvers.evolution.steps.step_control import ResumePoint
 from batchkron.storage import save_checkpoint
 
 __all__ = ["EmergencyCheckpoint"]

@@ -37,8 +37,8 @@ from batchkron.solvers import (
     Result,
     evolve,
 )
-from batchkron.solvers.evolution.arguments import step_suits
-from batchkron.solvers.evolution.integration import Integration, plan_integration
+from batchkron.solvers.evolution.start.arguments import step_suits
+from batchkron.solvers.evolution.start.integration import Integration, plan_integration
 from batchkron.storage import (
     Checkpoint,
     ResultFile,

@@ -15,7 +15,7 @@ from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveStatus, Result
-from batchkron.solvers.evolution.provenance import surroundings
+from batchkron.solvers.evolution.start.provenance import surroundings
 
 __all__ = ["RunReport", "errors_of"]
 

@@ -14,7 +14,7 @@ from batchkron.cli.running.pictures import PicturesDuringRun, numbered, plan_pic
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.output.cut import Cut, make_cut
 from batchkron.solvers import EvolveState, Quantity
-from batchkron.solvers.evolution.integration import Integration
+from batchkron.solvers.evolution.start.integration import Integration
 
 __all__ = ["Shown", "ShownOptions", "check_pictures", "plan_shown"]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from batchkron.cli.failure import CommandError
-from batchkron.solvers.evolution.integration import Integration
-from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
+from batchkron.solvers.evolution.operator_checks.stability import (
+    find_unstable_step,
+    is_explicit_and_linear,
+)
+from batchkron.solvers.evolution.start.integration import Integration
 
 __all__ = ["refuse_unstable_step"]
 

@@ -15,7 +15,7 @@ from batchkron.cli.running import pictures
 from batchkron.cli.running.pictures import numbered, plan_pictures
 from batchkron.problems import load_problem
 from batchkron.solvers import EvolveState, evolve
-from batchkron.solvers.evolution.recorded import recorded_in
+from batchkron.solvers.evolution.recording.recorded import recorded_in
 from batchkron.storage import load_result
 
 SHORT = ["--until", "0.1", "--dt", "0.01", "--quiet"]

@@ -25,9 +25,9 @@ from batchkron.solvers import (
     steppers,
 )
 from batchkron.solvers.evolution import checkpoints as checkpointing
-from batchkron.solvers.evolution.history import History
-from batchkron.solvers.evolution.integration import plan_integration
-from batchkron.solvers.evolution.step_control import FixedSteps
+from batchkron.solvers.evolution.recording.history import History
+from batchkron.solvers.evolution.start.integration import plan_integration
+from batchkron.solvers.evolution.steps.step_control import FixedSteps
 from batchkron.storage import atomic_write as atomic
 from batchkron.storage import content_limits, load_checkpoint, previous_path, write_document
 from batchkron.storage.document import Document

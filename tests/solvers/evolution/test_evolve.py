@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from batchkron.solvers import EvolveStatus, Status, evolve, steppers
-from batchkron.solvers.evolution.time_grid import time_grid
+from batchkron.solvers.evolution.start.time_grid import time_grid
 from batchkron.storage import load_checkpoint
 
 

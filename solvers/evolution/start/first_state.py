@@ -6,7 +6,7 @@ from typing import Any
 
 from batchkron.arrays import array_module
 
-from ..products import Vector
+from ...products import Vector
 
 __all__ = ["beginning_at"]
 

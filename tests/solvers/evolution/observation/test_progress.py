@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from batchkron.solvers.evolution.progress import (
+from batchkron.solvers.evolution.observation.progress import (
     NoProgress,
     ProgressBar,
     ProgressLines,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..products import Vector
-from .step_control import Step
+from ...products import Vector
+from ..steps.step_control import Step
 
 __all__ = ["Guard"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..products import Vector
+from ...products import Vector
 from .adapt import Adapt, AdaptiveProblem
 
 __all__ = ["GridFollower", "IntervalStart"]

@@ -13,9 +13,9 @@ import numpy as np
 from batchkron.arrays import array_module, is_sparse
 from batchkron.operators import Operator
 
-from ..krylov.ranks import Ranks, norm_over
-from ..products import Product, Vector, as_product
-from ..protocols import (
+from ...krylov.ranks import Ranks, norm_over
+from ...products import Product, Vector, as_product
+from ...protocols import (
     implicit_operator_of,
     implicit_part_of,
     known_beside_rhs,
@@ -23,9 +23,9 @@ from ..protocols import (
     says_linear,
     whole_part_of,
 )
-from ..steppers.registry import get, names
-from ..steppers.stepper import Stepper
-from .integration import Integration
+from ...steppers.registry import get, names
+from ...steppers.stepper import Stepper
+from ..start.integration import Integration
 
 __all__ = ["is_imex", "is_linear", "product_at", "refuse_nonlinear"]
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.optimize
 
-from ..products import Vector
+from ...products import Vector
 
 __all__ = ["Event", "EventDetector", "EventRecord", "Interpolant"]
 

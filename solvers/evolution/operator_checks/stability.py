@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.ranks import norm_over
-from ..protocols import has_operator, says_linear
-from .integration import Integration
+from ...krylov.ranks import norm_over
+from ...protocols import has_operator, says_linear
+from ..start.integration import Integration
 from .linearity import is_imex, is_linear, product_at
 from .spectrum import krylov_matrix, random_start
 

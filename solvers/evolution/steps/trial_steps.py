@@ -9,11 +9,11 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..krylov.ranks import Ranks, any_over, dot_over, norm_over
-from ..krylov.result import KrylovResult
-from ..products import Vector
-from ..steppers.embedded import EmbeddedStepper
-from ..steppers.stepper import Stepper
+from ...krylov.ranks import Ranks, any_over, dot_over, norm_over
+from ...krylov.result import KrylovResult
+from ...products import Vector
+from ...steppers.embedded import EmbeddedStepper
+from ...steppers.stepper import Stepper
 from .step_control import Step
 
 __all__ = ["TrialSteps"]

@@ -10,11 +10,11 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..krylov.ranks import norm_over
-from ..products import Vector
-from ..steppers.stepper import Stepper
-from .arguments import Tolerances
-from .integration import Integration
+from ...krylov.ranks import norm_over
+from ...products import Vector
+from ...steppers.stepper import Stepper
+from ..start.arguments import Tolerances
+from ..start.integration import Integration
 
 __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "Step", "StepControl", "step_control"]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse.linalg import LinearOperator
 
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.spectrum import numerical_abscissa, random_start
+from batchkron.solvers.evolution.operator_checks.spectrum import numerical_abscissa, random_start
 from batchkron.storage import load_checkpoint
 
 EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]

@@ -10,8 +10,8 @@ import numpy as np
 
 from batchkron.storage import StoredGrid
 
-from ..products import Vector
-from .arguments import finite_number
+from ...products import Vector
+from ..start.arguments import finite_number
 
 __all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem"]
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ..krylov.ranks import Ranks, norm_over
-from ..products import Vector
-from ..protocols import TimeProblem
-from ..steppers.embedded import EmbeddedStepper
-from ..steppers.stepper import Stepper
+from ...krylov.ranks import Ranks, norm_over
+from ...products import Vector
+from ...protocols import TimeProblem
+from ...steppers.embedded import EmbeddedStepper
+from ...steppers.stepper import Stepper
 
 # If dt times a slope exceeds this multiple of the states' norms, dt does not resolve the slope, and
 # the solution is interpolated linearly. Chosen by hand: a resolved slope, from state 0 under a

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..krylov.ranks import Ranks, max_over, norm_over
-from ..products import Vector
-from ..protocols import has_operator, known_beside_rhs, operator_of, says_linear
-from .linearity import is_linear
-from .spectrum import numerical_abscissa, random_start
-from .step_control import Step
+from ...krylov.ranks import Ranks, max_over, norm_over
+from ...products import Vector
+from ...protocols import has_operator, known_beside_rhs, operator_of, says_linear
+from ..operator_checks.linearity import is_linear
+from ..operator_checks.spectrum import numerical_abscissa, random_start
+from ..steps.step_control import Step
 
 __all__ = ["GrowthBound"]
 

@@ -8,9 +8,16 @@ from scipy.sparse.linalg import LinearOperator
 
 from batchkron import problems
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.integration import plan_integration
-from batchkron.solvers.evolution.spectrum import krylov_matrix, numerical_abscissa, random_start
-from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
+from batchkron.solvers.evolution.operator_checks.spectrum import (
+    krylov_matrix,
+    numerical_abscissa,
+    random_start,
+)
+from batchkron.solvers.evolution.operator_checks.stability import (
+    find_unstable_step,
+    is_explicit_and_linear,
+)
+from batchkron.solvers.evolution.start.integration import plan_integration
 
 EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
 SHORT_OF_LIMITS = [name for name in EXPLICIT if name != "forward-euler"]

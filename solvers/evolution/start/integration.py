@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.storage import Checkpoint, StoredGrid
 
-from ..krylov.ranks import Ranks, ranks_of_problem, sum_over
-from ..protocols import TimeProblem
-from ..steppers.registry import get, names
-from ..steppers.stepper import Stepper
+from ...krylov.ranks import Ranks, ranks_of_problem, sum_over
+from ...protocols import TimeProblem
+from ...steppers.registry import get, names
+from ...steppers.stepper import Stepper
 from .arguments import (
     Tolerances,
     as_tolerances,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-from ..krylov.ranks import any_over, ranks_of_problem
-from ..steppers.registry import get, names
+from ...krylov.ranks import any_over, ranks_of_problem
+from ...steppers.registry import get, names
 
 __all__ = [
     "Tolerances",

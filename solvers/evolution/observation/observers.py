@@ -12,8 +12,8 @@ import numpy as np
 
 from batchkron.arrays import array_module
 
-from ..krylov.ranks import Ranks, dot_over
-from ..products import Vector
+from ...krylov.ranks import Ranks, dot_over
+from ...products import Vector
 from .events import EventDetector, EventRecord, Interpolant
 
 __all__ = ["Observer", "Quantity", "Watched"]

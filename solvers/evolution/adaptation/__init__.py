@@ -1,0 +1,1 @@
+"""Grids that follow the solution: the rule, and when the grid of a run changes."""

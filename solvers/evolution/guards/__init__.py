@@ -1,0 +1,1 @@
+"""Guards, which check after each step whether a run has become unstable."""

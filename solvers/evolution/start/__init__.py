@@ -1,0 +1,1 @@
+"""What a run starts with, checked: problem, method, initial state or checkpoint, times of steps."""
