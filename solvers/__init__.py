@@ -11,14 +11,14 @@ from .evolution.recording.recorded import Recorded
 from .evolution.result import EvolveState, EvolveStatus, Result
 from .evolution.start.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab
-from .krylov.block_cg import block_cg
-from .krylov.block_gmres import block_gmres
+from .krylov.block.block_cg import block_cg
+from .krylov.block.block_gmres import block_gmres
 from .krylov.cg import Cg, cg
 from .krylov.fgmres import Fgmres, fgmres
 from .krylov.gmres import Gmres, gmres
+from .krylov.iteration.workspace_cache import free_workspaces
 from .krylov.minres import Minres, minres
-from .krylov.result import KrylovResult, Status
-from .krylov.workspace_cache import free_workspaces
+from .krylov.systems.result import KrylovResult, Status
 from .lanczos import LogdetEstimate, logdet_slq
 
 __all__ = [

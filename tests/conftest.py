@@ -11,7 +11,7 @@ from dense_oracle import DTYPES
 
 import batchkron as bk
 from batchkron.solvers import free_workspaces
-from batchkron.solvers.krylov import workspace_cache as kept_solvers
+from batchkron.solvers.krylov.iteration import workspace_cache as kept_solvers
 
 # Processes of pytest share the processors: threads that wait for each other by spinning would take
 # them from the others, which took up to 20 times as long. Tests of threads say how many they want.

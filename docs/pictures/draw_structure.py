@@ -182,16 +182,16 @@ def drawn(box: Box, x: float, y: float, depth: int = 0) -> Iterable[str]:
     weight = ' class="t"' if box.rows else ""
     yield f'<text x="{x + box.width / 2:.0f}" y="{y + 16:.0f}"{weight}>{box.name}</text>'
     for path in box.paths:
-        (a, b), *rest = path
-        d, level = f"M{x + a:.0f} {y + b:.0f}", b  # level: how far down the path is drawn
+        (a, b), *rest = [(round(x + a), round(y + b)) for a, b in path]
+        d, level = f"M{a} {b}", b  # level: how far down the path is drawn
         for k, (c, e) in enumerate(rest):
             if k % 2 and c != a:  # between two rows
-                d += f"V{y + b:.0f}" if level < b else ""
-                middle = y + (b + e) / 2
-                d += f"C{x + a:.0f} {middle:.0f} {x + c:.0f} {middle:.0f} {x + c:.0f} {y + e:.0f}"
+                d += f"V{b}" if level < b else ""
+                middle = (e - b) // 2
+                d += f"c0 {middle} {c - a} {middle} {c - a} {e - b}"
                 level = e
             a, b = c, e  # else straight down: through a row, or below a box smaller than others
-        d += f"V{y + b:.0f}" if level < b else ""
+        d += f"V{b}" if level < b else ""
         yield f'<path d="{d}"/>'
     for row in box.rows:
         for inner in row:

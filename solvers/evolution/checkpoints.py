@@ -20,7 +20,7 @@ from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint, StoredGrid, checkpoint_obstacle, save_checkpoint
 from batchkron.storage.content_limits import unreadable_state
 
-from ..krylov.ranks import Ranks, any_over
+from ..krylov.vectors.ranks import Ranks, any_over
 from ..products import Vector
 from .recording.history import History
 from .result import EvolveStatus, Result

@@ -11,7 +11,7 @@ from typing import Any
 from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint
 
-from ..krylov.ranks import ranks_of_problem
+from ..krylov.vectors.ranks import ranks_of_problem
 from ..steppers.stepper import Stepper
 from .adaptation.adapt import adaptive_problem
 from .adaptation.follower import GridFollower

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..krylov.ranks import any_over, norm_over
-from ..krylov.result import KrylovResult, Status
+from ..krylov.systems.result import KrylovResult, Status
+from ..krylov.vectors.ranks import any_over, norm_over
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
 from .adaptation.adapt import AdaptiveProblem

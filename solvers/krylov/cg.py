@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..products import Vector
-from .docstrings import with_shared_parts
-from .method import KrylovMethod
-from .passes import Pass, Product, SharedVectors, Stages
-from .result import KrylovResult
-from .space import Passes
-from .system import LinearSystem
-from .workspace_cache import solve_once
+from .iteration.docstrings import with_shared_parts
+from .iteration.method import KrylovMethod
+from .iteration.workspace_cache import solve_once
+from .systems.result import KrylovResult
+from .systems.system import LinearSystem
+from .vectors.passes import Pass, Product, SharedVectors, Stages
+from .vectors.space import Passes
 
 
 class CgVectors(NamedTuple):

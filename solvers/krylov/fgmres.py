@@ -7,11 +7,11 @@ from typing import Any
 
 from ..products import Vector
 from .gmres import Gmres, GmresVectors
-from .passes import SharedVectors
-from .result import KrylovResult
-from .space import Flag
-from .system import LinearSystem
-from .workspace_cache import solve_once
+from .iteration.workspace_cache import solve_once
+from .systems.result import KrylovResult
+from .systems.system import LinearSystem
+from .vectors.passes import SharedVectors
+from .vectors.space import Flag
 
 
 def fgmres(

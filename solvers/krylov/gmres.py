@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..products import Vector
-from .docstrings import with_shared_parts
-from .layouts import from_systems
-from .limits import SolveLimits
-from .method import KrylovMethod
-from .passes import Pass, SharedVectors
-from .result import KrylovResult
-from .system import LinearSystem, check_count
-from .workspace_cache import solve_once
+from .iteration.docstrings import with_shared_parts
+from .iteration.method import KrylovMethod
+from .iteration.workspace_cache import solve_once
+from .systems.layouts import from_systems
+from .systems.limits import SolveLimits
+from .systems.result import KrylovResult
+from .systems.system import LinearSystem, check_count
+from .vectors.passes import Pass, SharedVectors
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 

@@ -10,14 +10,14 @@ import numpy as np
 from batchkron.arrays import to_host
 
 from ..products import Vector
-from .docstrings import with_shared_parts
-from .method import KrylovMethod
-from .passes import Pass, SharedVectors
-from .ranks import norms_over
-from .result import KrylovResult
-from .space import Field, Flag, Progress
-from .system import LinearSystem
-from .workspace_cache import solve_once
+from .iteration.docstrings import with_shared_parts
+from .iteration.method import KrylovMethod
+from .iteration.workspace_cache import solve_once
+from .systems.result import KrylovResult
+from .systems.system import LinearSystem
+from .vectors.passes import Pass, SharedVectors
+from .vectors.ranks import norms_over
+from .vectors.space import Field, Flag, Progress
 
 _ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module, to_host
 
 from ..products import Vector, norm
-from .result import KrylovResult, Status
+from .systems.result import KrylovResult, Status
 
 __all__ = ["KrylovPhi"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from .stepper import ImplicitStepper
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from ..protocols import (
     TimeProblem,
     implicit_operator_of,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from batchkron.operators.kronecker_sum.exponential import SumPropagator
 
 from ..krylov.phi_functions import KrylovPhi
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from ..products import as_product
 from ..protocols import TimeProblem, operator_of
 from .embedded import EmbeddedStepper

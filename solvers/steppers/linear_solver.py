@@ -12,8 +12,8 @@ from ..krylov.cg import Cg
 from ..krylov.fgmres import Fgmres
 from ..krylov.gmres import Gmres
 from ..krylov.minres import Minres
-from ..krylov.ranks import OnRanks, Ranks, ranks_of
-from ..krylov.result import KrylovResult, Status
+from ..krylov.systems.result import KrylovResult, Status
+from ..krylov.vectors.ranks import OnRanks, Ranks, ranks_of
 from ..products import Vector, as_product, norm
 
 _METHODS: dict[str, Callable[..., Any]] = {

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
 from .tableau import Tableau

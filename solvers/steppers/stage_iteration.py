@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.ranks import norm_over
-from ..krylov.result import KrylovResult, Status
+from ..krylov.systems.result import KrylovResult, Status
+from ..krylov.vectors.ranks import norm_over
 from ..protocols import ImplicitPart
 from .stage_solver import StageSolver
 

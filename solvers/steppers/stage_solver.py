@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from ..preconditioners import NamedPreconditioner
 from ..products import as_product
 from .linear_solver import LinearSolver, ShiftedOperator

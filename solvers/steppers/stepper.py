@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-from ..krylov.result import KrylovResult
+from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem, operator_of, whole_part_of
 from .stage_iteration import StageIteration
 from .stage_solver import StageSolver

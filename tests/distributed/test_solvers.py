@@ -18,8 +18,8 @@ from batchkron.solvers import (
     gmres,
     minres,
 )
-from batchkron.solvers.krylov.passes import SharedVectors, StartExtent, StartNorms
-from batchkron.solvers.krylov.space import Field, KrylovSpace
+from batchkron.solvers.krylov.vectors.passes import SharedVectors, StartExtent, StartNorms
+from batchkron.solvers.krylov.vectors.space import Field, KrylovSpace
 
 SIZES = (5, 6, 7)
 

@@ -24,7 +24,7 @@ from batchkron.solvers import (
     gmres,
     minres,
 )
-from batchkron.solvers.krylov import workspace_cache as kept_solvers
+from batchkron.solvers.krylov.iteration import workspace_cache as kept_solvers
 
 pytestmark = pytest.mark.gpu
 

@@ -68,7 +68,7 @@ def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):
     op = systems(rng, np.float64, (8, 8), 3)
     solver = Cg(op.to("cuda"), batched="leading")
     b = rng.standard_normal((3, 64))
-    monkeypatch.setattr("batchkron.solvers.krylov.space._MAX_HISTORY_ROWS", 7)
+    monkeypatch.setattr("batchkron.solvers.krylov.vectors.space._MAX_HISTORY_ROWS", 7)
     result = solver(cupy.asarray(b), rtol=1e-10)
     assert result.converged
     assert result.iterations.max() > 14

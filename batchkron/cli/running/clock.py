@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
-from batchkron.solvers.krylov.ranks import OnRanks
+from batchkron.solvers.krylov.vectors.ranks import OnRanks
 from batchkron.solvers.protocols import implicit_part_of, whole_part_of
 from batchkron.storage import StoredGrid
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...krylov.ranks import Ranks, max_over, norm_over
+from ...krylov.vectors.ranks import Ranks, max_over, norm_over
 from ...products import Vector
 from ...protocols import has_operator, known_beside_rhs, operator_of, says_linear
 from ..operator_checks.linearity import is_linear

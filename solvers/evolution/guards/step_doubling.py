@@ -10,7 +10,7 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.ranks import Ranks, any_over, norm_over
+from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...products import Vector
 from ...steppers.stepper import Stepper
 from ..steps.step_control import Step

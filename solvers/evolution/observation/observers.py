@@ -12,7 +12,7 @@ import numpy as np
 
 from batchkron.arrays import array_module
 
-from ...krylov.ranks import Ranks, dot_over
+from ...krylov.vectors.ranks import Ranks, dot_over
 from ...products import Vector
 from .events import EventDetector, EventRecord, Interpolant
 

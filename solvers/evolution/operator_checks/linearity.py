@@ -13,7 +13,7 @@ import numpy as np
 from batchkron.arrays import array_module, is_sparse
 from batchkron.operators import Operator
 
-from ...krylov.ranks import Ranks, norm_over
+from ...krylov.vectors.ranks import Ranks, norm_over
 from ...products import Product, Vector, as_product
 from ...protocols import (
     implicit_operator_of,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...krylov.ranks import norm_over
+from ...krylov.vectors.ranks import norm_over
 from ...protocols import has_operator, says_linear
 from ..start.integration import Integration
 from .linearity import is_imex, is_linear, product_at

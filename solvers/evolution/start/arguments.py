@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-from ...krylov.ranks import any_over, ranks_of_problem
+from ...krylov.vectors.ranks import any_over, ranks_of_problem
 from ...steppers.registry import get, names
 
 __all__ = [

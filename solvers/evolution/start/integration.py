@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.storage import Checkpoint, StoredGrid
 
-from ...krylov.ranks import Ranks, ranks_of_problem, sum_over
+from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
 from ...protocols import TimeProblem
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper

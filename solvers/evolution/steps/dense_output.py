@@ -8,7 +8,7 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.ranks import Ranks, norm_over
+from ...krylov.vectors.ranks import Ranks, norm_over
 from ...products import Vector
 from ...protocols import TimeProblem
 from ...steppers.embedded import EmbeddedStepper

@@ -10,7 +10,7 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.ranks import norm_over
+from ...krylov.vectors.ranks import norm_over
 from ...products import Vector
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances

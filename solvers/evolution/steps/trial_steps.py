@@ -9,8 +9,8 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.ranks import Ranks, any_over, dot_over, norm_over
-from ...krylov.result import KrylovResult
+from ...krylov.systems.result import KrylovResult
+from ...krylov.vectors.ranks import Ranks, any_over, dot_over, norm_over
 from ...products import Vector
 from ...steppers.embedded import EmbeddedStepper
 from ...steppers.stepper import Stepper

@@ -10,12 +10,12 @@ from scipy.linalg import qr
 
 from batchkron.arrays import array_module, as_array, to_host
 
-from ..products import Vector, norms_of, working_dtype
-from .layouts import as_systems
-from .ranks import ranks_of
-from .result import WORST_FIRST, KrylovResult, Status
-from .system import LinearSystem, check_tolerances
-from .verified_iterates import VerifiedIterates
+from ...products import Vector, norms_of, working_dtype
+from ..iteration.verified_iterates import VerifiedIterates
+from ..systems.layouts import as_systems
+from ..systems.result import WORST_FIRST, KrylovResult, Status
+from ..systems.system import LinearSystem, check_tolerances
+from ..vectors.ranks import ranks_of
 
 Norms = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import Operator
 
-from ..products import Vector, norm, norms_of
+from ...products import Vector, norm, norms_of
 
 __all__ = [
     "OnRanks",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..products import Vector
+from ...products import Vector
 from .layouts import from_systems
 from .system import check_count
 

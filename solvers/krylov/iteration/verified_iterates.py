@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-from ..products import Vector
+from ...products import Vector
 
 
 class VerifiedIterates:

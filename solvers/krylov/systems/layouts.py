@@ -8,7 +8,7 @@ import numpy as np
 
 from batchkron.arrays import array_module, as_array
 
-from ..products import Vector, refuse_complex
+from ...products import Vector, refuse_complex
 
 _SHAPES = {
     None: "(N,) or (N, 1), one right-hand side",

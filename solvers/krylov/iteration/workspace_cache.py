@@ -17,12 +17,12 @@ import numpy as np
 
 from batchkron.arrays import array_module, as_array
 
-from ..products import working_dtype
+from ...products import working_dtype
+from ..systems.result import KrylovResult
+from ..systems.system import check_count
+from ..vectors.ranks import ranks_of
+from ..vectors.space import place_of_work
 from .method import KrylovMethod
-from .ranks import ranks_of
-from .result import KrylovResult
-from .space import place_of_work
-from .system import check_count
 
 _MAX_CACHED_SOLVERS = 8  # of a thread; chosen by hand
 _MAX_CACHE_BYTES = 64 << 20  # of a thread's solvers together; chosen by hand

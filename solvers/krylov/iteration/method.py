@@ -15,10 +15,12 @@ import numpy as np
 from batchkron.arrays import array_module, as_array, device_errors
 from batchkron.operators import Operator, on_device
 
-from ..products import Vector, working_dtype
-from .layouts import as_systems, check_layout, from_systems
-from .limits import SolveLimits
-from .passes import (
+from ...products import Vector, working_dtype
+from ..systems.layouts import as_systems, check_layout, from_systems
+from ..systems.limits import SolveLimits
+from ..systems.result import WORST_FIRST, KrylovResult, Status
+from ..systems.system import LinearSystem, check_count, check_tolerances
+from ..vectors.passes import (
     OperatorExtent,
     Pass,
     ScaleResidual,
@@ -28,10 +30,8 @@ from .passes import (
     TrueResidual,
     Vectors,
 )
-from .ranks import norms_over, ranks_of
-from .residual_history import ResidualHistory
-from .result import WORST_FIRST, KrylovResult, Status
-from .space import (
+from ..vectors.ranks import norms_over, ranks_of
+from ..vectors.space import (
     Field,
     Flag,
     KrylovRecorder,
@@ -39,7 +39,7 @@ from .space import (
     Passes,
     Progress,
 )
-from .system import LinearSystem, check_count, check_tolerances
+from .residual_history import ResidualHistory
 from .verified_iterates import VerifiedIterates
 
 _ITERATIONS_PER_CHECK = 8  # at most, on a device, between two readings of its status

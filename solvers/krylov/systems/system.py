@@ -9,7 +9,7 @@ import numpy as np
 from batchkron.arrays import array_module, is_plain
 from batchkron.operators import Operator
 
-from ..products import (
+from ...products import (
     Vector,
     allocating_product,
     as_product,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .space import Field, KrylovSpace
+from ..vectors.space import Field, KrylovSpace
 
 
 class ResidualHistory:

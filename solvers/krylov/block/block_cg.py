@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import device_errors
 
-from ..products import norms_of
+from ...products import norms_of
+from ..systems.result import KrylovResult, Status
+from ..systems.system import check_count
 from .block import BlockSolve, orthonormalised
-from .result import KrylovResult, Status
-from .system import check_count
 
 
 def block_cg(

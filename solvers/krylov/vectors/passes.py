@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from ..products import Vector
+from ...products import Vector
 
 Vectors = TypeVar("Vectors", bound=tuple[Vector | None, ...])
 

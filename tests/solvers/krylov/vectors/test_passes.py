@@ -17,8 +17,9 @@ import pytest
 from dense_oracle import DTYPES, random_array
 
 from batchkron.backends.krylov_arguments import Flag, Progress
-from batchkron.solvers.krylov import bicgstab, cg, gmres, minres, passes
-from batchkron.solvers.krylov.space import KrylovSpace
+from batchkron.solvers.krylov import bicgstab, cg, gmres, minres
+from batchkron.solvers.krylov.vectors import passes
+from batchkron.solvers.krylov.vectors.space import KrylovSpace
 
 MODULES = {"Shared": passes, "Cg": cg, "Bicgstab": bicgstab, "Minres": minres, "Gmres": gmres}
 FILES = {"Shared": "residual", **{method: method.lower() for method in list(MODULES)[1:]}}
@@ -29,7 +30,7 @@ NONE, WITH_M = Flag(0), Flag.PRECONDITIONED
 
 
 def source(path):
-    return (Path(__file__).parents[3] / "csrc" / path).read_text()
+    return (Path(__file__).parents[4] / "csrc" / path).read_text()
 
 
 def snake(name):

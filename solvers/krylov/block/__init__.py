@@ -1,0 +1,1 @@
+"""Block methods: many right-hand sides whose residuals span one space."""

@@ -1,0 +1,1 @@
+"""Vectors of Krylov methods, wherever they are, and the passes over them."""
