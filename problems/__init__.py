@@ -3,8 +3,8 @@
 from batchkron.storage import load_checkpoint, load_result
 
 from . import gallery, time
-from .discretization.mode_operator import ModeOperator
-from .discretization.outflow import OutflowWarning
+from .discretization.checks.outflow import OutflowWarning
+from .discretization.matrices.mode_operator import ModeOperator
 from .discretization.parts import (
     ExactSolution,
     OperatorTerm,

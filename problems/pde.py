@@ -11,33 +11,33 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .discretization.assemble_fields import SampledFields
-from .discretization.assemble_term import assemble_term, boundary_sources
-from .discretization.contradictions import (
+from .discretization.basis.multiwavelets import check_degree
+from .discretization.basis.projection import sample
+from .discretization.checks.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
     times_until,
 )
+from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
+from .discretization.checks.size_check import check_size
 from .discretization.fields.signs import SignedField, split_fields
-from .discretization.manufactured_sources import (
-    exact_solution,
-    project_separable,
-    sources_from_exact,
-)
-from .discretization.multiwavelets import check_degree
-from .discretization.outflow import OutflowWarning, values_given_at_outflow
+from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
     ExactSolution,
     OperatorTerm,
     SeparableVector,
     StepperSettings,
 )
-from .discretization.projection import sample
-from .discretization.resolve_term import ResolvedTerm, resolve
-from .discretization.size_check import check_size
 from .discretization.space import Space
-from .discretization.traces import Traces, chain_traces
-from .discretization.volume_element import VolumeElement
+from .discretization.terms.assemble_fields import SampledFields
+from .discretization.terms.assemble_term import assemble_term, boundary_sources
+from .discretization.terms.manufactured_sources import (
+    exact_solution,
+    project_separable,
+    sources_from_exact,
+)
+from .discretization.terms.resolve_term import ResolvedTerm, resolve
+from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper

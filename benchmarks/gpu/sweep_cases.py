@@ -42,7 +42,7 @@ class SweepCase:
         """The operator, on the CPU."""
         import batchkron as bk
         from batchkron.problems import Axis, ModeOperator, SparseGrid
-        from batchkron.problems.discretization.dg_matrices import div_matrix, mass_matrix
+        from batchkron.problems.discretization.matrices.dg_matrices import div_matrix, mass_matrix
 
         degree = self.SIZE - 1
         advections, masses = [], []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
 from .fields.modes import FieldMode
-from .mode_operator import ModeOperator
+from .matrices.mode_operator import ModeOperator
 
 __all__ = [
     "ExactSolution",

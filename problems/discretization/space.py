@@ -12,8 +12,8 @@ from ..statement.axis import Axis
 from ..statement.boundary import Condition
 from ..statement.coefficients import Function
 from ..statement.separable import Separable
-from .projection import project
-from .volume_element import VolumeElement
+from .basis.projection import project
+from .matrices.volume_element import VolumeElement
 
 __all__ = ["Space"]
 

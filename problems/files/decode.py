@@ -22,8 +22,8 @@ from batchkron.storage.schema import (
     texts_of,
 )
 
-from ..discretization.mode_operator import ModeOperator
-from ..discretization.multiwavelets import BASIS_ID, check_degree, filters
+from ..discretization.basis.multiwavelets import BASIS_ID, check_degree, filters
+from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import (
     ExactSolution,
     Masses,

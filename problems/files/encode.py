@@ -14,9 +14,9 @@ from batchkron.storage.document import Value
 from batchkron.storage.formats import FIRST_VERSION
 from batchkron.storage.provenance import writer_provenance
 
+from ..discretization.basis.multiwavelets import BASIS_ID, filters
 from ..discretization.fields.modes import FieldMode
-from ..discretization.mode_operator import ModeOperator
-from ..discretization.multiwavelets import BASIS_ID, filters
+from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm, SeparableVector
 from .content import ProblemContent
 from .fields import encode_fields

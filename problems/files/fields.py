@@ -15,8 +15,8 @@ from batchkron.storage.document import Value
 from batchkron.storage.file_errors import refusing
 from batchkron.storage.schema import array_of, check_range, texts_of
 
-from ..discretization.dg_matrices import volume_nodes
 from ..discretization.fields.modes import FieldMode
+from ..discretization.matrices.dg_matrices import volume_nodes
 from ..discretization.parts import OperatorTerm
 from ..statement.axis import Axis
 from ..statement.field_axes import check_field

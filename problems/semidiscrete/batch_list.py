@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from batchkron.operators.couplings import joined
 
-from ..discretization.mode_operator import ModeOperator
-from ..discretization.multiwavelets import check_degree
+from ..discretization.basis.multiwavelets import check_degree
+from ..discretization.matrices.mode_operator import ModeOperator
 from ..grids.sparse_grid import SparseGrid
 
 Modes: TypeAlias = Sequence[ModeOperator | None]

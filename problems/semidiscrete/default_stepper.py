@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..discretization.basis.projection import sample
 from ..discretization.parts import StepperSettings
-from ..discretization.projection import sample
 from ..discretization.space import Space
 from ..statement.terms import Term
 from ..statement.time import TimeFunction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..discretization.fields.modes import FieldMode
-from ..discretization.mode_operator import ModeOperator
+from ..discretization.matrices.mode_operator import ModeOperator
 from ..grids.sparse_grid import grid_text
 from ..statement.text import axes_text, count, named_values, size_of_state
 from .value import ProblemValue

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.multiwavelets import legendre_values, to_hierarchical, to_nodal
-from ..discretization.projection import projection_nodes
-from ..discretization.quadrature import cell_points, evaluate, gauss_rule
+from ..discretization.basis.multiwavelets import legendre_values, to_hierarchical, to_nodal
+from ..discretization.basis.projection import projection_nodes
+from ..discretization.basis.quadrature import cell_points, evaluate, gauss_rule
 from ..discretization.space import Space
 from ..grids.sparse_grid import SparseGrid
 

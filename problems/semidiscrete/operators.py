@@ -21,7 +21,7 @@ from batchkron.operators import (
     ValidationReport,
 )
 
-from ..discretization.mode_operator import ModeOperator
+from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time import constant

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import array_module
 
-from ..discretization.mesh_evaluation import evaluate_at
+from ..discretization.basis.mesh_evaluation import evaluate_at
 from ..discretization.parts import (
     ExactSolution,
     Masses,  # noqa: F401

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import to_host
 from batchkron.operators import on_device
 
-from ..discretization.multiwavelets import check_degree
+from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.parts import (
     ExactSolution,
     Masses,

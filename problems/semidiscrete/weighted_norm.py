@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from ..discretization.dg_matrices import NodalMatrix, block_diagonal
-from ..discretization.mode_operator import ModeOperator, sparse_transform
-from ..discretization.multiwavelets import filters
+from ..discretization.basis.multiwavelets import filters
+from ..discretization.matrices.dg_matrices import NodalMatrix, block_diagonal
+from ..discretization.matrices.mode_operator import ModeOperator, sparse_transform
 from ..discretization.parts import Masses, OperatorTerm, SeparableVector
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time import constant

@@ -27,7 +27,7 @@ import batchkron as bk
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
 from batchkron.problems import SparseGrid
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 from batchkron.solvers import bicgstab, cg
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))

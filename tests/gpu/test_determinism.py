@@ -11,7 +11,7 @@ from plans import preferred
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 pytestmark = pytest.mark.gpu
 

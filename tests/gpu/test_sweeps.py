@@ -10,7 +10,7 @@ from dense_oracle import random_array
 
 import batchkron as bk
 from batchkron.problems import SparseGrid, gallery, make
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 pytestmark = pytest.mark.gpu
 

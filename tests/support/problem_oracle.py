@@ -12,7 +12,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from scipy import linalg
 
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 
 
 def cell_functions(n, width, points):

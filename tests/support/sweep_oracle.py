@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.sparse import block_array, coo_array, csr_array, kron
 
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 
 def operator_of(rng, level, n, kind, dtype=np.float64):

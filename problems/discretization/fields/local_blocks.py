@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from batchkron.functions.segmented import SegmentedModeMultiply
 
-from ..multiwavelets import filters
+from ..basis.multiwavelets import filters
 
 __all__ = ["BlockVector", "LocalBlocks", "ancestor_sums", "matrices_of"]
 

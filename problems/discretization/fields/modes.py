@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
-from ..mode_operator import ModeOperator
+from ..matrices.mode_operator import ModeOperator
 from .local_blocks import LocalBlocks
 from .points import CellPoints
 

@@ -15,7 +15,7 @@ from batchkron.operators import on_device
 
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
-from ..quadrature import gauss_rule
+from ..basis.quadrature import gauss_rule
 from .local_blocks import BlockVector, LocalBlocks, ancestor_sums, matrices_of
 from .modes import FieldMode
 from .points import CellPoints

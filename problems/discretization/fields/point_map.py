@@ -17,8 +17,8 @@ from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.operators import on_device
 
 from ...statement.axis import Axis
-from ..multiwavelets import legendre_values
-from ..quadrature import gauss_rule
+from ..basis.multiwavelets import legendre_values
+from ..basis.quadrature import gauss_rule
 from .points import CellPoints
 
 __all__ = ["Channel", "ChannelKind", "PointMap", "grouped_cells"]

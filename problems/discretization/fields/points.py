@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ...statement.axis import Axis
 from ...statement.coefficients import Function
-from ..dg_matrices import volume_nodes
-from ..multiwavelets import filters, legendre_values
-from ..quadrature import cell_points, evaluate, gauss_rule
+from ..basis.multiwavelets import filters, legendre_values
+from ..basis.quadrature import cell_points, evaluate, gauss_rule
+from ..matrices.dg_matrices import volume_nodes
 
 __all__ = ["CellPoints"]
 

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ...discretization.multiwavelets import (
+from ...discretization.basis.multiwavelets import (
     check_degree,
     half_product,
     orthogonal_functions,

@@ -13,7 +13,7 @@ from batchkron.errors import ProblemFileError
 from batchkron.storage import read_foreign_file
 from batchkron.storage.file_errors import refusing
 
-from ...discretization.multiwavelets import MAX_DEGREE
+from ...discretization.basis.multiwavelets import MAX_DEGREE
 from ...grids.levels import MAX_LEVEL
 from ...grids.sparse_grid import SparseGrid, levels_of_cells
 from ...statement.axis import RESERVED_NAMES, Axis

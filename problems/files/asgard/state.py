@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...discretization.evaluation import evaluate_on_grid
+from ...discretization.basis.evaluation import evaluate_on_grid
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...discretization.assemble_fields import SampledFields
 from ...discretization.space import Space
+from ...discretization.terms.assemble_fields import SampledFields
 from ...grids.sparse_grid import SparseGrid
 from ...statement.terms import Term
 from .evaluation import FieldEvaluation

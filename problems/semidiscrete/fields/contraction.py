@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from batchkron.operators import BatchedKron, on_device
 
-from ...discretization.multiwavelets import (
+from ...discretization.basis.multiwavelets import (
     hierarchical_values,
     legendre_values,
     to_hierarchical,
 )
-from ...discretization.quadrature import cell_points, gauss_rule
+from ...discretization.basis.quadrature import cell_points, gauss_rule
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 

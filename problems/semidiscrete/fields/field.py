@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import to_host
 
-from ...discretization.mesh_evaluation import evaluate_at
+from ...discretization.basis.mesh_evaluation import evaluate_at
 from ...discretization.parts import Masses
 from ...grids.sparse_grid import SparseGrid, grid_text
 from ...statement.axis import Axis

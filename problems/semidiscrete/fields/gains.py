@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import on_device
 
-from ...discretization.dg_matrices import volume_nodes
-from ...discretization.multiwavelets import filters, legendre_values
-from ...discretization.quadrature import cell_points, gauss_rule
+from ...discretization.basis.multiwavelets import filters, legendre_values
+from ...discretization.basis.quadrature import cell_points, gauss_rule
+from ...discretization.matrices.dg_matrices import volume_nodes
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression, Moment, Resolved
 from ...statement.gains import MaxwellianGain

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from batchkron.arrays import to_host
 from batchkron.operators import BatchedKron, on_device
 
+from ...discretization.basis.multiwavelets import MAX_DEGREE, legendre_values, to_hierarchical
+from ...discretization.basis.quadrature import gauss_rule
 from ...discretization.fields.sampling import sampled
-from ...discretization.multiwavelets import MAX_DEGREE, legendre_values, to_hierarchical
-from ...discretization.quadrature import gauss_rule
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.field_axes import check_field

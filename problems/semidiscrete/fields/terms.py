@@ -18,7 +18,7 @@ from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks
 
 from ...discretization.fields.modes import FieldMode
 from ...discretization.fields.part_blocks import PartBlocks
-from ...discretization.mode_operator import ModeOperator
+from ...discretization.matrices.mode_operator import ModeOperator
 from ...discretization.parts import OperatorTerm
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from batchkron.problems import gallery, load_problem, make
-from batchkron.problems.discretization import size_check
+from batchkron.problems.discretization.checks import size_check
 
 
 def test_list_has_a_line_for_every_name(cli):

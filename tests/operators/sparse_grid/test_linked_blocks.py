@@ -10,7 +10,7 @@ from dense_oracle import DTYPES, random_array
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 LEVELS = {1: 4, 2: 4, 3: 3, 5: 2}
 

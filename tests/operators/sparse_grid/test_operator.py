@@ -14,7 +14,7 @@ from sweep_oracle import apply_term, as_dict, levels_of, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.discretization.mode_operator import ModeOperator
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 from batchkron.problems.grids.sparse_grid import levels_of_cells
 
 

@@ -18,11 +18,11 @@ from batchkron.problems import (
     make,
     time,
 )
-from batchkron.problems.discretization.boundary_terms import edge_data
-from batchkron.problems.discretization.dg_matrices import div_matrix, grad_matrix
-from batchkron.problems.discretization.mode_operator import ModeOperator
-from batchkron.problems.discretization.multiwavelets import to_nodal
-from batchkron.problems.discretization.projection import project, remainder_gram
+from batchkron.problems.discretization.basis.multiwavelets import to_nodal
+from batchkron.problems.discretization.basis.projection import project, remainder_gram
+from batchkron.problems.discretization.matrices.boundary_terms import edge_data
+from batchkron.problems.discretization.matrices.dg_matrices import div_matrix, grad_matrix
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 from batchkron.solvers import cg, evolve
 
 HIGH = [5, 6, 7, 8]

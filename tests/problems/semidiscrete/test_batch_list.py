@@ -3,8 +3,12 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from batchkron.problems.discretization.dg_matrices import div_matrix, grad_matrix, mass_matrix
-from batchkron.problems.discretization.mode_operator import ModeOperator
+from batchkron.problems.discretization.matrices.dg_matrices import (
+    div_matrix,
+    grad_matrix,
+    mass_matrix,
+)
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 from batchkron.problems.grids.sparse_grid import SparseGrid
 from batchkron.problems.semidiscrete import batch_list as batch_list_module
 from batchkron.problems.semidiscrete.batch_list import batch_list

@@ -27,7 +27,7 @@ from batchkron.problems import (
     mass,
     time,
 )
-from batchkron.problems.discretization.dg_matrices import div_matrix
+from batchkron.problems.discretization.matrices.dg_matrices import div_matrix
 
 X, Y = Axis("x", 0.0, 1.0), Axis("y", -1.0, 1.0)
 EXACT = Separable(x=np.cos, y=np.exp, t=time.cos(2.0)) + Separable(x=np.sin, t=time.exp(-1.0))
@@ -223,7 +223,7 @@ def test_content_hash_is_that_of_the_content():
 @pytest.mark.parametrize("levels", [(3, 3), (2, 4), (0, 3)])
 def test_evaluate_is_the_sum_of_all_basis_functions(grid, levels, rng):
     """Against the dense tensor of coefficients, in the nodal basis."""
-    from batchkron.problems.discretization.multiwavelets import to_nodal
+    from batchkron.problems.discretization.basis.multiwavelets import to_nodal
 
     problem = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(levels, 2, grid)
     u = rng.standard_normal(problem.unknowns)

@@ -5,8 +5,8 @@ import pytest
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, SparseGrid, div, gallery, grad, make, mass
-from batchkron.problems.discretization.dg_matrices import div_matrix, mass_matrix
-from batchkron.problems.discretization.mode_operator import ModeOperator
+from batchkron.problems.discretization.matrices.dg_matrices import div_matrix, mass_matrix
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 from batchkron.problems.semidiscrete.batch_list import batch_list
 
 SMALL = [

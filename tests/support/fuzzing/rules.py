@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from batchkron.problems.discretization.multiwavelets import filters
+from batchkron.problems.discretization.basis.multiwavelets import filters
 
 COMMON = {"format": str, "format_version": int}
 RESULT = {

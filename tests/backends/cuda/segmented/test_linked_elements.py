@@ -10,7 +10,7 @@ from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.operators.sparse_grid.spec import sweep_spec
 from batchkron.problems import SparseGrid
-from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from batchkron.problems import ModeOperator
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.problems.discretization.fields.local_blocks import LocalBlocks
-from batchkron.problems.discretization.mode_operator import connected
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.matrices.mode_operator import connected
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 5])

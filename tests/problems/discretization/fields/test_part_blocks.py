@@ -6,11 +6,11 @@ import pytest
 from batchkron.backends import backend
 from batchkron.backends.protocol import Backend
 from batchkron.problems import Axis, ModeOperator, Moment
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.problems.discretization.fields import part_blocks
 from batchkron.problems.discretization.fields.modes import FieldMode
 from batchkron.problems.discretization.fields.part_blocks import PartBlocks
 from batchkron.problems.discretization.fields.points import CellPoints
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
 
 X, V = Axis("x", -1.0, 2.0), Axis("v", -6.0, 6.0)
 

@@ -6,10 +6,10 @@ from numpy.polynomial import legendre
 from problem_oracle import cell_functions, dense_mass
 
 from batchkron.problems import Axis
-from batchkron.problems.discretization.dg_matrices import mass_blocks
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.problems.discretization.fields.points import CellPoints
-from batchkron.problems.discretization.mode_operator import ModeOperator
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.matrices.dg_matrices import mass_blocks
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 
 X = Axis("x", -1.0, 2.0)
 SIZES = [(0, 0), (0, 3), (1, 0), (1, 2), (3, 0), (3, 1), (4, 2), (2, 7)]

@@ -5,7 +5,7 @@ import pytest
 from asgard_oracle import asgard_wavelets, wavelet_values
 from numpy.polynomial.legendre import leggauss
 
-from batchkron.problems.discretization.multiwavelets import filters, hierarchical_values
+from batchkron.problems.discretization.basis.multiwavelets import filters, hierarchical_values
 from batchkron.problems.files.asgard.basis import rotate_from_asgard, wavelet_rotation
 from batchkron.problems.statement.axis import Axis
 

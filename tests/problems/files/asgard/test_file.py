@@ -17,8 +17,8 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems.discretization.projection import project, remainder_gram
-from batchkron.problems.discretization.quadrature import cell_points, gauss_rule
+from batchkron.problems.discretization.basis.projection import project, remainder_gram
+from batchkron.problems.discretization.basis.quadrature import cell_points, gauss_rule
 from batchkron.problems.files.asgard.file import load_asgard
 from batchkron.problems.files.asgard.state import AsgardState
 from batchkron.problems.semidiscrete.exact_error import tail_matrix

@@ -25,7 +25,7 @@ from batchkron.problems import (
     mass,
     time,
 )
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.solvers import EvolveStatus, evolve
 
 X, V, W = Axis("x", 0.0, 4.0), Axis("v", -3.0, 3.0), Axis("w", -2.0, 2.0)

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
-from ..statement.separable import Separable
-from ..statement.terms import Term, TermFactor
-from ..statement.time import constant
-from .parts import ExactSolution, SeparableVector
-from .projection import (
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ...statement.separable import Separable
+from ...statement.terms import Term, TermFactor
+from ...statement.time import constant
+from ..basis.projection import (
     differentiate,
     project_derivative,
     project_samples,
     remainder_gram,
     sample,
 )
+from ..matrices.volume_element import VolumeElement
+from ..parts import ExactSolution, SeparableVector
+from ..space import Space
 from .resolve_term import ResolvedFactor
-from .space import Space
-from .volume_element import VolumeElement
 
 __all__ = ["exact_solution", "project_applied", "project_separable", "sources_from_exact"]
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 
-from ..grids.levels import check_level
-from ..statement.axis import Axis
-from ..statement.number_checks import check_integer
+from ...grids.levels import check_level
+from ...statement.axis import Axis
+from ...statement.number_checks import check_integer
 
 BASIS_ID = "alpert-parity-1"
 """The name of this basis in files, which hold coefficients in it."""

@@ -1,7 +1,7 @@
 """Terms at the ends of an axis: sources of boundary data, and boundary penalties.
 
 φ is the vector of a cell's nodal basis functions at the end of the axis. Matrices and vectors are
-in the nodal basis of the finest cells, as in `batchkron.problems.discretization.dg_matrices`.
+in the nodal basis of the finest cells, as in `dg_matrices`.
 """
 
 from typing import Literal, TypeAlias
@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..grids.levels import check_level
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
+from ...grids.levels import check_level
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ..basis.multiwavelets import check_degree, legendre_values
+from ..basis.quadrature import evaluate
 from .dg_matrices import NodalMatrix, block_diagonal
-from .multiwavelets import check_degree, legendre_values
-from .quadrature import evaluate
 
 __all__ = ["SIDES", "Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
 

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ..basis.multiwavelets import to_hierarchical, to_nodal
+from ..basis.projection import project, project_samples, sample
+from ..basis.quadrature import cell_points, evaluate
 from .dg_matrices import NodalMatrix, block_diagonal, mass_blocks
-from .multiwavelets import to_hierarchical, to_nodal
-from .projection import project, project_samples, sample
-from .quadrature import cell_points, evaluate
 
 __all__ = ["VolumeElement"]
 
@@ -85,7 +85,7 @@ class VolumeElement:
 
     @cached_property
     def samples(self) -> NDArray[np.float64]:
-        """Values of dV at the sample points of `batchkron.problems.discretization.projection`."""
+        """Values of dV at the sample points of `discretization.basis.projection`."""
         return sample(self.function, self.axis, self.level, self.degree)
 
     def times(self, coefficient: Function) -> Function:

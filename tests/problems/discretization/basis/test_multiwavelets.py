@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import Legendre, Polynomial
 
-from batchkron.problems.discretization.multiwavelets import (
+from batchkron.problems.discretization.basis.multiwavelets import (
     BASIS_ID,
     filters,
     hierarchical_transform,

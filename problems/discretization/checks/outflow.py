@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..statement.axis import Axis
-from .boundary_terms import SIDES, Side, value_at_end
-from .projection import node_values
-from .resolve_term import (
+from ...statement.axis import Axis
+from ..basis.projection import node_values
+from ..matrices.boundary_terms import SIDES, Side, value_at_end
+from ..space import Space
+from ..terms.resolve_term import (
     ResolvedFactor,
     ResolvedTerm,
     coefficient_along,
     outward_speed,
 )
-from .space import Space
 
 __all__ = ["OutflowWarning", "values_given_at_outflow"]
 

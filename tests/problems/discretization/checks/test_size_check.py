@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from batchkron.problems import PDE, Axis, Mixed, Separable, SparseGrid, gallery, laplacian, mass
-from batchkron.problems.discretization import size_check
+from batchkron.problems.discretization.checks import size_check
 from batchkron.problems.grids.choice import choose_grid, size_of_choice
 from batchkron.problems.grids.sparse_grid import count_cells
 

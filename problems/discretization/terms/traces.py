@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..statement.axis import Axis
-from ..statement.boundary import Periodic
-from ..statement.coefficients import BY_DEGREE, Flux, Function
-from ..statement.terms import Term, TermFactor
-from .dg_matrices import OPPOSITE_TRACES, Trace
-from .projection import node_values
-from .space import Space
+from ...statement.axis import Axis
+from ...statement.boundary import Periodic
+from ...statement.coefficients import BY_DEGREE, Flux, Function
+from ...statement.terms import Term, TermFactor
+from ..basis.projection import node_values
+from ..matrices.dg_matrices import OPPOSITE_TRACES, Trace
+from ..space import Space
 
 __all__ = ["Traces", "chain_fluxes", "chain_traces", "coefficient_sign", "given_flux", "is_mixed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from ..grids.choice import GridChoice, size_of_choice
-from ..statement.axis import Axis
-from ..statement.terms import Term
+from ...grids.choice import GridChoice, size_of_choice
+from ...statement.axis import Axis
+from ...statement.terms import Term
 
 __all__ = ["check_size"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..statement.axis import Axis
-from ..statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
-from ..statement.separable import Field
-from .dg_matrices import Edges
+from ...statement.axis import Axis
+from ...statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
+from ...statement.separable import Field
+from ..matrices.dg_matrices import Edges
 
 __all__ = ["EdgeData", "EdgeDatum", "chain_ends", "mixed_ends", "own_ends", "single_ends"]
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.axis import Axis
-from ..statement.boundary import Dirichlet, Inflow, Neumann, NoFlux
-from ..statement.statement import Statement
-from ..statement.terms import Term, TermFactor
-from .boundary_terms import SIDES, Side
-from .projection import sample_points
+from ...statement.axis import Axis
+from ...statement.boundary import Dirichlet, Inflow, Neumann, NoFlux
+from ...statement.statement import Statement
+from ...statement.terms import Term, TermFactor
+from ..basis.projection import sample_points
+from ..matrices.boundary_terms import SIDES, Side
 from .statement_samples import (
     LEVEL,
     LINES,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..statement.axis import Axis
-from ..statement.fields import FieldExpression
-from .fields.modes import FieldMode
-from .fields.points import CellPoints
-from .fields.sampling import sampled
-from .fields.signs import SignedField
-from .parts import OperatorTerm
-from .space import Space
+from ...statement.axis import Axis
+from ...statement.fields import FieldExpression
+from ..fields.modes import FieldMode
+from ..fields.points import CellPoints
+from ..fields.sampling import sampled
+from ..fields.signs import SignedField
+from ..parts import OperatorTerm
+from ..space import Space
 
 __all__ = ["SampledFields"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..grids.sparse_grid import SparseGrid
-from ..statement.axis import Axis
+from ...grids.sparse_grid import SparseGrid
+from ...statement.axis import Axis
 from .multiwavelets import hierarchical_values
 
 __all__ = ["evaluate_on_grid"]

@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..grids.levels import check_level
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
+from ...grids.levels import check_level
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
 from .multiwavelets import (
     check_degree,
     legendre_derivatives,

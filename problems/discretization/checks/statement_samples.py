@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.axis import Axis
-from ..statement.boundary import Condition
-from ..statement.coefficients import Function
-from ..statement.separable import Separable, separable_parts
-from ..statement.statement import Statement
-from .boundary_terms import SIDES, Side
-from .projection import differentiate, sample_points
+from ...statement.axis import Axis
+from ...statement.boundary import Condition
+from ...statement.coefficients import Function
+from ...statement.separable import Separable, separable_parts
+from ...statement.statement import Statement
+from ..basis.projection import differentiate, sample_points
+from ..matrices.boundary_terms import SIDES, Side
 
 __all__ = [
     "LEVEL",

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from ..grids.levels import check_level
-from ..statement.axis import Axis
-from ..statement.boundary import EdgeKind
-from ..statement.coefficients import FLUX_SIGNS, Flux, Function
-from .multiwavelets import (
+from ...grids.levels import check_level
+from ...statement.axis import Axis
+from ...statement.boundary import EdgeKind
+from ...statement.coefficients import FLUX_SIGNS, Flux, Function
+from ..basis.multiwavelets import (
     check_degree,
     legendre_derivatives,
     legendre_values,
 )
-from .quadrature import cell_points, evaluate, gauss_rule
+from ..basis.quadrature import cell_points, evaluate, gauss_rule
 
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"
 Trace: TypeAlias = Flux | Literal["left", "right"]
@@ -164,7 +164,7 @@ def div_matrix(
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `batchkron.problems.discretization.boundary_terms.edge_data`.
+        Without boundary data, see `boundary_terms.edge_data` beside this file.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def grad_matrix(
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `batchkron.problems.discretization.boundary_terms.edge_data`.
+        Without boundary data, see `boundary_terms.edge_data` beside this file.
 
     Raises
     ------

@@ -27,8 +27,8 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
-from batchkron.problems.discretization.volume_element import VolumeElement
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.matrices.volume_element import VolumeElement
 from batchkron.problems.files.encode import encode_problem
 from batchkron.problems.semidiscrete.value import content_of
 from batchkron.problems.semidiscrete.weighted_norm import orthonormal_transform

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from batchkron.problems.discretization.multiwavelets import to_nodal
-from batchkron.problems.discretization.projection import (
+from batchkron.problems.discretization.basis.multiwavelets import to_nodal
+from batchkron.problems.discretization.basis.projection import (
     differentiate,
     project,
     project_derivative,
@@ -12,7 +12,7 @@ from batchkron.problems.discretization.projection import (
     sample,
     sample_points,
 )
-from batchkron.problems.discretization.quadrature import cell_points, gauss_rule
+from batchkron.problems.discretization.basis.quadrature import cell_points, gauss_rule
 from batchkron.problems.statement.axis import Axis
 
 DEGREES = [0, 1, 2, 3, 4, 8]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
-from ..grids.levels import check_level
-from .multiwavelets import check_degree, filters
+from ...grids.levels import check_level
+from ..basis.multiwavelets import check_degree, filters
 
 # A block counts as zero if its largest entry, relative to the operator's, is at most n times this:
 # rounding in the change of basis leaves about as much of a zero.

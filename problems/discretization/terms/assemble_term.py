@@ -1,7 +1,7 @@
 """Assembly of a resolved term: its one-dimensional matrices, and its sources from boundary data.
 
 A `ResolvedTerm` is a product of one-dimensional factors (div, grad, penalty, mass) whose fluxes and
-conditions are all decided; `batchkron.problems.discretization.resolve_term` makes it.
+conditions are all decided; `batchkron.problems.discretization.terms.resolve_term` makes it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
-from ..statement.separable import Separable, separable_parts
-from .boundary_terms import (
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ...statement.separable import Separable, separable_parts
+from ..basis.multiwavelets import to_hierarchical, to_nodal
+from ..basis.projection import differentiate, sample
+from ..matrices.boundary_terms import (
     SIDES,
     Side,
     boundary_penalty_matrix,
@@ -26,21 +28,19 @@ from .boundary_terms import (
     penalty_data,
     value_at_end,
 )
-from .dg_matrices import (
+from ..matrices.dg_matrices import (
     NodalMatrix,
     div_matrix,
     grad_matrix,
     mass_matrix,
     penalty_matrix,
 )
+from ..matrices.mode_operator import ModeOperator
+from ..parts import OperatorTerm, SeparableVector
+from ..space import Space
 from .edge_conditions import EdgeDatum
 from .manufactured_sources import project_applied
-from .mode_operator import ModeOperator
-from .multiwavelets import to_hierarchical, to_nodal
-from .parts import OperatorTerm, SeparableVector
-from .projection import differentiate, sample
 from .resolve_term import ResolvedFactor, ResolvedTerm, coefficient_along
-from .space import Space
 
 __all__ = ["assemble_term", "boundary_sources"]
 

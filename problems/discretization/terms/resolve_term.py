@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.axis import Axis
-from ..statement.boundary import Periodic, chain_conditions
-from ..statement.coefficients import Function
-from ..statement.terms import Term, TermFactor
-from ..statement.time import TimeFunction
-from ..statement.time_functions import split_number
-from .boundary_terms import SIDES, Side, value_at_end
-from .dg_matrices import PERIODIC, Edges, Trace
+from ...statement.axis import Axis
+from ...statement.boundary import Periodic, chain_conditions
+from ...statement.coefficients import Function
+from ...statement.terms import Term, TermFactor
+from ...statement.time import TimeFunction
+from ...statement.time_functions import split_number
+from ..basis.quadrature import evaluate
+from ..matrices.boundary_terms import SIDES, Side, value_at_end
+from ..matrices.dg_matrices import PERIODIC, Edges, Trace
+from ..space import Space
 from .edge_conditions import EdgeData, chain_ends, mixed_ends, own_ends, single_ends
-from .quadrature import evaluate
-from .space import Space
 from .traces import Traces, chain_fluxes, coefficient_sign, given_flux, is_mixed
 
 __all__ = ["ResolvedFactor", "ResolvedTerm", "coefficient_along", "outward_speed", "resolve"]

@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
 
-from batchkron.problems.discretization.dg_matrices import div_matrix, grad_matrix, mass_matrix
-from batchkron.problems.discretization.mode_operator import ModeOperator, connected
-from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.matrices.dg_matrices import (
+    div_matrix,
+    grad_matrix,
+    mass_matrix,
+)
+from batchkron.problems.discretization.matrices.mode_operator import ModeOperator, connected
 from batchkron.problems.statement.axis import Axis
 
 

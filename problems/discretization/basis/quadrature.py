@@ -8,9 +8,9 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 
-from ..statement.axis import Axis
-from ..statement.coefficients import Function
-from ..statement.number_checks import is_number
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ...statement.number_checks import is_number
 
 
 @lru_cache(maxsize=64)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from batchkron.problems import Axis, Mixed, SparseGrid
-from batchkron.problems.discretization.evaluation import evaluate_on_grid
-from batchkron.problems.discretization.mesh_evaluation import evaluate_at, evaluate_on_mesh
+from batchkron.problems.discretization.basis.evaluation import evaluate_on_grid
+from batchkron.problems.discretization.basis.mesh_evaluation import evaluate_at, evaluate_on_mesh
 
 AXES = [Axis("x", -1.0, 2.0), Axis("y", 0.0, 5.0), Axis("z", 2.0, 3.0), Axis("w", -1.0, 1.0)]
 

@@ -3,19 +3,19 @@ import pytest
 from numpy.polynomial import Legendre
 from scipy.linalg import eigvals
 
-from batchkron.problems.discretization.boundary_terms import (
+from batchkron.problems.discretization.basis.multiwavelets import to_hierarchical, to_nodal
+from batchkron.problems.discretization.basis.projection import project, remainder_gram
+from batchkron.problems.discretization.matrices.boundary_terms import (
     boundary_penalty_matrix,
     edge_data,
     penalty_data,
 )
-from batchkron.problems.discretization.dg_matrices import (
+from batchkron.problems.discretization.matrices.dg_matrices import (
     div_matrix,
     grad_matrix,
     mass_matrix,
     penalty_matrix,
 )
-from batchkron.problems.discretization.multiwavelets import to_hierarchical, to_nodal
-from batchkron.problems.discretization.projection import project, remainder_gram
 from batchkron.problems.statement.axis import Axis
 
 DEGREES = [0, 1, 2, 3, 4, 8]

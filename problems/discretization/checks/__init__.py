@@ -1,0 +1,1 @@
+"""What is found before a PDE is discretized: contradictions, outflow, lack of memory."""

@@ -1,0 +1,1 @@
+"""One-dimensional matrices: derivatives, their ends, volume elements, hierarchical operators."""
