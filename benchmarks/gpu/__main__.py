@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.compiling import (
     Job,
     compile_all,
@@ -25,12 +26,11 @@ from benchmarks.gpu.compiling import (
     default_processes,
     jobs_of,
 )
-from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice, read_options
-from benchmarks.gpu.profiling import profile_missed, profile_table
-from benchmarks.gpu.random_report import print_standings, standings_of, wrong_results
-from benchmarks.gpu.report import Cell, Printer, absences, missed
-from benchmarks.gpu.sparse_report import sparse_standing, standing_lines
+from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
+from benchmarks.gpu.report.random_report import print_standings, standings_of, wrong_results
+from benchmarks.gpu.report.report import Cell, Printer, absences, missed
+from benchmarks.gpu.report.sparse_report import sparse_standing, standing_lines
 from benchmarks.standings import standing_records
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +44,8 @@ def need_cupy() -> None:
 
 def read_energy() -> None:
     """Measure energies, too, or end with the reason why they cannot be."""
-    from benchmarks.gpu.energy import EnergyError
-    from benchmarks.gpu.timing import count_energy
+    from benchmarks.gpu.measuring.energy import EnergyError
+    from benchmarks.gpu.measuring.timing import count_energy
 
     try:
         count_energy()
@@ -121,46 +121,46 @@ def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
     """Measure a cell; ``seconds``: of a search."""
     if choice.part == "random":
-        from benchmarks.gpu.random_run import random_cells
+        from benchmarks.gpu.parts.random_run import random_cells
 
         return random_cells(choice.case)
     if choice.part == "tune":
-        from benchmarks.gpu.tune import tune_cells
+        from benchmarks.gpu.parts.tune import tune_cells
 
         return tune_cells(choice.case, choice.dtype, seconds)
     if choice.part == "start":
-        from benchmarks.gpu.start import start_cells
+        from benchmarks.gpu.parts.start import start_cells
 
         return start_cells()
     if choice.part == "latency":
-        from benchmarks.gpu.latency import latency_cells
+        from benchmarks.gpu.parts.latency import latency_cells
 
         return latency_cells()
     if choice.part == "batches":
-        from benchmarks.gpu.batches import batch_cells
+        from benchmarks.gpu.parts.batches import batch_cells
 
         return batch_cells(choice.case, choice.dtype)
     if choice.part == "atomic":
-        from benchmarks.gpu.batches import atomic_cells
+        from benchmarks.gpu.parts.batches import atomic_cells
 
         return atomic_cells(choice.case, choice.dtype)
     if choice.part == "lists":
-        from benchmarks.gpu.lists import list_cells
+        from benchmarks.gpu.parts.lists import list_cells
 
         return list_cells(choice.case, choice.dtype)
     if choice.part == "sweeps":
-        from benchmarks.gpu.sweeps import sweep_cells
+        from benchmarks.gpu.parts.sweeps import sweep_cells
 
         return sweep_cells(choice.case, choice.dtype)
     if choice.part == "kronecker-sparse":
-        from benchmarks.gpu.kron_sparse import sparse_cells
+        from benchmarks.gpu.parts.kron_sparse import sparse_cells
 
         return sparse_cells(choice.case, choice.dtype)
     if choice.part == "explicit":
-        from benchmarks.gpu.explicit import explicit_cells
+        from benchmarks.gpu.parts.explicit import explicit_cells
 
         return explicit_cells(choice.case, choice.dtype)
-    from benchmarks.gpu.kron import ablation_cells, kron_cells, precision_cells
+    from benchmarks.gpu.parts.kron import ablation_cells, kron_cells, precision_cells
 
     if choice.part == "ablation":
         return ablation_cells(*choice.case, choice.dtype)
@@ -171,7 +171,7 @@ def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
 
 def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
     """Measure cell after cell, each with all memory; yield the part as well."""
-    from benchmarks.gpu.batches import free_memory
+    from benchmarks.gpu.parts.batches import free_memory
 
     for choice in choices:
         for cell in cells_of(choice, seconds):

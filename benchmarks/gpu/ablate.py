@@ -20,10 +20,10 @@ from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
+from benchmarks.gpu.cases.list_cases import HUGE
+from benchmarks.gpu.cases.sweep_cases import LARGE
 from benchmarks.gpu.compiling import Job
-from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.sweep_cases import LARGE
 
 FAMILIES = {
     f"{family.operation}.{family.name}": family
@@ -106,8 +106,9 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     import cupy
 
     import batchkron as bk
-    from benchmarks.gpu import data, lists
-    from benchmarks.gpu.timing import random_array
+    from benchmarks.gpu.measuring import data
+    from benchmarks.gpu.measuring.timing import random_array
+    from benchmarks.gpu.parts import lists
 
     case, dtype = choice.case, choice.dtype
     if choice.part in ("kron", "pde", "precision"):
@@ -173,7 +174,7 @@ def systems() -> list[Choice]:
 
 def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
     """Measure cell after cell, yield what each family is worth that it has."""
-    from benchmarks.gpu.batches import free_memory
+    from benchmarks.gpu.parts.batches import free_memory
 
     for choice in choices:
         subject = subject_of(choice)
@@ -205,7 +206,7 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
 
 def microseconds(calls: Sequence[Callable[[], object]]) -> float:
     """The time of one call."""
-    from benchmarks.gpu.timing import Contender, timed
+    from benchmarks.gpu.measuring.timing import Contender, timed
 
     return timed(calls, Contender("batchkron", {}).on).microseconds
 
@@ -214,7 +215,7 @@ def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
     """The time without a family; the result must be the one before."""
     import cupy
 
-    from benchmarks.gpu.timing import TOLERANCE
+    from benchmarks.gpu.measuring.timing import TOLERANCE
 
     out.fill(math.nan)
     calls = make()

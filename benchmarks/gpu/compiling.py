@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.cases import BatchCase
-from benchmarks.gpu.list_cases import ListCase
-from benchmarks.gpu.sparse_cases import SparseCase
+from benchmarks.gpu.cases.cases import BatchCase
+from benchmarks.gpu.cases.list_cases import ListCase
+from benchmarks.gpu.cases.sparse_cases import SparseCase
 
 Job = Callable[[], None]
 
@@ -34,7 +34,7 @@ def _use_managed_memory() -> None:
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
     from batchkron.backends import backend_on
-    from benchmarks.gpu.data import factors_of, that_fits
+    from benchmarks.gpu.measuring.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
@@ -70,7 +70,7 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
 
 def compile_batch(case: BatchCase, dtype: str, accumulation: str = "owner") -> None:
     """The kernels of a batch list."""
-    from benchmarks.gpu.data import operator
+    from benchmarks.gpu.measuring.data import operator
 
     operator(case, dtype, accumulation).to("cuda")
 
@@ -83,7 +83,7 @@ def compile_atomic(case: BatchCase, dtype: str) -> None:
 
 def compile_list(case: ListCase, dtype: str) -> None:
     """The kernels of a list of any factors."""
-    from benchmarks.gpu.lists import operator
+    from benchmarks.gpu.parts.lists import operator
 
     operator(case, dtype)
 
@@ -94,7 +94,7 @@ def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
 
     from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
     from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
-    from benchmarks.gpu.sparse_cases import shape_of
+    from benchmarks.gpu.cases.sparse_cases import shape_of
 
     device = cupy.cuda.Device().id
     limits = device_limits(device)

@@ -33,10 +33,10 @@ from batchkron.backends.cuda.explicit.kernel import (
 from batchkron.backends.cuda.explicit.plan import write_product
 from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
-from benchmarks.gpu.cases import DTYPES, EXPLICIT
-from benchmarks.gpu.explicit import explicit_name
-from benchmarks.gpu.floors import explicit_bytes, explicit_traffic
-from benchmarks.gpu.timing import CACHE_BYTES, random_array, timed
+from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
+from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
+from benchmarks.gpu.measuring.timing import CACHE_BYTES, random_array, timed
+from benchmarks.gpu.parts.explicit import explicit_name
 
 KIB = 1 << 10
 BANDS = (

@@ -27,8 +27,8 @@ from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
 from batchkron.backends.cuda.kron_sparse.registers import cost as registers_cost
 from batchkron.backends.cuda.kron_sparse.tiles import cost as tiles_cost
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.fit import Array, Family, errors_of, fitted_costs, stacked
-from benchmarks.gpu.sparse_cases import SparseCase, shape_of
 
 NEAR = 0.3  # kernels this much slower than the best count fully, those twice as far a quarter
 SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on

@@ -34,9 +34,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.gpu.compiling import compile_all, default_processes
-from benchmarks.gpu.kron_sparse import SparseData, copy_rate
-from benchmarks.gpu.sparse_cases import (
+from benchmarks.gpu.cases.sparse_cases import (
     FIRST,
     LAYOUTS,
     SPARSE_DTYPES,
@@ -44,7 +42,9 @@ from benchmarks.gpu.sparse_cases import (
     shape_of,
     sparse_patterns,
 )
-from benchmarks.gpu.timing import Contender, timed
+from benchmarks.gpu.compiling import compile_all, default_processes
+from benchmarks.gpu.measuring.timing import Contender, timed
+from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
 MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured

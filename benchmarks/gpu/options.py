@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.shapes import squares
-from benchmarks.gpu.cases import (
+from benchmarks.gpu.cases.cases import (
     ABLATION,
     BATCHES,
     DTYPES,
@@ -22,9 +22,9 @@ from benchmarks.gpu.cases import (
     SMALL_BATCHES,
     TUNED,
 )
-from benchmarks.gpu.list_cases import LISTS
-from benchmarks.gpu.sparse_cases import SPARSE_DTYPES, sparse_cases
-from benchmarks.gpu.sweep_cases import SWEEPS
+from benchmarks.gpu.cases.list_cases import LISTS
+from benchmarks.gpu.cases.sparse_cases import SPARSE_DTYPES, sparse_cases
+from benchmarks.gpu.cases.sweep_cases import SWEEPS
 from benchmarks.random_shapes import draws, seed_of_today
 
 PARTS = (

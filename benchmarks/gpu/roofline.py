@@ -21,9 +21,9 @@ from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.spec.kron import KronSpec
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.cases import DTYPES, KRON
-from benchmarks.gpu.floors import COPY, FLOPS
-from benchmarks.gpu.roofline_picture import Mark, Roof, picture
+from benchmarks.gpu.cases.cases import DTYPES, KRON
+from benchmarks.gpu.cases.floors import COPY, FLOPS
+from benchmarks.gpu.report.roofline_picture import Mark, Roof, picture
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
 LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.profiling import USES
-from benchmarks.gpu.report import ratio, shown
+from benchmarks.gpu.profiling.profiling import USES
+from benchmarks.gpu.report.report import ratio, shown
 
 Cell = Mapping[str, Any]
 DTYPES = {"f32": "float32", "f64": "float64", "tf32x3": "tf32x3", "tf32": "tf32"}

@@ -13,9 +13,9 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.gpu.__main__ import machine
-from benchmarks.gpu.energy import EnergyError, energy_counter, watts
+from benchmarks.gpu.measuring.energy import EnergyError, energy_counter, watts
+from benchmarks.gpu.measuring.timing import elapsed
 from benchmarks.gpu.peers import torch_chain
-from benchmarks.gpu.timing import elapsed
 from benchmarks.papers.measuring import Problem
 from benchmarks.papers.results import OURS
 from benchmarks.papers.torch_baselines import MAKERS

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import batchkron as bk
-from benchmarks.gpu.roofline_picture import Roof
+from benchmarks.gpu.report.roofline_picture import Roof
 from benchmarks.papers.plots import figures, save
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
@@ -118,7 +118,7 @@ class CudaProducts:
         import cupy
 
         from benchmarks.gpu.__main__ import machine
-        from benchmarks.gpu.timing import timed
+        from benchmarks.gpu.measuring.timing import timed
 
         self._cupy, self._timed = cupy, timed
         self.machine = machine(None)

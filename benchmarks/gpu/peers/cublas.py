@@ -16,7 +16,7 @@ from typing import Any
 import cupy
 
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.chains import FORMS, Gemm, Multiply, chain, gemm
+from benchmarks.gpu.peers.chains import FORMS, Gemm, Multiply, chain, gemm
 
 Array = Any  # cupy.ndarray
 Call = Callable[[], object]

@@ -12,9 +12,9 @@ from typing import Any
 
 import cupy
 
-from benchmarks.gpu.cases import BatchCase
-from benchmarks.gpu.chains import Multiply, gemm
+from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.peers import cublas, torch_chain
+from benchmarks.gpu.peers.chains import Multiply, gemm
 from benchmarks.gpu.peers.cublas import Call
 
 Array = Any

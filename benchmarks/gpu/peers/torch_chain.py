@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.chains import FORMS, Multiply, chain
+from benchmarks.gpu.peers.chains import FORMS, Multiply, chain
 
 try:
     import torch

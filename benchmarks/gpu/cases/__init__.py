@@ -1,0 +1,1 @@
+"""What is measured: cases, their goals and floors. Data only."""

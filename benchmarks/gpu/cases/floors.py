@@ -1,0 +1,76 @@
+"""The least time that an H200 allows, in µs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchCase
+
+COPY = 4.29e12  # bytes per second through memory, half of them read and half written
+WRITE = 4.65e12  # bytes per second into memory
+FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
+# per second, on matrix units: operands of 11 bits; three such products for one of float32
+PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
+# bytes per second of blocks and factors of a batch list, gathered from the second-level cache
+GATHER = 8.77e12
+# atomic additions per second to random blocks that the second-level cache holds, at most
+ATOMICS = {"float32": 890e9, "float64": 305e9}
+
+
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
+
+
+def kron_bytes(shape: KronMatmul, dtype: str) -> int:
+    """Bytes that are read and written at least."""
+    return sum(shape.elements()) * _itemsize(dtype)
+
+
+def kron_floor(shape: KronMatmul, dtype: str) -> float:
+    """Time to read x and write y once, or of the arithmetic, whichever is longer."""
+    return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
+
+
+def precision_floor(shape: KronMatmul, precision: str) -> float:
+    """As `kron_floor`, in float32 on matrix units."""
+    arithmetic = shape.flops / PRECISION_FLOPS[precision]
+    return 1e6 * max(kron_bytes(shape, "float32") / COPY, arithmetic)
+
+
+def batch_bytes(case: BatchCase, dtype: str) -> int:
+    """Bytes of the blocks and factors of all products."""
+    elements = case.block + case.modes * case.size**2
+    return case.products * elements * _itemsize(dtype)
+
+
+def batch_floor(case: BatchCase, dtype: str) -> float:
+    """Time to gather blocks and factors, or of the arithmetic, whichever is longer.
+
+    Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
+    """
+    return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
+
+
+def atomic_floor(case: BatchCase, dtype: str) -> float:
+    """As `batch_floor`, or the time of an atomic addition for each element of each product."""
+    additions = 1e6 * case.products * case.block / ATOMICS[dtype]
+    return max(batch_floor(case, dtype), additions)
+
+
+def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
+    """Bytes that are written."""
+    return math.prod(sizes) ** 2 * _itemsize(dtype)
+
+
+def explicit_traffic(sizes: Sequence[int], dtype: str) -> int:
+    """Bytes that are written, and read if each matrix is read once."""
+    return explicit_bytes(sizes, dtype) + sum(n * n for n in sizes) * _itemsize(dtype)
+
+
+def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
+    """Time to read the matrices and to write the product once."""
+    return 1e6 * explicit_traffic(sizes, dtype) / WRITE

@@ -1,0 +1,153 @@
+"""Batch lists beyond ASGarD's: any factors, 32 million unknowns, several vectors. Data, floors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchCase
+from benchmarks.gpu.cases.floors import COPY, FLOPS, GATHER
+
+SECTOR = 32  # bytes that memory and caches move at least
+HUGE = 32_000_000  # unknowns of an x larger than the second-level cache
+OVER_FLOOR = 1.7  # goal: time over the floor
+OVER_MEASURED_FLOOR = 1.5  # the goal where the rate of gathers is measured in the same run
+
+
+@dataclass(frozen=True)
+class ListCase:
+    """A batch list of random factors A (P, Q), blocks and inputs; every output has 64 products.
+
+    x has about ``unknowns`` elements; ``vectors`` such x are multiplied at once.
+    """
+
+    factors: tuple[tuple[int, int], ...]
+    unknowns: int = 2_000_000
+    vectors: int = 1
+
+    CONTRIBUTIONS = BatchCase.CONTRIBUTIONS
+    POOL = BatchCase.POOL
+
+    @property
+    def name(self) -> str:
+        """(d, n), or the sizes, with what is unusual."""
+        shapes = set(self.factors)
+        (p, q), *_ = self.factors
+        if len(shapes) == 1 and p == q:
+            name = f"({len(self.factors)},{p})"
+        else:
+            name = "list " + ", ".join(f"{p}×{q}" for p, q in self.factors)
+        name += " 32M" if self.unknowns == HUGE else ""
+        return name + (f" × {self.vectors}" if self.vectors > 1 else "")
+
+    @property
+    def input_block(self) -> int:
+        """Elements of a block of x."""
+        return math.prod(q for _, q in self.factors)
+
+    @property
+    def output_block(self) -> int:
+        """Elements of a block of y."""
+        return math.prod(p for p, _ in self.factors)
+
+    @property
+    def blocks(self) -> int:
+        """How many input blocks there are, and as many output blocks."""
+        return self.unknowns // self.input_block
+
+    @property
+    def products(self) -> int:
+        """The length of the list."""
+        return self.blocks * self.CONTRIBUTIONS
+
+    @property
+    def as_rows(self) -> KronMatmul:
+        """The same work as a Kron-Matmul, with a row for each vector and product."""
+        return KronMatmul(self.products * self.vectors, tuple((q, p) for p, q in self.factors))
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions, in the order of least work."""
+        return self.as_rows.flops
+
+
+def padded_flops(case: ListCase) -> float:
+    """Flops on matrix units of 16 × 8 × 4 multiply-adds, each product padded to whole units."""
+    rows = case.as_rows
+    size, total = rows.columns[0], 0
+    for mode in rows.cheapest_order:
+        C, K = rows.factors[mode]
+        fibres = size // C
+        pairs = min(_up(fibres, 16) * _up(K, 8), _up(fibres, 8) * _up(K, 16))
+        total += 2 * pairs * _up(C, 4)
+        size = fibres * K
+    return float(total * rows.rows)
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def arithmetic_seconds(case: ListCase, dtype: str) -> float:
+    """Time on ordinary cores, or on the matrix units of float64, whichever is less."""
+    ordinary = case.flops / BATCH_FLOPS[dtype]
+    return min(ordinary, padded_flops(case) / FLOPS) if dtype == "float64" else ordinary
+
+
+def sector_bytes(elements: int, itemsize: int) -> float:
+    """Bytes of whole sectors that a block touches, in the mean over all places it may have."""
+    size = elements * itemsize
+    places = [k * size % SECTOR for k in range(SECTOR // math.gcd(size, SECTOR))]
+    return float(np.mean([_up(place + size, SECTOR) for place in places]))
+
+
+def block_bytes(case: ListCase, dtype: str) -> float:
+    """Bytes gathered from x."""
+    itemsize = np.dtype(dtype).itemsize
+    return case.products * case.vectors * sector_bytes(case.input_block, itemsize)
+
+
+def factor_bytes(case: ListCase, dtype: str) -> float:
+    """Bytes gathered from pools, whose matrices begin at sectors: once for all vectors."""
+    itemsize = np.dtype(dtype).itemsize
+    return float(case.products * sum(_up(p * q * itemsize, SECTOR) for p, q in case.factors))
+
+
+def list_bytes(case: ListCase) -> int:
+    """Bytes of the list: for each product an input of four and ids of two bytes."""
+    return case.products * (4 + 2 * len(case.factors))
+
+
+def list_floor(case: ListCase, dtype: str, gather_rate: float | None = None) -> float:
+    """Least µs: of arithmetic, of whole sectors through the second-level cache, and of memory.
+
+    ``gather_rate``: bytes per second of random blocks, where x is larger than that cache.
+    """
+    itemsize = np.dtype(dtype).itemsize
+    blocks, ids = block_bytes(case, dtype), list_bytes(case)
+    written = case.vectors * case.blocks * case.output_block * itemsize
+    cached = (blocks + factor_bytes(case, dtype) + ids) / GATHER
+    if gather_rate is None:
+        memory = (ids + 2 * written) / COPY
+    else:
+        exact = case.products * case.vectors * case.input_block * itemsize
+        memory = (ids + written) / COPY + exact / gather_rate
+    return 1e6 * max(arithmetic_seconds(case, dtype), cached, memory)
+
+
+def _power(modes: int, size: int, unknowns: int = 2_000_000, vectors: int = 1) -> ListCase:
+    return ListCase(((size, size),) * modes, unknowns, vectors)
+
+
+LISTS = (
+    *(_power(d, n) for n in (5, 7, 12, 16) for d in (2, 3)),
+    ListCase(((4, 3),) * 3),
+    ListCase(((2, 5), (6, 3), (4, 4))),
+    ListCase(((8, 4), (4, 8))),
+    ListCase(((12, 10), (9, 14))),
+    *(_power(d, n, HUGE) for d, n in ((3, 4), (5, 3), (6, 3))),
+    *(_power(d, n, vectors=k) for d, n in ((2, 4), (3, 4), (6, 3)) for k in (4, 8)),
+)

@@ -1,0 +1,122 @@
+"""Kronecker-sparse matrices that are measured: patterns, layouts, floors. No device is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from benchmarks.gpu.cases.floors import COPY, FLOPS
+
+Pattern = tuple[int, int, int, int]
+
+BATCH = 25088  # vectors: 128 images of 196 tokens, as in the paper
+LAYOUTS = ("batch-first", "batch-last")
+SPARSE_DTYPES = ("float16", "float32", "float64")
+# of the layers of a vision transformer, and of the paper's generator
+FIRST: tuple[Pattern, ...] = (
+    (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
+    (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (3, 96, 96, 16),
+    (1, 512, 512, 4), (64, 64, 64, 4),
+)  # fmt: skip
+A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+OF_A_RATIO = 3  # patterns for each ratio (b + c) / (b c), beside the first ones
+MAX_ELEMENTS = 1 << 29  # of x, and of y: 4 GiB in float64
+SEED = 1
+# per second, on matrix units with sums in float32; float64 on matrix units, float32 on cores
+PEAKS = {"float16": 760e12, "float32": FLOPS, "float64": FLOPS}
+
+
+@dataclass(frozen=True)
+class SparseCase:
+    """A pattern (a, b, c, d), and where the vectors' elements are."""
+
+    pattern: Pattern
+    layout: str
+
+    @property
+    def name(self) -> str:
+        """The pattern, and "first" or "last"."""
+        return f"({','.join(map(str, self.pattern))}) {self.layout.removeprefix('batch-')}"
+
+    @property
+    def rows(self) -> int:
+        """Elements of a vector of y."""
+        a, b, _, d = self.pattern
+        return a * b * d
+
+    @property
+    def columns(self) -> int:
+        """Elements of a vector of x."""
+        a, _, c, d = self.pattern
+        return a * c * d
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * BATCH * math.prod(self.pattern)
+
+    @property
+    def dense_flops(self) -> int:
+        """Those of the dense matrix."""
+        return 2 * BATCH * self.rows * self.columns
+
+    def bytes(self, dtype: str) -> int:
+        """Bytes of x, y and the values."""
+        elements = BATCH * (self.rows + self.columns) + math.prod(self.pattern)
+        return elements * np.dtype(dtype).itemsize
+
+    def floors(self, dtype: str, copy: float = COPY) -> dict[str, float]:
+        """Time to read x and the values and write y once, and of the arithmetic, in µs.
+
+        ``copy``: bytes per second through the device's memory.
+        """
+        return {
+            "memory": 1e6 * self.bytes(dtype) / copy,
+            "arithmetic": 1e6 * self.flops / PEAKS[dtype],
+        }
+
+
+def generated() -> Iterator[Pattern]:
+    """The patterns of the paper's figure 8 whose vectors are not too large."""
+    for a in A_SIZES:
+        for d in A_SIZES if a == 1 else (4, 16, 64):
+            for b in SIZES:
+                for c in SIZES:
+                    one = (b == c or b == 4 * c or c == 4 * b) and (
+                        a == 1 or (max(b, c), min(b, c)) not in ((1024, 256), (512, 128), (256, 64))
+                    )
+                    if one and BATCH * a * max(b, c) * d <= MAX_ELEMENTS:
+                        yield a, b, c, d
+
+
+@cache
+def sparse_patterns() -> tuple[Pattern, ...]:
+    """The first ones, and some of each ratio (b + c) / (b c), drawn by a seed."""
+    rng = np.random.default_rng(SEED)
+    by_ratio: dict[float, list[Pattern]] = {}
+    for pattern in generated():
+        if pattern not in FIRST:
+            _, b, c, _ = pattern
+            by_ratio.setdefault((b + c) / (b * c), []).append(pattern)
+    found = list(FIRST)
+    for _, own in sorted(by_ratio.items()):
+        places = rng.permutation(len(own))[:OF_A_RATIO]
+        found += [own[place] for place in sorted(places.tolist())]
+    return tuple(found)
+
+
+def sparse_cases() -> list[SparseCase]:
+    """All patterns in both layouts."""
+    return [SparseCase(pattern, layout) for pattern in sparse_patterns() for layout in LAYOUTS]
+
+
+def shape_of(case: SparseCase, dtype: str) -> SparseShape:
+    """The product as kernels are chosen for it."""
+    vectors = (BATCH, 1) if case.layout == "batch-first" else (1, BATCH)
+    return SparseShape(*case.pattern, *vectors, dtype)

@@ -1,0 +1,1 @@
+"""How all parts measure: times, energy, inputs."""

@@ -1,0 +1,276 @@
+"""Times on the device: replays of captured graphs between two events."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import cupy
+import numpy as np
+
+from benchmarks.gpu.measuring.energy import Counter, EnergyError, energy_counter, watts
+
+Call = Callable[[], object]
+Array = Any  # cupy.ndarray
+
+CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
+REPLAY_MICROSECONDS = 4_000  # about the length of a graph
+MAX_ROUNDS = 100  # of all calls in a graph
+REPLAYS = 5
+BUSY_MICROSECONDS = 20_000  # of calls before the device is waited for, when energy is measured
+EAGER_MICROSECONDS = 4_000  # about the length of a batch of eager calls
+MAX_EAGER_ROUNDS = 300  # of all calls in a batch
+SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
+# largest error that counts as right, relative to the largest entry
+TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
+BLOCK = 1 << 22  # random numbers that large arrays repeat
+
+# what `measure` reads joules from, None if it measures times only
+_counter: ContextVar[Counter | None] = ContextVar("counter of joules", default=None)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one call, and whether it was replayed from a graph."""
+
+    microseconds: float
+    captured: bool
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Computes a result; ``calls`` has those of each variant, which take arrays in turn.
+
+    ``on`` makes a CuPy stream the one that the calls run on.
+    """
+
+    name: str
+    calls: Mapping[str, Sequence[Call]]
+    on: Callable[[Any], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
+
+
+@cache
+def _block(dtype: str) -> Array:
+    return cupy.asarray(np.random.default_rng(0).standard_normal(BLOCK).astype(dtype))
+
+
+@cache
+def _stream() -> Any:
+    """The stream of all measurements: operators have memory for each stream."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
+    """Standard normal numbers; large arrays repeat four million of them."""
+    block = _block(dtype)
+    array = cupy.empty(math.prod(shape), dtype)
+    start, position = seed * 1_000_003 % BLOCK, 0
+    while position < array.size:
+        part = block[start : start + array.size - position]
+        array[position : position + part.size] = part
+        position, start = position + part.size, 0
+    return array.reshape(shape)
+
+
+def elapsed(stream: Any, work: Call) -> float:
+    """Microseconds on the device between the events around ``work``."""
+    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record(stream)
+    work()
+    stop.record(stream)
+    stop.synchronize()
+    return float(1000 * cupy.cuda.get_elapsed_time(start, stop))
+
+
+def _captured(stream: Any, work: Call) -> Any:
+    """A graph of ``work``, None if it cannot be captured."""
+    stream.begin_capture()
+    try:
+        work()
+    except Exception:
+        with suppress(Exception):
+            stream.end_capture()
+        return None
+    try:
+        return stream.end_capture()
+    except Exception:
+        return None
+
+
+def count_energy() -> None:
+    """Let `measure` also find the energy of a call, on the current device.
+
+    Raises
+    ------
+    EnergyError
+        If the device's energy cannot be read.
+    """
+    bus = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.Device().id)
+    _counter.set(energy_counter(bus))
+
+
+def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) -> dict[str, Any]:
+    """Power, and joules of a call of so many µs, if they are to be found; else nothing.
+
+    It is the energy of the whole board; what it would take when idle is not subtracted.
+    """
+    counter = _counter.get()
+    if counter is None:
+        return {}
+    stream = _stream()
+    rounds = max(1, int(BUSY_MICROSECONDS / (max(microseconds, 1e-3) * len(calls))))
+    rounds = min(rounds, MAX_ROUNDS)
+
+    def work() -> None:
+        for _ in range(rounds):
+            for call in calls:
+                call()
+
+    with stream, contender.on(stream):
+        graph = _captured(stream, work)
+    if graph is None:
+        _stream.cache_clear()
+        stream = _stream()
+    launches = max(1, int(BUSY_MICROSECONDS / (rounds * len(calls) * max(microseconds, 1e-3))))
+
+    def busy() -> None:
+        for _ in range(launches):
+            if graph is None:
+                work()
+            else:
+                graph.launch(stream)
+        stream.synchronize()
+
+    with stream, contender.on(stream):
+        try:
+            power = watts(busy, counter)
+        except EnergyError as error:
+            return {"energy_reason": str(error)}
+    return {"watts": power, "joules": 1e-6 * power * microseconds}
+
+
+def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[object]]) -> Timing:
+    """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
+    stream = _stream()
+    cupy.cuda.Device().synchronize()
+
+    def once() -> None:
+        for call in calls:
+            call()
+
+    with stream, on(stream):
+        once()
+        first = elapsed(stream, once)
+        rounds = max(1, min(MAX_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
+
+        def work() -> None:
+            for _ in range(rounds):
+                once()
+
+        graph = _captured(stream, work)
+    if graph is None:  # a failed capture leaves the stream unusable
+        _stream.cache_clear()
+        stream = _stream()
+        with stream, on(stream):
+            once()
+            times = [elapsed(stream, work) for _ in range(REPLAYS)]
+    else:
+        graph.launch(stream)
+        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPLAYS)]
+    return Timing(statistics.median(times) / (rounds * len(calls)), graph is not None)
+
+
+def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = None) -> float:
+    """Time of an eager call: the median over batches, each from one synchronisation to the next."""
+    wait = cupy.cuda.Device().synchronize if wait is None else wait
+    times = []
+    for _ in range(repeats):
+        wait()
+        begun = perf_counter()
+        for _ in range(calls):
+            call()
+        wait()
+        times.append(1e6 * (perf_counter() - begun) / calls)
+    return statistics.median(times)
+
+
+def eager_rounds(microseconds: float) -> int:
+    """How many times something that takes so long makes a batch."""
+    return max(1, min(MAX_EAGER_ROUNDS, int(EAGER_MICROSECONDS / max(microseconds, 1))))
+
+
+def eager_microseconds(
+    calls: Sequence[Call],
+    on: Callable[[Any], AbstractContextManager[object]],
+    microseconds: float,
+) -> float:
+    """Time of one eager call, of several in turn; ``microseconds``: about what one takes."""
+
+    def once() -> None:
+        for call in calls:
+            call()
+
+    stream = _stream()
+    with stream, on(stream):
+        once()
+        rounds = eager_rounds(microseconds * len(calls))
+        return call_microseconds(once, rounds, REPLAYS) / len(calls)
+
+
+def _first_time(contender: Contender, calls: Sequence[Call]) -> float:
+    stream = _stream()
+    cupy.cuda.Device().synchronize()
+    with stream, contender.on(stream):
+        return elapsed(stream, calls[-1])
+
+
+def measure(
+    contender: Contender, dtype: str, output: Array, error_of: Callable[[], float]
+) -> dict[str, Any]:
+    """Check every variant's last result once, time the fastest.
+
+    ``output`` is where the last call of a variant writes; ``error_of`` compares it.
+    """
+    firsts: dict[str, float] = {}
+    errors: dict[str, float] = {}
+    for variant, calls in contender.calls.items():
+        output.fill(np.nan)
+        _first_time(contender, calls)
+        errors[variant] = error_of()
+        if not errors[variant] <= TOLERANCE[dtype]:
+            return {"reason": f"wrong result, relative error {errors[variant]:.1e}"}
+        firsts[variant] = _first_time(contender, calls)
+    found: dict[str, Any] = {}
+    for variant in _fastest(firsts):
+        timing = timed(contender.calls[variant], contender.on)
+        if not found or timing.microseconds < found["microseconds"]:
+            found = {
+                "microseconds": timing.microseconds,
+                "captured": timing.captured,
+                "variant": variant,
+                "relative_error": errors[variant],
+            }
+    calls = contender.calls[found["variant"]]
+    return found | energy_of(contender, calls, found["microseconds"])
+
+
+def _fastest(firsts: Mapping[str, float]) -> Iterator[str]:
+    """The variants that may be the fastest; 50 µs are allowed for noise in short ones."""
+    bound = SLOWER * min(firsts.values()) + 50
+    return (variant for variant, first in firsts.items() if first <= bound)
+
+
+def measured(make: Callable[[], Contender], *how: Any) -> dict[str, Any]:
+    """`measure` what ``make`` returns, or why it was not possible."""
+    try:
+        return measure(make(), *how)
+    except Exception as error:
+        cupy.get_default_memory_pool().free_all_blocks()
+        return {"reason": f"not measured: {type(error).__name__}: {error}"[:200]}

@@ -1,0 +1,100 @@
+"""Calls on tiny data, eagerly and in a graph, beside a launch by CuPy itself.
+
+Operators are called by `apply`; functions, eagerly only, with and without `out=`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from typing import Any
+
+import cupy
+import numpy as np
+
+import batchkron as bk
+from benchmarks.gpu.cases.cases import Figures
+from benchmarks.gpu.measuring.timing import call_microseconds, elapsed, random_array
+from benchmarks.gpu.report.report import Cell
+
+POWERS = ("2^3", "8^2", "4^4")
+GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph
+CALLS = 2000  # between two synchronisations
+NODES = 100  # calls in a graph
+REPEATS = 11
+
+
+def latency_cells() -> Iterator[Cell]:
+    """One row of each tiny operator, and each function; CuPy's launch of an empty kernel first."""
+    bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
+    time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)), CALLS, REPEATS)
+    yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
+    for name, op in tiny_operators():
+        device, x = op.to("cuda"), random_array((1, op.shape[1]), "float64")
+        expected = op.apply(x.get())
+        out = cupy.empty(expected.shape)
+        call = partial(device.apply, x, out=out)
+        times = {"call": call_microseconds(call, CALLS, REPEATS), "node": node_microseconds(call)}
+        for kind, goal in GOALS.items():
+            ours = {"microseconds": times[kind], "relative_error": relative_error(out, expected)}
+            yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
+    for name, call, expected in function_calls():
+        ours = {
+            "microseconds": call_microseconds(call, CALLS, REPEATS),
+            "relative_error": relative_error(call(), expected),
+        }
+        yield Cell("latency", f"{name} call", "float64", ours, figures=Figures(GOALS["call"]))
+
+
+def relative_error(result: Any, expected: Any) -> float:
+    """Largest error on the device, relative to the largest entry."""
+    return float(np.abs(result.get() - expected).max() / np.abs(expected).max())
+
+
+def tiny_operators() -> Iterator[tuple[str, Any]]:
+    """The operators, with names."""
+    rng = np.random.default_rng(5)
+    for name in POWERS:
+        size, modes = map(int, name.split("^"))
+        yield name, bk.KroneckerProduct(rng.standard_normal((modes, size, size)))
+    ids = rng.integers(0, 8, (8, 3))
+    pool = rng.standard_normal((8, 2, 2))
+    yield "8 × (3,2)", bk.BatchedKron(pool, ids, [0] * 8, [0] * 8)
+
+
+def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
+    """Names, calls and results of the functions, of one pass and of several."""
+    for name in (*POWERS, "16^4"):
+        size, modes = map(int, name.split("^"))
+        factors = [random_array((size, size), "float64") for _ in range(modes)]
+        x = random_array((1, size**modes), "float64")
+        expected = bk.gemkm(x.get(), [factor.get() for factor in factors])
+        out, column = cupy.empty(expected.shape), cupy.ascontiguousarray(x.T)
+        yield f"gemkm {name}, out", partial(bk.gemkm, x, factors, out=out), expected
+        yield f"gemkm {name}", partial(bk.gemkm, x, factors), expected
+        transposed = [cupy.ascontiguousarray(factor.T) for factor in factors]
+        yield f"gekmm {name}", partial(bk.gekmm, transposed, column), expected.T
+    for shapes in ([8, 8], [4, 4, 4]):
+        factors = [random_array((size, size), "float64") for size in shapes]
+        expected = reduce(np.kron, [factor.get() for factor in factors])
+        out, name = cupy.empty(expected.shape), " ⊗ ".join(map(str, shapes))
+        yield f"kron {name}, out", partial(bk.kron, *factors, out=out), expected
+        yield f"kron {name}", partial(bk.kron, *factors), expected
+    a, b = (random_array((8, 4, 4), "float64") for _ in range(2))
+    yield "batched_gemm 8: 4x4", partial(bk.batched_gemm, a, b), a.get() @ b.get()
+
+
+def node_microseconds(call: Callable[[], object]) -> float:
+    """GPU time of one of many calls that a graph holds."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        call()
+        stream.begin_capture()
+        for _ in range(NODES):
+            call()
+        graph = stream.end_capture()
+        graph.launch(stream)
+        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPEATS)]
+    return statistics.median(times) / NODES

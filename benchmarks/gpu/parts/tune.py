@@ -1,0 +1,71 @@
+"""What tuning gains over the rule (the choice by estimated times), and how long it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cupy
+
+from batchkron.backends import Tuning, backend_on, tuned_plans
+from benchmarks.gpu.cases.cases import BatchCase, KronCase
+from benchmarks.gpu.measuring.data import factors_of, operator, that_fits
+from benchmarks.gpu.report.report import Cell
+
+
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """A cache that is thrown away with what tuning finds, so that other parts go by the rule."""
+    name = "BATCHKRON_CACHE_DIR"
+    before = os.environ.get(name)
+    with TemporaryDirectory() as folder:
+        os.environ[name] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before
+
+
+def build(case: KronCase | BatchCase, dtype: str) -> None:
+    """Build the plan of a case."""
+    if isinstance(case, BatchCase):
+        operator(case, dtype).to("cuda")
+        return
+    shape = that_fits(case.shape, dtype)
+    if shape is not None:
+        cuda = backend_on("cuda")
+        cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
+
+
+def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterator[Cell]:
+    """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
+    tuning = Tuning(seconds=seconds)
+    ours: dict[str, Any] = {}
+    try:
+        with empty_cache(), tuned_plans(tuning):
+            build(case, dtype)
+    except Exception as error:
+        cupy.get_default_memory_pool().free_all_blocks()
+        ours = {"reason": f"not measured: {type(error).__name__}: {error}"[:200]}
+    cell = Cell("tune", case.name, dtype, ours)
+    for outcome in tuning.outcomes:
+        cell.ours = {"microseconds": outcome.microseconds, "captured": True}
+        cell.peers["rule"] = {"microseconds": outcome.rule_microseconds, "captured": True}
+        cell.note = "" if outcome.is_complete else "bounds reached"
+        cell.more = {
+            "gain": outcome.gain,
+            "tried": outcome.tried,
+            "pruned": outcome.pruned,
+            "failed": outcome.failed,
+            "seconds": outcome.seconds,
+            "complete": outcome.is_complete,
+            "choice": outcome.choice,
+            "failures": list(outcome.reasons),
+        }
+    if cell.ours:
+        yield cell

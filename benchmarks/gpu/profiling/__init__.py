@@ -1,0 +1,1 @@
+"""What limits a cell, by Nsight Compute."""

@@ -1,0 +1,221 @@
+"""What limits the cells that missed their goal, by Nsight Compute: one process for each part."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+Cell = dict[str, Any]  # as `report.Cell.record` writes it
+
+ROOT = Path(__file__).parents[3]
+PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
+STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
+MARKER = "cell_marker"  # the kernel before those of a cell
+SECTIONS = (
+    "SpeedOfLight",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis_Tables",
+    "SchedulerStats",
+    "WarpStateStats",
+    "Occupancy",
+)
+PERCENTAGES = {
+    "memory": r"(gpu__dram|dram)__?throughput\.avg\.pct_of_peak_sustained_elapsed",
+    "second-level cache": r"lts__throughput\.avg\.pct_of_peak_sustained_elapsed",
+    "shared memory, L1": r"l1tex__data_pipe_lsu_wavefronts(_mem_shared)?\.\w+\.pct_of_peak_\w+",
+    "issue": r"(?:sm|smsp)__issue_active\.avg\.(pct_of_peak_sustained_active|per_cycle_active)",
+    "occupancy": r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
+}
+PIPE = re.compile(
+    r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active"
+)
+STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
+UNITS = ("fma", "fp64", "tensor")
+USES = (*UNITS, "issue", "memory", "second-level cache", "shared memory, L1")  # columns of tables
+WARPS = ("issue", "occupancy")  # percentages that are not of a resource
+BOUND = 75  # percent of its peak from which a resource is called the limit
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A cell's longest kernel: percentages of peaks, and what warps wait for.
+
+    ``stalls`` are cycles per instruction of the two most frequent reasons, ``share`` is the part of
+    the cell's time that is the kernel's.
+    """
+
+    kernel: str
+    share: float
+    percent: Mapping[str, float]
+    stalls: Mapping[str, float]
+
+    @property
+    def reason(self) -> str:
+        """What limits the kernel, in words."""
+        limits = {name: self.percent[name] for name in self.percent if name not in WARPS}
+        if not limits:
+            return "no figures"
+        name, maximum = max(limits.items(), key=lambda pair: pair[1])
+        if maximum >= BOUND:
+            return f"{name} at {maximum:.0f} %"
+        waits = ", ".join(f"{stall} {cycles:.1f}" for stall, cycles in self.stalls.items())
+        return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
+
+    def record(self) -> dict[str, object]:
+        """The profile as the file has it."""
+        return {**asdict(self), "reason": self.reason}
+
+
+def _numbers(row: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for name, text in row.items():
+        try:
+            found[name] = float(text.replace(",", ""))
+        except (AttributeError, ValueError):
+            continue
+    return found
+
+
+def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
+    """The profile of a cell's kernels, None if there are none."""
+    kernels = [(_numbers(row), row["Kernel Name"]) for row in rows]
+    if not kernels:
+        return None
+    times = [numbers.get("gpu__time_duration.sum", 0.0) for numbers, _ in kernels]
+    longest = max(range(len(times)), key=times.__getitem__)
+    numbers, kernel = kernels[longest]
+    percent: dict[str, float] = {}
+    stalls: dict[str, float] = {}
+    for metric, value in numbers.items():
+        if pipe := PIPE.fullmatch(metric):
+            for unit in UNITS:
+                if pipe[1].startswith(unit) or (unit == "tensor" and "dmma" in pipe[1]):
+                    percent[unit] = max(percent.get(unit, 0.0), value)
+        elif stall := STALL.fullmatch(metric):
+            stalls[stall[1]] = value
+        for name, pattern in PERCENTAGES.items():
+            if re.fullmatch(pattern, metric):
+                per_cycle = metric.endswith("per_cycle_active")
+                percent[name] = max(percent.get(name, 0.0), 100 * value if per_cycle else value)
+    stalls.pop("selected", None)  # these have been issued
+    top = sorted(stalls, key=stalls.__getitem__, reverse=True)[:2]
+    share = times[longest] / sum(times) if sum(times) else 1.0
+    short = re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0]
+    return Profile(short, share, percent, {name: stalls[name] for name in top})
+
+
+def profiles_of(log: Iterable[str]) -> list[Profile | None]:
+    """The profiles of all cells, from a table of raw metrics with a marker before each cell."""
+    lines = list(log)
+    first = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    rows = list(csv.DictReader(lines[first:]))[1:]  # the first one has units
+    cells: list[list[dict[str, str]]] = []
+    for row in rows:
+        if row["Kernel Name"].startswith(MARKER):
+            cells.append([])
+        elif cells:
+            cells[-1].append(row)
+    return [profile_of(cell) for cell in cells]
+
+
+def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> str:
+    """Profile cells of one part; return what went wrong.
+
+    After ``seconds`` no other cell is begun.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log, chosen = Path(folder) / "log.csv", Path(folder) / "cells.json"
+        chosen.write_text(json.dumps([[part, cell["case"], cell["dtype"]] for cell in cells]))
+        command = [ncu, "--csv", "--page", "raw", "--log-file", str(log)]
+        command += ["--profile-from-start", "off"]
+        command += ["--clock-control", "none"]  # the device's settings are not ours to change
+        command += [word for section in SECTIONS for word in ("--section", section)]
+        command += [sys.executable, "-m", "benchmarks.gpu.profiling.profiled"]
+        command += [str(chosen), str(seconds)]
+        said = _run(command, seconds + STOP_SECONDS)
+        lines = log.read_text().splitlines() if log.exists() else []
+    found = profiles_of(lines)
+    for cell, profile in zip(cells, found, strict=False):
+        if profile is not None:
+            cell["profile"] = profile.record()
+    if len(found) < len(cells):
+        said += f" {len(found)} of {len(cells)} cells profiled in {seconds:.0f} s"
+    return f"{part}: {said.strip()}" if said else ""
+
+
+def _run(command: Sequence[str], seconds: float) -> str:
+    """Run a command and all that it starts; return its last words where it fails."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return f"stopped after {seconds:g} s"
+    return said.strip()[-300:] if process.returncode else ""
+
+
+def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
+    """Profile cells that missed something and have no profile, for so many ``seconds`` in all.
+
+    ``cells`` are those of a file of results. Returns what went wrong.
+    """
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        return ["ncu is not installed"]
+    missed = [
+        cell
+        for cell in sorted(cells, key=_excess, reverse=True)
+        if cell["choice"] in PARTS and cell["shortfalls"] and _time(cell) and "profile" not in cell
+    ]
+    said, end, left = [], time.monotonic() + seconds, len(missed)
+    for part in PARTS:
+        own = [cell for cell in missed if cell["choice"] == part]
+        if own:
+            share = max(0.0, end - time.monotonic()) * len(own) / left
+            left -= len(own)
+            said.append(profile_part(part, own, ncu, share))
+    return [text for text in said if text]
+
+
+def _time(cell: Cell) -> float:
+    return float(cell["ours"].get("microseconds", 0))
+
+
+def _excess(cell: Cell) -> float:
+    """How many times the goal a cell takes, else the best peer's time."""
+    return _time(cell) / cell["goal"] if cell["goal"] else cell["ours_over_best_peer"] or 1.0
+
+
+def profile_table(cells: Sequence[Cell]) -> list[str]:
+    """A row for each profiled cell."""
+    names = (*USES, "occupancy")
+    heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
+    rows = [heads, ["---"] * len(heads)]
+    for cell in cells:
+        profile = cell.get("profile")
+        if profile:
+            shown = [f"{profile['percent'].get(name, 0):.0f}" for name in names]
+            rows.append(
+                [f"{cell['part']} {cell['case']}", cell["dtype"], *shown, profile["reason"]]
+            )
+    return [f"| {' | '.join(row)} |" for row in rows] if len(rows) > 2 else []

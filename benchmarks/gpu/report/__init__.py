@@ -1,0 +1,1 @@
+"""What a run says: verdicts, tables, standings, pictures."""

@@ -1,0 +1,260 @@
+"""Verdicts, tables, and what is written to the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.gpu.cases.cases import Figures, Recorded
+
+MAX_GAIN = 1.10  # largest time by the rule (the choice by estimates) over the time after tuning
+RECORDED = "recorded, not in this run"
+NOTES = {
+    "kron": f"FastKron, cuTENSOR: {RECORDED}.",
+    "precision": "float32 on matrix units; full: by the same operator in full precision.",
+    "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
+    "small batch": f"ASGarD: {RECORDED}.",
+    "atomic": f"ASGarD: {RECORDED}. Lists in random order; function: batched_kron.",
+    "list": "32M: the floor has random gathers from memory as measured in this run.",
+    "tune": "ours: the best that was found; rule: without a search.",
+    "kronecker-sparse": "25088 vectors; peers are torch's, float32 in full precision.",
+    "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
+    "random": "JAX, and what is marked so: as eager calls.",
+    "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
+}
+
+
+@dataclass
+class Cell:
+    """One case in one dtype.
+
+    ``ours`` and each of ``peers`` hold "microseconds" or the "reason" for there being none.
+    """
+
+    part: str
+    name: str
+    dtype: str
+    ours: Mapping[str, Any]
+    peers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
+    floor: float | None = None
+    note: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def microseconds(self) -> float | None:
+        """Our time."""
+        return self.ours.get("microseconds")
+
+    @property
+    def measured_peers(self) -> dict[str, float]:
+        """Times of the peers that were measured in this run."""
+        times = {name: peer.get("microseconds") for name, peer in self.peers.items()}
+        return {name: time for name, time in times.items() if time is not None}
+
+    @property
+    def best_peer(self) -> float | None:
+        """The time of the fastest peer that was measured."""
+        return min(self.measured_peers.values(), default=None)
+
+    @property
+    def joules(self) -> float | None:
+        """The energy of one of our calls, where it was measured."""
+        return self.ours.get("joules")
+
+    @property
+    def least_peer_joules(self) -> float | None:
+        """The least energy of a call of a peer."""
+        found = [peer["joules"] for peer in self.peers.values() if "joules" in peer]
+        return min(found, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """Our time over that of the best peer of the same run."""
+        if self.microseconds is None or self.best_peer is None:
+            return None
+        return self.microseconds / self.best_peer
+
+    @property
+    def over_floor(self) -> float | None:
+        """Our time over the floor."""
+        if self.microseconds is None or not self.floor:
+            return None
+        return self.microseconds / self.floor
+
+    def shortfalls(self) -> list[str]:
+        """What is missed, empty where all is reached."""
+        ours, goal = self.microseconds, self.figures.goal
+        if ours is None:
+            return [str(self.ours["reason"])]
+        found = []
+        if goal is not None and ours > goal:
+            found.append(f"missed goal ({ours / goal:.2f} ×)")
+        if self.part == "tune" and self.more["gain"] > MAX_GAIN:
+            found.append(f"the rule is not within {MAX_GAIN - 1:.0%} ({self.more['gain']:.2f} ×)")
+        slower = [name for name, time in self.measured_peers.items() if ours > time]
+        if self.part != "ablation" and slower:
+            found.append(f"slower than {' and '.join(slower)}")
+        recorded = [name for name, time in self.figures.recorded.items() if ours > least(time)]
+        if recorded:
+            found.append(f"slower than {' and '.join(recorded)} as recorded")
+        return found
+
+    def verdict(self) -> str:
+        """Whether the goal is met, or what is missed, in words."""
+        if short := self.shortfalls():
+            return ", ".join(short)
+        if self.part == "tune":
+            return f"the rule is within {MAX_GAIN - 1:.0%}"
+        if self.figures.goal is None:
+            return "fastest" if self.measured_peers and self.part != "ablation" else "–"
+        if self.figures.stretch is not None and (self.microseconds or 0) <= self.figures.stretch:
+            return "met, and the one beyond"
+        return "met"
+
+    def record(self) -> dict[str, Any]:
+        """The cell as the file has it."""
+        return {
+            "part": self.part,
+            "case": self.name,
+            "dtype": self.dtype,
+            "ours": dict(self.ours),
+            "peers": {name: dict(peer) for name, peer in self.peers.items()},
+            "recorded": dict(self.figures.recorded),
+            "goal": self.figures.goal,
+            "stretch": self.figures.stretch,
+            "floor": self.floor,
+            "ours_over_best_peer": self.ratio,
+            "ours_over_floor": self.over_floor,
+            "note": self.note,
+            "verdict": self.verdict(),
+            "shortfalls": self.shortfalls(),
+            **self.more,
+        }
+
+
+def least(time: Recorded) -> float:
+    """A recorded time, the least of several."""
+    return time[0] if isinstance(time, tuple) else time
+
+
+def shown(time: Recorded | None) -> str:
+    """A time in µs."""
+    if time is None:
+        return "–"
+    if isinstance(time, tuple):
+        return f"{time[0]:g}-{time[1]:g}"
+    return f"{time:.2f}" if time < 10 else f"{time:.1f}" if time < 100 else f"{time:.0f}"
+
+
+def ratio(value: float | None) -> str:
+    """A quotient of times."""
+    return "–" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def peer_time(peer: Mapping[str, Any] | None) -> str:
+    """A measured peer's time; marked where it was not replayed from a graph."""
+    if peer is None:
+        return "–"
+    if "microseconds" not in peer:
+        return "not measured" if str(peer["reason"]).startswith("not measured") else "wrong"
+    return shown(peer["microseconds"]) + ("" if peer.get("captured", True) else " eager")
+
+
+def millijoules(joules: float | None) -> str:
+    """An energy in mJ, with three digits."""
+    return "–" if joules is None else f"{1e3 * joules:.3g}"
+
+
+def columns(
+    part: str, peers: Sequence[str], recorded: Sequence[str], energy: bool = False
+) -> list[str]:
+    """The heads of a part's table; ``energy``: with those of energies."""
+    head = ["case", "dtype", "ours", *peers, "ours/best peer", *recorded, "goal", "floor"]
+    head += ["ours/floor"]
+    if part == "ablation":
+        head += ["factor", "by functions", "FastKron's, published"]
+    if part == "atomic":
+        head += ["owner", "function"]
+    if part == "random":
+        head += ["function", "operator, eager", "function, eager"]
+    if part == "tune":
+        head += ["tried", "pruned", "failed", "seconds"]
+    if energy:
+        head += ["W", "mJ", "best peer, mJ"]
+    return [*head, "verdict"]
+
+
+def row(cell: Cell) -> list[str]:
+    """A cell as a row of its part's table."""
+    texts = [cell.name, cell.dtype, peer_time(cell.ours)]
+    texts += [peer_time(peer) for peer in cell.peers.values()]
+    texts += [ratio(cell.ratio), *map(shown, cell.figures.recorded.values())]
+    texts += [shown(cell.figures.goal), shown(cell.floor), ratio(cell.over_floor)]
+    if cell.part == "ablation":
+        keys = ("factor", "factor_of_functions", "published_factor")
+        texts += [ratio(cell.more.get(key)) for key in keys]
+    if cell.part == "atomic":
+        texts += [peer_time(cell.more[key]) for key in ("owner", "function")]
+    if cell.part == "random":
+        function = cell.more["function"]
+        eager = (found.get("eager_microseconds") for found in (cell.ours, function))
+        texts += [peer_time(function), *map(shown, eager)]
+    if cell.part == "tune":
+        keys = ("tried", "pruned", "failed", "seconds")
+        texts += [f"{cell.more[key]:.0f}" if key in cell.more else "–" for key in keys]
+    if cell.joules is not None:
+        power = f"{cell.ours['watts']:.0f}"
+        texts += [power, millijoules(cell.joules), millijoules(cell.least_peer_joules)]
+    return [*texts, cell.verdict() + (f" ({cell.note})" if cell.note else "")]
+
+
+def line(texts: Sequence[str]) -> str:
+    """A row of a table, columns under each other."""
+    widths = [22, 8, *[12] * (len(texts) - 3), 0]
+    cells = [
+        text.ljust(width) if number < 2 else text.rjust(width)
+        for number, (text, width) in enumerate(zip(texts, widths, strict=True))
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+class Printer:
+    """Prints cells as they come, a table for each part."""
+
+    def __init__(self) -> None:
+        self._head: list[str] = []
+
+    def show(self, cell: Cell) -> None:
+        """Print a cell, the head of its table first where it is another one."""
+        energy = cell.joules is not None
+        own = columns(cell.part, [*cell.peers], [*cell.figures.recorded], energy)
+        head = [cell.part, *own]
+        if head != self._head:
+            if not self._head or head[0] != self._head[0]:
+                print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip())
+            print(f"\n{line(head[1:])}\n|{'---|' * len(head[1:])}")
+            self._head = head
+        print(line(row(cell)), flush=True)
+
+
+def absences(cells: Sequence[Cell]) -> list[str]:
+    """Why peers were not measured, or wrong, a line for each reason, with the first cell."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        for name, peer in cell.peers.items():
+            if "reason" in peer:
+                found.setdefault(f"{name}: {peer['reason']}", f"{cell.name} {cell.dtype}")
+    return [f"{reason} (first at {where})" for reason, where in found.items()]
+
+
+def missed(cells: Sequence[Cell]) -> list[str]:
+    """A line for each cell that falls short, with its numbers."""
+    lines = []
+    for cell in cells:
+        if short := cell.shortfalls():
+            numbers = f"{shown(cell.microseconds)} µs, goal {shown(cell.figures.goal)}"
+            numbers += f", floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)"
+            lines.append(f"{cell.part} {cell.name} {cell.dtype}: {numbers}: {', '.join(short)}")
+    return lines

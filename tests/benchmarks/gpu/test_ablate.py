@@ -1,0 +1,100 @@
+"""What families of kernels are worth: who is found to be used, and how gains are summed up."""
+
+import importlib
+import math
+import sys
+from pathlib import Path
+
+import pytest
+from nvrtc import DEVICES
+from plans import plan_of, product
+
+from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.kron.families import FAMILIES
+
+ROOT = Path(__file__).parents[3]
+SIZES = [(8, 8)] * 3, 1000, 1, "f4"
+
+
+@pytest.fixture(scope="module")
+def ablate():
+    """The module is found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield importlib.import_module("benchmarks.gpu.ablate")
+    sys.path.remove(str(ROOT))
+
+
+def planned(names):
+    """Plan a product and ask for its kernels, as an operator does; remember the families."""
+    plan = plan_of(*SIZES, DEVICES["90"])
+    names.append({f"kron.{kernel.family.name}" for kernel in plan})
+    for kernel in plan:
+        kernel.program()
+
+
+def test_families_are_those_whose_kernels_are_asked_for(ablate):
+    names, programs = [], [type(family).program for family in FAMILIES]
+    with ablate.used_families() as used:
+        assert not used
+        planned(names)
+    assert used == names[0] != set()
+    assert [type(family).program for family in FAMILIES] == programs
+    planned(names)
+    assert used == names[0]
+
+
+def test_what_is_needed_without_a_family_is_compiled_too(ablate):
+    names = []
+
+    def job():
+        planned(names)
+
+    ablate.compile_with_and_without(job, ["kron.none of these"])
+    assert len(names) == 1
+    ablate.compile_with_and_without(job, ["kron.none of these", *ablate.FAMILIES])
+    with_all, *others = names[1:]
+    assert with_all == names[0]
+    assert len(others) == len(with_all)
+    assert all(with_all - one for one in others)
+
+
+def test_a_job_that_nobody_else_does_ends_the_attempt_only(ablate):
+    calls = []
+
+    def job():
+        calls.append(enabled(FAMILIES))
+        if len(calls[-1]) < len(FAMILIES):
+            raise LookupError("there is none")
+        FAMILIES[0].program(FAMILIES[0].fastest(product(*SIZES), DEVICES["90"]))
+
+    ablate.compile_with_and_without(job, ablate.FAMILIES)
+    assert [len(one) for one in calls] == [len(FAMILIES), len(FAMILIES) - 1]
+
+
+def test_gains_are_geometric_means_over_the_own_cells(ablate):
+    def gain(family, before, after):
+        return ablate.Gain(family, "kron", f"cell {before}", "float32", before, after)
+
+    found = [gain("kron.a", 2.0, 4.0), gain("kron.a", 1.0, 8.0), gain("kron.b", 10.0, 10.5)]
+    found.append(gain("kron.c", 1.0, None))
+    assert ablate.mean_gain(found[:2]) == pytest.approx(4)
+    assert ablate.mean_gain(found[3:]) is None
+    assert found[3].factor is None
+    own = ablate.by_family(found)
+    assert {name: len(one) for name, one in own.items()} == {"kron.a": 2, "kron.b": 1, "kron.c": 1}
+    _, _, *lines = ablate.table(found, ["kron.a", "kron.b", "kron.c", "kron.d"])
+    assert [line.split(" | ")[:4] for line in lines] == [
+        ["| kron.a", "2", "0", "4.00"],
+        ["| kron.b", "1", "0", "1.05, below 1.10"],
+        ["| kron.c", "1", "1", "–"],
+        ["| kron.d", "0", "0", "–"],
+    ]
+    assert "8.00 | kron cell 1.0 float32" in lines[0]
+    assert math.isclose(ablate.mean_gain(found[2:3]), 1.05)
+
+
+def test_a_name_of_no_family_is_refused_with_those_that_there_are(ablate):
+    command = importlib.import_module("benchmarks.gpu.__main__")
+    with pytest.raises(SystemExit) as refused:
+        command.main(["--ablate", "kron.shovels"])
+    assert all(name in str(refused.value) for name in ("kron.shovels", *ablate.FAMILIES))

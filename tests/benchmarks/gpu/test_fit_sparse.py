@@ -1,0 +1,72 @@
+"""The fit of the costs of Kronecker-sparse kernels finds the costs that times were made with."""
+
+import importlib
+import json
+import shutil
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES
+from batchkron.backends.cuda.kron_sparse.tiles import cost
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+
+ROOT = Path(__file__).parents[3]
+COSTS = ROOT / "batchkron" / "backends" / "cuda" / "costs" / "h100.json"
+DEVICE = "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors"
+LIMITS = DeviceLimits(227 << 10, 132, 8, name=DEVICE)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def source_root():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+def records(costs):
+    cases = importlib.import_module("benchmarks.gpu.cases.sparse_cases")
+    tiles = FAMILIES[0]
+    for pattern in cases.FIRST:
+        for layout in cases.LAYOUTS:
+            case = cases.SparseCase(pattern, layout)
+            shape = cases.shape_of(case, "float16")
+            for variant in tiles.variants(shape, LIMITS)[::9]:
+                kernel = tiles.kernel(shape, variant, LIMITS)
+                seconds = cost.seconds(cost.tile_work(shape, kernel.tile, LIMITS), costs)
+                yield {
+                    "case": case.name,
+                    "pattern": pattern,
+                    "layout": layout,
+                    "dtype": "float16",
+                    "family": "tiles",
+                    "variant": [getattr(variant, name) for name in variant.__slots__],
+                    "kernel": kernel.program().expression,
+                    "microseconds": 1e6 * float(seconds),
+                }
+
+
+def test_fit(tmp_path):
+    fit = importlib.import_module("benchmarks.gpu.fit_sparse")
+    table = json.loads(COSTS.read_text())
+    given = cost.TileCosts(**table["kron_sparse"]["tiles"])
+    wanted = replace(given, memory_rate=0.8 * given.memory_rate, fragment=1.3 * given.fragment)
+    rows = list(records(wanted))
+    gone = dict(rows[0], kernel="batchkron::kron_sparse_tiles<of another version>")
+    measurements, costs = tmp_path / "measured.json", tmp_path / "costs.json"
+    measurements.write_text(json.dumps({"device": DEVICE, "kernels": [*rows, gone]}))
+    shutil.copy(COSTS, costs)
+    result = CliRunner().invoke(fit.main, [str(measurements), "--write", str(costs)])
+    assert result.exit_code == 0, result.output
+    assert f"1 of {len(rows) + 1} kernels are not those of this version" in result.output
+    written = json.loads(costs.read_text())
+    found = written["kron_sparse"]["tiles"]
+    assert found["memory_rate"] == pytest.approx(wanted.memory_rate, rel=0.05)
+    assert found["fragment"] == pytest.approx(wanted.fragment, rel=0.1)
+    assert written["kron_sparse"]["general"] == table["kron_sparse"]["general"]
+    assert written["kron"] == table["kron"]
+    assert found.keys() == asdict(wanted).keys()
