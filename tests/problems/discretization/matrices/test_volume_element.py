@@ -1,6 +1,5 @@
-"""Volume elements of curvilinear coordinates: operators, projections, norms, files."""
+"""Volume elements of curvilinear coordinates: operators, projections, norms, sources."""
 
-import dataclasses
 from functools import reduce
 
 import numpy as np
@@ -9,31 +8,24 @@ from numpy.polynomial import Polynomial
 from problem_oracle import gauss2, orders, points_and_weights, steady
 from scipy.special import jn_zeros
 
-from batchkron import ProblemFileError
 from batchkron.problems import (
     PDE,
     Axis,
     Dirichlet,
-    Inflow,
     Neumann,
     Separable,
     SparseGrid,
     div,
     grad,
     laplacian,
-    load_problem,
     mass,
     penalty,
-    save_problem,
     time,
 )
 from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.problems.discretization.matrices.volume_element import VolumeElement
-from batchkron.problems.files.encode import encode_problem
-from batchkron.problems.semidiscrete.value import content_of
 from batchkron.problems.semidiscrete.weighted_norm import orthonormal_transform
 from batchkron.solvers import evolve
-from batchkron.storage import Document, write_document
 
 R, S, T = Axis("r", 0.0, 1.0), Axis("s", 0.5, 2.0), Axis("theta", 0.0, np.pi)
 
@@ -372,214 +364,14 @@ def test_sources_through_an_inner_div_need_a_volume_at_the_ends():
         pde.discretize(2, 1)
 
 
-def one_over_square(r):
-    return r**-2.0
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
 def test_coefficients_are_integrated_with_the_volume_element(degree):
     """∫ r⁻² φ φ r² dr is the plain mass matrix, the identity."""
-    problem = PDE([R], mass(R, one_over_square), boundary="neumann", volume={R: square}).discretize(
-        3, degree
-    )
+    problem = PDE(
+        [R], mass(R, lambda r: r**-2.0), boundary="neumann", volume={R: square}
+    ).discretize(3, degree)
     weighted = dense_mass(problem.masses[0]) @ problem.operator.to_dense()
     np.testing.assert_allclose(weighted, np.eye(problem.unknowns), atol=1e-12)
-
-
-ORIGIN = {
-    "a multiplication": -mass(R, one_over_square),
-    "a flow": div(R, lambda r: -(r**-2.0)),
-    "angles of a ball": mass(R, one_over_square) @ div(S) @ grad(S),
-    "angles of a cylinder": mass(T, lambda t: 1 / np.sin(t)) @ div(S) @ grad(S),
-}
-
-
-@pytest.mark.parametrize("degree", [1, 4])
-@pytest.mark.parametrize("case", ORIGIN)
-def test_default_steps_are_not_taken_from_the_origin(case, degree):
-    """dt times the largest |eigenvalue| is below ssp-rk3's limit 2.5, and not far below it."""
-    term = ORIGIN[case]
-    axes = list(dict.fromkeys(factor.axis for factor in term.factors))
-    volume = {R: square, T: np.sin} if R in axes else {T: np.sin}
-    volume = {axis: volume[axis] for axis in axes if axis in volume}
-    problem = PDE(axes, term, boundary="inflow" if len(axes) == 1 else "neumann", volume=volume)
-    problem = problem.discretize([2, 1][: len(axes)], degree, "full", method="ssp-rk3")
-    fastest = np.abs(np.linalg.eigvals(problem.operator.to_dense())).max()
-    assert 0.02 < fastest * problem.stepper.dt < 2.5
-
-
-def test_bounds_of_a_coefficient_do_not_make_the_step_tiny():
-    def bounded(r):
-        return np.maximum(r, 1e-12) ** -2
-
-    steps = [
-        PDE([R], -mass(R, g), boundary="neumann", volume={R: square}).discretize(4, 2).stepper.dt
-        for g in (one_over_square, bounded)
-    ]
-    assert steps[1] == pytest.approx(steps[0])
-    assert steps[0] > 1e-6
-
-
-@pytest.mark.parametrize("degree", [1, 2, 3])
-def test_a_flow_out_of_the_origin(degree):
-    """f_t = -(1/r²) ∂(r² f/r²)/∂r with f(0, t) = exp(-t): f = exp(r³/3 - t)."""
-    exact = Separable(r=lambda r: np.exp(r**3 / 3), t=time.exp(-1.0))
-    errors = []
-    for level in (1, 2, 3):
-        problem = PDE(
-            [R],
-            -div(R, one_over_square),
-            boundary=Inflow("from exact"),
-            exact=exact,
-            volume={R: square},
-        ).discretize(level, degree)
-        errors.append(problem.l2_error(gauss2(problem, 0.5, 60), 0.5))
-        assert np.linalg.eigvals(problem.operator.to_dense()).real.max() < 0.0
-    assert orders(errors)[-1] > degree + 0.8
-    assert errors[-1] < 2e-3
-
-
-def test_a_ball_has_the_known_modes():
-    """The spherical Laplacian, with spherical Bessel functions of orders 0, 1, 2 in r."""
-    ball = Axis("r", 0.0, 4.493409457909064)  # the first zero of j_1
-    terms = [laplacian(ball), mass(ball, one_over_square) @ div(T) @ grad(T)]
-    ends = {ball: ("no-flux", "dirichlet"), T: "no-flux"}
-    problem = PDE([ball, T], terms, boundary=ends, volume={ball: square, T: np.sin})
-    A = problem.discretize([3, 2], 2, "full").operator.to_dense()
-    found = np.sort(-np.linalg.eigvals(A).real)[:4]
-    zeros = np.array([np.pi, ball.upper, 5.763459196894550, 2 * np.pi])
-    np.testing.assert_allclose(found, (zeros / ball.upper) ** 2, rtol=1e-3)
-
-
-def test_heat_in_a_ball_of_two_coordinates():
-    """exp(-t) j_1(r) cos θ is the exact solution."""
-    ball = Axis("r", 0.0, 4.493409457909064)
-    pde = PDE(
-        [ball, T],
-        [laplacian(ball), mass(ball, lambda r: r**-2.0) @ div(T) @ grad(T)],
-        boundary={ball: ("no-flux", "dirichlet"), T: "no-flux"},
-        exact=Separable(
-            r=lambda r: (np.sin(r) / r - np.cos(r)) / r, theta=np.cos, t=time.exp(-1.0)
-        ),
-        volume={ball: square, T: np.sin},
-    )
-    problem = pde.discretize([4, 3], 2, "full")
-    result = evolve(problem, until=0.1, method="crank-nicolson", dt=0.02, preconditioner="auto")
-    best = problem.l2_error(problem.exact_coefficients(0.1), 0.1)
-    assert best < problem.l2_error(result.u, 0.1) < 3.0 * best
-    assert problem.relative_error(result.u, 0.1) < 1e-3
-
-
-def test_sources_of_coefficients_at_the_origin():
-    """-(f/r²) and the flow (1/r²) ∂f/∂r of f = r² + r³ are polynomials."""
-    exact = Separable(r=Polynomial([0.0, 0.0, 1.0, 1.0]))
-    terms = [-mass(R, one_over_square), div(R, one_over_square), grad(R, lambda r: 1 / r)]
-    problem = PDE(
-        [R], terms, boundary="neumann", exact=exact, sources="from exact", volume={R: square}
-    ).discretize(2, 3)
-    slope = np.full(problem.unknowns, np.nan)
-    problem.rhs(0.0, problem.initial, slope)
-    np.testing.assert_allclose(slope, 0.0, atol=1e-9)
-    chain = div(R) @ mass(R, one_over_square) @ grad(R)
-    pde = PDE(
-        [R],
-        chain,
-        boundary=("neumann", Neumann("from exact")),
-        exact=Separable(r=np.exp),
-        sources="from exact",
-        volume={R: square},
-    )
-    with pytest.raises(ValueError, match="infinite at an end; give sources="):
-        pde.discretize(2, 2)
-
-
-@pytest.mark.parametrize(
-    ("term", "volume", "text"),
-    [
-        (mass(R, lambda r: r**-3.0), {R: square}, "is inf at 0.0, and has no limit there even"),
-        (mass(R, lambda r: r**-2.5), {R: square}, "has no limit"),
-        (mass(R, lambda r: np.log(r) / r**2), {R: square}, "has no limit"),
-        (mass(R, lambda r: (1 - r) ** -0.5), {R: square}, "is inf at 1.0, and has no limit"),
-        (mass(R, lambda r: 1 / (r - 0.5)), {R: square}, "is inf at 0.5"),
-        (mass(R, lambda r: np.sqrt(r - 0.1) / r), {R: square}, "is nan at 0.0"),
-        (mass(R, one_over_square), {}, "is inf at 0.0"),
-        (div(R, lambda r: 1 / r), {}, "is inf at 0.0"),
-        (mass(S) @ div(S, 1.0, others={R: lambda r: r**-3.0}), {R: square}, "no limit"),
-    ],
-)
-def test_what_the_volume_element_does_not_make_up_for_is_refused(term, volume, text):
-    pde = PDE([R, S], term, boundary="neumann", volume=volume)
-    with pytest.raises(ValueError, match=text):
-        pde.discretize(2, 1, method="ssp-rk3", dt=0.1)
-
-
-@pytest.mark.parametrize("ends", [(0.0, np.pi / 2), (np.pi / 2, np.pi), (2 * np.pi, 2.5 * np.pi)])
-def test_ends_where_rounding_hides_a_zero(ends):
-    """sin π is 1.2e-16: 1/sin² is as infinite there as at 0, and 1/sin is as harmless."""
-    axis = Axis("th", *ends)
-
-    def make(coefficient):
-        pde = PDE([axis], mass(axis, coefficient), boundary="neumann", volume={axis: np.sin})
-        return pde.discretize(3, 2, method="ssp-rk3", dt=0.1)
-
-    with pytest.raises(ValueError, match="has no limit"):
-        make(lambda th: -1 / np.sin(th) ** 2)
-    norms = [
-        np.linalg.norm(make(g).operator.to_dense(), 2) for g in (np.cos, lambda th: 1 / np.sin(th))
-    ]
-    assert norms[0] <= 1.0 < norms[1] < 100.0
-    bounded = make(lambda th: np.maximum(np.abs(np.sin(th)), 1e-6) ** -3)
-    assert np.isfinite(bounded.operator.to_dense()).all()
-
-
-@pytest.fixture
-def problem():
-    return PDE(
-        [R, S],
-        laplacian([R, S]),
-        boundary=Dirichlet("from exact"),
-        exact=EXACT,
-        sources="from exact",
-        volume={S: steep},
-    ).discretize([2, 3], 2)
-
-
-def test_files_keep_mass_blocks(problem, tmp_path, rng):
-    save_problem(tmp_path / "v.h5", problem)
-    loaded = load_problem(tmp_path / "v.h5")
-    assert loaded.masses[0] is None
-    assert loaded.masses[1].tobytes() == problem.masses[1].tobytes()
-    assert loaded.content_hash == problem.content_hash
-    u, out = rng.standard_normal(problem.unknowns), np.full((2, problem.unknowns), np.nan)
-    for each, row in zip((problem, loaded), out, strict=True):
-        each.rhs(0.3, u, row)
-    assert out[0].tobytes() == out[1].tobytes()
-    assert loaded.l2_error(u, 0.3) == problem.l2_error(u, 0.3)
-    without = dataclasses.replace(problem, masses=())
-    assert without.content_hash != problem.content_hash
-
-
-def test_values_cannot_be_written_to(problem):
-    with pytest.raises(ValueError, match="read-only"):
-        problem.masses[1][0] = 1.0
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda blocks: blocks[1:], r"dataset 'masses/axis_1' has shape \(7, 3, 3\); expected \(8"),
-        (lambda blocks: -blocks, "not symmetric and positive definite"),
-        (lambda blocks: blocks + np.triu(np.ones((3, 3))), "not symmetric and positive definite"),
-        (lambda blocks: blocks[:, :2, :2], r"'masses/axis_1' has shape \(8, 2, 2\)"),
-    ],
-)
-def test_files_with_wrong_mass_blocks_are_refused(problem, tmp_path, change, text):
-    document = encode_problem(content_of(problem))
-    datasets = {**document.datasets}
-    datasets["masses/axis_1"] = np.ascontiguousarray(change(datasets["masses/axis_1"]))
-    write_document(tmp_path / "bad.h5", Document(document.attributes, datasets))
-    with pytest.raises(ProblemFileError, match=text):
-        load_problem(tmp_path / "bad.h5", trusted=True)
 
 
 @pytest.mark.parametrize(
@@ -601,18 +393,3 @@ def test_files_with_wrong_mass_blocks_are_refused(problem, tmp_path, change, tex
 def test_what_is_refused(volume, error, text):
     with pytest.raises(error, match=text):
         PDE([R, S], laplacian([R, S]), boundary="dirichlet", volume=volume).discretize(1, 1)
-
-
-@pytest.mark.parametrize(
-    ("masses", "error", "text"),
-    [
-        ([None], ValueError, "masses has 1 entries"),
-        ([None, np.ones((8, 3))], ValueError, r"masses\[1\] has 2 dimensions; expected 3"),
-        ([None, np.ones((4, 3, 3))], ValueError, r"masses\[1\] has shape \(4, 3, 3\); expected"),
-        ([None, np.ones((8, 3, 3))], ValueError, r"masses\[1\]\[0\] is not symmetric and positive"),
-        ([None, 1j * np.ones((8, 3, 3))], TypeError, r"masses\[1\] has dtype complex128"),
-    ],
-)
-def test_masses_that_problems_refuse(problem, masses, error, text):
-    with pytest.raises(error, match=text):
-        dataclasses.replace(problem, masses=masses)
