@@ -1,46 +1,29 @@
-"""What all Krylov methods share: their workspace, and how a solve begins, goes on and ends."""
+"""What all Krylov methods share: how a solve begins, goes on and ends."""
 
 from __future__ import annotations
 
 import math
-import threading
-import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module, as_array, device_errors
-from batchkron.operators import Operator, on_device
+from batchkron.arrays import as_array, device_errors
 
-from ...products import Vector, working_dtype
-from ..systems.layouts import as_systems, check_layout, from_systems
+from ...products import Vector
+from ..systems.layouts import as_systems, from_systems
 from ..systems.limits import SolveLimits
 from ..systems.result import WORST_FIRST, KrylovResult, Status
-from ..systems.system import LinearSystem, check_count, check_tolerances
-from ..vectors.passes import (
-    OperatorExtent,
-    Pass,
-    ScaleResidual,
-    SharedVectors,
-    StartExtent,
-    StartNorms,
-    TrueResidual,
-    Vectors,
-)
-from ..vectors.ranks import norms_over, ranks_of
+from ..systems.system import LinearSystem, check_tolerances
+from ..vectors.ranks import norms_over
 from ..vectors.space import (
     Field,
-    Flag,
-    KrylovRecorder,
-    KrylovSpace,
-    Passes,
     Progress,
 )
 from .residual_history import ResidualHistory
 from .verified_iterates import VerifiedIterates
+from .workspace import MethodWorkspace
 
 _ITERATIONS_PER_CHECK = 8  # at most, on a device, between two readings of its status
 _ITERATIONS_PER_CHECK_SMALL = 16  # the same where reading takes as long as several iterations
@@ -49,7 +32,6 @@ _MIN_CAPTURED_ITERATIONS = 2  # number of iterations from which capturing a CUDA
 # Residual / √N in units of the recursion, below which squares of entries may have underflowed.
 _MIN_MEASURABLE_RESIDUAL = {"d": 1e-140, "f": 1e-30}
 
-_B = SharedVectors._fields.index("b")
 _CONVERGED = int(Progress.CONVERGED)
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
@@ -64,7 +46,7 @@ _BY_CODE = np.full(max(_STATUS) + 1, None)
 _BY_CODE[list(_STATUS)] = list(_STATUS.values())
 
 
-class KrylovMethod(ABC):
+class KrylovMethod(MethodWorkspace):
     """A method with its workspace, kept from solve to solve.
 
     Parameters
@@ -89,68 +71,10 @@ class KrylovMethod(ABC):
         If it is not an integer, or the dtype is not one of the four.
     """
 
-    def __init__(
-        self,
-        size: Any,
-        dtype: Any = None,
-        *,
-        like: Any = None,
-        M: Any = None,
-        batched: str | None = None,
-    ) -> None:
-        check_layout(batched)
-        self.batched = batched
-        self._A: Any = None
-        self._M = M
-        if hasattr(size, "shape") and not np.isscalar(size):
-            self._A, size = size, size.shape[-1]
-            dtype = working_dtype(self._A) if dtype is None else dtype
-            if like is None and isinstance(self._A, Operator):
-                like = on_device(np.empty(0), self._A.device)
-            like = self._A if like is None else like
-        self.size = check_count("size", size, minimum=0)
-        self._ranks = ranks_of(self._A)
-        self._unknowns = self._over_ranks(self.size)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
-        if self.dtype.char not in "fdFD":
-            raise TypeError(
-                f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
-            )
-        self._arrays = array_module(like)
-        self._space: KrylovSpace | None = None
-        self._vectors: dict[str, Vector] = {}
-        self._set_up: tuple[Any, ...] = ()
-        self._recorder: KrylovRecorder | None = None
-        self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
-        self._iterations: Passes | None = None
-        self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
-        self._measured = False  # whether the unit of products with A is known
-        self._under_way = threading.Lock()
-        self._done = 0  # iterations of the solve under way
-        self._taken = 0  # iterations that the last solve took
-        self._expected_iterations = 0  # that the solve under way is taken to need
-
     # What a method says of itself.
 
-    _basis_size = 0  # m, of methods with a basis of m + 1 vectors
     _max_steps: int | float = math.inf  # of a recursion, before the true residual is computed
-    _measures = False  # whether the first product with A says in what unit they are taken
     _never_worse = False  # whether an iterate is taken over only if its true residual is less
-
-    def _flags(self, preconditioned: bool) -> Flag:
-        """Return the options of its passes."""
-        return Flag.PRECONDITIONED if preconditioned else Flag(0)
-
-    @abstractmethod
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
-        """Make the vectors and passes.
-
-        Returns
-        -------
-        SharedVectors
-            x; r, which the true residual is written to when no system is running; w, the vector of
-            products with A, where the first one says in what unit they are taken.
-        """
 
     def _begin(self, system: LinearSystem) -> int:
         """Begin from the true residual; return what the last pass did."""
@@ -163,10 +87,6 @@ class KrylovMethod(ABC):
     def _step_key(self, step: int) -> int:
         """Return what iterations of the same work have in common."""
         return step % 2
-
-    def _whole_iterations(self, A: Any) -> Passes | None:
-        """Return iterations that the device does in one launch, None where there are none."""
-        return None
 
     def _check(self, system: LinearSystem) -> int:
         """Compute the true residual, and what it says; return what the last pass did."""
@@ -220,59 +140,6 @@ class KrylovMethod(ABC):
         limits = SolveLimits(maxiter, callback)
         return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
 
-    def _workspace(self, b: Vector, preconditioned: bool) -> KrylovSpace:
-        """Return the workspace for vectors like b, made when first needed."""
-        if b.shape[-1] != self.size:
-            raise ValueError(
-                f"b has {b.shape[-1]} elements; expected {self.size}, as the workspace has. Make "
-                f"another {type(self).__name__} for another size."
-            )
-        wanted = (b.shape, preconditioned)
-        if self._space is None or self._space.shape != b.shape:
-            self._space = KrylovSpace(
-                self._arrays, b.shape, self.dtype, self._basis_size, self._ranks
-            )
-            self._vectors.clear()
-            self._set_up = ()
-        if self._set_up != wanted:
-            self._flag = int(self._flags(preconditioned))
-            at = self._allocate(preconditioned)
-            assert at.r is not None
-            assert at.x is not None
-            self._residual, self._solution = at.r, at.x
-            given = SharedVectors(r=at.r, x=at.x)
-            self._start = self._passes((StartExtent, StartNorms), given)
-            self._scale = self._passes((ScaleResidual,), SharedVectors(r=at.r))
-            if self._measures:
-                self._extent = self._passes((OperatorExtent,), SharedVectors(w=at.w))
-            self._decide = self._passes((TrueResidual,), given)
-            self._set_up, self._recorded = wanted, ()
-        return self._space
-
-    def _vector(self, name: str) -> Vector:
-        """Return a vector of the workspace, which is kept as long as b has the same shape."""
-        assert self._space is not None
-        if name not in self._vectors:
-            self._vectors[name] = self._space.vector()
-        return self._vectors[name]
-
-    def _basis_of(self, name: str, slots: int) -> Vector:
-        """Return vectors (slots, ..., N) of the workspace, likewise."""
-        assert self._space is not None
-        if name not in self._vectors:
-            self._vectors[name] = self._space.basis(slots)
-        return self._vectors[name]
-
-    def _passes(self, passes: tuple[Pass[Vectors], ...], at: Vectors, columns: int = 1) -> Passes:
-        """Return passes over vectors, which ``run()`` does one after another."""
-        assert self._space is not None
-        return self._space.passes(passes, at, columns=columns, flags=self._flag)
-
-    def _measure(self) -> None:
-        """After the first product with A: see in what unit products are taken."""
-        self._extent.run()
-        self._measured = True
-
     def _solve(
         self,
         A: Any,
@@ -316,60 +183,6 @@ class KrylovMethod(ABC):
                 limits.cycle_ended(self._solution, self.batched)
             return self._result(system, history, verified, out, raise_on_failure, tolerances)
 
-    def _over_ranks(self, count: int) -> int:
-        """Return the sum of a number over the ranks."""
-        if self._ranks is None:
-            return count
-        sums = np.array([count], np.int64)
-        self._ranks.allreduce(sums)
-        return int(sums[0])
-
-    def _check_ranks(self, A: Any) -> None:
-        """Raise ValueError if A's vectors are on other ranks than the workspace's."""
-        ranks = ranks_of(A)
-        here, there = (1 if each is None else each.size for each in (self._ranks, ranks))
-        if here != there:
-            raise ValueError(
-                f"A's vectors are spread over {there} ranks, those of the workspace over {here}; "
-                f"make the object with the operator, {type(self).__name__}(A)."
-            )
-
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        """Refuse a solve while another one has the workspace."""
-        if not self._under_way.acquire(blocking=False):
-            raise RuntimeError(
-                f"this {type(self).__name__} is solving already, and has one workspace; make "
-                "another for each thread, and for solves within a product."
-            )
-        try:
-            yield
-        finally:
-            self._under_way.release()
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the workspace."""
-        return 0 if self._space is None else self._space.nbytes
-
-    def forget_operands(self) -> None:
-        """Let go of the arrays of the last solve that are not the workspace's own."""
-        for passes in (self._start, self._decide):
-            passes.set_vector(_B, None, 0)
-
-    def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
-        """Begin new recordings where the passes or operators are others than the last time."""
-        if not system.recordable:
-            self._recorded, self._recorder, self._iterations = (), None, None
-        elif not self._recorded or any(
-            known() is not operator
-            for known, operator in zip(self._recorded, system.operators, strict=True)
-        ):
-            self._recorded = tuple(map(_reference, system.operators))
-            self._recorder, self._costs = space.recorder(), {}
-            A, M = system.operators
-            self._iterations = None if M is not None else self._whole_iterations(A)
-
     def _first_residual(
         self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], limits: SolveLimits
     ) -> None:
@@ -379,9 +192,7 @@ class KrylovMethod(ABC):
             system.apply(self._solution, self._residual)
         else:
             self._residual.fill(0.0)
-        address = self._space.address(system.b)
-        for passes in (self._start, self._decide):
-            passes.set_vector(_B, system.b, address)
+        self._point_at(system.b, self._space.address(system.b))
         self._start.set(
             rtol=tolerances[0],
             atol=tolerances[1],
@@ -602,8 +413,3 @@ class KrylovMethod(ABC):
             f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
             f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
         )
-
-
-def _reference(operator: Any) -> Callable[[], Any]:
-    """Return what returns the operator, as long as others keep it."""
-    return (lambda: None) if operator is None else weakref.ref(operator)
