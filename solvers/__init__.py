@@ -1,7 +1,7 @@
 """Krylov solvers, preconditioners, time steppers, and runs in time (`evolve`)."""
 
 from . import preconditioners, steppers
-from .evolution.adaptation.adapt import Adapt
+from .evolution.adapt.adapt import Adapt
 from .evolution.checkpoints import CheckpointError, CheckpointWarning
 from .evolution.evolve import evolve
 from .evolution.observation.events import Event, EventRecord

@@ -9,7 +9,7 @@ A call uses these modules and folders in this order:
    ranks refuse.
 2. `run`: the loop. It gets the next step from `steps.step_control`, computes it with
    `steps.trial_steps`, asks `guards` whether it has become unstable, and looks for events inside
-   the step by `steps.dense_output`. At some steps `adaptation` asks the problem whether its grid is
+   the step by `steps.dense_output`. At some steps `adapt` asks the problem whether its grid is
    still the right one; the run goes on with another, or back to the last change.
 3. `checkpoints` is opened before the first step, notified of each step, and closed after the last.
    `recording` holds the records of the run, and what is read from them; `observation.progress`

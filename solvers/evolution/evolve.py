@@ -10,7 +10,7 @@ from batchkron.arrays import device_errors
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
-from .adaptation.adapt import Adapt
+from .adapt.adapt import Adapt
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run

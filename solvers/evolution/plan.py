@@ -13,8 +13,8 @@ from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import ranks_of_problem
 from ..steppers.stepper import Stepper
-from .adaptation.adapt import adaptive_problem
-from .adaptation.follower import GridFollower
+from .adapt.adapt import adaptive_problem
+from .adapt.follower import GridFollower
 from .checkpoints import CheckpointFile, as_checkpoint_file
 from .guards.step_doubling import StepDoubling
 from .observation.observers import Observer

@@ -14,8 +14,8 @@ from ..krylov.systems.result import KrylovResult, Status
 from ..krylov.vectors.ranks import any_over, norm_over
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
-from .adaptation.adapt import AdaptiveProblem
-from .adaptation.follower import IntervalStart
+from .adapt.adapt import AdaptiveProblem
+from .adapt.follower import IntervalStart
 from .checkpoints import Checkpoints, HeldState
 from .guards.growth_bound import GrowthBound
 from .guards.guard import Guard

@@ -193,7 +193,7 @@ class _TimedPart:
 
 
 class TimedAdaptive:
-    """An `AdaptiveProblem` (`batchkron.solvers.evolution.adaptation.adapt`), timed by one clock.
+    """A `batchkron.solvers.evolution.adapt.AdaptiveProblem` whose problems are timed by one clock.
 
     Parameters
     ----------
