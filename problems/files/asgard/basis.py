@@ -3,8 +3,8 @@
 On a cell [-1, 1] let s(x) = -1 for x < 0 and +1 for x > 0. Apply the Gram-Schmidt process to
 1, x, …, x^p, s, s x, …, s x^p, and let q_k be the result for s x^k, with norm 1 and a positive
 inner product with s x^k. ASGarD's wavelet number j of degree p is (-1)^j q_(p-j). These wavelets
-span the same space as those of `discretization.multiwavelets`, and both sets are orthonormal. So
-one orthogonal matrix, the same for every cell and level, maps one to the other. The scaling
+span the same space as those of `discretization.basis.multiwavelets`, and both sets are orthonormal.
+So one orthogonal matrix, the same for every cell and level, maps one to the other. The scaling
 functions of the whole domain are the same.
 """
 

@@ -4,6 +4,7 @@ No device is needed.
 """
 
 import json
+import re
 
 import kernel_resources
 import numpy as np
@@ -12,8 +13,10 @@ from dense_oracle import DTYPES
 from kernel_resources import (
     PRECISIONS,
     SHAPES,
+    TESTED,
     Kernel,
     diagonal_kernels,
+    dtype_of,
     explicit_kernels,
     growth,
     kernels_of,
@@ -21,6 +24,7 @@ from kernel_resources import (
     label_of,
     precision_kernels,
     precision_label,
+    programs_of,
     rank_kernels,
     resources,
     segmented_kernels,
@@ -54,6 +58,11 @@ from batchkron.backends.krylov_arguments import (
 )
 
 TABLE = json.loads(kernel_resources.TABLE.read_text())
+TESTED_SHAPES = [
+    pytest.param(index, capability, id=f"{label_of(index)}-{capability}")
+    for capability, indices in TESTED.items()
+    for index in indices
+]
 
 
 @pytest.fixture
@@ -69,15 +78,29 @@ def table(capability):
 AGAIN = "if this is meant, write the table again: python tests/support/kernel_resources.py"
 
 
-@pytest.mark.parametrize("capability", DEVICES)
-@pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
+def templates_of(indices, capability):
+    """The templates that shapes need, each with a dtype, and each with flags and types of ids."""
+    found = set()
+    for index in indices:
+        dtype = dtype_of(index)
+        for program in programs_of(*SHAPES[index], dtype, DEVICES[capability]):
+            flags = tuple(re.findall(r"\b(true|false|int|long long)\b", program.expression))
+            found |= {(program.header, dtype), (program.header, flags)}
+    return found
+
+
+def test_the_shapes_on_sm_80_have_every_template_in_every_dtype_and_with_every_flag():
+    everything = templates_of(range(len(SHAPES)), "80")
+    assert templates_of(TESTED["80"], "80") == everything
+
+
+@pytest.mark.parametrize(("index", "capability"), TESTED_SHAPES)
 def test_templates_compile(index, capability):
     for kernel in kernels_of(index, capability):
         assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
 
 
-@pytest.mark.parametrize("capability", DEVICES)
-@pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
+@pytest.mark.parametrize(("index", "capability"), TESTED_SHAPES)
 def test_kernels_take_no_more_registers_than_before(index, capability, table):
     label = label_of(index)
     assert label in table, AGAIN
