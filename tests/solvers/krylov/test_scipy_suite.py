@@ -1,40 +1,34 @@
 """SciPy's own tests of its iterative solvers, run on ours through an adapter.
 
-The modules of SciPy's tests are executed again with its functions replaced by ours of the same
-names, and with its list of solvers cut to those that batchkron has. The adapter warns as SciPy does
-if gmres gets a callback without ``callback_type``.
+Its functions are replaced by ours of the same names, and its list of solvers is cut to those that
+batchkron has. The adapter warns as SciPy does if gmres gets a callback without ``callback_type``.
 
 Left out, each because of a difference:
 
 - test_callback: gmres's callback gets the norm of the residual here, not of M times it, since M is
   applied from the right.
 - test_callback_x_monotonic: ``info`` counts inner iterations here, SciPy's counts cycles.
-- test_shift, test_asymmetric_fail: minres has no ``shift`` and no ``check`` here.
+- test_shift, test_asymmetric_fail, test_asymmetric_preconditioner_fail: minres has no ``shift`` and
+  no ``check`` here.
 - test_defective_precond_breakdown: asks for 0 to the last bit where rounding leaves 2e-16;
   test_a_singular_preconditioner of test_gmres.py is the same with a tolerance.
 - test_maxiter_worsening: fails in SciPy, too.
+- test_nD: asks for SciPy's words; test_batches_of_matrices is the same with ours.
 - test_show, TestQMR: for solvers that batchkron does not have.
-
-From SciPy 1.18 on, these tests need fixtures that are not installed with SciPy.
 """
 
 import functools
-import importlib.util
 import re
 import sys
 import warnings
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-import scipy
 import scipy.sparse.linalg._isolve as isolve
+import scipy_suites
+from scipy.sparse.linalg import LinearOperator
 
 from batchkron.solvers import KrylovResult, bicgstab, cg, gmres, minres
-
-if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
-    pytest.skip("SciPy 1.18's tests need fixtures of its own", allow_module_level=True)
 
 LEFT_OUT = {
     "test_callback",
@@ -42,7 +36,9 @@ LEFT_OUT = {
     "test_defective_precond_breakdown",
     "test_shift",
     "test_asymmetric_fail",
+    "test_asymmetric_preconditioner_fail",
     "test_maxiter_worsening",
+    "test_nD",
     "test_show",
     "TestQMR",
 }
@@ -59,22 +55,23 @@ def gmres_that_warns(*args, callback=None, callback_type=None, **options):
 OURS = {"bicgstab": bicgstab, "cg": cg, "gmres": gmres_that_warns, "minres": minres}
 
 
+@pytest.fixture
+def xp():
+    """The namespace of arrays that SciPy's tests take from 1.18 on."""
+    return scipy_suites.NAMESPACE
+
+
+def of_our_solvers(source):
+    """SciPy's tests with our list of solvers."""
+    return re.sub(r"_SOLVERS = \[[^]]*\]", f"_SOLVERS = [{', '.join(OURS)}]", source)
+
+
 def suite_of(name):
     """One of SciPy's test modules, with our solvers in place of its own."""
-    spec = importlib.util.find_spec(f"scipy.sparse.linalg._isolve.tests.{name}")
-    source = Path(spec.origin).read_text()
-    if name == "test_iterative":
-        source = re.sub(r" *@pytest.mark.fail_slow.*\n", "", source)  # a plugin's mark
-        start, end = source.index("_SOLVERS = ["), source.index("tfqmr]\n") + 6
-        source = f"{source[:start]}_SOLVERS = [{', '.join(OURS)}]{source[end:]}"
-    module = ModuleType(f"ours_{name}")
-    module.__file__ = spec.origin
     with pytest.MonkeyPatch.context() as patch:
         for function, ours in OURS.items():
             patch.setattr(isolve, function, ours)
-        exec(compile(source, spec.origin, "exec"), module.__dict__)
-    sys.modules[module.__name__] = module
-    return module
+        return scipy_suites.suite_of(f"scipy.sparse.linalg._isolve.tests.{name}", of_our_solvers)
 
 
 def chosen_of(module):
@@ -93,6 +90,14 @@ globals().update(
     (f"test_minres_{name.removeprefix('test_')}", value)
     for name, value in chosen_of(suite_of("test_minres"))
 )
+
+
+@pytest.mark.skipif(not scipy_suites.XP, reason="SciPy's operators are matrices before 1.18")
+@pytest.mark.parametrize("name", OURS)
+def test_batches_of_matrices(name):
+    matrices = LinearOperator((2, 2, 2), matvec=lambda x: x, dtype=np.float64)
+    with pytest.raises(ValueError, match=r"A has shape \(2, 2, 2\); expected \(2, 2\)"):
+        OURS[name](matrices, np.ones(2))
 
 
 def test_the_suite_runs_on_ours():
