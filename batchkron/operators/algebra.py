@@ -40,7 +40,9 @@ class Operator(SciPyOperator["Operator"]):
         vector's dtype; for vectors of higher precision the operator keeps a second, converted copy.
     batch_shape : tuple of int
         () for one system. Otherwise the operator consists of many independent systems of the same
-        structure, and `apply` takes vectors with these axes before the last ones.
+        structure, and `apply` takes vectors with these axes before the last ones. It is no part of
+        ``shape``, also with SciPy 1.18 and later, whose own operators can have such axes there: its
+        functions take one system, and refuse others in words.
     """
 
     @overload
