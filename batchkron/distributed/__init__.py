@@ -4,15 +4,15 @@
 has a block of every vector, and all of them apply the operator at the same time.
 """
 
-from batchkron.distributed.communicator import Communicator, Pending, Traffic
-from batchkron.distributed.communicators import choose_device
+from batchkron.distributed.communication.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.communication.communicators import choose_device
+from batchkron.distributed.communication.mpi import MpiCommunicator, world
+from batchkron.distributed.communication.nccl import NcclCommunicator
+from batchkron.distributed.communication.simulated import SimulatedCommunicator, simulate
 from batchkron.distributed.distribute import distribute
-from batchkron.distributed.layout import Layout
-from batchkron.distributed.mpi import MpiCommunicator, world
-from batchkron.distributed.nccl import NcclCommunicator
 from batchkron.distributed.operator import DistributedOperator, Volume
-from batchkron.distributed.problem import DistributedProblem
-from batchkron.distributed.simulated import SimulatedCommunicator, simulate
+from batchkron.distributed.problems.problem import DistributedProblem
+from batchkron.distributed.vectors.layout import Layout
 
 __all__ = [
     "Communicator",

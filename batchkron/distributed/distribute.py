@@ -10,19 +10,23 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from batchkron.backends import backend_on, building_on
-from batchkron.distributed.batched_kron import DistributedBatch
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.communicators import as_communicator
+from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.communication.communicators import as_communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
-from batchkron.distributed.halo import HaloPlan
-from batchkron.distributed.kronecker_product import DistributedProduct, ProductOptions, shapes_of
-from batchkron.distributed.kronecker_sum import DistributedSum
+from batchkron.distributed.lists.batched_kron import DistributedBatch
+from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
-from batchkron.distributed.problem import DistributedProblem, SeparableProblem
-from batchkron.distributed.product_plan import ExchangeRule, make_plan
-from batchkron.distributed.sparse_grid import DistributedSweeps
-from batchkron.distributed.sum_plan import make_sum_plan
-from batchkron.distributed.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
+from batchkron.distributed.problems.problem import DistributedProblem, SeparableProblem
+from batchkron.distributed.products.kronecker_product import (
+    DistributedProduct,
+    ProductOptions,
+    shapes_of,
+)
+from batchkron.distributed.products.kronecker_sum import DistributedSum
+from batchkron.distributed.products.product_plan import ExchangeRule, make_plan
+from batchkron.distributed.products.sum_plan import make_sum_plan
+from batchkron.distributed.sweeps.sparse_grid import DistributedSweeps
+from batchkron.distributed.sweeps.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
 from batchkron.distributed.traffic_plan import TrafficPlan
 from batchkron.operators import (
     BatchedKron,

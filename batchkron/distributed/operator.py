@@ -9,11 +9,11 @@ from typing import Any, NoReturn, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.grid import Grid
-from batchkron.distributed.layout import Layout
-from batchkron.distributed.movement import check_root, gather, scatter
 from batchkron.distributed.traffic_plan import TrafficPlan, volume_of
+from batchkron.distributed.vectors.layout import Layout
+from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.operators import Operator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array, same_shapes

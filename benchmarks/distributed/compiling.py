@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from batchkron.distributed import SimulatedCommunicator, simulate
-from batchkron.distributed.kronecker_product import vectors_at_a_time
-from batchkron.distributed.product_plan import ExchangeRule, make_plan
+from batchkron.distributed.products.kronecker_product import vectors_at_a_time
+from batchkron.distributed.products.product_plan import ExchangeRule, make_plan
 from batchkron.spec.kron import KronSpec
 from benchmarks.distributed.correctness import (
     METHODS,

@@ -24,10 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from batchkron.distributed.product_plan import Plan, make_plan
+from batchkron.distributed.products.product_plan import Plan, make_plan
 
 COUNTS = [1 << k for k in range(11)]
-CHUNKS = 8  # as in batchkron/distributed/kronecker_product.py
+CHUNKS = 8  # as in batchkron/distributed/products/kronecker_product.py
 FASTKRON_AT_16 = 0.69  # of 16 V100s, FastKron's Figure 11
 
 

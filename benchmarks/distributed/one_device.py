@@ -14,7 +14,7 @@ import numpy as np
 import batchkron as bk
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
-from batchkron.distributed.product_plan import make_plan
+from batchkron.distributed.products.product_plan import make_plan
 
 REPEATS = 20
 CASES = (

@@ -14,8 +14,8 @@ sys.path[:0] = [str(Path(__file__).parent)]
 
 from draw import BLUE, DARK, GREEN, ORANGE, RED  # noqa: E402
 
-from batchkron.distributed.exchange import Exchange  # noqa: E402
-from batchkron.distributed.product_plan import make_plan  # noqa: E402
+from batchkron.distributed.exchanges.exchange import Exchange  # noqa: E402
+from batchkron.distributed.products.product_plan import make_plan  # noqa: E402
 
 RANKS, SHAPES = 4, [(2, 2)] * 4
 COLOURS = (BLUE, ORANGE, GREEN, RED)  # of the ranks

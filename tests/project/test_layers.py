@@ -178,7 +178,7 @@ def test_only_one_module_imports_cupy():
 
 def test_only_one_module_imports_mpi4py():
     users = [m for m in MODULES if any(n.split(".")[0] == "mpi4py" for n in imports_of(m))]
-    assert users == ["batchkron.distributed.mpi"]
+    assert users == ["batchkron.distributed.communication.mpi"]
 
 
 def test_only_one_folder_imports_torch():

@@ -12,7 +12,7 @@ from batchkron.backends.cuda.exchange import kernel
 from batchkron.backends.cuda.exchange.kernel import ARGUMENTS, THREADS, Copies, copies_of
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.distributed.exchange import Exchange
+from batchkron.distributed.exchanges.exchange import Exchange
 
 EVERY = [(word, turned) for word in (4, 8, 16) for turned in (False, True)]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from batchkron.distributed.partition import balanced_bounds
+from batchkron.distributed.vectors.partition import balanced_bounds
 from batchkron.operators.couplings import Ids, joined
 from batchkron.operators.sparse_grid.listing import SweepListing
 from batchkron.spec.kron import Array

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from batchkron.distributed.exchange import Exchange
-from batchkron.distributed.product_plan import make_plan
+from batchkron.distributed.exchanges.exchange import Exchange
+from batchkron.distributed.products.product_plan import make_plan
 
 
 def random_bounds(rng, size, parts):

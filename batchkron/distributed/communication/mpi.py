@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.distributed.communicator import Communicator, Pending, Traffic
-from batchkron.distributed.nccl import NcclCommunicator, current_device
+from batchkron.distributed.communication.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.communication.nccl import NcclCommunicator, current_device
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchkron.distributed.mpi import is_mpi
+from batchkron.distributed.communication.mpi import is_mpi
 
 HERE = Path(__file__).parent
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
@@ -80,9 +80,10 @@ def test_without_mpi4py_the_text_says_what_to_install():
         "import sys\n"
         "sys.modules['mpi4py'] = None  # as if it were not installed\n"
         "import batchkron.distributed as d\n"
+        "from batchkron.errors import BackendUnavailableError\n"
         "try:\n"
         "    d.world()\n"
-        "except d.mpi.BackendUnavailableError as error:\n"
+        "except BackendUnavailableError as error:\n"
         "    print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

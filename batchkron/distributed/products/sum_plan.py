@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchkron.distributed.exchange import Exchange
-from batchkron.distributed.partition import mode_bounds, whole_modes
+from batchkron.distributed.exchanges.exchange import Exchange
+from batchkron.distributed.vectors.partition import mode_bounds, whole_modes
 
 __all__ = ["Stage", "SumPlan", "make_sum_plan"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.backends import Backend
-from batchkron.distributed.blocks import BlockExchange
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.layout import Layout
+from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.distributed.operator import DistributedOperator, Ranks
-from batchkron.distributed.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
+from batchkron.distributed.sweeps.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
+from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum, list_sweeps
 from batchkron.operators.sparse_grid.spec import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.mpi import is_mpi, of_mpi
-from batchkron.distributed.simulated import SimulatedCommunicator
+from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.communication.mpi import is_mpi, of_mpi
+from batchkron.distributed.communication.simulated import SimulatedCommunicator
 
 __all__ = ["as_communicator", "choose_device"]
 

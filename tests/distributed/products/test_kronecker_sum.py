@@ -8,7 +8,7 @@ from dense_oracle import DTYPES, dense_kron, random_array
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
-from batchkron.distributed.sum_plan import make_sum_plan
+from batchkron.distributed.products.sum_plan import make_sum_plan
 from batchkron.solvers import gmres
 
 

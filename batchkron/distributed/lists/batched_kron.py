@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
-from batchkron.distributed.blocks import BlockExchange
-from batchkron.distributed.halo import HaloPlan
-from batchkron.distributed.layout import Layout
+from batchkron.distributed.exchanges.blocks import BlockExchange
+from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron
 from batchkron.spec.batch import pool_arrays, pool_values, weight_values
 from batchkron.spec.kron import Array, BatchSpec

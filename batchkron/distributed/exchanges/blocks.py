@@ -10,7 +10,7 @@ import numpy as np
 
 from batchkron.arrays import array_module
 from batchkron.backends import Backend
-from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.communication.communicator import Communicator
 from batchkron.spec.kron import Array
 
 __all__ = ["BlockExchange"]

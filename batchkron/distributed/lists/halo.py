@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.distributed.partition import even_bounds
+from batchkron.distributed.vectors.partition import even_bounds
 from batchkron.spec.kron import BatchSpec
 
 __all__ = ["HaloPlan"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from batchkron.distributed.exchange import Exchange
-from batchkron.distributed.partition import mode_bounds, whole_modes
+from batchkron.distributed.exchanges.exchange import Exchange
+from batchkron.distributed.vectors.partition import mode_bounds, whole_modes
 
 __all__ = ["ExchangeRule", "LocalProduct", "Plan", "Round", "make_plan"]
 

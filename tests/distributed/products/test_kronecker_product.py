@@ -266,7 +266,7 @@ def test_alpha_where_every_factor_was_applied_early():
 
 def test_many_vectors_go_in_chunks(rng, monkeypatch):
     """One chunk is sent while the next is multiplied; the result and the volume are the same."""
-    monkeypatch.setattr("batchkron.distributed.kronecker_product._MIN_CHUNK_BYTES", 1)
+    monkeypatch.setattr("batchkron.distributed.products.kronecker_product._MIN_CHUNK_BYTES", 1)
     factors = [random_array(rng, (n, n)) for n in (5, 6, 5)]
     whole, x = bk.KroneckerProduct(factors), rng.standard_normal((19, 150))
     y, _, volume, sent = run_distributed(whole, x, 3, (1, 3))

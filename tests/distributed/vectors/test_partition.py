@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from batchkron.distributed.partition import even_bounds, mode_bounds, whole_modes
+from batchkron.distributed.vectors.partition import even_bounds, mode_bounds, whole_modes
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 12, 60])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.distributed.communicator import Communicator, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Traffic
 from batchkron.spec.kron import Array
 
 __all__ = ["SimulatedCommunicator", "simulate"]

@@ -11,11 +11,11 @@ import numpy as np
 
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Backend
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.exchange import Exchange, Views
-from batchkron.distributed.layout import Layout
+from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.exchanges.exchange import Exchange, Views
 from batchkron.distributed.operator import DistributedFactors, Ranks
-from batchkron.distributed.sum_plan import Stage, make_sum_plan
+from batchkron.distributed.products.sum_plan import Stage, make_sum_plan
+from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerSum
 from batchkron.spec.kron import Array, read_only_copies
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import backend_on
-from batchkron.distributed.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Pending, Traffic
 from batchkron.spec.kron import Array
 
 __all__ = ["NcclCommunicator", "current_device"]

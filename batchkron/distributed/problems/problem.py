@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.layout import Layout
-from batchkron.distributed.movement import check_root, gather, scatter
+from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.operator import DistributedOperator
+from batchkron.distributed.vectors.layout import Layout
+from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import Operator
 from batchkron.spec.kron import Array

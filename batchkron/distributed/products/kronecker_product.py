@@ -12,11 +12,11 @@ import numpy as np
 
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners
-from batchkron.distributed.communicator import Pending
-from batchkron.distributed.exchange import Exchange
-from batchkron.distributed.layout import Layout
+from batchkron.distributed.communication.communicator import Pending
+from batchkron.distributed.exchanges.exchange import Exchange
 from batchkron.distributed.operator import DistributedFactors, Ranks
-from batchkron.distributed.product_plan import ExchangeRule, Plan, Round, make_plan
+from batchkron.distributed.products.product_plan import ExchangeRule, Plan, Round, make_plan
+from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerProduct
 from batchkron.spec.kron import Array, read_only_copies
 

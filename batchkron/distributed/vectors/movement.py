@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array
-from batchkron.distributed.communicator import Communicator
-from batchkron.distributed.layout import Layout
+from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.vectors.layout import Layout
 from batchkron.spec.kron import Array, compute_dtype
 
 __all__ = ["check_root", "gather", "scatter"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.distributed.partition import even_bounds
+from batchkron.distributed.vectors.partition import even_bounds
 from batchkron.spec.kron import Array
 
 __all__ = ["Layout"]

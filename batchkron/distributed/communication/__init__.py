@@ -1,0 +1,1 @@
+"""Ranks that send each other data: of MPI, of NCCL on devices, and simulated."""

@@ -1,0 +1,1 @@
+"""What ranks exchange: parts of vectors in another order of modes, and blocks."""

@@ -1,0 +1,1 @@
+"""Batch lists whose output blocks are dealt out to ranks."""

@@ -1,0 +1,1 @@
+"""Problems in time whose states are spread over ranks."""

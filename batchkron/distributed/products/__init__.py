@@ -1,0 +1,1 @@
+"""Kronecker products and sums whose vectors are spread over ranks."""

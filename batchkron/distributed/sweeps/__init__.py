@@ -1,0 +1,1 @@
+"""Operators on sparse grids whose cells are dealt out to ranks."""
