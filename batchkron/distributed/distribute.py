@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,6 +14,8 @@ from batchkron.backends import backend_on, building_on
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.communication.communicators import as_communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
+from batchkron.distributed.kronecker_sparse.kronecker_sparse import DistributedSparse, SparseChain
+from batchkron.distributed.kronecker_sparse.sparse_plan import make_sparse_plan
 from batchkron.distributed.lists.batched_kron import DistributedBatch
 from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
@@ -31,12 +34,15 @@ from batchkron.distributed.traffic_plan import TrafficPlan
 from batchkron.operators import (
     BatchedKron,
     KroneckerProduct,
+    KroneckerSparse,
+    KroneckerSparseChain,
     KroneckerSum,
     Operator,
     SparseGridOperator,
 )
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.spec.kron import as_flag
+from batchkron.spec.kron_sparse import pattern_of
 
 __all__ = ["distribute"]
 
@@ -70,10 +76,12 @@ def distribute(
 
     Parameters
     ----------
-    obj : KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator or Problem
-        The whole operator, the same on every rank. Of a batch list each rank has some output
-        blocks, and the products for them; of a sparse grid some consecutive cells. A problem in
-        time becomes one whose state is this rank's block, for `batchkron.solvers.evolve`.
+    obj : Operator or Problem
+        The whole KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator, KroneckerSparse
+        or KroneckerSparseChain, the same on every rank. Of a batch list each rank has some output
+        blocks, and the products for them; of a sparse grid some consecutive cells; of a
+        Kronecker-sparse matrix some of its blocks, residues or small matrices. A problem in time
+        becomes one whose state is this rank's block, for `batchkron.solvers.evolve`.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process. If obj is on a device, each rank has a device,
         the current one, and exchanges its arrays by NCCL: see `choose_device`.
@@ -88,7 +96,8 @@ def distribute(
         as they can make without the others' parts, or after each multiply, as other codes do.
     redistribute : bool
         False leaves the last exchange of a product out: each rank then has elements of y that are
-        not consecutive, see ``output_layout``.
+        not consecutive, see ``output_layout``. Of a square chain of Kronecker-sparse matrices it
+        leaves out the exchange that brings y to the layout of x.
     transpose : bool
         With ``exchange="every"``, transpose in a pass of its own before each exchange, as codes do
         whose multiplies cannot; a baseline for measurements.
@@ -126,7 +135,9 @@ def distribute(
     For a Kronecker sum, x is exchanged until the terms of the first modes can be computed, and the
     sums go back on the same way: 2 K (1 - 1 / G_K) elements if there are two stages. For a batch
     list, each rank gets the blocks of x that its products read, each of them once. On a sparse
-    grid, the same is done for x and for each vector between sweeps.
+    grid, the same is done for x and for each vector between sweeps. Kronecker-sparse matrices
+    I_a ⊗ 1_{b×c} ⊗ I_d are split by a or by d where that spreads them evenly, a chain of them so
+    that the vectors that are exchanged between its factors have the fewest elements.
 
     Examples
     --------
@@ -165,6 +176,16 @@ def distribute(
         return kind.make(ranks)
 
 
+_KINDS = (
+    KroneckerProduct,
+    KroneckerSum,
+    BatchedKron,
+    SparseGridOperator,
+    KroneckerSparse,
+    KroneckerSparseChain,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """What is distributed: its plan for a number of ranks, and how it is made."""
@@ -183,11 +204,11 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     TypeError
         If it is of another kind.
     """
-    if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator)):
+    if not isinstance(obj, _KINDS):
+        names = ", ".join(f"a {kind.__name__}" for kind in _KINDS)
         raise TypeError(
-            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct, a "
-            "KroneckerSum, a BatchedKron, a SparseGridOperator or a Problem can. Sums, multiples "
-            "and products of distributed operators are distributed, too"
+            f"a {type(obj).__name__} cannot be distributed; {names} or a Problem can. Sums, "
+            "multiples and products of distributed operators are distributed, too"
         )
     if obj.batch_shape:
         raise ValueError(
@@ -202,9 +223,15 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
             lambda parts: make_plan(shapes, parts, rule, redistribute),
             lambda ranks: DistributedProduct(factors, ranks, options),
         )
-    if options != ProductOptions(rows, "group", True, False):
+    if options.exchange != "group" or options.transpose:
         raise ValueError(
-            f"exchange, redistribute and transpose are for a KroneckerProduct, not for a "
+            f"exchange and transpose are for a KroneckerProduct, not for a {type(obj).__name__}"
+        )
+    if isinstance(obj, (KroneckerSparse, KroneckerSparseChain)):
+        return _sparse(obj, rows, options.redistribute)
+    if not options.redistribute:
+        raise ValueError(
+            "redistribute is for a KroneckerProduct or Kronecker-sparse matrices, not for a "
             f"{type(obj).__name__}"
         )
     if isinstance(obj, KroneckerSum):
@@ -220,6 +247,14 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     return _Kind(
         lambda parts: HaloPlan(spec, parts), lambda ranks: DistributedBatch(spec, ranks, rows)
     )
+
+
+def _sparse(whole: KroneckerSparse | KroneckerSparseChain, rows: int, redistribute: bool) -> _Kind:
+    """Return how Kronecker-sparse matrices are distributed."""
+    chain = SparseChain.of(whole)
+    patterns = [pattern_of(values) for values in chain.values]
+    plan = cache(lambda parts: make_sparse_plan(patterns, parts, redistribute))
+    return _Kind(plan, lambda ranks: DistributedSparse(chain, plan(ranks.grid[1]), ranks, rows))
 
 
 def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:

@@ -13,7 +13,7 @@ from batchkron.backends import Backend
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.spec.kron import Array
 
-__all__ = ["BlockExchange"]
+__all__ = ["BlockExchange", "take_blocks"]
 
 
 class BlockExchange:
@@ -56,11 +56,11 @@ class BlockExchange:
         scale = outer * size
         out, direct = scratch[0][: scale * self.sent], outer == 1
         if direct:  # then all blocks of a rank lie together in any case
-            _take(own, self._chosen, out.reshape(1, self.sent, size))
+            take_blocks(own, self._chosen, out.reshape(1, self.sent, size))
         else:
             for begin, count in zip(self._begins, self._counts, strict=False):
                 part = out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
-                _take(own, self._chosen[begin : begin + count], part)
+                take_blocks(own, self._chosen[begin : begin + count], part)
         received = target.reshape(-1) if direct else scratch[1][: scale * self.received]
         communicator.alltoallv(
             out,
@@ -75,7 +75,7 @@ class BlockExchange:
             place += count
 
 
-def _take(vectors: Array, chosen: Array, out: Array) -> None:
+def take_blocks(vectors: Array, chosen: Array, out: Array) -> None:
     """Write chosen blocks of vectors (outer, blocks, size) to ``out``, without a copy between."""
     module: Any = array_module(out)
     if not out.size:

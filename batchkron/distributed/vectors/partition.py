@@ -16,6 +16,17 @@ from batchkron.spec.kron import Array
 _MAX_IMBALANCE = 1.25
 
 
+def spreads_evenly(units: int, parts: int) -> bool:
+    """Return whether parts of whole units are nearly equal: the largest at most 1.25 of the mean.
+
+    Examples
+    --------
+    >>> spreads_evenly(8, 4), spreads_evenly(8, 7), spreads_evenly(2, 4)
+    (True, False, False)
+    """
+    return units > 0 and -(-units // parts) * parts <= _MAX_IMBALANCE * units
+
+
 def even_bounds(count: int, parts: int, unit: int = 1) -> tuple[int, ...]:
     """Return bounds 0 … count of consecutive parts that are nearly equal multiples of a unit.
 

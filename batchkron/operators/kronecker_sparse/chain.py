@@ -75,7 +75,8 @@ class KroneckerSparseChain(LaidOutOperator, ComposedOperator):
     def __init__(
         self, factors: Iterable[KroneckerSparse | ArrayLike], *, layout: Layout = "batch-first"
     ) -> None:
-        self.layout = check_layout(layout)
+        self.layout: Layout = check_layout(layout)
+        self._array_layout = self.layout
         links = [_factor(factor, f"factors[{k}]") for k, factor in enumerate(factors)]
         if not links:
             raise ValueError("factors is empty; a chain needs at least one factor")

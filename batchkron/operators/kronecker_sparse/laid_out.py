@@ -25,18 +25,18 @@ class LaidOutOperator(Operator):
     which have no layout: their `apply` takes (..., N).
     """
 
-    layout: Layout
+    _array_layout: Layout  # ``layout``, which has another meaning where vectors are on ranks
     # The fast path of a backend's plan for "batch-last", as `_apply_fast` is for the other layout.
     _apply_last_fast: Callable[[object, object], bool] | None = None
 
     def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
         """Return x as an array, its (outer, inner), and the shape of A x."""
         vectors = as_array(x, "x", self._arrays)
-        return (vectors, *split_vectors(vectors.shape, self.shape, self.layout))
+        return (vectors, *split_vectors(vectors.shape, self.shape, self._array_layout))
 
     def _shape_of_vectors(self) -> str:
         columns = self.shape[1]
-        return f"(..., {columns})" if self.layout == "batch-first" else f"({columns}, ...)"
+        return f"(..., {columns})" if self._array_layout == "batch-first" else f"({columns}, ...)"
 
     def astype(self, dtype: DTypeLike) -> Operator:
         """Return the operator with its entries converted.
@@ -79,7 +79,7 @@ class LaidOutOperator(Operator):
             As for `Operator.matvec`.
         """
         if out is not None:
-            first = self.layout == "batch-first"
+            first = self._array_layout == "batch-first"
             plain = self._apply_fast if first else self._apply_last_fast
             if plain is not None and plain(x, out):
                 return out

@@ -94,7 +94,8 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         layout: Layout = "batch-first",
         precision: Precision | None = None,
     ) -> None:
-        self.layout = check_layout(layout)
+        self.layout: Layout = check_layout(layout)
+        self._array_layout = self.layout
         self.precision = check_precision(precision)
         values = native(values, "values")
         chosen = backend_for(array_module(values))

@@ -99,6 +99,10 @@ def test_sums_lists_and_sparse_grids(cupy, rng, dtype, ranks):
         bk.KroneckerSum(factors),
         bk.BatchedKron(pool, ids, *blocks, num_inputs=20, num_outputs=20),
         make("continuity-2d", level=4, degree=2).operator.astype(dtype),
+        bk.KroneckerSparse(random_array(rng, (1, 5, 5, 1), dtype)),
+        bk.KroneckerSparseChain(
+            [random_array(rng, (n, 2, 2, 32 // n), dtype) for n in (1, 2, 4, 8, 16, 32)]
+        ),
     ):
         for shape in [(whole.shape[1],), (2, whole.shape[1])]:
             x = random_array(rng, shape, dtype)

@@ -1,0 +1,1 @@
+"""Kronecker-sparse matrices, and chains of them, whose vectors are spread over ranks."""
