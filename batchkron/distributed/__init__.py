@@ -11,11 +11,13 @@ from batchkron.distributed.communication.nccl import NcclCommunicator
 from batchkron.distributed.communication.simulated import SimulatedCommunicator, simulate
 from batchkron.distributed.distribute import distribute
 from batchkron.distributed.operator import DistributedOperator, Volume
+from batchkron.distributed.preconditioners.combination import DistributedCombination
 from batchkron.distributed.problems.problem import DistributedProblem
 from batchkron.distributed.vectors.layout import Layout
 
 __all__ = [
     "Communicator",
+    "DistributedCombination",
     "DistributedOperator",
     "DistributedProblem",
     "Layout",

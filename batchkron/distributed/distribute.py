@@ -19,6 +19,10 @@ from batchkron.distributed.kronecker_sparse.sparse_plan import make_sparse_plan
 from batchkron.distributed.lists.batched_kron import DistributedBatch
 from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.preconditioners.combination import (
+    DistributedCombination,
+    SumOfGrids,
+)
 from batchkron.distributed.problems.problem import DistributedProblem, SeparableProblem
 from batchkron.distributed.products.kronecker_product import (
     DistributedProduct,
@@ -62,6 +66,14 @@ def distribute(
 def distribute(
     obj: SeparableProblem, comm: Any = None, grid: Literal["auto"] | Grid = "auto"
 ) -> DistributedProblem: ...
+@overload
+def distribute(
+    obj: SumOfGrids,
+    comm: Any = None,
+    grid: Literal["auto"] | Grid = "auto",
+    *,
+    like: DistributedOperator | None = None,
+) -> DistributedCombination: ...
 def distribute(
     obj: Any,
     comm: Any = None,
@@ -71,17 +83,19 @@ def distribute(
     exchange: ExchangeRule = "group",
     redistribute: bool = True,
     transpose: bool = False,
-) -> DistributedOperator | DistributedProblem:
+    like: DistributedOperator | None = None,
+) -> DistributedOperator | DistributedProblem | DistributedCombination:
     """Return an operator on blocks: each rank has one of every vector. All ranks call it.
 
     Parameters
     ----------
-    obj : Operator or Problem
+    obj : Operator, Problem or CombinationPreconditioner
         The whole KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator, KroneckerSparse
         or KroneckerSparseChain, the same on every rank. Of a batch list each rank has some output
         blocks, and the products for them; of a sparse grid some consecutive cells; of a
         Kronecker-sparse matrix some of its blocks, residues or small matrices. A problem in time
-        becomes one whose state is this rank's block, for `batchkron.solvers.evolve`.
+        becomes one whose state is this rank's block, for `batchkron.solvers.evolve`. Or a
+        CombinationPreconditioner for a sparse grid, whose full grids are dealt out to the ranks.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process. If obj is on a device, each rank has a device,
         the current one, and exchanges its arrays by NCCL: see `choose_device`.
@@ -102,9 +116,14 @@ def distribute(
         With ``exchange="every"``, transpose in a pass of its own before each exchange, as codes do
         whose multiplies cannot; a baseline for measurements.
 
+    like : DistributedOperator, optional
+        For a preconditioner: its operator, distributed, by which products with A are computed, and
+        whose layout its vectors have. By default the preconditioner's operator is distributed.
+
     Returns
     -------
-    DistributedOperator, or DistributedProblem for a problem
+    DistributedOperator
+        Or a DistributedProblem for a problem, a DistributedCombination for a preconditioner.
 
     Raises
     ------
@@ -160,8 +179,18 @@ def distribute(
     if transpose and rule != "every":
         raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
     options = ProductOptions(rows, rule, redistribute, transpose)
+    plain = options == ProductOptions(1, "group", True, False)
+    if callable(getattr(type(obj), "dealt_out", None)):  # nothing of a problem is computed for it
+        if not plain:
+            raise ValueError("a preconditioner takes one vector, and no options of products")
+        return _preconditioner(obj, comm, grid, like)
+    if like is not None:
+        raise ValueError(
+            f"like is for a preconditioner, whose vectors it describes, not for a "
+            f"{type(obj).__name__}"
+        )
     if isinstance(obj, SeparableProblem):
-        if options != ProductOptions(1, "group", True, False):
+        if not plain:
             raise ValueError("a problem has one state, and takes no options of products")
         return _problem(obj, communicator, grid)
     kind = _kind(obj, options)
@@ -268,6 +297,33 @@ def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
             spec, listed, ranks, rows, cell_bounds(work, cells, ranks.grid[1])
         ),
     )
+
+
+def _preconditioner(
+    whole: SumOfGrids, comm: Any, grid: Any, like: DistributedOperator | None
+) -> DistributedCombination:
+    """Return a preconditioner whose full grids are dealt out to ranks."""
+    if like is None:
+        operator = distribute(whole.operator, comm, grid)
+    elif not isinstance(like, DistributedOperator):
+        raise TypeError(f"like is a {type(like).__name__}; expected a DistributedOperator")
+    else:
+        operator = like
+    ranks = operator.ranks.all.size
+    if comm is not None and as_communicator(comm).size != ranks:
+        raise ValueError(f"like is an operator on {ranks} ranks, and comm has others; give one")
+    unknowns, device = whole.operator.shape[0], getattr(whole, "device", "cpu")
+    if operator.layout.size != unknowns or operator.layout != operator.output_layout:
+        raise ValueError(
+            f"like is an operator on vectors of {operator.layout.size} elements; expected the "
+            f"preconditioner's, of {unknowns}, with one layout"
+        )
+    if operator.device != device:
+        raise TypeError(
+            f"the preconditioner is on {device!r} and the operator on {operator.device!r}; put "
+            "both on one device before they are distributed"
+        )
+    return DistributedCombination(whole, operator)
 
 
 def _problem(whole: Any, communicator: Communicator, grid: object) -> DistributedProblem:

@@ -14,6 +14,7 @@ from batchkron.operators.kronecker_terms import terms_of
 
 from ..products import as_product, refuse_complex
 from .bases import ModeBases
+from .dealt_grids import DealtGrids, deal_grids
 from .grid_inverses import GridInverses, Local
 from .subgrids import Subgrid, coloured_levels, subgrids
 
@@ -59,6 +60,11 @@ class CombinationPreconditioner:
     dtype : numpy.dtype
     num_grids : int
         Number of full grids with c_l ≠ 0.
+    operator : Operator or KroneckerTerms
+        The operator A.
+    scale : scalar or None
+    order : list of int
+        The sums of which M is composed, one after another: 0 and, with two classes, 1.
 
     Raises
     ------
@@ -131,10 +137,10 @@ class CombinationPreconditioner:
         groups = _groups(terms, composition)
         self.num_grids = sum(len(group) for group in groups)
         self._whole = terms.cells is None
-        self._operator = operator if len(groups) > 1 else None
-        if isinstance(self._operator, Operator):
-            self._operator = self._operator.to(self.device)
-        if isinstance(self._operator, KroneckerTerms):
+        self.operator = operator
+        if isinstance(operator, Operator) and len(groups) > 1:
+            self.operator = operator.to(self.device)
+        if isinstance(operator, KroneckerTerms) and len(groups) > 1:
             raise ValueError(
                 f"composition is {composition!r}, which needs products with A; expected an "
                 "operator instead of its terms"
@@ -142,9 +148,9 @@ class CombinationPreconditioner:
         self._groups = [
             GridInverses(bases, group, local, self.dtype, self.device) for group in groups
         ]
-        self._order = [*range(len(groups))]
+        self.order = [*range(len(groups))]
         if composition == "symmetric":
-            self._order += self._order[-2::-1]
+            self.order += self.order[-2::-1]
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
@@ -164,9 +170,35 @@ class CombinationPreconditioner:
         return other
 
     def _solve_with(self, scale: Any) -> None:
-        self._scale = scale
-        shift, factor = (0.0, 1.0) if scale is None else (1.0, -scale)
-        self._groups = [group.shifted(shift, factor) for group in self._groups]
+        self.scale = scale
+        self._groups = [group.shifted(scale) for group in self._groups]
+
+    def dealt_out(self, parts: int) -> list[list[DealtGrids]]:
+        """Return the full grids of each sum, dealt out to ranks by their costs.
+
+        `batchkron.distributed.distribute` asks for them.
+
+        Parameters
+        ----------
+        parts : int
+            The number of ranks.
+
+        Returns
+        -------
+        list of list of DealtGrids
+            For each sum of `order` the grids of each rank.
+
+        Raises
+        ------
+        ValueError
+            If there is only one full grid, the whole tensor product.
+        """
+        if self._whole:
+            raise ValueError(
+                "the operator is one on a whole tensor product, on which the preconditioner is one "
+                "solve; only the full grids of a sparse grid can be dealt out to ranks"
+            )
+        return [deal_grids(group, parts, self.shape[0]) for group in self._groups]
 
     def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return M x.
@@ -201,7 +233,7 @@ class CombinationPreconditioner:
             padded[:-1] = x
             target = module.empty(x.size + 1, out.dtype)
         target[...] = 0
-        for turn, number in enumerate(self._order):
+        for turn, number in enumerate(self.order):
             if turn:
                 self._residual(x, target[: x.size], padded := module.zeros_like(target))
             self._groups[number].add(padded, target)
@@ -212,11 +244,11 @@ class CombinationPreconditioner:
     def _residual(self, b: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> None:
         """Write b - B x into the first N elements of ``out``."""
         r = out[: x.size]
-        as_product(self._operator, "operator", r)(x, r)
-        if self._scale is None:
+        as_product(self.operator, "operator", r)(x, r)
+        if self.scale is None:
             r *= -1
         else:
-            r *= self._scale
+            r *= self.scale
             r -= x
         r += b
 

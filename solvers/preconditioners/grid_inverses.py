@@ -29,7 +29,7 @@ Local: TypeAlias = Literal["exact", "sum", "product"]
 
 
 class GridInverses:
-    """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = shift · I + scale · A.
+    """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = I - scale · A or A.
 
     Parameters
     ----------
@@ -43,12 +43,19 @@ class GridInverses:
         Dtype of the vectors.
     device : {"cpu", "cuda"}
         Device of the vectors.
+
+    Attributes
+    ----------
+    grids : tuple of Subgrid
+    complete : bool
+        Whether the sparse grid has all unknowns of the full grids.
     """
 
     def __init__(
         self, bases: ModeBases, grids: Sequence[Subgrid], local: Local, dtype: Any, device: str
     ) -> None:
         self._bases, self._local, self._kind = bases, local, (dtype, device)
+        self.grids = tuple(grids)
         self.complete = all(grid.complete for grid in grids)
         self._shared, self._together = self._share(grids)
         self._alone = [grid for grid in grids if grid not in self._together]
@@ -59,7 +66,7 @@ class GridInverses:
 
     def _share(self, grids: Sequence[Subgrid]) -> tuple[SharedModes | None, list[Subgrid]]:
         """Return an inverse for all grids whose modes can all be diagonalised, and these grids."""
-        if self._local != "exact" or grids[0].places is None:
+        if self._local != "exact" or not grids or grids[0].places is None:
             return None, []
         found = [(grid, joint_bases(self._bases, grid.levels)) for grid in grids]
         kept = [(grid, joint) for grid, joint in found if joint is not None]
@@ -68,8 +75,9 @@ class GridInverses:
         together = [grid for grid, _ in kept]
         return SharedModes(together, [joint for _, joint in kept], *self._kind), together
 
-    def shifted(self, shift: Any, scale: Any) -> GridInverses:
-        """Return the inverses for B = shift · I + scale · A."""
+    def shifted(self, number: Any) -> GridInverses:
+        """Return the inverses for B = I - number · A, or for B = A if it is None."""
+        shift, scale = (0.0, 1.0) if number is None else (1.0, -number)
         other = copy(self)
         other._inverses = [self._inverse(grid, shift, scale) for grid in self._alone]
         if self._shared is not None:
@@ -80,6 +88,10 @@ class GridInverses:
                 ]
             )
         return other
+
+    def restricted(self, grids: Sequence[Subgrid]) -> GridInverses:
+        """Return the sum over other grids with the same operator; call `shifted` before `add`."""
+        return GridInverses(self._bases, grids, self._local, *self._kind)
 
     def _inverse(self, grid: Subgrid, shift: Any, scale: Any) -> Any:
         if self._local == "exact":

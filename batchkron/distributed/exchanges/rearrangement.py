@@ -14,7 +14,7 @@ from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.exchanges.blocks import BlockExchange, take_blocks
 from batchkron.spec.kron import Array
 
-__all__ = ["ElementMove", "Elements", "Rearrangement"]
+__all__ = ["ElementMove", "ElementSum", "Elements", "Rearrangement"]
 
 Elements = NDArray[np.int64]
 
@@ -55,6 +55,10 @@ class Rearrangement:
     def sent(self, rank: int) -> int:
         """Return how many elements of a vector a rank sends to others."""
         return int(self.counts[rank].sum() - self.counts[rank, rank])
+
+    def received(self, rank: int) -> int:
+        """Return how many elements of a vector a rank gets from others."""
+        return int(self.counts[:, rank].sum() - self.counts[rank, rank])
 
     def sent_places(self, rank: int) -> list[Elements]:
         """Return for each rank which elements of a rank's block it is sent, in their order."""
@@ -110,3 +114,49 @@ class ElementMove:
         self._blocks.make(communicator, own, (out, into), ordered)
         if not self._in_order:
             take_blocks(ordered, self._order, target)
+
+
+class ElementSum:
+    """A rearrangement the other way: what ranks have computed is added up where elements belong.
+
+    Parameters
+    ----------
+    plan : Rearrangement
+    rank : int
+    backend : Backend
+        Where the vectors are.
+
+    Attributes
+    ----------
+    scratch : int
+        The elements of memory that `make` needs.
+    """
+
+    def __init__(self, plan: Rearrangement, rank: int, backend: Backend) -> None:
+        self._sends = plan.counts[:, rank].tolist()
+        self._receives = plan.counts[rank].tolist()
+        (self._order,) = backend.place([np.argsort(plan.order(rank))])
+        self._places = list(backend.place(plan.sent_places(rank)))
+        self.scratch = sum(self._sends) + sum(self._receives)
+
+    def make(self, communicator: Communicator, part: Array, scratch: Array, target: Array) -> None:
+        """Add parts of all ranks to blocks, in the order of ranks.
+
+        Parameters
+        ----------
+        communicator : Communicator
+        part : ndarray, (needed,)
+            What this rank has computed of the elements that it needs.
+        scratch : ndarray, flat
+            Of at least ``scratch`` elements.
+        target : ndarray, (elements,)
+            This rank's block.
+        """
+        sent = scratch[: sum(self._sends)]
+        received = scratch[sum(self._sends) :][: sum(self._receives)]
+        take_blocks(part.reshape(1, -1, 1), self._order, sent.reshape(1, -1, 1))
+        communicator.alltoallv(sent, self._sends, received, self._receives)
+        begin = 0
+        for count, places in zip(self._receives, self._places, strict=True):
+            target[places] += received[begin : begin + count]  # places of one rank are distinct
+            begin += count

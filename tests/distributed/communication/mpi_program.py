@@ -7,7 +7,8 @@ import numpy as np
 import batchkron as bk
 from batchkron.distributed import distribute, world
 from batchkron.problems import make
-from batchkron.solvers import evolve, gmres
+from batchkron.solvers import cg, evolve, gmres
+from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 
 def check(comm, shapes, rows, dtype, **options):
@@ -70,6 +71,41 @@ def check_sparse(comm):
         np.testing.assert_array_equal(back, whole.T.apply(whole.apply(given)))
 
 
+def check_preconditioners(comm):
+    """Full grids are dealt out to ranks; cg and gmres take as many iterations as one process."""
+    for name, scale, method in (("diffusion-2d", None, cg), ("continuity-2d", 0.02, gmres)):
+        A = make(name, 4, 1).operator
+        M = CombinationPreconditioner(A, scale, composition="symmetric")
+        b = np.random.default_rng(7).standard_normal(A.shape[0])
+        op = distribute(A, comm)
+        part = distribute(M, comm, like=op)
+        block = op.scatter(b)
+        before = comm.traffic.elements
+        y = op.gather(part.matvec(block))
+        assert comm.traffic.elements - before >= part.volume().own_elements
+        np.testing.assert_allclose(y, M.matvec(b), rtol=0, atol=1e-12 * np.abs(y).max())
+        whole = -A if scale is None else bk.Identity(A.shape[0]) - scale * A
+        own = -op if scale is None else bk.Identity(op.shape[0]) - scale * op
+        sign = -1 if scale is None else 1
+        alone = method(whole, b, M=_Scaled(M, sign), rtol=1e-8)
+        found = method(own, block, M=_Scaled(part, sign), rtol=1e-8)
+        assert abs(found.iterations - alone.iterations) <= 1
+        x = op.gather(found.x)
+        assert np.linalg.norm(b - whole @ x) <= 1.01e-8 * np.linalg.norm(b)
+
+
+class _Scaled:
+    """A multiple of a preconditioner."""
+
+    def __init__(self, M, number):
+        self.M, self.number, self.shape, self.dtype = M, number, M.shape, M.dtype
+
+    def matvec(self, x, out=None):
+        y = self.M.matvec(x, out)
+        y *= self.number
+        return y
+
+
 def check_runs(comm):
     """Explicit steps have the bits of one process; implicit ones solve on all ranks."""
     for name, options, tolerance in (
@@ -116,6 +152,7 @@ def main():
     check_collectives(comm)
     check_sum_and_list(comm)
     check_sparse(comm)
+    check_preconditioners(comm)
     check_runs(comm)
     check_that_communicators_are_kept(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]

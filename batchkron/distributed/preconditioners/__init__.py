@@ -1,0 +1,1 @@
+"""Preconditioners whose parts are applied by different ranks."""

@@ -1,0 +1,101 @@
+"""The full grids of a combination, dealt out to ranks."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .grid_inverses import GridInverses
+from .subgrids import Subgrid
+
+__all__ = ["DealtGrids", "deal_grids"]
+
+
+@dataclass(frozen=True, eq=False)
+class DealtGrids:
+    """Some full grids of a signed sum, those of one rank.
+
+    Parameters
+    ----------
+    whole : GridInverses
+        The sum over all grids.
+    grids : tuple of Subgrid
+        The rank's.
+    elements : ndarray of int64
+        The elements of the sparse grid's vector that these grids read, and add to, ascending.
+    """
+
+    whole: GridInverses
+    grids: tuple[Subgrid, ...]
+    elements: NDArray[np.int64]
+
+    @property
+    def cost(self) -> float:
+        """Multiply-adds of the solves, up to what grids share."""
+        return sum(map(cost_of, self.grids))
+
+    @property
+    def padding(self) -> int:
+        """Elements after ``elements`` in the vectors of `inverses`: one for absent unknowns."""
+        return int(not all(grid.complete for grid in self.grids))
+
+    def inverses(self, scale: Any) -> GridInverses:
+        """Return the sum for a scale over these grids, on vectors of ``elements`` and padding."""
+        placed = []
+        for grid in self.grids:
+            assert grid.places is not None
+            places = np.searchsorted(self.elements, grid.places)  # at the end: absent unknowns
+            placed.append(replace(grid, places=places))
+        return self.whole.restricted(placed).shifted(scale)
+
+
+def cost_of(grid: Subgrid) -> float:
+    """Return the multiply-adds of a solve by diagonalisation: two products along each mode.
+
+    The sizes of the modes are not known here; they are as 2^level.
+    """
+    assert grid.places is not None
+    return 2.0 * len(grid.places) * sum(1 << level for level in grid.levels)
+
+
+def deal_grids(whole: GridInverses, parts: int, size: int) -> list[DealtGrids]:
+    """Deal grids out to ranks, each in turn to the rank with the least work, costly ones first.
+
+    Parameters
+    ----------
+    whole : GridInverses
+    parts : int
+        The number of ranks.
+    size : int
+        The unknowns of the sparse grid.
+
+    Returns
+    -------
+    list of DealtGrids
+        One for each rank; some without grids if there are fewer than ranks. Costs differ by at most
+        that of one grid.
+    """
+    ranks: list[tuple[float, int]] = [(0.0, rank) for rank in range(parts)]
+    chosen: list[list[int]] = [[] for _ in ranks]
+    costs = [cost_of(grid) for grid in whole.grids]
+    for number in sorted(range(len(costs)), key=lambda k: (-costs[k], k)):
+        work, rank = heapq.heappop(ranks)
+        chosen[rank].append(number)
+        heapq.heappush(ranks, (work + costs[number], rank))
+    found = []
+    for own in chosen:
+        grids = tuple(whole.grids[number] for number in sorted(own))
+        found.append(DealtGrids(whole, grids, _elements(grids, size)))
+    return found
+
+
+def _elements(grids: Sequence[Subgrid], size: int) -> NDArray[np.int64]:
+    """Return the elements that grids have in a vector of a size, ascending."""
+    places: list[Any] = [grid.places for grid in grids]
+    distinct = np.unique(np.concatenate([np.zeros(0, np.int64), *places]))
+    return distinct[distinct < size]
