@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from batchkron.backends import backend_on, building_on
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.communication.communicators import as_communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
@@ -23,6 +21,7 @@ from batchkron.distributed.preconditioners.combination import (
     DistributedCombination,
     SumOfGrids,
 )
+from batchkron.distributed.problems.operators import ProblemOperators, on_device_of
 from batchkron.distributed.problems.problem import DistributedProblem, SeparableProblem
 from batchkron.distributed.products.kronecker_product import (
     DistributedProduct,
@@ -50,6 +49,10 @@ from batchkron.spec.kron_sparse import pattern_of
 
 __all__ = ["distribute"]
 
+# The work of the busiest rank in that of the mean, up to which ranks keep their cells when a grid
+# changes: a fifth of a step is lost at most. Chosen by hand.
+MAX_IMBALANCE = 1.2
+
 
 @overload
 def distribute(
@@ -64,7 +67,11 @@ def distribute(
 ) -> DistributedOperator: ...
 @overload
 def distribute(
-    obj: SeparableProblem, comm: Any = None, grid: Literal["auto"] | Grid = "auto"
+    obj: SeparableProblem,
+    comm: Any = None,
+    grid: Literal["auto"] | Grid = "auto",
+    *,
+    max_imbalance: float = MAX_IMBALANCE,
 ) -> DistributedProblem: ...
 @overload
 def distribute(
@@ -84,6 +91,7 @@ def distribute(
     redistribute: bool = True,
     transpose: bool = False,
     like: DistributedOperator | None = None,
+    max_imbalance: float = MAX_IMBALANCE,
 ) -> DistributedOperator | DistributedProblem | DistributedCombination:
     """Return an operator on blocks: each rank has one of every vector. All ranks call it.
 
@@ -119,6 +127,10 @@ def distribute(
     like : DistributedOperator, optional
         For a preconditioner: its operator, distributed, by which products with A are computed, and
         whose layout its vectors have. By default the preconditioner's operator is distributed.
+    max_imbalance : float
+        For a problem whose grid follows the solution (`evolve` with ``adapt``): the work of the
+        busiest rank in that of the mean, 1 or more. Up to this, ranks keep their cells when the
+        grid changes; beyond it, cells are dealt out anew.
 
     Returns
     -------
@@ -192,7 +204,11 @@ def distribute(
     if isinstance(obj, SeparableProblem):
         if not plain:
             raise ValueError("a problem has one state, and takes no options of products")
-        return _problem(obj, communicator, grid)
+        return _problem(obj, communicator, grid, _checked_imbalance(max_imbalance))
+    if max_imbalance != MAX_IMBALANCE:
+        raise ValueError(
+            f"max_imbalance is for a problem, whose grid may change, not for a {type(obj).__name__}"
+        )
     kind = _kind(obj, options)
     if isinstance(grid, str) and grid == "auto":
         chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
@@ -201,7 +217,7 @@ def distribute(
     if obj.device != "cpu":
         communicator = communicator.of_devices()
     ranks = Ranks(communicator, chosen, communicator.neighbours(chosen[1]))
-    with _building_on(obj.device):
+    with on_device_of(obj.device):
         return kind.make(ranks)
 
 
@@ -326,7 +342,9 @@ def _preconditioner(
     return DistributedCombination(whole, operator)
 
 
-def _problem(whole: Any, communicator: Communicator, grid: object) -> DistributedProblem:
+def _problem(
+    whole: Any, communicator: Communicator, grid: object, max_imbalance: float
+) -> DistributedProblem:
     """Return a problem whose state is spread over all ranks."""
     size = communicator.size
     if not (isinstance(grid, str) and grid == "auto") and check_grid(grid, size) != (1, size):
@@ -337,44 +355,15 @@ def _problem(whole: Any, communicator: Communicator, grid: object) -> Distribute
     if device != "cpu":
         communicator = communicator.of_devices()
     ranks = Ranks(communicator, (1, size), communicator)
-    return DistributedProblem(whole, communicator, _problem_operators(ranks, device))
+    return DistributedProblem(whole, communicator, ProblemOperators(ranks, device, max_imbalance))
 
 
-def _building_on(device: str) -> AbstractContextManager[None]:
-    """Build operators of a ``with`` block on a device; those on the CPU as `using` says."""
-    return nullcontext() if device == "cpu" else building_on(backend_on(device))
-
-
-def _problem_operators(
-    ranks: Ranks, device: str
-) -> Callable[[Sequence[Operator]], Sequence[DistributedOperator]]:
-    """Return a function that distributes operators of one problem, which share a layout."""
-    bounds: list[tuple[int, ...]] = []  # of the cells, once they are known
-
-    def make(operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
-        with _building_on(device):
-            return distributed(operators)
-
-    def distributed(operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
-        sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
-        batches = [op for op in operators if isinstance(op, BatchedKron)]
-        if len(batches) == len(operators):
-            return [DistributedBatch(op._spec, ranks, 1) for op in batches]
-        if len(sweeps) < len(operators):
-            raise TypeError(
-                "the problem's operator is a dense matrix; distribute its with_form('sweep') or "
-                "with_form('batch')"
-            )
-        listed = [list_sweeps(op._spec) for op in sweeps]
-        if not bounds:
-            work = sum(work_of_cells(*each) for each in listed)
-            bounds.append(cell_bounds(np.asarray(work), listed[0][1], ranks.grid[1]))
-        return [
-            DistributedSweeps(op._spec, each, ranks, 1, bounds[0])
-            for op, each in zip(sweeps, listed, strict=True)
-        ]
-
-    return make
+def _checked_imbalance(bound: object) -> float:
+    if isinstance(bound, bool) or not isinstance(bound, (int, float, np.integer, np.floating)):
+        raise TypeError(f"max_imbalance is {bound!r}; expected a number")
+    if not bound >= 1.0:
+        raise ValueError(f"max_imbalance is {bound}; expected 1 or more, such as 1.2")
+    return float(bound)
 
 
 def _checked_rows(rows: object) -> int:

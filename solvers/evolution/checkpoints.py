@@ -158,6 +158,8 @@ class HeldState:
         Its grid.
     records : list of dict
         The history until then.
+    problem : TimeProblem
+        The problem on this grid.
     """
 
     u: Vector
@@ -166,6 +168,7 @@ class HeldState:
     origin: tuple[int, float] | None
     grid: StoredGrid
     records: list[dict[str, Any]]
+    problem: Any
 
 
 class Checkpoints:
@@ -307,7 +310,7 @@ class Checkpoints:
         if path is None or (self._written is not None and step == self._written[0]):
             return
         integration, ranks = self._integration, self._ranks
-        problem: Any = integration.problem
+        problem: Any = integration.problem if held is None else held.problem
         whole = u if ranks is None else problem.gather(u, root=0)
         before, self._failure = self._failure, None
         t = integration.time(step) if point.time is None else point.time

@@ -184,8 +184,10 @@ def evolve(
     of which call this function. ``u`` is each one's block. Norms are taken over all ranks, which
     decide together on every step and on the end; a callback that stops one stops all. Rank 0 shows
     the progress, and writes checkpoints of the whole state, which any number of ranks resumes; all
-    of them read the file. Exponential methods, events, functions in ``watch``, functions as
-    ``solver`` and preconditioners by name need the whole state and are refused (TypeError).
+    of them read the file. With ``adapt`` all ranks decide about the whole grid, as one process, and
+    ``result.problem`` knows the blocks of the last one. Exponential methods, events, functions in
+    ``watch``, functions as ``solver`` and preconditioners by name need the whole state and are
+    refused (TypeError).
 
     Examples
     --------

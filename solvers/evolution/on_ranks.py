@@ -18,7 +18,6 @@ def refuse_options(
     preconditioner: Any,
     events: Any,
     watch: Any,
-    adapt: Any,
     saves: bool,
 ) -> None:
     """Raise TypeError for arguments of `evolve` that need the whole state.
@@ -27,7 +26,7 @@ def refuse_options(
     ----------
     problem : TimeProblem
         The problem, whose state is spread over ranks.
-    solver, preconditioner, events, watch, adapt : object
+    solver, preconditioner, events, watch : object
         Those of the run.
     saves : bool
         Whether checkpoints are read or written.
@@ -39,11 +38,6 @@ def refuse_options(
             "checkpoints are files of whole states, and the problem, whose state is spread over "
             f"ranks, has no {missing[0]}; give it {', '.join(needed)}, or leave checkpoint and "
             "resume out."
-        )
-    if adapt is not None:
-        raise TypeError(
-            "adapt changes the grid of the whole problem, and the problem is distributed; leave it "
-            "out, or adapt the grid between runs and distribute again."
         )
     if callable(solver):
         raise TypeError(

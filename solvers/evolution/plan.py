@@ -147,7 +147,6 @@ def plan_run(
             preconditioner=preconditioner,
             events=events,
             watch=watch,
-            adapt=adapt,
             saves=checkpoint is not None or resume is not None,
         )
     integration = plan_integration(
@@ -164,8 +163,11 @@ def plan_run(
     if ranks is not None:
         refuse_method(integration.method)
     observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
+    resumed = integration.resumed
+    on_other_grid = resumed is not None and resumed.grid is not None  # then u is the whole state
+    unknowns = integration.u.size if on_other_grid else integration.unknowns
     checkpoint_file = as_checkpoint_file(
-        checkpoint, checkpoint_every, integration.u, integration.unknowns, ranks
+        checkpoint, checkpoint_every, integration.u, unknowns, ranks
     )
     if callback is not None and not callable(callback):
         raise TypeError(

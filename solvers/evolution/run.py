@@ -91,6 +91,7 @@ class Run:
         self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
+        self._unknowns = integration.unknowns
         estimates, ranks = integration.tolerances is not None, integration.ranks
         self._trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
         self._dense: StepInterpolant | None = None
@@ -194,7 +195,8 @@ class Run:
         del self._guards[1:]
         self._guards[0].move(found.problem)
         if watched:
-            self._guards.append(StepDoubling(make, integration.dt, integration.last_step))
+            doubling = StepDoubling(make, integration.dt, integration.last_step, integration.ranks)
+            self._guards.append(doubling)
         return True
 
     def _begin_interval(self) -> None:
@@ -224,6 +226,7 @@ class Run:
                 self._integration.origin if self._grids.own_step else None,
                 follower.grid.saved(),
                 self._history.save()[0],
+                self._integration.problem,
             )
         )
 
@@ -383,7 +386,7 @@ class Run:
     @property
     def _size(self) -> dict[str, int]:
         """The number of unknowns, for the records of a run whose grid changes."""
-        return {} if self._grids is None else {"unknowns": int(self._trial.u.size)}
+        return {} if self._grids is None else {"unknowns": self._unknowns}
 
     def _record_step(self) -> None:
         solve = self._stepper.last_solve

@@ -155,10 +155,11 @@ def execute(
             stopped = result.status is EvolveStatus.STOPPED
             if stopped and not options.keeps_checkpoints:
                 emergency.save()
+            moved = problem if options.adapt is None else result.problem.untimed
             if ranks.several:
-                result = replace(result, u=problem.gather(result.u, 0))
+                result = replace(result, u=moved.gather(result.u, 0))
             report: RunReport | None = None
-            last = whole if options.adapt is None else result.problem.untimed
+            last = whole if options.adapt is None else getattr(moved, "whole", moved)
             if ranks.first:
                 report = RunReport(
                     last,
@@ -222,7 +223,6 @@ def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
         "--record": options.record,
         "--movie": options.movie,
         "--plot-every": options.plot_every,
-        "--adapt": options.adapt,
     }
     for name, value in asked.items():
         if value:

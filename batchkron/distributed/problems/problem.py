@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import array_module
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.operator import DistributedOperator
+from batchkron.distributed.problems.adaptive import DistributedAdaptive
+from batchkron.distributed.problems.operators import ProblemOperators
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.functions.vector_sum import linear_combination
@@ -53,8 +55,8 @@ class DistributedProblem:
         The whole problem, on every rank.
     communicator : Communicator
         The ranks, which share every state.
-    make : callable
-        ``make(operators)`` returns the distributed operators of some of the problem's.
+    make : ProblemOperators
+        Returns the distributed operators of some of the problem's.
 
     Attributes
     ----------
@@ -82,7 +84,7 @@ class DistributedProblem:
         self,
         whole: SeparableProblem,
         communicator: Communicator,
-        make: Callable[[Sequence[Operator]], Sequence[DistributedOperator]],
+        make: ProblemOperators,
     ) -> None:
         self.whole, self.communicator, self._make = whole, communicator, make
         self._operators = self._distributed(whole.time_parts().operators)
@@ -119,6 +121,47 @@ class DistributedProblem:
         check = getattr(self.whole, "check_interval", None)
         if check is not None:
             check(t0, until)
+
+    @property
+    def imbalance(self) -> float:
+        """The work of the busiest rank in that of the mean, for operators on a sparse grid."""
+        return self._make.imbalance
+
+    @property
+    def is_rebalanced(self) -> bool:
+        """Whether cells have changed their owners when the grid has changed last."""
+        return self._make.is_rebalanced
+
+    def adaptive(self, **rule: Any) -> DistributedAdaptive[DistributedProblem]:
+        """Return the problem with a rule by which its grid follows the solution.
+
+        Parameters
+        ----------
+        **rule
+            Those of the whole problem's method, such as `batchkron.problems.Problem.adaptive`.
+
+        Raises
+        ------
+        TypeError
+            If the whole problem has no grid that can change.
+        """
+        whole: Any = self.whole
+        if not callable(getattr(whole, "adaptive", None)):
+            raise TypeError(
+                f"a {type(whole).__name__} has no grid that can follow the solution: it has no "
+                "method adaptive()"
+            )
+        return DistributedAdaptive(whole.adaptive(**rule), self)
+
+    def on_another_grid(self, whole: SeparableProblem) -> DistributedProblem:
+        """Return the problem on another grid, whose cells stay on their ranks if that is balanced.
+
+        Parameters
+        ----------
+        whole : Problem
+            The whole problem there, on every rank.
+        """
+        return DistributedProblem(whole, self.communicator, self._make.on_another_grid())
 
     @property
     def operator(self) -> Operator:

@@ -14,7 +14,7 @@ from batchkron.operators.sparse_grid.listing import SweepListing
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepPart
 
-__all__ = ["Halo", "SweepsPlan", "cell_bounds", "plan_sweeps", "work_of_cells"]
+__all__ = ["Halo", "SweepsPlan", "cell_bounds", "moved_bounds", "plan_sweeps", "work_of_cells"]
 
 X, Y = 0, 1  # numbers of the vectors x and y in a list of sweeps
 
@@ -62,6 +62,38 @@ def cell_bounds(work: Array, cells: Ids, parts: int) -> tuple[int, ...]:
     own = cells[: len(work), :-1]
     starts = 1 + np.flatnonzero((own[1:] != own[:-1]).any(axis=1))
     return balanced_bounds(work, parts, starts)
+
+
+def moved_bounds(before: Ids, bounds: Sequence[int], cells: Ids) -> tuple[int, ...]:
+    """Return where the ranks' cells begin and end when each rank keeps its cells on another grid.
+
+    New cells go to the rank that has the cell before them, or to the first one.
+
+    Parameters
+    ----------
+    before, cells : ndarray of int64, (cells, modes)
+        Those of the old and of the new grid, both sorted lexicographically.
+    bounds : sequence of int, (parts + 1,)
+        Of the ranks' old cells.
+
+    Returns
+    -------
+    tuple of int, (parts + 1,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> moved_bounds(np.array([[0], [2], [4]]), (0, 1, 3), np.array([[0], [1], [2], [3], [5]]))
+    (0, 2, 5)
+    """
+    order = np.lexsort(np.concatenate((before, cells)).T[::-1])  # stable: an old cell comes first
+    is_new = order >= len(before)
+    new_before = np.empty(len(before) + 1, np.int64)
+    new_before[order[~is_new]] = np.cumsum(is_new)[~is_new]
+    new_before[-1] = len(cells)
+    found = new_before[list(bounds)]
+    found[0] = 0
+    return tuple(found.tolist())
 
 
 @dataclass(frozen=True)

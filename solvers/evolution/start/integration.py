@@ -315,7 +315,11 @@ def _resumed(
         dt=checkpoint.dt,
         last_step=last_step,
         u=array_module(initial).array(
-            checkpoint.u if ranks is None else problem.scatter(checkpoint.u), dtype=initial.dtype
+            # ranks divide the state of a stored grid when the problem is on that grid
+            checkpoint.u
+            if ranks is None or checkpoint.grid is not None
+            else problem.scatter(checkpoint.u),
+            dtype=initial.dtype,
         ),
         first_step=checkpoint.step,
         origin=None if checkpoint.origin_step is None else checkpoint.origin,

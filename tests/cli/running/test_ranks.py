@@ -58,6 +58,19 @@ def test_the_result_is_that_of_one_process(cli, folder):
 
 
 @needs_mpi
+def test_a_grid_follows_the_solution(cli):
+    given = "run", *C2, "--stepper", "rk4", "--dt", "0.002", "--adapt-tol", "1e-3", "--quiet"
+    cli(*given, "-o", "one.h5")
+    run(*given, "-o", "two.h5", "--checkpoint", "kept.h5")
+    one, two, kept = load_result("one.h5"), load_result("two.h5"), load_checkpoint("kept.h5")
+    np.testing.assert_array_equal(two.u, one.u)
+    assert two.u.size > 432
+    assert kept.grid is not None
+    run(*given[:-3], "--adapt-tol", "1e-3", "--resume", "kept.h5", "-o", "three.h5", ranks=3)
+    np.testing.assert_array_equal(load_result("three.h5").u, one.u)
+
+
+@needs_mpi
 def test_an_implicit_run_with_a_checkpoint_goes_on_in_one_process():
     given = "run", "diffusion-2d", "--level", "3", "--degree", "1", "--quiet"
     kept = "--checkpoint", "half.h5", "--checkpoint-every", "10"

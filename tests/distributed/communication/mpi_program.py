@@ -7,7 +7,7 @@ import numpy as np
 import batchkron as bk
 from batchkron.distributed import distribute, world
 from batchkron.problems import make
-from batchkron.solvers import cg, evolve, gmres
+from batchkron.solvers import Adapt, cg, evolve, gmres
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 
@@ -124,6 +124,17 @@ def check_runs(comm):
             np.testing.assert_allclose(u, alone.u, rtol=0, atol=atol)
 
 
+def check_adaptive_runs(comm):
+    """The grid follows the solution as in one process, with the same bits."""
+    problem, rule = make("continuity-2d", 3, 2), Adapt(1e-3, every=5)
+    result = evolve(distribute(problem, comm, max_imbalance=1), until=0.02, dt=2e-3, adapt=rule)
+    u = result.problem.gather(result.u, root=0)
+    if comm.rank == 0:
+        alone = evolve(problem, until=0.02, dt=2e-3, adapt=rule)
+        np.testing.assert_array_equal(u, alone.u)
+        assert alone.u.size > problem.unknowns
+
+
 def check_collectives(comm):
     """Sums, groups and traffic of single messages."""
     sums = np.array([float(comm.rank), 1.0])
@@ -154,6 +165,7 @@ def main():
     check_sparse(comm)
     check_preconditioners(comm)
     check_runs(comm)
+    check_adaptive_runs(comm)
     check_that_communicators_are_kept(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
     for grid in [*grids, "auto"]:

@@ -9,7 +9,7 @@ import pytest
 import batchkron as bk
 from batchkron.distributed import DistributedProblem, distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
-from batchkron.solvers import Adapt, CheckpointError, EvolveStatus, Quantity, evolve
+from batchkron.solvers import CheckpointError, EvolveStatus, Quantity, evolve
 from batchkron.storage import load_checkpoint
 
 
@@ -273,7 +273,6 @@ def test_fields_are_refused():
         ({"preconditioner": "block-jacobi", "method": "backward-euler"}, "whole operator"),
         ({"events": lambda t, u: u[0]}, "events are functions"),
         ({"watch": {"w": lambda t, u: u[0]}}, r"watch\['w'\] is a function"),
-        ({"adapt": Adapt(1e-3)}, "adapt changes the grid of the whole problem"),
         ({"method": "exponential-euler"}, "takes no steps of a state that is spread over ranks"),
     ],
     ids=lambda case: case if isinstance(case, str) else "-".join(case),
