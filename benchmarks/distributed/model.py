@@ -7,6 +7,10 @@ A product takes two times, less the share of the shorter that goes on beside the
 - sending: of the bytes that the plan counts, those to devices of the same host at NVLink's rate,
   others at the network's; and for each exchange a latency.
 
+Sweeps on a sparse grid take their launches, the busiest device's work, and one sending of what its
+cells need of others; nothing of that overlaps. A device's own part of the work is by one device's
+measured times of several grids.
+
 Chunks are exchanged while the next one is multiplied. On two H100s that hides little, because
 NCCL's kernels wait for multiprocessors that the multiplies have. The grid is the one of the least
 time; FastKron's grid is shown beside it. ``--measured PATH`` takes rates, and how much is hidden,
@@ -24,7 +28,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from batchkron.distributed.products.product_plan import Plan, make_plan
+from benchmarks.distributed.sweep_traffic import traffic
 
 COUNTS = [1 << k for k in range(11)]
 CHUNKS = 8  # as in batchkron/distributed/products/kronecker_product.py
@@ -48,6 +55,8 @@ class Machine:
     host: int = 8  # devices of a host
     latency: float = 20e-6  # of an exchange inside of a host
     network_latency: float = 40e-6  # of one between hosts
+    sweep_launches: float = 14e-6  # of a product with sweeps of continuity-6d; H100, 2026-11
+    sweep_unknown: float = 31e-12  # of each unknown of it
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,27 @@ class Product:
         return rows * float(self.P) ** self.N * self.P * self.N
 
 
+@dataclass(frozen=True)
+class Sweeps:
+    """Products with the operator of continuity-6d; ``rows`` of each device, or of all if ``total``.
+
+    One row is the state of a run in time; several are those of several runs.
+    """
+
+    level: int
+    rows: int
+    total: bool = False
+
+    @property
+    def label(self) -> str:
+        """The case as a text."""
+        rows = self.rows if self.total else "G" if self.rows == 1 else f"{self.rows} G"
+        return f"{rows}: continuity-6d, level {self.level}"
+
+
 CASES = (Product(64, 4, 64), Product(128, 4, 4), Product(64, 5, 1, total=True))
+SWEEPS = (Sweeps(8, 1, total=True), Sweeps(8, 1))
+Case = Product | Sweeps
 
 
 @dataclass(frozen=True)
@@ -105,13 +134,15 @@ def plan_of(P: int, N: int, parts: int, rule: str = "group") -> Plan:
 
 
 def estimate(
-    machine: Machine, case: Product, grid: tuple[int, int], rule: str = "group"
+    machine: Machine, case: Case, grid: tuple[int, int], rule: str = "group"
 ) -> Estimate | None:
     """Return what a product takes on a grid, None where it has fewer rows than that."""
     devices, parts = grid[0] * grid[1], grid[1]
     rows = case.rows if case.total else case.rows * devices
     if rows < grid[0]:
         return None
+    if isinstance(case, Sweeps):
+        return _sweeps(machine, case, grid, rows)
     plan = plan_of(case.P, case.N, parts, rule)
     rate = dict(machine.rates).get(case.P, machine.multiply_adds)
     alone = case.multiply_adds(devices) / rate
@@ -132,7 +163,22 @@ def estimate(
     return Estimate(devices, grid, multiplying, sending, seconds, rounds, alone)
 
 
-def best(machine: Machine, case: Product, devices: int, rule: str = "group") -> Estimate:
+def _sweeps(machine: Machine, case: Sweeps, grid: tuple[int, int], rows: int) -> Estimate:
+    """Return what a product with sweeps takes: launches, work and sending, one after another."""
+    devices, parts = grid[0] * grid[1], grid[1]
+    plan, own_rows = traffic(case.level, parts, machine.host), math.ceil(rows / grid[0])
+    work = plan.unknowns * machine.sweep_unknown
+    multiplying = machine.sweep_launches + own_rows * plan.share * work
+    size = own_rows * 8.0  # bytes of an element of float64 in all rows
+    sending = max(plan.near * size / machine.inside, plan.far * size / machine.outside)
+    latency = machine.latency if parts <= machine.host else machine.network_latency
+    seconds = multiplying + sending + plan.exchanges * latency
+    shared = min(rows, devices)  # a device that has a row for itself launches as often as one alone
+    alone = (machine.sweep_launches * shared + rows * work) / devices
+    return Estimate(devices, grid, multiplying, sending, seconds, plan.exchanges, alone)
+
+
+def best(machine: Machine, case: Case, devices: int, rule: str = "group") -> Estimate:
     """Return the estimate of the fastest grid."""
     found = [
         one
@@ -160,6 +206,7 @@ def measured(machine: Machine, path: Path) -> Machine:
                 rate = case.multiply_adds(1) / one["alone_seconds"]
                 others = tuple(pair for pair in machine.rates if pair[0] != case.P)
                 machine = replace(machine, rates=(*others, (case.P, rate)))
+    machine = _measured_sweeps(machine, content["cases"])
     ways = {
         one["transport"]: one
         for one in content["cases"]
@@ -177,34 +224,49 @@ def measured(machine: Machine, path: Path) -> Machine:
     return replace(machine, memory=bytes_passed / passes, hidden=min(max(hidden, 0.0), 1.0))
 
 
-def table(machine: Machine) -> list[str]:
-    """Return the lines of a table of all cases and numbers of devices."""
+def _measured_sweeps(machine: Machine, cases: Sequence[dict[str, Any]]) -> Machine:
+    """Return the machine with the line through one device's times of several grids."""
+    known = [one for one in cases if one["case"].startswith("sweeps, continuity-6d")]
+    known = [one for one in known if one["transport"] == "nccl" and one["alone_seconds"]]
+    if len(known) < 2:
+        return machine
+    unknowns = [one["unknowns"] for one in known]
+    slope, launches = np.polyfit(unknowns, [one["alone_seconds"] for one in known], 1)
+    return replace(machine, sweep_launches=float(launches), sweep_unknown=float(slope))
+
+
+def table(machine: Machine, cases: Sequence[Case] = CASES) -> list[str]:
+    """Return the lines of a table of cases and numbers of devices."""
     lines = [
         "| case | GPUs | grid | rounds | ms | of one | longer | FastKron's grid | of one |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for case in CASES:
+    for case in cases:
         for devices in COUNTS:
             one = best(machine, case, devices)
             other = estimate(machine, case, fastkron_grid(devices))
-            theirs = "– | –" if other is None else f"{other.grid} | {other.efficiency:.0%}"
+            theirs = "– | –" if other is None else f"{other.grid} | {_percent(other.efficiency)}"
             lines.append(
                 f"| {case.label} | {devices} | {one.grid} | {one.rounds} |"
-                f" {1e3 * one.seconds:.3g} | {one.efficiency:.0%} | {one.binds} | {theirs} |"
+                f" {1e3 * one.seconds:.3g} | {_percent(one.efficiency)} | {one.binds} | {theirs} |"
             )
     return lines
 
 
-def draw(machine: Machine, path: Path) -> None:
-    """Draw efficiency over the number of devices."""
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
+
+
+def draw(machine: Machine, path: Path, cases: Sequence[Case] = CASES) -> None:
+    """Draw efficiency over the number of devices, a column for each case."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "model"
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 4.0), layout="constrained")
-    for axes, case in zip(figure.subplots(1, len(CASES), sharey=True), CASES, strict=True):
+    figure = Figure(figsize=(3.5 * len(cases), 4.0), layout="constrained")
+    for axes, case in zip(figure.subplots(1, len(cases), sharey=True), cases, strict=True):
         ways: Sequence[tuple[str, Any, str]] = (
             ("best grid", lambda g, c=case: best(machine, c, g), "o-"),
             ("FastKron's grid", lambda g, c=case: estimate(machine, c, fastkron_grid(g)), "s--"),
@@ -213,14 +275,14 @@ def draw(machine: Machine, path: Path) -> None:
                 lambda g, c=case: estimate(machine, c, fastkron_grid(g), "every"),
                 "^:",
             ),
-        )
+        )[: 2 if isinstance(case, Sweeps) else 3]
         for label, of, style in ways:
             found = [one for devices in COUNTS if (one := of(devices)) is not None]
             if len(found) > 1:
                 places = [one.devices for one in found]
                 values = [100 * one.efficiency for one in found]
                 axes.plot(places, values, style, label=label, markersize=4)
-        if not case.total:
+        if not case.total or isinstance(case, Sweeps):
             axes.plot(16, 100 * FASTKRON_AT_16, "k*", markersize=10, label="FastKron, 16 V100s")
         axes.set_xscale("log", base=2)
         axes.set_xlabel("GPUs")
@@ -230,7 +292,7 @@ def draw(machine: Machine, path: Path) -> None:
         axes.axvline(machine.host, color="0.8", linewidth=1)
     figure.axes[0].set_ylabel("% of one GPU without exchanges")
     curves = figure.axes[0].get_legend_handles_labels()
-    figure.axes[-1].legend(*curves, fontsize="small", loc="upper right", frameon=False)
+    figure.axes[len(CASES) - 1].legend(*curves, fontsize="small", loc="upper right", frameon=False)
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -243,9 +305,10 @@ def main() -> None:
     machine = Machine()
     if options.measured:
         machine = measured(machine, options.measured)
-    print("\n".join(table(machine)))
+    cases = (*CASES, *SWEEPS)
+    print("\n".join(table(machine, cases)))
     if options.svg:
-        draw(machine, options.svg)
+        draw(machine, options.svg, cases[: len(CASES) + 1])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
+from batchkron.problems import make
 
 ROOT = Path(__file__).parents[2]
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
@@ -285,3 +286,47 @@ def test_the_table_has_all_numbers_of_devices(model):
     lines = model.table(model.Machine())
     assert len(lines) == 2 + len(model.CASES) * len(model.COUNTS)
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_model_of_sweeps_takes_the_times_of_a_run(model):
+    """The line through one device's times, and what two devices needed of each level."""
+    path = ROOT / "benchmarks" / "results" / "h100-two-gpus.json"
+    machine = model.measured(model.Machine(), path)
+    cases = json.loads(path.read_text())["cases"]
+    name = "sweeps, continuity-6d, level 6, degree 1"
+    (one,) = (each for each in cases if each["case"] == name and each["transport"] == "nccl")
+    alone, two = (
+        model.estimate(machine, model.Sweeps(6, 1, total=True), (1, parts)) for parts in (1, 2)
+    )
+    assert alone.seconds == pytest.approx(one["alone_seconds"], rel=0.1)
+    assert (alone.rounds, alone.efficiency) == (0, 1)
+    assert two.sending == pytest.approx(one["sending_seconds"], rel=1e-6)
+    assert two.seconds == pytest.approx(one["graph_seconds"], rel=0.1)
+
+
+def test_the_model_of_sweeps_counts_what_ranks_send():
+    """Inside of hosts and between them, as the plan of `distribute` says for all ranks."""
+    sweep_traffic = module("sweep_traffic")
+    whole = make("continuity-6d", level=3, degree=1).operator
+    one_host = sweep_traffic.traffic(3, 4, 8)
+    volumes = simulate(4, lambda comm: distribute(whole, comm, (1, 4)).volume())
+    assert one_host.far == 0
+    assert one_host.near >= max(volume.own_elements for volume in volumes)
+    assert one_host.near <= volumes[0].elements
+    assert one_host.exchanges == volumes[0].exchanges
+    alone = sweep_traffic.traffic(3, 4, 1)
+    assert (alone.near, alone.far) == (0, one_host.near)
+    pairs = sweep_traffic.traffic(3, 4, 2)
+    assert max(pairs.near, pairs.far) <= one_host.near <= pairs.near + pairs.far
+
+
+@pytest.mark.parametrize("devices", [2, 16, 64])
+def test_several_runs_are_dealt_out_and_one_is_spread(model, devices):
+    machine = model.Machine()
+    many = model.best(machine, model.Sweeps(3, 1), devices)
+    assert many.grid == (devices, 1)
+    assert many.efficiency == pytest.approx(1)
+    one = model.best(machine, model.Sweeps(3, 1, total=True), devices)
+    assert one.grid == (1, devices)
+    assert one.efficiency < 1
+    assert one.sending > 0
