@@ -1,5 +1,6 @@
 """Distributed Kronecker-sparse matrices on simulated ranks, next to dense matrices."""
 
+import copy
 from functools import reduce
 from itertools import pairwise
 
@@ -243,6 +244,11 @@ def test_errors():
         distribute(chain, exchange="every")
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(..., 4\)"):
         op.apply(np.ones(3))
+    for method in (op.to_dense, op.diagonal, op.trace):
+        with pytest.raises(TypeError, match="needs the whole matrix"):
+            method()
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copy.copy(op)
     last = distribute(bk.KroneckerSparseChain(chain.factors, layout="batch-last"))
     with pytest.raises(ValueError, match=r"x has shape \(2, 4\); expected \(4, ...\)"):
         last.apply(np.ones((2, 4)))

@@ -13,7 +13,8 @@ from dense_oracle import DTYPES, random_array
 import batchkron as bk
 from batchkron.distributed import NcclCommunicator, SimulatedCommunicator, distribute, simulate
 from batchkron.problems import make
-from batchkron.solvers import Status, bicgstab, cg, evolve, fgmres, gmres, minres
+from batchkron.solvers import Adapt, Status, bicgstab, cg, evolve, fgmres, gmres, minres
+from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).parent
@@ -157,6 +158,44 @@ def test_solvers_on_large_parts(cupy, rng):
     for solutions in simulate(2, program):
         for x in solutions:
             close(x, b / whole.diagonal(), float, 1e4)
+
+
+@pytest.mark.parametrize("composition", ["additive", "symmetric"])
+def test_full_grids_on_simulated_ranks(cupy, rng, composition):
+    A = make("diffusion-2d", level=4, degree=1).operator
+    b = rng.standard_normal(A.shape[0])
+    whole = CombinationPreconditioner(A, 0.1, composition=composition)
+    on_device = CombinationPreconditioner(A.to("cuda"), 0.1, composition=composition)
+    alone = cg(bk.Identity(A.shape[0]) - 0.1 * A, b, M=whole, rtol=1e-9)
+
+    def program(comm):
+        op = distribute(A.to("cuda"), comm)
+        M = distribute(on_device, comm, like=op)
+        block, before = op.scatter(b), comm.traffic.elements
+        y = M.matvec(block)
+        assert comm.traffic.elements - before == M.volume().own_elements
+        system = bk.Identity(op.shape[0]).to("cuda") - 0.1 * op
+        result = cg(system, block, M=M, rtol=1e-9)
+        return op.gather(y), op.gather(result.x), result.iterations
+
+    for y, x, iterations in simulate(3, program):
+        close(y, whole.matvec(b), float)
+        close(x, alone.x, float, 1e4)
+        assert abs(iterations - alone.iterations) <= 1
+
+
+def test_a_grid_follows_the_solution_on_simulated_ranks(cupy):
+    problem, rule = make("continuity-2d", level=3, degree=2), Adapt(1e-3, every=5)
+    alone = evolve(problem, until=0.03, dt=2e-3, adapt=rule)
+
+    def program(comm):
+        part = distribute(problem.to("cuda"), comm, max_imbalance=1.0)
+        result = evolve(part, until=0.03, dt=2e-3, adapt=rule)
+        return result.problem.gather(result.u), result.problem.whole.grid.cells
+
+    for u, cells in simulate(2, program):
+        np.testing.assert_array_equal(cells, alone.problem.grid.cells)
+        close(u, alone.u, float)
 
 
 @pytest.mark.parametrize("name", ["continuity-2d", "diffusion-2d"])
