@@ -23,6 +23,7 @@ OPERATORS = (
     "sum 12^4",
     "batch list",
     "sweeps, continuity-6d",
+    "butterfly of 2^12",
 )
 METHODS = {"cg": cg, "gmres": gmres}
 
@@ -77,6 +78,8 @@ def _operators(rng: np.random.Generator) -> Iterator[tuple[str, Any, int]]:
     pool = rng.standard_normal((50, 4, 4))
     yield "batch list", bk.BatchedKron(pool, ids, *blocks, num_inputs=300, num_outputs=300), 1
     yield "sweeps, continuity-6d", make("continuity-6d", level=4, degree=1).operator, 1
+    factors = [rng.standard_normal((1 << k, 2, 2, 1 << 11 - k)) / 2 for k in range(12)]
+    yield "butterfly of 2^12", bk.KroneckerSparseChain(factors), 1
 
 
 def _operator(

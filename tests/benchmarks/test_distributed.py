@@ -85,7 +85,7 @@ def test_all_cells_of_two_processes(tmp_path):
     assert not found["failed"]
     assert not found["left_out"]
     checks = [each for each in found["cases"] if each["case"] == "correctness"]
-    assert len(checks) == 9
+    assert len(checks) == 10
     assert all(each["right"] and each["sent_by_plan"] for each in checks)
     (link,) = (each for each in found["cases"] if each["case"] == "link")
     exchanged = [each for each in found["cases"] if each.get("grid") == [1, 2]]

@@ -61,6 +61,7 @@ def check_others(comm, rng):
         bk.KroneckerSum(factors),
         bk.BatchedKron(pool, ids, *blocks, num_inputs=20, num_outputs=20),
         make("continuity-2d", level=4, degree=2).operator,
+        bk.KroneckerSparseChain([rng.standard_normal((1 << k, 2, 2, 64 >> k)) for k in range(7)]),
     ):
         x = rng.standard_normal(whole.shape[1])
         op = distribute(whole.to("cuda"), comm)
