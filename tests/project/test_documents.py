@@ -91,7 +91,7 @@ def test_the_picture_of_an_exchange_is_what_the_plan_says(tmp_path):
 )
 def test_pictures_are_small_readable_in_the_dark_and_used(path):
     drawn = path.read_text()
-    assert len(drawn.encode()) < 15_000
+    assert len(drawn.encode()) < 20_000
     assert "prefers-color-scheme: dark" in drawn
     tags = {element.tag.split("}")[1] for element in ElementTree.fromstring(drawn).iter()}
     assert {"title", "text"} <= tags, "what it shows, and texts that can be searched"
