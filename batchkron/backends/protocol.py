@@ -1,10 +1,10 @@
 """The interface of a backend: `Backend` makes plans, and the protocols are the plans' methods.
 
 A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It
-implements ten functions and ten methods of plans: `run` of its six kinds of plans, and
-`set_values` of four; `interpolation_plan` is one more that it may leave out. A backend for a device
-implements all of `Backend` but that one. How a device launches and repeats its work, and its fast
-paths, are not part of the interface.
+implements eleven functions and twelve methods of plans: `run` of six kinds of plans, `set_values`
+of four, `scatter` and `gather` of interpolation. A backend for a device implements all of
+`Backend`. How a device launches and repeats its work, and its fast paths, are not part of the
+interface.
 
 Vectors given to plans are contiguous arrays of the plan's dtype, in the backend's memory.
 """
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.backends.krylov_arguments import Stage
-from batchkron.errors import BackendUnavailableError
 from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
@@ -266,18 +265,20 @@ class Backend(ABC):
     ) -> None:
         """Write the product of `kron_sparse_product` to y; values are where the backend works."""
 
+    @abstractmethod
     def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
-        """Return the plan of interpolation from windows of a grid.
+        """Return the plan of interpolation from windows of a grid."""
 
-        Raises
-        ------
-        BackendUnavailableError
-            If the backend has no kernels for it.
+    def with_windows(self, plan: Any, windows: Windows) -> InterpolationPlan:
+        """Return an `interpolation_plan` of as many other windows; it may be the same one."""
+        return self.interpolation_plan(windows)
+
+    def replaced(self, placed: Sequence[Array], values: Sequence[Array]) -> tuple[Array, ...]:
+        """Return host arrays where the backend works, in place of some of the same shapes.
+
+        On a device they are the same arrays, in which the values are when earlier work has ended.
         """
-        raise BackendUnavailableError(
-            f"interpolation on a grid has no kernels for {self.name}; use the operator on the CPU, "
-            f"with arrays that are copied by .get()"
-        )
+        return self.place(values)
 
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others: what ranks pack and unpack.

@@ -81,6 +81,7 @@ MAY_INCLUDE = {
     "cuda/common": (),
     "cuda/exchange": ("cuda/common",),
     "cuda/explicit": ("cuda/common",),
+    "cuda/interpolated": ("cuda/common",),
     "cuda/kron": ("cuda/common",),
     "cuda/kron/fibres": ("cuda/common", "cuda/kron"),
     "cuda/kron/registers": ("cuda/common", "cuda/kron"),

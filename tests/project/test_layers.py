@@ -49,6 +49,7 @@ NEEDS_A_DEVICE = {
     "exchange.nccl",
     "exchange.peers",
     "explicit.plan",
+    "interpolated.plan",
     "kron.function_calls",
     "kron.plan",
     "kron.tuned",

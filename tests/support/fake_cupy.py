@@ -7,6 +7,7 @@ there.
 
 import ctypes
 import math
+import operator
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 from batchkron.backends.cuda.batch.records import unsorted_arguments
+from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments
+from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_shape
 
@@ -72,6 +75,52 @@ class Array:
         )
 
 
+def from_numpy_fft(name):
+    """A transform of CuPy's module fft; as that, it keeps single precision."""
+
+    def function(x, n, axis):
+        found = getattr(np.fft, name)(x.host, n, axis)
+        single = x.dtype.itemsize == {"c": 8, "f": 4}[x.dtype.kind]
+        narrow = {"c": np.complex64, "f": np.float32}[found.dtype.kind]
+        return Array(None, host=found.astype(narrow) if single else found)
+
+    return function
+
+
+def _arithmetic(name):
+    function = getattr(operator, name)
+
+    def method(self, other):
+        result = function(self.host, getattr(other, "host", other))
+        return self if result is self.host else Array(None, host=np.asarray(result))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "iadd", "isub", "imul"):
+    setattr(Array, f"__{_name}__", _arithmetic(f"__{_name}__"))
+Array.__radd__ = Array.__add__
+Array.__rmul__ = Array.__mul__
+Array.__rtruediv__ = lambda self, other: Array(None, host=np.asarray(other / self.host))
+Array.__abs__ = lambda self: Array(None, host=np.abs(self.host))
+
+
+def from_numpy(name):
+    """A function of NumPy that takes and returns arrays on the device."""
+
+    def function(*values, **options):
+        options = {key: getattr(value, "host", value) for key, value in options.items()}
+        values = [
+            [getattr(one, "host", one) for one in value]
+            if isinstance(value, list)
+            else getattr(value, "host", value)
+            for value in values
+        ]
+        return wrapped(getattr(np, name)(*values, **options))
+
+    return function
+
+
 def pinned(size):
     """Memory of the host that kernels may write to, as `cupy.cuda.alloc_pinned_memory`."""
 
@@ -115,6 +164,7 @@ class Device:
         self.allocated.append(size)
         memory = Memory(np.full(size + 256, 255, np.uint8))
         memory.ptr += -memory.ptr % 256
+        memory.mem.size = size
         return memory
 
     def _launch(self, configuration, number, parameters, extra):
@@ -267,7 +317,57 @@ def multiply_sparse(kernel, address):
     y[...] = result + y if given["accumulate"] else result
 
 
+@dataclass(frozen=True)
+class OtherKernel:
+    """A kernel that is known by its dtype and numbers."""
+
+    kind: str
+    dtype: np.dtype
+    numbers: tuple
+
+
+def run_other(kernel, address):
+    {"diagonal": multiply_diagonal}.get(kernel.kind, interpolate)(kernel, address)
+
+
+def multiply_diagonal(kernel, address):
+    """What the kernel of diagonal products does."""
+    given = at(address, (), diagonal_arguments(kernel.dtype))
+    count, inner = int(given["count"]), int(given["inner"])
+    x, y = (at(given[name], (count,), kernel.dtype) for name in "xy")
+    d = at(given["d"], (int(given["period"]),), kernel.dtype)
+    result = given["alpha"] * d[np.arange(count) // inner % len(d)] * x
+    y[...] = y + result if given["accumulate"] else result
+
+
+def interpolate(kernel, address):
+    """What the kernels of interpolation do."""
+    modes, vectors, *_ = kernel.numbers
+    given = at(address, (), interpolation_arguments(kernel.dtype, modes))
+    count, step = int(given["count"]), int(given["cell_step"])
+    weights = at(given["weights"], (count, modes, 4), kernel.dtype)
+    cells = at(given["corners"], (count, 1), np.int64) * step
+    entries = np.ones((count, 1), kernel.dtype)
+    for k, apart in enumerate(given["steps"]):
+        cells = (cells[:, :, None] + np.arange(4) * apart).reshape(count, -1)
+        entries = (entries[:, :, None] * weights[:, k, None]).reshape(count, -1)
+    places = at(given["places"], (count,), np.int32).astype(np.int64)
+    all_cells = np.arange(math.prod(given["sizes"].tolist())) * step
+    far = count * int(given["point_step"]) + int(given["vectors"].max())
+    points = at(given["points"], (far,), kernel.dtype)
+    grid = at(given["grid"], (all_cells.max() + vectors,), kernel.dtype)
+    for r in range(vectors):
+        where = places * given["point_step"] + given["vectors"][r]
+        if kernel.kind == "gather":
+            sums = given["alpha"] * (grid[cells + r] * entries).sum(axis=1)
+            points[where] = points[where] + sums if given["accumulate"] else sums
+            continue
+        grid[all_cells + r] = 0
+        np.add.at(grid, cells + r, entries * points[where][:, None])
+
+
 COMPUTE = {
+    "OtherKernel": run_other,
     "SparseKernel": multiply_sparse,
     "KronKernel": multiply,
     "BatchKernel": multiply_batch,
@@ -290,6 +390,7 @@ def install():
         getDeviceProperties=lambda _: {"name": b"fake"},
         driverGetVersion=lambda: 13_000,
         memsetAsync=ctypes.memset,
+        getDeviceCount=lambda: 1,
         CUDARuntimeError=error,
     )
     cuda = ModuleType("cupy.cuda")
@@ -312,7 +413,13 @@ def install():
         zeros=lambda shape, dtype: Array(None, host=np.zeros(shape, dtype)),
         asnumpy=lambda value: value.get(),
         may_share_memory=lambda a, b: np.may_share_memory(a.host, b.host),
-        multiply=lambda a, b, out, dtype: np.multiply(a.host, b, out=out.host),
+        multiply=lambda a, b, out, dtype=None: np.multiply(
+            a.host, getattr(b, "host", b), out=out.host
+        ),
+        fft=SimpleNamespace(
+            **{name: from_numpy_fft(name) for name in ("rfft", "irfft", "fft", "ifft")}
+        ),
+        **{name: from_numpy(name) for name in ("stack", "eye", "exp", "arange", "sqrt", "where")},
         ascontiguousarray=lambda value, dtype=None: (
             value
             if value.flags.c_contiguous and dtype in (None, value.dtype)
@@ -328,7 +435,10 @@ def install():
 def _replace_driver(device):
     from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.batch.kernel import BatchKernel
+    from batchkron.backends.cuda.diagonal import plan as diagonal
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
+    from batchkron.backends.cuda.interpolated import plan as interpolated
+    from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
     from batchkron.backends.cuda.runtime import call_workspace, launch
@@ -355,6 +465,23 @@ def _replace_driver(device):
         return program
 
     list_calls.unsorted_program = unsorted_program
+    kron._may_be_constant = lambda spec: False
+    for place, name in (
+        (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
+    ):  # fmt: skip
+        _note_other(place, name, device.known)
+
+
+def _note_other(place, kind, known):
+    name = f"{kind}_program"
+    program_of = getattr(place, name)
+
+    def program(dtype, *numbers):
+        found = program_of(dtype, *numbers)
+        known[found] = OtherKernel(kind, dtype, numbers)
+        return found
+
+    setattr(place, name, program)
 
 
 def _noting(program_of, known):

@@ -18,6 +18,7 @@ from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
 from batchkron.backends.protocol import Backend, KrylovBackend, Owners, Reduction
+from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -25,6 +26,7 @@ from batchkron.spec.sweeps import SweepList
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch.plan import BatchPlan
     from batchkron.backends.cuda.diagonal.plan import DiagonalProduct
+    from batchkron.backends.cuda.interpolated.plan import InterpolationPlan
     from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
     from batchkron.backends.cuda.krylov.passes import (
@@ -123,6 +125,24 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
 
         kron_sparse.multiply_kron_sparse(values, x, y, outer, inner, precision)
+
+    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
+        """Return the plan of interpolation; it holds its own copy of the windows."""
+        from batchkron.backends.cuda.interpolated import plan as interpolated
+
+        return interpolated.InterpolationPlan(windows)
+
+    def with_windows(self, plan: InterpolationPlan, windows: Windows) -> InterpolationPlan:
+        """Return the plan itself with as many other windows."""
+        plan.set_windows(windows)
+        return plan
+
+    def replaced(
+        self, placed: Sequence[DeviceArray], values: Sequence[Array]
+    ) -> tuple[DeviceArray, ...]:
+        """Return the arrays themselves, with new values after earlier work has ended."""
+        device.upload(values, placed)
+        return tuple(placed)
 
     @cached_property
     def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:

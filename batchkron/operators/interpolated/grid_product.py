@@ -18,6 +18,9 @@ __all__ = ["GridProduct", "as_matrix"]
 # Rows of a Toeplitz matrix from which two transforms of twice its length take less time than its
 # product as a dense matrix: between 256 and 512 on an AVX-512 Xeon, for 16 and 256 vectors.
 MIN_FFT_ROWS = 512
+# The same on a device. Not measured: at 60 TFLOP/s an element takes 70 ps for 2048 multiply-adds, as
+# long as it takes at 3 TB/s to move the 200 bytes that two transforms move for it.
+MIN_DEVICE_FFT_ROWS = 2048
 # Elements that are transformed at a time, so that transforms of them stay in the cache.
 _SLAB = 1 << 18
 
@@ -29,23 +32,38 @@ class ToeplitzMode:
     ----------
     column : ndarray, (P,)
         The first column c; the first row is its conjugate, as for `scipy.linalg.toeplitz`.
+    backend : Backend
+        Where vectors are. On a device transforms are those of CuPy.
     """
 
-    def __init__(self, column: Array) -> None:
-        self._size = len(column)
-        self._length = scipy.fft.next_fast_len(2 * len(column) - 1, real=column.dtype.kind == "f")
+    def __init__(self, column: Array, backend: Backend) -> None:
+        self._size, self._backend = len(column), backend
+        real, module = column.dtype.kind == "f", backend.array_module
+        self._length = scipy.fft.next_fast_len(2 * len(column) - 1, real=real)
+        self._on_host = module is np
+        fft: Any = scipy.fft if self._on_host else module.fft
+        self._forward = fft.rfft if real else fft.fft
+        self._back = fft.irfft if real else fft.ifft
+        (self._spectrum,) = backend.place([self._transformed(column)])
+
+    def _transformed(self, column: Array) -> Array:
+        """Return the transform of the circulant matrix's first column, (length, 1)."""
         gap = np.zeros(self._length - 2 * len(column) + 1, column.dtype)
         circulant = np.concatenate([column, gap, column[:0:-1].conj()])
         real = column.dtype.kind == "f"
-        self._forward = scipy.fft.rfft if real else scipy.fft.fft
-        self._back = scipy.fft.irfft if real else scipy.fft.ifft
-        self._spectrum = self._forward(circulant)[:, None]
+        found: Array = scipy.fft.rfft(circulant) if real else scipy.fft.fft(circulant)
+        return found[:, None]
+
+    def update(self, column: Array) -> None:
+        """Take another column of the same length and dtype."""
+        new = self._transformed(column)
+        (self._spectrum,) = self._backend.replaced([self._spectrum], [new])
 
     def run(self, x: Array, y: Array, outer: int, inner: int) -> None:
         """Write the product of x (outer, P, inner) to y."""
         shape = (outer, self._size, inner)
         source, target = x.reshape(shape), y.reshape(shape)
-        width = max(1, min(inner, _SLAB // self._size))
+        width = max(1, min(inner, _SLAB // self._size)) if self._on_host else inner
         for place in range(outer):
             for begin in range(0, inner, width):
                 part = np.s_[place, :, begin : begin + width]
@@ -60,25 +78,54 @@ class GridProduct:
     Parameters
     ----------
     factors : sequence of ndarray, each (P_k, P_k) or (P_k,)
-        Of one dtype.
+        Of one dtype, on the host.
     backend : Backend
-        That multiplies by dense factors.
+        Where vectors are.
     """
 
     def __init__(self, factors: Sequence[Array], backend: Backend) -> None:
+        self._backend = backend
         self._sizes = [len(factor) for factor in factors]
         self._steps: list[tuple[int, int, Product | ToeplitzMode]] = []
-        begin = 0
-        for end, factor in enumerate([*factors, None]):
-            transformed = factor is not None and factor.ndim == 1 and len(factor) >= MIN_FFT_ROWS
-            if factor is not None and not transformed:
+        for begin, end, transformed in self._groups(factors):
+            if transformed:
+                self._steps.append((begin, end, ToeplitzMode(factors[begin], backend)))
                 continue
-            if begin < end:
-                dense = [as_matrix(f) for f in factors[begin:end]]
-                self._steps.append((begin, end, backend.kron_product(dense)))
-            if factor is not None:
-                self._steps.append((end, end + 1, ToeplitzMode(factor)))
-            begin = end + 1
+            dense = [as_matrix(f) for f in factors[begin:end]]
+            self._steps.append((begin, end, backend.kron_product(dense)))
+
+    def _groups(self, factors: Sequence[Array]) -> list[tuple[int, int, bool]]:
+        """Return (first mode, end, whether by transforms) of modes that are multiplied at once."""
+        on_host = self._backend.array_module is np
+        least = MIN_FFT_ROWS if on_host else MIN_DEVICE_FFT_ROWS
+        groups: list[tuple[int, int, bool]] = []
+        for k, factor in enumerate(factors):
+            transformed = factor.ndim == 1 and len(factor) >= least
+            if groups and not transformed and not groups[-1][2]:
+                groups[-1] = groups[-1][0], k + 1, False
+            else:
+                groups.append((k, k + 1, transformed))
+        return groups
+
+    def with_factors(self, factors: Sequence[Array]) -> GridProduct:
+        """Return the product with other factors of these sizes; it may be the same one."""
+        known = [(begin, end, isinstance(one, ToeplitzMode)) for begin, end, one in self._steps]
+        if self._groups(factors) != known:
+            return GridProduct(factors, self._backend)
+        for place, (begin, end, product) in enumerate(self._steps):
+            if isinstance(product, ToeplitzMode):
+                product.update(factors[begin])
+                continue
+            dense = [as_matrix(f) for f in factors[begin:end]]
+            self._steps[place] = begin, end, self._backend.with_factors(product, dense)
+        return self
+
+    def reserve(self, vectors: int) -> None:
+        """Allocate what `run` will need on a device."""
+        for begin, end, product in self._steps:
+            if not isinstance(product, ToeplitzMode):
+                outer = math.prod(self._sizes[:begin])
+                self._backend.reserve(product, outer, math.prod(self._sizes[end:]) * vectors)
 
     @property
     def transforms(self) -> int:

@@ -170,7 +170,7 @@ class Interpolation(Operator):
     def _take(self, points: Array, done: set[int]) -> None:
         done.add(id(self))
         self.points = points
-        self.plan = self._backend.interpolation_plan(self.windows)
+        self.plan = self._backend.with_windows(self.plan, self.windows)
         for relative in self._relatives.values():
             other = relative.of if isinstance(relative, TransposedInterpolation) else relative
             if isinstance(other, Interpolation) and id(other) not in done:
@@ -242,7 +242,7 @@ def as_reals(x: Array, y: Array) -> tuple[Array, Array]:
 def add_scaled(product: Array, y: Array, alpha: complex, accumulate: bool) -> None:
     """Compute y = alpha product, or y += alpha product; the product is overwritten."""
     if not accumulate:
-        np.multiply(product, alpha, out=y)
+        array_module(y).multiply(product, alpha, out=y)
         return
     if alpha != 1:
         product *= alpha

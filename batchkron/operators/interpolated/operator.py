@@ -11,7 +11,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import Product, backend_for
+from batchkron.backends import Product, backend_for, building_on
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
 from batchkron.operators.interpolated.grid_product import GridProduct, as_matrix
@@ -43,7 +43,7 @@ class InterpolatedKronecker(Operator):
     factors : sequence of array_like, each (P_k, P_k) or (P_k,)
         The K_k; copied. An array of one axis is the first column of a Toeplitz matrix, as for
         `scipy.linalg.toeplitz`: Hermitian. It is multiplied by fast Fourier transforms if it is so
-        long that they are faster.
+        long that they are faster; on a device by those of CuPy.
     noise : float or array_like, (n,)
         Real, 0 or more, added to the diagonal.
 
@@ -63,8 +63,6 @@ class InterpolatedKronecker(Operator):
         If shapes do not fit, a point is outside of the grid, or noise is negative.
     TypeError
         If ``grid`` is no `RegularGrid`, or a dtype has no kernels.
-    BackendUnavailableError
-        If an array is on a device, or of ``to("cuda")``: there are no kernels for it.
 
     Notes
     -----
@@ -73,7 +71,7 @@ class InterpolatedKronecker(Operator):
     accuracy at the grid's ends and what it costs see `Interpolation`: 4 N weights are stored
     for each point, no row of 4^N. The dtype is that of the factors. Up to 16 vectors are multiplied
     at a time, with two arrays of them on the grid. Results have the same bits for any number of
-    threads.
+    threads, and in each run on a device.
 
     Examples
     --------
@@ -103,25 +101,34 @@ class InterpolatedKronecker(Operator):
             raise ValueError("factors is empty; expected a factor for each dimension of the grid")
         dtype = compute_dtype(*given)
         numbers = np.zeros(0, dtype).real.dtype
-        self.interpolation = Interpolation(points, grid, numbers)
+        with building_on(chosen):
+            self.interpolation = Interpolation(to_host(points, "points"), grid, numbers)
         self.grid, self.points = grid, self.interpolation.points
         _check_factors(given, grid)
         size = len(self.points)
         self.noise = _checked_noise(noise, size, numbers)
         super().__init__((size, size), dtype, (), chosen)
         self._workspace = self._backend.workspace()
-        self._set_factors(given)
+        self.factors = read_only_copies(given, dtype)
+        self._product = GridProduct(self.factors, self._backend)
+        self._noise_product: Product | None = None
+        self._noise_entries: tuple[Array, ...] = ()
         self._set_noise()
 
     def _set_factors(self, factors: Sequence[Array]) -> None:
         self.factors = read_only_copies(factors, self.dtype)
-        self._product = GridProduct(self.factors, self._backend)
+        self._product = self._product.with_factors(self.factors)
 
     def _set_noise(self) -> None:
-        self._noise_product: Product | None = None
-        if self.noise.any():
-            entries = np.array(np.broadcast_to(self.noise, self.shape[:1]), self.dtype)
-            self._noise_product = self._backend.diagonal_product(entries)
+        if not self.noise.any():
+            self._noise_product, self._noise_entries = None, ()
+            return
+        entries = [np.array(np.broadcast_to(self.noise, self.shape[:1]), self.dtype)]
+        known = self._noise_entries
+        placed = self._backend.replaced(known, entries) if known else self._backend.place(entries)
+        if not known or placed[0] is not known[0]:
+            self._noise_product = self._backend.diagonal_product(placed[0])
+        self._noise_entries = placed
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), noise=self.noise)
@@ -137,8 +144,7 @@ class InterpolatedKronecker(Operator):
         parts = self.dtype.itemsize // source.itemsize  # real numbers of one entry
         inner_reals = inner * parts
         plan = self.interpolation.plan
-        most = max(parts, _MAX_GRID_BYTES // (cells * source.itemsize))
-        for first, count in split(outer * inner_reals, most):
+        for first, count in split(outer * inner_reals, self._most()):
             vectors = starts(first, count, size, inner_reals)
             memory = self._workspace.array(2 * cells * count // parts, self.dtype).reshape(2, -1)
             on_grid, other = memory
@@ -152,6 +158,18 @@ class InterpolatedKronecker(Operator):
             plan.gather(reals, count, 0, target, inner_reals, vectors, scale.real, accumulate)
         if self._noise_product is not None:
             self._noise_product.run(x, y, outer, inner, alpha, True)
+
+    def _most(self) -> int:
+        """Return how many vectors of real numbers may be on the grid at a time."""
+        numbers = self.noise.dtype.itemsize
+        return max(self.dtype.itemsize, _MAX_GRID_BYTES // self.interpolation.shape[1]) // numbers
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        parts, cells = self.dtype.itemsize // self.noise.itemsize, self.interpolation.shape[1]
+        _, most = next(split(outer * inner * parts, self._most()), (0, 0))
+        if self.shape[0]:
+            self._workspace.array(2 * cells * most // parts, self.dtype)
+            self._product.reserve(most // parts)
 
     def update(
         self,
@@ -259,9 +277,10 @@ class InterpolatedKronecker(Operator):
         >>> K.cross([[0.5]]).shape
         (1, 2)
         """
-        others = Interpolation(points, self.grid, self.dtype)
-        here = Interpolation(self.points, self.grid, self.dtype)
-        return others @ KroneckerProduct([as_matrix(f) for f in self.factors]) @ here.T
+        with building_on(self._backend):
+            others = Interpolation(to_host(points, "points"), self.grid, self.dtype)
+            here = Interpolation(self.points, self.grid, self.dtype)
+            return others @ KroneckerProduct([as_matrix(f) for f in self.factors]) @ here.T
 
     def diagonal(self) -> Array:
         """Return the diagonal, (n,), from the factors' blocks that the windows meet."""
@@ -277,7 +296,7 @@ class InterpolatedKronecker(Operator):
             entries *= ((blocks @ weights[..., None])[..., 0] * weights).sum(axis=-1)
         result = np.empty_like(entries)
         result[windows.places] = entries
-        return result + self.noise
+        return self._backend.place([result + self.noise])[0]
 
     def describe(self) -> str:
         """Return a text with the grid, and how many factors are multiplied by transforms."""

@@ -18,6 +18,8 @@ CHECKS = (
     "batches",
     "lists_once",
     "kronecker_sparse",
+    "interpolated",
+    "transforms",
 )
 
 

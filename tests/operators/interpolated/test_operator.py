@@ -226,21 +226,3 @@ def test_refused():
     x = np.ones((2, 3))
     with pytest.raises(ValueError, match="overlap"):
         op.apply(x, x)
-
-
-def test_a_device_has_no_kernels(monkeypatch):
-    from batchkron.backends.protocol import Backend
-
-    class Other(type(bk.backends.backend())):
-        name = "cuda"
-        interpolation_plan = Backend.interpolation_plan
-
-        def current_device(self):
-            return "cuda:0"
-
-    monkeypatch.setattr(bk.backends, "_cuda", Other)
-    op = bk.InterpolatedKronecker([[0.5]], grid_of((5,)), [np.eye(5)])
-    with pytest.raises(
-        bk.BackendUnavailableError, match="no kernels for cuda; use the operator on"
-    ):
-        op.to("cuda")

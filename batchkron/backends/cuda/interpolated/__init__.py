@@ -1,0 +1,1 @@
+"""Interpolation on a grid from windows of cells, and its transpose."""

@@ -1,0 +1,181 @@
+"""The kernels of interpolation, ``csrc/cuda/interpolated``: how work is cut, and their arguments.
+
+No device is needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.spec.interpolated import WEIGHTS, Windows
+from batchkron.spec.kron import Array
+
+THREADS = 128
+"""Threads of a thread block; chosen by hand."""
+
+MAX_VECTORS = 16
+"""Vectors of one launch, kMaxVectors of ``windows.cuh``."""
+
+_BLOCKS_PER_PROCESSOR = 16  # that a multiprocessor can hold; more take several turns
+_RESIDENT_THREADS = 1024  # of a multiprocessor, so many that latency is hidden; chosen by hand
+_MAX_HELD = 4  # vectors of a thread that scatters: as many sums for each of its cells
+_CELLS = 4  # of a thread that scatters, where there are enough threads
+_MAX_POINTS = 2**31  # numbers of points have 32 bits in kernels
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWindows:
+    """`Windows` as kernels read them, on the host.
+
+    Attributes
+    ----------
+    weights : ndarray, (n, N, 4)
+    corners : ndarray of int64, (n,)
+        The first cell of each window, a number in the whole grid.
+    places : ndarray of int32, (n,)
+    starts : ndarray of int32, (bins + 1,)
+        Where the points of each bin begin; a bin has all points of one corner, bins are in the
+        order of corners.
+    """
+
+    weights: Array
+    corners: NDArray[np.int64]
+    places: NDArray[np.int32]
+    starts: NDArray[np.int32]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays, in the order of the kernels' arguments."""
+        return self.weights, self.corners, self.places, self.starts
+
+    @property
+    def fullest(self) -> int:
+        """The largest number of points of a bin."""
+        return int(np.diff(self.starts).max(initial=0))
+
+
+def device_windows(windows: Windows) -> DeviceWindows:
+    """Return windows as kernels read them.
+
+    Raises
+    ------
+    ValueError
+        If there are too many points.
+    """
+    if len(windows.places) >= _MAX_POINTS:
+        raise ValueError(
+            f"points has {len(windows.places)} rows; expected fewer than {_MAX_POINTS} on a CUDA "
+            f"device"
+        )
+    bins = [size - WEIGHTS + 1 for size in windows.sizes]
+    corners = tuple(windows.corners.T)
+    numbers = np.ravel_multi_index(corners, bins)
+    starts = np.zeros(math.prod(bins) + 1, np.int32)
+    np.cumsum(np.bincount(numbers, minlength=math.prod(bins)), out=starts[1:])
+    return DeviceWindows(
+        windows.weights,
+        np.ravel_multi_index(corners, windows.sizes).astype(np.int64),
+        windows.places.astype(np.int32),
+        starts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterCut:
+    """How cells are given to threads.
+
+    Attributes
+    ----------
+    held : int
+        Vectors of a thread.
+    cells : int
+        Neighbouring cells of the last mode of a thread.
+    share : int
+        Lanes that share the points of these cells, a power of two.
+    """
+
+    held: int
+    cells: int
+    share: int
+
+
+def scatter_owners(sizes: tuple[int, ...], vectors: int, cut: ScatterCut) -> int:
+    """Return how many owners the cells have, each with ``cut.share`` lanes."""
+    *rows, last = sizes
+    return math.prod(rows) * -(-last // cut.cells) * (vectors // cut.held)
+
+
+def scatter_cut(
+    sizes: tuple[int, ...], fullest: int, vectors: int, device: DeviceLimits
+) -> ScatterCut:
+    """Return how cells are given to threads, for bins of at most ``fullest`` points.
+
+    A thread with several cells loads a point's weights for all of them. Where there are too few
+    threads for the device it has one cell, and lanes share its points as far as bins have several.
+    """
+    wanted = _RESIDENT_THREADS * device.multiprocessors
+    held = min(vectors, _MAX_HELD)
+    for cells in (_CELLS, 1):
+        owners = scatter_owners(sizes, vectors, ScatterCut(held, cells, 1))
+        if owners >= wanted:
+            return ScatterCut(held, cells, 1)
+    share = min(WARP, power_of_two(-(-wanted // owners)), power_of_two(fullest + 1) // 2)
+    return ScatterCut(held, 1, max(1, share))
+
+
+def gather_lanes(modes: int, vectors: int) -> int:
+    """Return how many lanes compute a point, `lanes` of GatherCut in ``gather.cuh``."""
+    row = WEIGHTS * vectors
+    return min(WARP, WEIGHTS * row if modes > 1 else row)
+
+
+def blocks_for(threads: int, device: DeviceLimits) -> int:
+    """Return the thread blocks for so many threads, which take several turns if they are many."""
+    return max(1, min(_BLOCKS_PER_PROCESSOR * device.multiprocessors, -(-threads // THREADS)))
+
+
+def gather_program(dtype: np.dtype[Any], modes: int, vectors: int) -> Program:
+    """Return the kernel that interpolates at points."""
+    options = SCALARS[dtype], modes, vectors, THREADS
+    return Program("cuda/interpolated/gather.cuh", template_type("interpolate_gather", *options))
+
+
+def scatter_program(dtype: np.dtype[Any], modes: int, vectors: int, cut: ScatterCut) -> Program:
+    """Return the kernel of the transpose."""
+    options = SCALARS[dtype], modes, vectors, cut.held, cut.cells, cut.share, THREADS
+    return Program("cuda/interpolated/scatter.cuh", template_type("interpolate_scatter", *options))
+
+
+@cache
+def interpolation_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct InterpolationArguments."""
+    fields = [
+        *pointer_fields("points", "grid", "weights", "corners", "places", "starts"),
+        *size_fields("count", "point_step", "cell_step"),
+        ("sizes", "i8", modes),
+        ("steps", "i8", modes),
+        ("vectors", "i8", MAX_VECTORS),
+        *size_fields("accumulate"),
+        ("alpha", dtype),
+    ]
+    return np.dtype(fields, align=True)
+
+
+def sized_arguments(
+    dtype: np.dtype[Any], sizes: tuple[int, ...], cell_step: int, point_step: int, count: int
+) -> Array:
+    """Return arguments without addresses, vectors and scalars."""
+    arguments = np.zeros(1, interpolation_arguments(dtype, len(sizes)))
+    arguments["count"], arguments["point_step"] = count, point_step
+    arguments["cell_step"], arguments["sizes"] = cell_step, sizes
+    arguments["steps"] = [math.prod(sizes[k + 1 :]) * cell_step for k in range(len(sizes))]
+    return arguments
