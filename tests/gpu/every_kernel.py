@@ -259,6 +259,20 @@ def explicit(rng, dtype, small):
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
 
 
+def interpolated(rng, dtype, small):
+    """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some."""
+    for sizes in ((9,), (30, 41), (9, 8, 10), (5, 4, 6, 5), (4,) * 5, (5,) * 6):
+        count = 40 if small else 400
+        grid = bk.RegularGrid(0.0, 1.0, sizes)
+        factors = [random_array(rng, (n, n), dtype) for n in sizes]
+        op = bk.InterpolatedKronecker(rng.random((count, len(sizes))), grid, factors, noise=0.5)
+        for batch in (1, 2, 7, 16):
+            x = random_array(rng, (batch, count), dtype)
+            check(op.to("cuda").apply(cupy.asarray(x)), op.apply(x), (sizes, batch))
+            columns = np.ascontiguousarray(x.T)
+            check(op.to("cuda").matmat(cupy.asarray(columns)), op.matmat(columns), (sizes, batch))
+
+
 def kron_sparse(rng, dtype, small):
     """Both layouts, by each family of kernels that takes the matrix.
 
@@ -342,6 +356,10 @@ PARTS = {
     "systems": (systems, {"cuda/kron_sum/systems.cuh", "cuda/krylov/systems.cuh"}),
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
+    "interpolated": (
+        interpolated,
+        {"cuda/interpolated/gather.cuh", "cuda/interpolated/scatter.cuh"},
+    ),
     "kron_sparse": (
         kron_sparse,
         {f"cuda/kron_sparse/{name}.cuh" for name in KRON_SPARSE},

@@ -18,8 +18,8 @@ __all__ = ["GridProduct", "as_matrix"]
 # Rows of a Toeplitz matrix from which two transforms of twice its length take less time than its
 # product as a dense matrix: between 256 and 512 on an AVX-512 Xeon, for 16 and 256 vectors.
 MIN_FFT_ROWS = 512
-# The same on a device. Not measured: at 60 TFLOP/s an element takes 70 ps for 2048 multiply-adds, as
-# long as it takes at 3 TB/s to move the 200 bytes that two transforms move for it.
+# The same on a device. Not measured: at 60 TFLOP/s an element takes 70 ps for 2048 multiply-adds,
+# as long as it takes at 3 TB/s to move the 200 bytes that two transforms move for it.
 MIN_DEVICE_FFT_ROWS = 2048
 # Elements that are transformed at a time, so that transforms of them stay in the cache.
 _SLAB = 1 << 18
