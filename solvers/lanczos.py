@@ -129,43 +129,50 @@ def _tridiagonal(
     """
     module = array_module(probes)
     dtype = np.result_type(working_dtype(A), probes.dtype)
+    real = dtype.type(0).real.dtype
     count, size = probes.shape
     basis = module.empty((count, steps, size), dtype)
     product = module.empty((count, size), dtype)
     multiply = as_product(A, "A", product)
     norms = _norms(probes)
-    current = (probes / module.asarray(norms.astype(dtype.type(0).real.dtype))[:, None]).astype(
-        dtype
-    )
-    diagonals, beside = np.zeros((count, steps)), np.zeros((count, steps))
-    counts = np.full(count, steps)
-    scale = np.zeros(count)  # of A on what a probe reaches: max |alpha| + beta
+    current = (probes / norms.astype(real)[:, None]).astype(dtype)
+    # Numbers stay on the device to the end, so that the host need not wait in each step.
+    diagonals, beside = module.zeros((2, steps, count), np.float64)
     for j in range(steps):
         basis[:, j] = current
         multiply(current, product)
-        alpha = to_host((current.conj() * product).sum(axis=1), "alpha").real
-        if not np.isfinite(alpha).all():
-            raise np.linalg.LinAlgError("a product with A is not finite")
-        diagonals[:, j] = alpha
+        diagonals[j] = (current.conj() * product).sum(axis=1).real
         for _ in range(2):  # twice is enough (Giraud, Langou, Rozložník and van den Eshof, 2005)
             known = basis[:, : j + 1]
             overlap = (known @ product.conj()[:, :, None]).conj()  # (K, j + 1, 1)
             product -= (overlap.swapaxes(1, 2) @ known)[:, 0]
         beta = _norms(product)
-        scale = np.maximum(scale, np.abs(alpha) + beta)
-        ended = (beta <= size * np.finfo(dtype).eps * scale) & (counts == steps)
-        counts[ended] = np.minimum(counts[ended], j + 1)
-        beside[:, j] = beta
-        safe = np.where(beta > 0, beta, 1.0).astype(dtype.type(0).real.dtype)
-        current = product / module.asarray(safe)[:, None]
-        if (counts <= j + 1).all():
+        beside[j] = beta
+        current = product / module.where(beta > 0, beta, 1.0).astype(real)[:, None]
+        if module is np and _ended(diagonals[: j + 1], beside[: j + 1], size, dtype).any(0).all():
             break
-    return norms**2, diagonals, beside, counts
+    squares = to_host(norms, "norms") ** 2
+    alpha, beta = to_host(diagonals, "diagonals"), to_host(beside, "beside")
+    if not np.isfinite(alpha).all():
+        raise np.linalg.LinAlgError("a product with A is not finite")
+    ended = _ended(alpha, beta, size, dtype)
+    counts = np.where(ended.any(axis=0), ended.argmax(axis=0) + 1, steps)
+    return squares, alpha.T, beta.T, counts
 
 
-def _norms(rows: Vector) -> NDArray[np.float64]:
-    squares = (abs(rows) ** 2).sum(axis=1, dtype=np.float64)
-    return np.sqrt(to_host(squares, "norms"))  # type: ignore[no-any-return]
+def _ended(
+    diagonals: NDArray[Any], beside: NDArray[Any], size: int, dtype: np.dtype[Any]
+) -> NDArray[np.bool_]:
+    """Return after which steps (steps, K) a probe's vectors span an invariant space."""
+    # of A on what a probe reaches
+    scale = np.maximum.accumulate(np.abs(diagonals) + beside, axis=0)
+    found: NDArray[np.bool_] = beside <= size * np.finfo(dtype).eps * scale
+    return found
+
+
+def _norms(rows: Vector) -> Vector:
+    norms: Vector = (abs(rows) ** 2).sum(axis=1, dtype=np.float64) ** 0.5
+    return norms
 
 
 def _quadrature(diagonal: NDArray[Any], beside: NDArray[Any]) -> float:

@@ -15,6 +15,7 @@ from batchkron.arrays import as_array, is_scalar, refuse_masked
 from batchkron.backends import Backend, building_on
 from batchkron.operators.diagonalised_terms import DiagonalisedTerms
 from batchkron.operators.factor_by_factor import checked_time, logarithm_of
+from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
@@ -270,6 +271,7 @@ class SumOperator(Operator):
         self.args = tuple(terms)
         super().__init__(first.shape, dtype, common_batch_shape(terms), common_backend(terms))
         self._place = first._place
+        self._kept: Kept[DiagonalisedTerms] = Kept()
 
     def _recipe(self) -> tuple[Any, ...]:
         return SumOperator, (self.terms,)
@@ -314,7 +316,7 @@ class SumOperator(Operator):
         Returns
         -------
         DiagonalisedTerms
-            It has ``solve(b)`` and ``slogdet()``.
+            It has ``solve(b)`` and ``slogdet()``, and works on the operator's device.
 
         Raises
         ------
@@ -322,11 +324,19 @@ class SumOperator(Operator):
             If the factors of a mode are not diagonalised together (see `solve`), or the operator
             has several systems.
         TypeError
-            If a summand does not know its Kronecker terms, or the operator is on a device.
+            If a summand does not know its Kronecker terms.
         """
         self._refuse_batch("factorise")
-        self._refuse_device("factorise")
-        return DiagonalisedTerms(self.kronecker_terms(), self.dtype)
+        return DiagonalisedTerms(self.kronecker_terms(), self.dtype, self.device)
+
+    def _factorised(self) -> DiagonalisedTerms:
+        """Return what `factorise` does; on a device the same until a summand is updated."""
+        if self.device == "cpu":
+            return self.factorise()
+        self._refuse_batch("factorise")
+        terms = self.kronecker_terms().terms
+        factors = [factor for term in terms for factor in term.factors]
+        return self._kept.get(factors, self.factorise, tuple(term.coefficient for term in terms))
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b for a sum of Kronecker products, by their factors.
@@ -338,6 +348,8 @@ class SumOperator(Operator):
         Parameters
         ----------
         b : array_like, (N,) or (N, K)
+            On the operator's device. There the factorisation of the first solve is kept until a
+            summand is updated.
 
         Returns
         -------
@@ -359,7 +371,7 @@ class SumOperator(Operator):
         >>> A.solve(A @ np.arange(1.0, 7.0)).round(12)
         array([1., 2., 3., 4., 5., 6.])
         """
-        return self.factorise().solve(b)
+        return self._factorised().solve(b)
 
     def slogdet(self) -> tuple[Any, Any]:
         """Return the sign, or phase, of the determinant and the logarithm of its modulus.
@@ -371,7 +383,7 @@ class SumOperator(Operator):
         ValueError, TypeError
             As for `factorise`.
         """
-        return self.factorise().slogdet()
+        return self._factorised().slogdet()
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant.
@@ -405,13 +417,13 @@ class SumOperator(Operator):
             If t is not a number; else as for `factorise`.
         """
         t = checked_time(t)
-        found = self.factorise()
+        found = self._factorised()
         if not found.unitary:
             raise ValueError(
                 "the factors of a mode do not commute, so exp(t A) is not found by factors; "
                 "pass the operator to scipy.sparse.linalg.expm_multiply"
             )
-        return found.apply_function(np.exp(t * found.values), x)
+        return found.exponential(x, t)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""

@@ -132,10 +132,6 @@ class OperatorBase(LinearOperator[Related]):
                 f"use apply on vectors with these axes"
             )
 
-    def _refuse_device(self, name: str) -> None:
-        if self.device != "cpu":
-            raise TypeError(f"{name} runs on the CPU; use to('cpu').{name}")
-
     def _refuse_non_square(self, name: str) -> None:
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"the {name} needs a square operator; this one is {self.shape}")

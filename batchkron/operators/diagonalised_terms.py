@@ -10,9 +10,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.backends import backend_on
 from batchkron.functions.kron import gekmm
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_terms import KroneckerTerms
+from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array
 
 __all__ = ["DiagonalisedTerms"]
@@ -33,11 +35,14 @@ class DiagonalisedTerms:
         On a whole tensor product.
     dtype : dtype
         Of the operator, and of right-hand sides.
+    device : {"cpu", "cuda"}
+        Device of the right-hand sides. Factors are diagonalised on the host, and placed there once
+        for each dtype of right-hand sides.
 
     Attributes
     ----------
     values : ndarray, (N,)
-        The diagonal of D.
+        The diagonal of D, on the device.
     unitary : bool
         Whether X is unitary, so that ``values`` are eigenvalues.
 
@@ -61,14 +66,16 @@ class DiagonalisedTerms:
     array([1., 1., 1., 1.])
     """
 
-    def __init__(self, terms: KroneckerTerms, dtype: np.dtype[Any]) -> None:
+    def __init__(self, terms: KroneckerTerms, dtype: np.dtype[Any], device: str = "cpu") -> None:
         if terms.cells is not None:
             raise ValueError(f"terms on a sparse grid are not diagonalised by factors; {_ADVICE}")
-        self._dtype = dtype
+        self._dtype, self._device = dtype, device
+        self._arrays = backend_on(device).array_module
         self._vectors: list[Array] = []
+        self._placed: dict[np.dtype[Any], tuple[list[Array], list[Array]]] = {}
         diagonals: list[list[Array]] = []  # of each mode, one for each term
         self.unitary = True
-        self._log_square = 0.0  # 2 log |det X|
+        log_square = 0.0  # 2 log |det X|
         for mode, size in enumerate(terms.sizes):
             factors = [terms.factor(t, mode) for t in range(len(terms.terms))]
             vectors, found, mass = _diagonalise(factors, mode)
@@ -76,16 +83,17 @@ class DiagonalisedTerms:
             diagonals.append(found)
             if mass is not None:
                 self.unitary = False
-                self._log_square -= terms.unknowns / max(size, 1) * np.linalg.slogdet(mass)[1]
-        self.values = np.zeros(terms.unknowns)
-        sizes = np.zeros(terms.unknowns)
+                log_square -= terms.unknowns / max(size, 1) * np.linalg.slogdet(mass)[1]
+        values, sizes = np.zeros(terms.unknowns), np.zeros(terms.unknowns)
         for t, term in enumerate(terms.terms):
             entries = term.coefficient * _outer_product([found[t] for found in diagonals])
-            self.values = self.values + entries
+            values = values + entries
             sizes += np.abs(entries)
-        least = np.abs(self.values).min(initial=np.inf)
+        least = np.abs(values).min(initial=np.inf)
         precision = float(np.finfo(dtype).eps) * len(terms.sizes)
         self._singular = bool(least <= precision * sizes.max(initial=0.0))
+        self._slogdet = self._sign_and_logarithm(values, log_square)
+        self.values = on_device(values, device)
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by two Kronecker products and a division.
@@ -93,6 +101,7 @@ class DiagonalisedTerms:
         Parameters
         ----------
         b : array_like, (N,) or (N, K)
+            On the device.
 
         Returns
         -------
@@ -105,38 +114,54 @@ class DiagonalisedTerms:
         numpy.linalg.LinAlgError
             If A is singular to working precision.
         """
-        rhs = direct.right_hand_side(b, len(self.values))
+        rhs = direct.right_hand_side(b, len(self.values), self._arrays)
         if self._singular:
             raise np.linalg.LinAlgError("the sum is singular to working precision")
         return self._scaled(rhs, 1 / self.values)
 
-    def apply_function(self, values: Array, x: ArrayLike) -> Array:
-        """Compute X diag(values) X^H x, which is f(A) x for values f(D) if X is unitary."""
-        return self._scaled(direct.right_hand_side(x, len(self.values)), values)
+    def exponential(self, x: ArrayLike, t: complex) -> Array:
+        """Compute X exp(t D) X^H x, which is exp(t A) x if X is unitary."""
+        rhs = direct.right_hand_side(x, len(self.values), self._arrays)
+        return self._scaled(rhs, self._arrays.exp(t * self.values))
 
     def _scaled(self, x: Array, values: Array) -> Array:
         kind = np.result_type(self._dtype, x.dtype)
         if values.dtype.kind == "c":
             kind = np.result_type(kind, np.complex64)
         real = kind.type(0).real.dtype
-        vectors = [v.astype(kind if v.dtype.kind == "c" else real) for v in self._vectors]
+        vectors, adjoints = self._vectors_as(kind)
         columns = (x if x.ndim == 2 else x[:, None]).astype(kind, copy=False)
-        coefficients = gekmm([v.conj().T for v in vectors], columns)
+        coefficients = gekmm(adjoints, columns)
         coefficients *= values.astype(kind if values.dtype.kind == "c" else real)[:, None]
         return gekmm(vectors, coefficients).reshape(x.shape)
+
+    def _vectors_as(self, kind: np.dtype[Any]) -> tuple[list[Array], list[Array]]:
+        """Return the X_k and X_k^H on the device, in the precision of a dtype."""
+        known = self._placed.get(kind)
+        if known is None:
+            real = kind.type(0).real.dtype
+            vectors = [v.astype(kind if v.dtype.kind == "c" else real) for v in self._vectors]
+            adjoints = [v.conj().T for v in vectors]
+            if self._device != "cpu":  # contiguous, as fast calls take them
+                adjoints = [on_device(np.ascontiguousarray(v), self._device) for v in adjoints]
+                vectors = [on_device(np.ascontiguousarray(v), self._device) for v in vectors]
+            known = self._placed[kind] = vectors, adjoints
+        return known
 
     def slogdet(self) -> tuple[Any, Any]:
         """Return the sign, or phase, of det A and the logarithm of its modulus.
 
         0 and -inf if A is singular to working precision.
         """
-        kind = np.result_type(self.values, self._dtype.type(0)).type
+        return self._slogdet
+
+    def _sign_and_logarithm(self, values: Array, log_square: float) -> tuple[Any, Any]:
+        kind = np.result_type(values, self._dtype.type(0)).type
         if self._singular:
             return kind(0), np.float64(-np.inf)
-        sizes = np.abs(self.values)
-        return kind(np.prod(self.values / sizes)), np.log(sizes).sum(
-            dtype=np.float64
-        ) - self._log_square
+        sizes = np.abs(values)
+        logarithm = np.log(sizes).sum(dtype=np.float64) - log_square
+        return kind(np.prod(values / sizes)), logarithm
 
 
 def _outer_product(entries: Sequence[Array]) -> Array:

@@ -198,9 +198,10 @@ def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
 
 def apply_diagonalised(vectors: SciPyOperator[Any], values: Array, x: ArrayLike) -> Array:
     """Compute V diag(values) V^H x."""
-    rhs = right_hand_side(x, vectors.shape[0])
+    module = vectors._arrays
+    rhs = right_hand_side(x, vectors.shape[0], module)
     scaled = (vectors.H @ rhs).T * values
-    result: Array = vectors @ np.ascontiguousarray(scaled.T)
+    result: Array = vectors @ module.ascontiguousarray(scaled.T)
     return result
 
 

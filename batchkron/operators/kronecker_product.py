@@ -26,8 +26,10 @@ from batchkron.backends import (
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Operator
+from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
+from batchkron.operators.placement import on_device
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import one_product_spec
 from batchkron.spec.kron import (
@@ -108,6 +110,8 @@ class KroneckerProduct(ValuedOperator):
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
         self._merged: weakref.WeakSet[_MergedProduct] = weakref.WeakSet()
+        self._kept_inverse: Kept[Operator] = Kept()
+        self._kept_eigenpairs: Kept[tuple[Array, KroneckerProduct]] = Kept()
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), precision=self.precision, tune=self._tune)
@@ -262,6 +266,7 @@ class KroneckerProduct(ValuedOperator):
         Parameters
         ----------
         b : array_like, (N,) or (N, K)
+            On the operator's device.
 
         Returns
         -------
@@ -273,12 +278,28 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not square or b does not fit.
         numpy.linalg.LinAlgError
             If a factor is singular.
+
+        Notes
+        -----
+        On the CPU by an LU factorisation of each factor. On a device by the factors' inverses,
+        which are computed on the host in double precision for the first solve, and kept until
+        `update`: errors of x are of the same order, but A x - b may be larger by the factors'
+        condition numbers.
         """
         self._refuse_batch("solve")
         if any_foreign(b):
             return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
-        self._refuse_device("solve")
-        return direct.solve_product(self.factors, b)
+        if self.device == "cpu":
+            return direct.solve_product(self.factors, b)
+        direct.square_sizes(self.factors)
+        rhs = direct.right_hand_side(b, self.shape[0], self._arrays)
+        inverse = self._kept_inverse.get(self.factors, self._precise_inverse)
+        return inverse.astype(np.result_type(self.dtype, rhs.dtype.type(0).real.dtype)) @ rhs
+
+    def _precise_inverse(self) -> Operator:
+        """Return the inverse in double precision, on the operator's device."""
+        factors = [f.astype(np.result_type(f, np.float64)) for f in self.factors]
+        return KroneckerProduct(direct.inverses(factors)).to(self.device)
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, Σ (N / n_k) log det A_k.
@@ -322,9 +343,14 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not Hermitian.
         """
         self._refuse_batch("eigh")
-        self._refuse_device("eigh")
-        values, vectors = direct.hermitian_eigenpairs(self.factors)
-        return reduce(np.kron, values), KroneckerProduct(vectors)
+        return self._placed(*direct.hermitian_eigenpairs(self.factors))
+
+    def _placed(
+        self, values: Sequence[Array], vectors: Sequence[Array]
+    ) -> tuple[Array, KroneckerProduct]:
+        """Return all products of the factors' values, and of their vectors, on the device."""
+        product = cast(KroneckerProduct, KroneckerProduct(vectors).to(self.device))
+        return on_device(reduce(np.kron, values), self.device), product
 
     def inverse(self) -> KroneckerProduct:
         """Return A⁻¹ = A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on the operator's device.
@@ -357,11 +383,10 @@ class KroneckerProduct(ValuedOperator):
             Singular values, in the order of the columns of U, not sorted.
         """
         self._refuse_batch("svd")
-        self._refuse_device("svd")
         parts = [np.linalg.svd(factor, full_matrices=False) for factor in self.factors]
-        left, right = [part[0] for part in parts], [part[2] for part in parts]
-        values = reduce(np.kron, [part[1] for part in parts])
-        return KroneckerProduct(left), values, KroneckerProduct(right)
+        values, left = self._placed([part[1] for part in parts], [part[0] for part in parts])
+        right = KroneckerProduct([part[2] for part in parts]).to(self.device)
+        return left, values, cast(KroneckerProduct, right)
 
     def eig(self) -> tuple[Array, KroneckerProduct]:
         """Return eigenvalues and eigenvectors, A V = V diag(values), of square factors.
@@ -378,9 +403,7 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not square.
         """
         self._refuse_batch("eig")
-        self._refuse_device("eig")
-        values, vectors = direct.eigenpairs(self.factors)
-        return reduce(np.kron, values), KroneckerProduct(vectors)
+        return self._placed(*direct.eigenpairs(self.factors))
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
         """Compute exp(t A) x through the eigenvectors of the Hermitian factors.
@@ -404,10 +427,10 @@ class KroneckerProduct(ValuedOperator):
         """
         if any_foreign(x):
             return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
-        self._refuse_device("expm_apply")
         t = direct.checked_time(t)
-        values, vectors = self.eigh()
-        return direct.apply_diagonalised(vectors, np.exp(t * values), x)
+        on_host = self.device == "cpu"
+        found = self.eigh() if on_host else self._kept_eigenpairs.get(self.factors, self.eigh)
+        return direct.apply_diagonalised(found[1], self._arrays.exp(t * found[0]), x)
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the product as one term.

@@ -48,7 +48,9 @@ class Array:
 
     def __getattr__(self, name):
         found = getattr(self.host, name)
-        return (lambda *values: wrapped(found(*values))) if callable(found) else wrapped(found)
+        if not callable(found):
+            return wrapped(found)
+        return lambda *values, **options: wrapped(found(*values, **options))
 
     def __len__(self):
         return len(self.host)
@@ -349,8 +351,8 @@ def interpolate(kernel, address):
     cells = at(given["corners"], (count, 1), np.int64) * step
     entries = np.ones((count, 1), kernel.dtype)
     for k, apart in enumerate(given["steps"]):
-        cells = (cells[:, :, None] + np.arange(4) * apart).reshape(count, -1)
-        entries = (entries[:, :, None] * weights[:, k, None]).reshape(count, -1)
+        cells = (cells[:, :, None] + np.arange(4) * apart).reshape(count, 4 ** (k + 1))
+        entries = (entries[:, :, None] * weights[:, k, None]).reshape(count, 4 ** (k + 1))
     places = at(given["places"], (count,), np.int32).astype(np.int64)
     all_cells = np.arange(math.prod(given["sizes"].tolist())) * step
     far = count * int(given["point_step"]) + int(given["vectors"].max())

@@ -409,6 +409,10 @@ def interpolated():
     mixed = bk.InterpolatedKronecker(points, grid, on_device(factors), noise=0.5)
     assert (mixed.device, mixed.interpolation.device) == ("cuda", "cuda")
     close(mixed.apply(cupy.asarray(x)), on_host.apply(x))
+    none = bk.InterpolatedKronecker(points[:0], grid, factors, noise=0.5).to("cuda")
+    assert none.apply(cupy.asarray(x[:, :0])).shape == (3, 0)
+    cells = none.interpolation.T.apply(cupy.asarray(x[:, :0]))
+    np.testing.assert_array_equal(cells.get(), np.zeros((3, 30)))
     others = on_host.to("cuda").cross(points[:5])
     close(others.apply(cupy.asarray(x)), on_host.cross(points[:5]).apply(x))
 
@@ -455,6 +459,91 @@ def interpolated_products(rng, sizes, dtype):
     shares = 3 if np.dtype(dtype).kind == "c" else 2  # of 17 vectors, 16 real ones at a time
     assert kinds.count("scatter") == kinds.count("gather") == shares
     assert kinds[-1] == "diagonal"
+
+
+def solves():
+    """Solves, eigenpairs and exponentials of products and sums, with factorisations kept."""
+    rng = np.random.default_rng(0)
+    for dtype in DTYPES:
+        for shift in (0.0, 0.5):
+            solves_of(rng, dtype, shift)
+    spread = bk.KroneckerProduct([np.eye(2), np.ones((3, 3))])
+    with pytest.raises(
+        np.linalg.LinAlgError, match=r"factors\[1\], of shape \(3, 3\), is singular"
+    ):
+        spread.to("cuda").solve(cupy.asarray(np.ones(6)))
+    with pytest.raises(TypeError, match="b is an array on the CPU"):
+        spread.to("cuda").solve(np.ones(6))
+    with pytest.raises(TypeError, match="factorised on the CPU"):
+        bk.KroneckerSum([np.triu(np.ones((3, 3)))]).to("cuda").solve(cupy.asarray(np.ones(3)))
+
+
+def solves_of(rng, dtype, shift):
+    def positive(n):
+        factor = random_array(rng, (n, n), dtype)
+        return (factor @ factor.conj().T / n + 2 * np.eye(n)).astype(dtype)
+
+    factors, masses = [positive(n) for n in (3, 4, 5)], [positive(n) for n in (3, 4, 5)]
+    identity = bk.Identity(60, np.dtype(dtype))
+    product, whole = bk.KroneckerProduct(factors), bk.KroneckerSum(factors)
+    (A, B), (M, N) = factors[:2], masses[:2]
+    small = bk.KroneckerProduct([A, N]) + bk.KroneckerProduct([M, B])
+    small += shift * bk.KroneckerProduct([M, N])
+    vector, columns = (random_array(rng, shape, dtype) for shape in (60, (60, 7)))
+    for host in (product, whole, product + shift * identity, whole + shift * identity, small):
+        op = host.to("cuda")
+        size = host.shape[0]
+        for b in (vector[:size], columns[:size], columns[:size].astype("complex128")):
+            given = cupy.asarray(np.ascontiguousarray(b))
+            for _ in range(2):
+                close(op.solve(given), host.solve(b))
+            before = len(DEVICE.launches)
+            op.solve(given)
+            assert len(DEVICE.launches) > before
+            if host is not small:
+                for t in (0.25, -0.25, 0.5j):
+                    close(op.expm_apply(given, t), host.expm_apply(b, t))
+        copies = Counted(cupy, "asarray")
+        uploaded = Counted(fake_cupy.Array, "get")
+        op.solve(given)
+        assert (copies.calls, uploaded.calls) == (0, 0)
+        cupy.asarray, fake_cupy.Array.get = copies._found, uploaded._found
+        for one, other in zip(op.slogdet(), host.slogdet(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4)
+        np.testing.assert_allclose(op.logdet(), host.logdet(), rtol=1e-4)
+    for host in (product, whole):
+        for name in ("eigh", "eig"):
+            values, vectors = getattr(host.to("cuda"), name)()
+            assert vectors.device == "cuda"
+            close(values, getattr(host, name)()[0])
+            rebuilt = vectors.matmat(cupy.asarray(np.eye(60, dtype=vectors.dtype))).get()
+            close(host.to("cuda").matmat(cupy.asarray(rebuilt)), rebuilt * values.get())
+    left, values, right = bk.KroneckerProduct(factors[:2]).to("cuda").svd()
+    again = left.to("cpu").to_dense() * values.get() @ right.to("cpu").to_dense()
+    close(cupy.asarray(again), np.kron(*factors[:2]))
+    total = product + shift * identity
+    on_cuda, b = total.to("cuda"), vector
+    on_cuda.solve(cupy.asarray(b))
+    for op in (product, whole):
+        op.to("cuda").solve(cupy.asarray(b))
+        op.update([2 * factor for factor in factors])
+        close(op.to("cuda").solve(cupy.asarray(b)), op.solve(b))
+    close(on_cuda.solve(cupy.asarray(b)), total.solve(b))
+
+
+def lanczos():
+    """logdet_slq copies to the host once."""
+    from batchkron.solvers import logdet_slq
+
+    rng = np.random.default_rng(0)
+    for dtype in ("float64", "complex128"):
+        factors = [random_array(rng, (n, n), dtype) for n in (5, 6)]
+        factors = [f @ f.conj().T + np.eye(len(f)) for f in factors]
+        host = bk.KroneckerProduct(factors) + bk.Identity(30, np.dtype(dtype))
+        expected, found = logdet_slq(host, steps=20), logdet_slq(host.to("cuda"), steps=20)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        eye = logdet_slq((3 * bk.Identity(50)).to("cuda"), steps=20)
+        np.testing.assert_allclose(eye, (50 * np.log(3), 0), atol=1e-10)
 
 
 def transforms():

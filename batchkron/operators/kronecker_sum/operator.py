@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, native_entries
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import array_module, as_array, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.algebra import Operator
+from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
+from batchkron.operators.placement import on_device
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import (
@@ -83,6 +86,8 @@ class KroneckerSum(ValuedOperator):
         self._apply_fast = own_apply(self._plan)
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype, batch_shape, chosen)
+        self._kept: Kept[SumFactorisation | BatchedSumFactorisation] = Kept()
+        self._exponential: Kept[Operator] = Kept()
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
@@ -136,6 +141,8 @@ class KroneckerSum(ValuedOperator):
         Parameters
         ----------
         b : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
+            On the operator's device. There the factorisation of the first solve is kept until
+            `update`.
 
         Returns
         -------
@@ -145,6 +152,8 @@ class KroneckerSum(ValuedOperator):
         ------
         ValueError
             If b does not fit.
+        TypeError
+            On a device, if a factor is not Hermitian.
         numpy.linalg.LinAlgError
             If the operator, or one of its systems, is singular.
 
@@ -155,8 +164,9 @@ class KroneckerSum(ValuedOperator):
         """
         if any_foreign(b):
             return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
-        self._refuse_device("solve")
-        return self.factorise().solve(b)
+        on_host = self.device == "cpu"
+        found = self.factorise() if on_host else self._kept.get(self.factors, self.factorise)
+        return found.solve(b)
 
     def factorise(self) -> SumFactorisation | BatchedSumFactorisation:
         """Return the operator factorised, for many solves and shifts.
@@ -193,9 +203,14 @@ class KroneckerSum(ValuedOperator):
             Its condition number is the product of the factors' ones; for factors that are far from
             normal use `factorise`.
         """
-        self._refuse_device("eig")
-        values, vectors = direct.eigenpairs(self.factors)
-        return direct.outer_sum(values), KroneckerProduct(vectors)
+        return self._placed(*direct.eigenpairs(self.factors))
+
+    def _placed(
+        self, values: Sequence[Array], vectors: Sequence[Array]
+    ) -> tuple[Array, KroneckerProduct]:
+        """Return all sums of the factors' values, and their vectors' product, on the device."""
+        product = cast(KroneckerProduct, KroneckerProduct(vectors).to(self.device))
+        return on_device(direct.outer_sum(values), self.device), product
 
     def phi_apply(self, vectors: Sequence[Array | None], t: complex = 1.0) -> Array:
         """Compute Σ_k t^k φ_k(t A) v_k: the state at t of w' = A w + v_1 + t v_2 + …, w(0) = v_0.
@@ -260,9 +275,7 @@ class KroneckerSum(ValuedOperator):
         ValueError
             If a factor is not Hermitian.
         """
-        self._refuse_device("eigh")
-        values, vectors = direct.hermitian_eigenpairs(self.factors)
-        return direct.outer_sum(values), KroneckerProduct(vectors)
+        return self._placed(*direct.hermitian_eigenpairs(self.factors))
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
         """Compute exp(t A) x by the Kronecker product of the factors' exponentials.
@@ -285,10 +298,15 @@ class KroneckerSum(ValuedOperator):
         """
         if any_foreign(x):
             return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
-        self._refuse_device("expm_apply")
         t = direct.checked_time(t)
-        exponential = KroneckerProduct(direct.exponentials(self.factors, t))
-        return exponential.apply(x) if self.batch_shape else exponential @ np.asarray(x)
+
+        def compute() -> Operator:
+            return KroneckerProduct(direct.exponentials(self.factors, t)).to(self.device)
+
+        on_host = self.device == "cpu"
+        exponential = compute() if on_host else self._exponential.get(self.factors, compute, t)
+        vectors = as_array(x, "x", self._arrays)
+        return exponential.apply(vectors) if self.batch_shape else exponential @ vectors
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms, one per factor."""

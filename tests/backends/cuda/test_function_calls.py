@@ -20,6 +20,8 @@ CHECKS = (
     "kronecker_sparse",
     "interpolated",
     "transforms",
+    "solves",
+    "lanczos",
 )
 
 

@@ -92,8 +92,8 @@ def test_vectors_elsewhere_are_refused(cupy, rng):
         op.to("cuda").matvec(np.ones(27))
     with pytest.raises(TypeError, match="do not act together"):
         op + op.to("cuda")
-    with pytest.raises(TypeError, match=r"solve runs on the CPU; use to\('cpu'\)\.solve"):
-        op.to("cuda").solve(cupy.ones(27))
+    with pytest.raises(TypeError, match=r"b is an array on the CPU"):
+        op.to("cuda").solve(np.ones(27))
     with pytest.raises(ValueError, match="device is 'gpu'; expected 'cpu' or 'cuda'"):
         op.to("gpu")
 

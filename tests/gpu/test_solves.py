@@ -1,0 +1,151 @@
+"""Solves, determinants, eigenpairs and exponentials on a device, against dense matrices."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from dense_oracle import random_array
+
+import batchkron as bk
+from batchkron.solvers import logdet_slq
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (4, 5, 6)
+
+
+def positive(rng, n, dtype):
+    factor = random_array(rng, (n, n), dtype)
+    return (factor @ factor.conj().T / n + 2 * np.eye(n)).astype(dtype)
+
+
+def make(kind, rng, dtype):
+    factors, masses = ([positive(rng, n, dtype) for n in SIZES] for _ in range(2))
+    identity = bk.Identity(120, np.dtype(dtype))
+    if kind == "product":
+        return bk.KroneckerProduct(factors)
+    if kind == "sum":
+        return bk.KroneckerSum(factors)
+    if kind == "shifted product":
+        return 2.0 * bk.KroneckerProduct(factors) + 0.5 * identity
+    if kind == "shifted sum":
+        return bk.KroneckerSum(factors) + 0.5 * identity
+    (A, B, C), (M, N, P) = factors, masses
+    return (
+        bk.KroneckerProduct([A, N, P])
+        + bk.KroneckerProduct([M, B, P])
+        + bk.KroneckerProduct([M, N, C])
+        + 0.5 * bk.KroneckerProduct([M, N, P])
+    )
+
+
+KINDS = ["product", "sum", "shifted product", "shifted sum", "masses"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_solve_and_determinant(cupy, rng, dtype, kind):
+    host = make(kind, rng, dtype)
+    op, dense = host.to("cuda"), host.to_dense().astype(np.complex128)
+    condition = np.linalg.cond(dense)
+    for shape in ((120,), (120, 1), (120, 7)):
+        b = random_array(rng, shape, dtype)
+        for _ in range(2):
+            x = op.solve(cupy.asarray(b))
+            assert isinstance(x, cupy.ndarray)
+            assert (x.shape, x.dtype) == (shape, dtype)
+            expected = np.linalg.solve(dense, b)
+            error = np.linalg.norm(x.get() - expected) / np.linalg.norm(expected)
+            assert error <= 200 * np.finfo(dtype).eps * condition
+    sign, logarithm = np.linalg.slogdet(dense)
+    found = op.slogdet()
+    bound = 200 * 120 * np.finfo(dtype).eps * condition
+    assert abs(found[0] - sign) <= bound
+    assert abs(found[1] - logarithm) <= bound
+    assert abs(op.logdet() - logarithm) <= bound
+    estimate = logdet_slq(op, probes=16, steps=60)
+    assert abs(estimate.logdet - logarithm) <= 6 * estimate.standard_error + bound
+
+
+@pytest.mark.parametrize("kind", KINDS[:4])
+@pytest.mark.parametrize("t", [0.125, -0.125, 0.25j])
+def test_exponentials(cupy, rng, dtype, kind, t):
+    host = make(kind, rng, dtype)
+    op, dense = host.to("cuda"), host.to_dense().astype(np.complex128)
+    exponential = scipy.linalg.expm(t * dense)
+    for shape in ((120,), (120, 3)):
+        x = random_array(rng, shape, dtype)
+        found = op.expm_apply(cupy.asarray(x), t).get()
+        size = np.linalg.norm(exponential, 2) * np.linalg.norm(x)
+        bound = 1000 * np.finfo(dtype).eps * (1 + abs(t) * np.linalg.norm(dense, 2)) * size
+        assert np.linalg.norm(found - exponential @ x) <= bound
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("name", ["eigh", "eig"])
+def test_eigenpairs(cupy, rng, dtype, kind, name):
+    host = make(kind, rng, dtype)
+    values, vectors = getattr(host.to("cuda"), name)()
+    assert isinstance(values, cupy.ndarray)
+    V = (vectors @ cupy.eye(120, dtype=vectors.dtype)).get()
+    product = (host.to("cuda") @ cupy.asarray(V)).get()
+    bound = 1000 * np.finfo(dtype).eps * float(abs(values).max())
+    assert np.abs(product - V * values.get()).max() <= bound
+
+
+def test_singular_values(cupy, rng, dtype):
+    op = bk.KroneckerProduct([random_array(rng, (3, 4), dtype), random_array(rng, (5, 2), dtype)])
+    left, values, right = op.to("cuda").svd()
+    assert isinstance(values, cupy.ndarray)
+    again = (left @ cupy.diag(values).astype(dtype)) @ right.to_dense()
+    np.testing.assert_allclose(again.get(), op.to_dense(), atol=1000 * np.finfo(dtype).eps)
+
+
+def test_many_systems(cupy, rng, dtype):
+    first = np.stack([positive(rng, 4, dtype) for _ in range(3)])
+    host = bk.KroneckerSum([first, positive(rng, 5, dtype)])
+    op, b = host.to("cuda"), random_array(rng, (2, 3, 20), dtype)
+    bound = 1000 * np.finfo(dtype).eps
+    for name, more in (("solve", ()), ("expm_apply", (-0.5,))):
+        expected = getattr(host, name)(b, *more)
+        found = getattr(op, name)(cupy.asarray(b), *more).get()
+        np.testing.assert_allclose(found, expected, atol=bound * abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_solves_run_on_the_current_stream(cupy, rng, dtype, kind):
+    host = make(kind, rng, dtype)
+    op, stream = host.to("cuda"), cupy.cuda.Stream(non_blocking=True)
+    b = random_array(rng, (120, 4), dtype)
+    expected = host.solve(2 * b)
+    op.solve(cupy.asarray(b))
+    given = cupy.asarray(b)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        given *= 2
+        found = op.solve(given)
+        given.fill(np.nan)
+        result = found.get()
+    bound = 1e4 * np.finfo(dtype).eps * abs(expected).max()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_updates_are_seen(cupy, rng, kind):
+    host = make(kind, rng, np.float64)
+    shifted = host + 0.5 * bk.Identity(120)
+    b = rng.standard_normal(120)
+    for _ in range(2):
+        for op in (host, shifted):
+            found = op.to("cuda").solve(cupy.asarray(b)).get()
+            np.testing.assert_allclose(found, op.solve(b), rtol=0, atol=1e-11)
+        host.update([positive(rng, n, np.float64) for n in SIZES])
+
+
+def test_what_is_refused(cupy, rng):
+    with pytest.raises(
+        np.linalg.LinAlgError, match=r"factors\[1\], of shape \(3, 3\), is singular"
+    ):
+        bk.KroneckerProduct([np.eye(2), np.ones((3, 3))]).to("cuda").solve(cupy.ones(6))
+    with pytest.raises(TypeError, match="b is an array on the CPU"):
+        bk.KroneckerSum([np.eye(3)]).to("cuda").solve(np.ones(3))
+    with pytest.raises(TypeError, match="factorised on the CPU"):
+        bk.KroneckerSum([np.triu(np.ones((3, 3)))]).to("cuda").solve(cupy.ones(3))
