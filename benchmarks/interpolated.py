@@ -1,9 +1,10 @@
-"""Interpolated Kronecker products on a CPU: ``python -m benchmarks.interpolated [--threads 1,2]``.
+"""Interpolated Kronecker products: ``python -m benchmarks.interpolated [--threads 1,2]``.
 
 Two operators for points in a grid of 2 to 6 dimensions: W Wᵀ, the interpolation alone, and
 W (K_1 ⊗ … ⊗ K_N) Wᵀ. Ours is next to sparse matrices W of SciPy and, where it is installed, torch,
 in which a row has 4^N entries; between them, theirs takes batchkron's Kronecker product. Time, and
-the bytes that W takes, are reported.
+the bytes that W takes, are reported. ``--device cuda`` does so on a device, next to cuSPARSE (by
+CuPy) and torch, for W and its transpose alone, too, and reports what memory and arithmetic allow.
 """
 
 from __future__ import annotations
@@ -199,16 +200,44 @@ def measured(
         }
 
 
+def on_device(options: argparse.Namespace) -> int:
+    """Measure on a device, print and write the rows; 1 if one of ours failed."""
+    from benchmarks.gpu.interpolated import device_rows
+
+    rng, rows = np.random.default_rng(options.seed), []
+    print("kind, grid, points, batch, dtype: ours, floor, gain over the best peer")
+    for modes in map(int, options.modes.split(",")):
+        for dtype in ("float32", "float64"):
+            for batch in map(int, options.batch.split(",")):
+                data = InterpolatedData(modes, options.points, batch, dtype, "W", rng)
+                for row in device_rows(data):
+                    rows.append(row)
+                    took = row["ours"].get("microseconds", math.nan)
+                    print(
+                        f"{row['kind']}, {'x'.join(map(str, row['sizes']))}, {row['points']}, "
+                        f"{batch}, {dtype}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
+                        f"gain {row.get('gain', math.nan):.2f} {row['ours'].get('reason', '')}",
+                        flush=True,
+                    )
+    if options.json:
+        options.json.write_text(json.dumps({"cells": rows}, indent=1) + "\n")
+    return int(any("reason" in row["ours"] for row in rows))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
     parser.add_argument("--modes", default="2,3,4,5,6", help="numbers of dimensions")
-    parser.add_argument("--points", type=int, default=20_000)
+    parser.add_argument("--points", type=int, help="20 000, on a device 500 000")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", default="1,17", help="numbers of vectors")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds of a turn")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    options.points = options.points or (20_000 if options.device == "cpu" else 500_000)
+    if options.device == "cuda":
+        return on_device(options)
     threads = [int(count) for count in options.threads.split(",")]
     rng, effort = np.random.default_rng(options.seed), Effort(3, options.turn)
     rows: list[dict[str, Any]] = []

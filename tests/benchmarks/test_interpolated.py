@@ -1,10 +1,13 @@
 """The benchmark of interpolated Kronecker products."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,3 +26,24 @@ def test_it_measures_and_writes(tmp_path):
         assert {"batchkron", "SciPy CSR"} <= set(cell["seconds"])
         assert cell["gain"] > 0
         assert cell["bytes"]["batchkron"] < cell["bytes"]["SciPy CSR"]
+
+
+def test_floors_on_a_device(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    floors = importlib.import_module("benchmarks.gpu.floors")
+    sizes, points = (64,) * 3, 1_000_000
+    gathered = floors.interpolation_bytes(sizes, points, 1, "float64", "W")
+    assert gathered == points * (96 + 12 + 8) + 8 * 64**3
+    scattered = floors.interpolation_bytes(sizes, points, 1, "float64", "W transposed")
+    assert scattered == gathered + 4 * 61**3
+    assert floors.interpolation_bytes((64,) * 6, 10, 2, "float32", "W") == 10 * (
+        96 + 12 + 8 + 8 * 4**6
+    )
+    assert floors.interpolation_flops(2, 5, 3, "W") == 2 * 15 * (16 + 4)
+    assert floors.interpolation_flops(2, 5, 3, "W transposed") == 2 * 15 * 16
+    both = [
+        floors.interpolation_floor(sizes, points, 1, "float64", 3e12, kind)
+        for kind in ("W", "W transposed", "W K")
+    ]
+    assert both[2] == pytest.approx(both[0] + both[1])
+    assert both[0] == pytest.approx(1e6 * gathered / 3e12)

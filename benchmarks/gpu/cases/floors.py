@@ -74,3 +74,40 @@ def explicit_traffic(sizes: Sequence[int], dtype: str) -> int:
 def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
     """Time to read the matrices and to write the product once."""
     return 1e6 * explicit_traffic(sizes, dtype) / WRITE
+
+
+def interpolation_bytes(
+    sizes: Sequence[int], points: int, batch: int, dtype: str, kind: str
+) -> int:
+    """Bytes that an interpolation, or its transpose, reads and writes at least.
+
+    Weights, corners and places of all points and their values; cells as far as windows meet them;
+    where bins begin, for the transpose.
+    """
+    modes, itemsize = len(sizes), _itemsize(dtype)
+    met = min(math.prod(sizes), points * 4**modes)
+    written = math.prod(sizes) if kind == "W transposed" else met
+    bins = math.prod(size - 3 for size in sizes) if kind == "W transposed" else 0
+    numbers = 4 * modes * points + batch * (points + written)
+    return itemsize * numbers + 12 * points + 4 * bins
+
+
+def interpolation_flops(modes: int, points: int, batch: int, kind: str) -> int:
+    """Additions and multiplications of windows that are contracted mode by mode, or written."""
+    each = 4**modes if kind == "W transposed" else (4 ** (modes + 1) - 4) // 3
+    return 2 * points * batch * each
+
+
+def interpolation_floor(
+    sizes: Sequence[int], points: int, batch: int, dtype: str, copy: float, kind: str
+) -> float:
+    """The longer one of memory's time, at ``copy`` bytes a second, and arithmetic's.
+
+    Of "W K" it is that of both interpolations, without the factors.
+    """
+    if kind == "W K":
+        both = ("W", "W transposed")
+        return sum(interpolation_floor(sizes, points, batch, dtype, copy, one) for one in both)
+    moved = interpolation_bytes(sizes, points, batch, dtype, kind)
+    flops = interpolation_flops(len(sizes), points, batch, kind)
+    return 1e6 * max(moved / copy, flops / FLOPS)

@@ -1,0 +1,143 @@
+"""Interpolated Kronecker products on a device, next to sparse matrices of cuSPARSE and torch.
+
+Three products with vectors as columns: W, its transpose, and W (K_1 ⊗ … ⊗ K_N) Wᵀ, in which peers
+take our Kronecker product on the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import cupy
+import cupyx.scipy.sparse
+import numpy as np
+
+import batchkron as bk
+from benchmarks.gpu.floors import interpolation_floor
+from benchmarks.gpu.kron_sparse import copy_rate
+from benchmarks.gpu.peers import torch_chain
+from benchmarks.gpu.timing import Contender, measured, random_array
+
+if TYPE_CHECKING:
+    from benchmarks.interpolated import InterpolatedData
+
+KINDS = ("W", "W transposed", "W K")
+CHECKED = 2  # vectors of a result that are compared
+
+Product = Callable[[Any], Any]
+
+
+def device_rows(data: InterpolatedData) -> Iterator[dict[str, Any]]:
+    """A record for each kind of product with the points, grid and batch of some data."""
+    for kind in KINDS:
+        yield _row(data, kind)
+
+
+def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+    rows, cells = data.operator.shape
+    out_size, in_size = {"W": (rows, cells), "W transposed": (cells, rows)}.get(kind, (rows, rows))
+    x = random_array((in_size, data.batch), data.dtype.name)
+    y = cupy.empty((out_size, data.batch), data.dtype)
+    held: dict[str, Any] = {}  # what the last call has returned
+    few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
+    expected = _expected(data, kind, x[:, few].get().astype(np.float64))
+
+    def error() -> float:
+        found = held["y"][:, few].get().astype(np.float64)
+        return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+    def contender(name: str, make: Callable[[], Product]) -> Contender:
+        product = make()
+
+        def call() -> None:
+            held["y"] = product(x)
+
+        return Contender(name, {"": [call]})
+
+    def ours() -> Product:
+        operator = data.operator if kind != "W K" else _whole(data)
+        moved = operator.to("cuda")
+        return partial((moved.T if kind == "W transposed" else moved).matmat, out=y)
+
+    def run(name: str, make: Callable[[], Product]) -> dict[str, Any]:
+        held.clear()
+        return measured(partial(contender, name, make), data.dtype.name, y, error)
+
+    row: dict[str, Any] = {
+        "kind": kind,
+        "sizes": data.sizes,
+        "points": data.count,
+        "batch": data.batch,
+        "dtype": data.dtype.name,
+        "ours": run("batchkron", ours),
+        "peers": {
+            "cuSPARSE by CuPy": run("CuPy", partial(_by_cupy, data, kind)),
+            "torch CSR": run("torch", partial(_by_torch, data, kind)),
+        },
+    }
+    sizes = data.sizes, data.count, data.batch, data.dtype.name
+    row["floor"] = interpolation_floor(*sizes, copy_rate(), kind)
+    times = [peer["microseconds"] for peer in row["peers"].values() if "microseconds" in peer]
+    if times and "microseconds" in row["ours"]:
+        row["gain"] = min(times) / row["ours"]["microseconds"]
+    return row
+
+
+def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:
+    return bk.InterpolatedKronecker(data.points, data.grid, data.factors)
+
+
+def _expected(data: InterpolatedData, kind: str, x: Any) -> Any:
+    """Some vectors of the result, from a sparse matrix of SciPy in double precision."""
+    W = data.sparse.astype(np.float64)
+    if kind == "W":
+        return W @ x
+    on_grid = W.T @ x
+    if kind == "W transposed":
+        return on_grid
+    return W @ bk.gekmm([factor.astype(np.float64) for factor in data.factors], on_grid)
+
+
+def _between(data: InterpolatedData) -> Product:
+    """What peers do on the grid between Wᵀ and W."""
+    return bk.KroneckerProduct(data.factors).to("cuda").matmat
+
+
+def _by_cupy(data: InterpolatedData, kind: str) -> Product:
+    """W and its transpose, both stored, as CSR matrices of CuPy."""
+    csr, turned = data.sparse, data.sparse.T.tocsr()
+    W, T = (
+        cupyx.scipy.sparse.csr_matrix(
+            tuple(cupy.asarray(part) for part in (m.data, m.indices, m.indptr)), shape=m.shape
+        )
+        for m in (csr, turned)
+    )
+    return _chain(kind, W.__matmul__, T.__matmul__, _between(data))
+
+
+def _by_torch(data: InterpolatedData, kind: str) -> Product:
+    """The same in torch, on the memory of CuPy's vectors."""
+    absent = torch_chain.missing()
+    if absent:
+        raise RuntimeError(absent)
+    torch = torch_chain.torch
+    W, T = (
+        torch.sparse_csr_tensor(
+            *(torch.as_tensor(part, device="cuda") for part in (m.indptr, m.indices, m.data)),
+            m.shape,
+        )
+        for m in (data.sparse, data.sparse.T.tocsr())
+    )
+
+    def by(matrix: Any, x: Any) -> Any:
+        return cupy.asarray(matrix @ torch_chain.tensor(x))
+
+    return _chain(kind, partial(by, W), partial(by, T), _between(data))
+
+
+def _chain(kind: str, W: Product, T: Product, between: Product) -> Product:
+    if kind != "W K":
+        return W if kind == "W" else T
+    return lambda x: W(between(cupy.ascontiguousarray(T(x))))
