@@ -28,6 +28,7 @@ from batchkron.backends.protocol import (
     Owners,
     Product,
     SumPlan,
+    TriangularSum,
     own_apply,
     own_apply_last,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Owners",
     "Product",
     "SumPlan",
+    "TriangularSum",
     "Tuning",
     "backend",
     "backend_for",

@@ -94,6 +94,13 @@ class SumPlan(Product, Protocol):
         """Copy new factors (..., n_k, n_k) of the same shapes in place."""
 
 
+class TriangularSum(Protocol):
+    """Systems with the Kronecker sum of upper triangular matrices."""
+
+    def solve(self, x: Array, shift: complex) -> None:
+        """Overwrite b (N, K) with the solutions of (T_1 ⊕ … ⊕ T_d + shift) x = b."""
+
+
 class SegmentedPlan(Protocol):
     """A mode multiply summed over a list of edges of fixed structure."""
 
@@ -230,6 +237,13 @@ class Backend(ABC):
     @abstractmethod
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
         """Return the product with A_1 ⊕ … ⊕ A_d of host arrays (..., n_k, n_k)."""
+
+    def triangular_sum(self, triangles: Sequence[Array]) -> TriangularSum | None:
+        """Return what solves systems with T_1 ⊕ … ⊕ T_d, for host arrays of one complex dtype.
+
+        None where LAPACK does, on the host.
+        """
+        return None
 
     @abstractmethod
     def diagonal_product(self, entries: Array) -> Product:

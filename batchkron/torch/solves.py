@@ -76,8 +76,7 @@ def solve(factors: Sequence[Tensor], b: Tensor, *, kind: Kind = "product") -> Te
     ValueError
         If there is no factor, one is not square, b does not fit, or the kind is another one.
     TypeError
-        If dtypes or devices differ, the dtype has no kernels, or on a CUDA device factors of a sum
-        are not Hermitian.
+        If dtypes or devices differ, or the dtype has no kernels.
     torch.linalg.LinAlgError, numpy.linalg.LinAlgError
         If the product, or the sum, is singular.
 

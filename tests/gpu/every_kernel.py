@@ -259,6 +259,16 @@ def explicit(rng, dtype, small):
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
 
 
+def triangles(rng, dtype, small):
+    """Kronecker sums of factors that are not Hermitian, solved by Schur forms."""
+    for sizes in ((40,), (33, 5), (2, 3, 4), (9, 8, 7)):
+        matrices = [random_array(rng, (n, n), dtype) / n + 4 * np.eye(n) for n in sizes]
+        op = bk.KroneckerSum([matrix.astype(dtype) for matrix in matrices])
+        for columns in (1, 3):
+            b = random_array(rng, (op.shape[0], columns), dtype)
+            check(op.to("cuda").solve(cupy.asarray(b)), op.solve(b), (sizes, columns))
+
+
 def interpolated(rng, dtype, small):
     """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some."""
     for sizes in ((9,), (30, 41), (9, 8, 10), (5, 4, 6, 5), (4,) * 5, (5,) * 6):
@@ -354,6 +364,7 @@ PARTS = {
         {"cuda/batch/general.cuh", "cuda/batch/registers.cuh", "cuda/batch/slices.cuh"},
     ),
     "systems": (systems, {"cuda/kron_sum/systems.cuh", "cuda/krylov/systems.cuh"}),
+    "triangles": (triangles, {"cuda/kron_sum/back_substitution.cuh"}),
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
     "interpolated": (

@@ -55,6 +55,7 @@ NEEDS_A_DEVICE = {
     "kron.tuned",
     "kron_sparse.plan",
     "kron_sum.plan",
+    "kron_sum.triangular_plan",
     "krylov.passes",
     "runtime.call_workspace",
     "runtime.device",

@@ -20,6 +20,7 @@ from batchkron.backends.cuda.general_kernel import batch_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_shape
+from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
 
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
@@ -329,7 +330,8 @@ class OtherKernel:
 
 
 def run_other(kernel, address):
-    {"diagonal": multiply_diagonal}.get(kernel.kind, interpolate)(kernel, address)
+    others = {"diagonal": multiply_diagonal, "back_substitution": substitute_back}
+    others.get(kernel.kind, interpolate)(kernel, address)
 
 
 def multiply_diagonal(kernel, address):
@@ -340,6 +342,25 @@ def multiply_diagonal(kernel, address):
     d = at(given["d"], (int(given["period"]),), kernel.dtype)
     result = given["alpha"] * d[np.arange(count) // inner % len(d)] * x
     y[...] = y + result if given["accumulate"] else result
+
+
+def substitute_back(kernel, address):
+    """What a step of back substitution does."""
+    given = at(address, (), back_substitution_arguments(kernel.dtype, *kernel.numbers))
+    sizes = given["sizes"].tolist()
+    x = at(given["x"], (*sizes, int(given["inner"])), kernel.dtype)
+    matrices = [
+        at(one, (n, n), kernel.dtype) for one, n in zip(given["triangles"], sizes, strict=True)
+    ]
+    for index in np.ndindex(*sizes):
+        if sum(index) != given["level"]:
+            continue
+        total, divisor = 0, given["shift"]
+        for k, (place, matrix) in enumerate(zip(index, matrices, strict=True)):
+            divisor = divisor + matrix[place, place]
+            fibre = x[(*index[:k], slice(place + 1, None), *index[k + 1 :])]
+            total = total + matrix[place, place + 1 :] @ fibre
+        x[index] = (x[index] - total) / divisor
 
 
 def interpolate(kernel, address):
@@ -443,6 +464,7 @@ def _replace_driver(device):
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
+    from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
 
@@ -470,6 +492,7 @@ def _replace_driver(device):
     kron._may_be_constant = lambda spec: False
     for place, name in (
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
+        (triangular_plan, "back_substitution"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

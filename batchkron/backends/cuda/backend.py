@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.interpolated.plan import InterpolationPlan
     from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
+    from batchkron.backends.cuda.kron_sum.triangular_plan import TriangularSum
     from batchkron.backends.cuda.krylov.passes import (
         Iterations,
         Passes,
@@ -85,6 +86,12 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.kron_sum import plan as sums
 
         return sums.SumPlan(factors)
+
+    def triangular_sum(self, triangles: Sequence[Array]) -> TriangularSum:
+        """Return what solves systems with T_1 ⊕ … ⊕ T_d; it holds its own copy of them."""
+        from batchkron.backends.cuda.kron_sum import triangular_plan
+
+        return triangular_plan.TriangularSum(triangles)
 
     def diagonal_product(self, entries: DeviceArray) -> DiagonalProduct:
         """Return the product with diagonal matrices of entries (systems…, N) on the device."""

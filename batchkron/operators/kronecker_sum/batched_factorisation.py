@@ -35,11 +35,6 @@ class BatchedSumFactorisation:
         Kronecker products and a division. Otherwise one system is solved after another, by Schur
         forms.
 
-    Raises
-    ------
-    TypeError
-        If a factor is not Hermitian and the device is not the CPU: Schur forms need the CPU.
-
     Examples
     --------
     >>> import numpy as np, batchkron as bk
@@ -124,9 +119,8 @@ class BatchedSumFactorisation:
         return module.stack(found) if found else module.empty((0, *rhs.shape), kind)  # type: ignore[no-any-return]
 
     def _one_after_another(self, rhs: Array, shifts: Array) -> Array:
-        result = np.empty(
-            (len(shifts), *rhs.shape), direct.solution_dtype(self._factors, rhs, shifts)
-        )
+        kind = direct.solution_dtype(self._factors, rhs, shifts)
+        result: Array = self._module.empty((len(shifts), *rhs.shape), kind)
         if rhs.size == 0:
             return result
         rows = rhs.reshape(-1, len(self._systems), self._size)

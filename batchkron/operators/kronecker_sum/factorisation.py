@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.backends import TriangularSum, backend_on
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.placement import on_device
@@ -32,11 +34,7 @@ class SumFactorisation:
     ----------
     is_hermitian : bool
         Whether all factors are Hermitian: then a solve is two Kronecker products and a division.
-
-    Raises
-    ------
-    TypeError
-        If a factor is not Hermitian and the device is not the CPU: Schur forms need the CPU.
+        Else there is a back substitution between the products.
 
     Examples
     --------
@@ -52,6 +50,7 @@ class SumFactorisation:
         self.is_hermitian = all(direct.is_hermitian(factor) for factor in factors)
         self._real = all(factor.dtype.kind == "f" for factor in factors)
         self._triangles: list[Array] = []
+        self._solvers: dict[np.dtype[Any], TriangularSum | None] = {}  # by dtype of vectors
         if self.is_hermitian:
             values, vectors = direct.hermitian_eigenpairs(factors)
             self._host = direct.outer_sum(values)
@@ -59,16 +58,11 @@ class SumFactorisation:
             self._forward = KroneckerProduct([v.conj().T for v in vectors]).to(device)
             self._back = KroneckerProduct(vectors).to(device)
             return
-        if device != "cpu":
-            raise TypeError(
-                "a Kronecker sum of factors that are not Hermitian is factorised on the CPU; use "
-                "to('cpu')"
-            )
         pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
         self._triangles = [t for t, _ in pairs]
         self._host = direct.outer_sum([t.diagonal() for t in self._triangles])
-        self._forward = KroneckerProduct([u.conj().T for _, u in pairs])
-        self._back = KroneckerProduct([u for _, u in pairs])
+        self._forward = KroneckerProduct([u.conj().T for _, u in pairs]).to(device)
+        self._back = KroneckerProduct([u for _, u in pairs]).to(device)
 
     def solve(self, b: ArrayLike, shift: complex = 0.0) -> Array:
         """Solve (A + shift · I) x = b.
@@ -129,10 +123,22 @@ class SumFactorisation:
         """Return the solution for one shift from the transformed right-hand side."""
         if self.is_hermitian:
             return self._back.matmat(coefficients / (self._values + shift)[:, None])
+        solver = self._solver(coefficients.dtype)
+        if solver is not None:
+            solution = coefficients.copy()
+            solver.solve(solution, shift)
+            return self._back.matmat(solution)
         kind = self._triangles[0].dtype
         first = self._triangles[0] + shift * np.eye(len(self._triangles[0]), dtype=kind)
         shifted = [first, *self._triangles[1:]]
         return self._back.matmat(direct.solve_triangular_sum(shifted, coefficients))
+
+    def _solver(self, dtype: np.dtype[Any]) -> TriangularSum | None:
+        """Return what solves with the triangles on the device, None on the CPU."""
+        if dtype not in self._solvers:
+            triangles = [one.astype(dtype, copy=False) for one in self._triangles]
+            self._solvers[dtype] = backend_on(self._device).triangular_sum(triangles)
+        return self._solvers[dtype]
 
     def _refuse_singular(self, shifts: Array) -> None:
         """Raise LinAlgError if an eigenvalue of a shifted sum is zero up to rounding."""

@@ -152,8 +152,6 @@ class KroneckerSum(ValuedOperator):
         ------
         ValueError
             If b does not fit.
-        TypeError
-            On a device, if a factor is not Hermitian.
         numpy.linalg.LinAlgError
             If the operator, or one of its systems, is singular.
 
@@ -176,11 +174,6 @@ class KroneckerSum(ValuedOperator):
         SumFactorisation, or BatchedSumFactorisation of many systems
             It has ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, and works on the operator's
             device.
-
-        Raises
-        ------
-        TypeError
-            On a device, if a factor is not Hermitian.
         """
         if self.batch_shape:
             from batchkron.operators.kronecker_sum.batched_factorisation import (

@@ -86,6 +86,7 @@ def test_factorised_sums_and_phi_functions(cupy, rng):
     vectors = [rng.standard_normal(6) for _ in range(3)]
     phi = device.phi_apply([cupy.asarray(v) for v in vectors], 0.5)
     np.testing.assert_allclose(phi.get(), host.phi_apply(vectors, 0.5), rtol=1e-12)
-    turned = bk.KroneckerSum([np.array([[1.0, 5.0], [0.0, 1.0]])]).to("cuda")
-    with pytest.raises(TypeError, match="factorised on the CPU"):
-        turned.factorise()
+    turned = bk.KroneckerSum([np.array([[1.0, 5.0], [0.0, 1.0]]), factors[0]])
+    found = turned.to("cuda").factorise().solve_shifted(cupy.asarray(b), [0.5, -1.5])
+    expected = turned.factorise().solve_shifted(b, [0.5, -1.5])
+    np.testing.assert_allclose(found.get(), expected, rtol=1e-12, atol=1e-13)
