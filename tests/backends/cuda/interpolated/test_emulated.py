@@ -131,15 +131,18 @@ def test_kernels_give_the_bits_of_the_reference(tmp_path, rng, dtype):
             problem.check_scatter(scatter, "late", rng)
 
 
+MISTAKES = [
+    ("gather", "begin + n * shares", "begin + n"),
+    ("scatter", "corner <= a.sizes[k] - kWindow", "corner < a.sizes[k] - kWindow"),
+    ("gather", "distance = vectors", "distance = 2 * vectors"),
+    ("scatter", "first + c < a.sizes[last]", "first + c <= a.sizes[last]"),
+    ("scatter", "p += share", "p += 1"),
+]
+
+
 @pytest.mark.parametrize(
     ("header", "right", "wrong"),
-    [
-        ("gather", "distance = vectors", "distance = 2 * vectors"),
-        ("gather", "begin + n * shares", "begin + n"),
-        ("scatter", "corner <= a.sizes[k] - kWindow", "corner < a.sizes[k] - kWindow"),
-        ("scatter", "first + c < a.sizes[last]", "first + c <= a.sizes[last]"),
-        ("scatter", "p += share", "p += 1"),
-    ],
+    [*MISTAKES[:2], *(pytest.param(*one, marks=pytest.mark.slow) for one in MISTAKES[2:])],
 )
 def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
     case = ((5, 7), 31, 4, ScatterCut(4, 1 if "share" in right else 4, 2))

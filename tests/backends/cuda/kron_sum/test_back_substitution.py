@@ -83,15 +83,18 @@ def test_back_substitution_emulated(tmp_path, rng, dtype):
         check(launches[len(case[0]) - 1], case, kind, rng, shift=2j)
 
 
+MISTAKES = [
+    ("at[k] + 1 + lane", "at[k] + lane"),
+    ("distance < 32", "distance < 16"),
+    ("left -= at[k]", "left -= 0"),
+    ("a.imag - a.real * ratio", "a.imag + a.real * ratio"),
+]
+
+
 @linux
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("at[k] + 1 + lane", "at[k] + lane"),
-        ("distance < 32", "distance < 16"),
-        ("left -= at[k]", "left -= 0"),
-        ("a.imag - a.real * ratio", "a.imag + a.real * ratio"),
-    ],
+    [MISTAKES[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in MISTAKES[1:])],
 )
 def test_a_mistake_is_seen(tmp_path, rng, right, wrong):
     kind = np.dtype("complex128")
