@@ -294,6 +294,13 @@ class Backend(ABC):
         """
         return self.place(values)
 
+    def note_move(self) -> None:
+        """Say that an update of an operator makes its products other work, or moves their arrays.
+
+        What has been recorded of them is not repeated any more.
+        """
+        return None
+
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others: what ranks pack and unpack.
 

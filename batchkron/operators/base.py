@@ -70,6 +70,11 @@ class OperatorBase(LinearOperator[Related]):
         known = (getattr(part, "communicator", None) for part in self.args)
         return next((ranks for ranks in known if ranks is not None), None)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs."""
+        return all(getattr(part, "capturable", True) for part in self.args)
+
     @abstractmethod
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

@@ -17,6 +17,7 @@ from batchkron.backends.cuda.batch import list_calls  # noqa: E402
 from batchkron.backends.cuda.batch import plan as batch_plan  # noqa: E402
 from batchkron.backends.cuda.kron import function_calls, plan  # noqa: E402
 from batchkron.backends.cuda.kron_sparse import plan as kron_sparse  # noqa: E402
+from batchkron.backends.cuda.runtime import device as device_runtime  # noqa: E402
 from batchkron.operators.kronecker_sum.batched_factorisation import (  # noqa: E402
     BatchedSumFactorisation,
 )
@@ -581,6 +582,21 @@ def transforms():
         close(op.apply(cupy.asarray(x)), host.apply(x))
         op.update(factors=[2 * factor for factor in factors])
         close(op.apply(cupy.asarray(x)), host.apply(x))
+        for one in (op, 2 * op, op + op, op @ op, op.T):
+            assert not one.capturable
+        before = device_runtime.moves()
+        op.update(factors=[np.eye(n, dtype=dtype) for n in (8, 4, 5)])
+        close(op.apply(cupy.asarray(x)), host.apply(x))
+        assert device_runtime.moves() > before
+        assert (op + op).capturable
+        before = device_runtime.moves()
+        op.update(factors=[2 * np.eye(n, dtype=dtype) for n in (8, 4, 5)])
+        assert device_runtime.moves() == before
+        for noise in (0.5, 0.0):
+            op.update(noise=noise)
+            close(op.apply(cupy.asarray(x)), host.apply(x))
+            assert device_runtime.moves() > before
+            before = device_runtime.moves()
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class CudaBackend(Backend, KrylovBackend):
 
     empty = staticmethod(device.empty)
     place = staticmethod(device.place)
+    note_move = staticmethod(device.note_move)
     kron_plan = staticmethod(kron_matmul.kron_plan)
     kron_product = staticmethod(kron_matmul.kron_product)
     with_factors = staticmethod(kron_matmul.with_factors)

@@ -117,9 +117,13 @@ class InterpolatedKronecker(Operator):
 
     def _set_factors(self, factors: Sequence[Array]) -> None:
         self.factors = read_only_copies(factors, self.dtype)
-        self._product = self._product.with_factors(self.factors)
+        known, self._product = self._product, self._product.with_factors(self.factors)
+        if self._product is not known:
+            self._backend.note_move()
 
     def _set_noise(self) -> None:
+        if bool(self.noise.any()) != bool(self._noise_entries):
+            self._backend.note_move()
         if not self.noise.any():
             self._noise_product, self._noise_entries = None, ()
             return
@@ -250,6 +254,11 @@ class InterpolatedKronecker(Operator):
 
     def _build_on(self, device: str) -> InterpolatedKronecker:
         return self._like(self.factors)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs: not those with FFTs."""
+        return self._product.transforms == 0
 
     def cross(self, points: ArrayLike) -> Operator:
         """Return W' (K_1 ⊗ … ⊗ K_N) W^T, the covariance of other points with these.

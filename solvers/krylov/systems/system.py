@@ -90,7 +90,9 @@ class LinearSystem:
     def __init__(self, A: Any, b: Vector, M: Any) -> None:
         self.b = b
         self.operators = A, M
-        self.recordable = all(op is None or isinstance(op, Operator) for op in (A, M))
+        self.recordable = all(
+            op is None or (isinstance(op, Operator) and op.capturable) for op in (A, M)
+        )
         self._product = as_product(A, "A", b)
         self._allocating = allocating_product(A, b)
         self._precondition = None if M is None else as_product(M, "M", b)
