@@ -1,12 +1,11 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
-#include <limits>
 #include <memory>
 
 #include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
-#include "engine/batch/plan.hpp"
+#include "engine/batch/list_call.hpp"
 
 namespace batchkron {
 namespace {
@@ -103,16 +102,7 @@ struct PlainNumbers {
 
 // One call of batched_kron.
 template <class T>
-struct BatchCall {
-  BatchShape shape{{}, {}, 0, 0};
-  BatchList list{0, static_cast<const Index*>(nullptr), static_cast<const Index*>(nullptr),
-                 static_cast<const Index*>(nullptr), {}, {}};
-  std::vector<PoolView<T>> pools;
-  const T* weights = nullptr;  // null: all are 1
-  const T* x = nullptr;
-  T* y = nullptr;
-  Index outer = 1;
-
+struct BatchCall : ListCall<T> {
   // Nothing if an argument has to be converted or refused.
   static std::optional<BatchCall> of(const std::vector<py::object>& given, py::handle ids,
                                      py::handle x, py::handle inputs, py::handle outputs,
@@ -154,48 +144,23 @@ struct BatchCall {
     return call;
   }
 
-  // Returns whether all numbers are in range; else it has not changed y. The interpreter is unlocked
-  // while products are added.
+  // The interpreter is unlocked while products are added.
   bool run() const {
-    static ThreadGains gains;
-    thread_local SortedList memory;  // of the last call: new memory would take longer than to sort
-    SortedList sorted = sort_batch(shape, list, std::move(memory), weights != nullptr);
-    if (!sorted.is_valid) return false;
     std::optional<py::gil_scoped_release> unlocked;
-    if (sorted.multiply_adds * double(outer) >= kMinReleaseWork) unlocked.emplace();
-    BatchPlan<T> plan = BatchPlan<T>::once(shape, std::move(sorted), !pays_to_copy(), gains);
-    for (std::size_t mode = 0; mode < pools.size(); ++mode) plan.set_pool(mode, pools[mode]);
-    if (weights)
-      plan.set_weights(weights, 1);
-    else
-      plan.set_unit_weights();
-    plan.run(x, y, outer, 1, T(1), true);
-    memory = plan.take_list();
-    return true;
+    return ListCall<T>::run([&](double multiply_adds) {
+      if (multiply_adds >= kMinReleaseWork) unlocked.emplace();
+    });
   }
 
  private:
-  // Whether products use each matrix so often that it pays to copy the pools into the layouts of the
-  // fastest kernels.
-  bool pays_to_copy() const {
-    Index matrices = 0;
-    for (const PoolView<T>& pool : pools) matrices += pool.count;
-    return matrices * kMinUses <= list.count * outer * Index(pools.size());
-  }
-  static constexpr Index kMinUses = 4;  // of a matrix; chosen by hand
-  static constexpr Index kMaxMatrices = std::numeric_limits<std::int32_t>::max();
-
   bool add_pools(const std::vector<py::object>& given, Index written) {
     for (std::size_t mode = 0; mode < given.size(); ++mode) {
       if (!FastArray<T>::is_plain(given[mode], false)) return false;
       const FastArray<T> pool(given[mode]);
-      if (pool.dimensions() != 3 || pool.size(0) > kMaxMatrices ||
-          overlaps<T>(pool.data(), pool.size(0, 3), y, written))
+      if (pool.dimensions() != 3 || pool.size(0) > ListCall<T>::kMaxMatrices ||
+          overlaps<T>(pool.data(), pool.size(0, 3), this->y, written))
         return false;
-      shape.outputs.push_back(pool.size(1));
-      shape.inputs.push_back(pool.size(2));
-      list.limits.push_back(pool.size(0));
-      pools.push_back({pool.data(), 1, pool.size(0), pool.size(1), pool.size(2)});
+      this->add_pool(pool.data(), pool.size(0), pool.size(1), pool.size(2));
     }
     return true;
   }

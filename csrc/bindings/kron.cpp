@@ -2,9 +2,9 @@
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <unordered_map>
 
 #include "bindings/plain_call.hpp"
+#include "bindings/plans_by_sizes.hpp"
 #include "bindings/register.hpp"
 #include "engine/kron/plan.hpp"
 
@@ -39,7 +39,6 @@ struct BoundKronPlan {
 };
 
 // The plans that were made lately, found by their sizes. The caller holds the interpreter lock.
-// Plans are shared pointers, as another thread may still run one that is dropped here.
 template <class T>
 class KnownPlans {
  public:
@@ -51,8 +50,7 @@ class KnownPlans {
     for (std::size_t k = 0; k < inputs.size() && k < outputs.size(); ++k)
       sizes.insert(sizes.end(), {outputs[k], inputs[k]});
     std::shared_ptr<Plan> plan = std::make_shared<Plan>(inputs, outputs, outer, inner);
-    if (plans().size() >= kMaxPlans) plans().clear();
-    plans().insert_or_assign(sizes, plan);
+    plans().insert(sizes, plan);
     return plan;
   }
 
@@ -61,22 +59,12 @@ class KnownPlans {
                                     Index inner) {
     Sizes& sizes = begin(outer, inner);
     for (Index k = 0; k < count; ++k) sizes.insert(sizes.end(), {factors[k].K, factors[k].C});
-    const auto found = plans().find(sizes);
-    return found == plans().end() ? nullptr : found->second;
+    return plans().find(sizes);
   }
 
  private:
-  using Sizes = std::vector<Index>;  // outer, inner, and of each factor outputs and inputs
-  struct Hash {
-    std::size_t operator()(const Sizes& sizes) const {
-      std::size_t hash = sizes.size();
-      for (const Index size : sizes) hash = hash * 1000003 ^ std::size_t(size);
-      return hash;
-    }
-  };
-  using Plans = std::unordered_map<Sizes, std::shared_ptr<Plan>, Hash>;
-
-  static constexpr std::size_t kMaxPlans = 1024;  // chosen by hand
+  using Plans = PlansBySizes<Plan>;
+  using Sizes = typename Plans::Sizes;  // outer, inner, and of each factor outputs and inputs
 
   static Plans& plans() {
     static Plans& all = *new Plans;  // never destroyed: plans may still run at the end

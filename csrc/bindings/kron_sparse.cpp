@@ -5,7 +5,7 @@
 
 #include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
-#include "engine/kron_sparse/plan.hpp"
+#include "engine/kron_sparse/once.hpp"
 
 namespace batchkron {
 namespace {
@@ -88,14 +88,7 @@ void multiply_kron_sparse(const py::array& values, const py::array& x, py::array
     const T* source = read<T>(x, checked_product({plan.columns(), inner}, outer), "x");
     T* target = write<T>(y, checked_product({plan.rows(), inner}, outer), "y");
     py::gil_scoped_release unlocked;
-    static ThreadGains gains;
-    const ThreadTeam team(plan.multiply_adds(outer, inner), gains);
-    const auto packing = plan.packing(inner);
-    thread_local Workspace workspace;
-    T* packed =
-        static_cast<T*>(workspace.reserve(bytes_of<T>(plan.packed_elements(packing), 1)));
-    plan.pack(packing, given, packed, team.threads());
-    plan.run({packed, source, target, outer, inner, T(1), false}, team.threads());
+    multiply_once(plan, given, source, target, outer, inner);
   });
 }
 
