@@ -168,6 +168,15 @@ class KrylovSequence:
 
 def multiply_kron_sparse(values: _Array, x: _Array, y: _Array, outer: int, inner: int) -> None: ...
 def kron(a: _Array, b: _Array, out: _Array) -> None: ...
+
+# capsules: handlers for XLA's foreign functions
+jax_batched_kron: object
+jax_kron_matmul: object
+jax_kronecker_sparse: object
+jax_python_on_device: object
+jax_python_on_host: object
+
+def set_jax_function(function: Callable[..., None]) -> None: ...
 def batched_gemm(
     a: _Array,
     b: _Array,

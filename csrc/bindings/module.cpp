@@ -4,6 +4,10 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of batchkron. Private: call the functions of batchkron.";
   batchkron::register_runtime(module);
   batchkron::register_interpolation(module);
+  batchkron::register_jax_batch(module);
+  batchkron::register_jax_kron(module);
+  batchkron::register_jax_kron_sparse(module);
+  batchkron::register_jax_python_call(module);
   batchkron::register_kron(module);
   batchkron::register_krylov(module);
   batchkron::register_launch(module);

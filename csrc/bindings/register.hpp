@@ -1,5 +1,5 @@
 // Each function adds the classes and functions of the file of its name to the module
-// batchkron._core.
+// batchkron._core; register_jax_… those of the files in jax/.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,6 +7,10 @@
 namespace batchkron {
 
 void register_interpolation(pybind11::module_& module);
+void register_jax_batch(pybind11::module_& module);
+void register_jax_kron(pybind11::module_& module);
+void register_jax_kron_sparse(pybind11::module_& module);
+void register_jax_python_call(pybind11::module_& module);
 void register_kron(pybind11::module_& module);
 void register_krylov(pybind11::module_& module);
 void register_launch(pybind11::module_& module);

@@ -27,6 +27,7 @@ LAYERS = {
     "batchkron.operators": 6,
     "batchkron": 6,  # the public names, as solvers and problems see them
     "batchkron.distributed": 7,
+    "batchkron.jax": 7,
     "batchkron.kronecker_sparse": 7,
     "batchkron.solvers": 7,
     "batchkron.problems": 7,
@@ -189,6 +190,13 @@ def test_only_one_folder_imports_torch():
     assert all(f"{m}.".startswith("batchkron.torch.") for m in users)
 
 
+def test_only_one_folder_imports_jax():
+    names = {"equinox", "jax", "lineax"}
+    users = [m for m in MODULES if any(n.split(".")[0] in names for n in imports_of(m))]
+    assert users, "batchkron.jax"
+    assert all(f"{m}.".startswith("batchkron.jax.") for m in users)
+
+
 def test_planners_need_no_cupy():
     cuda = [m for m in MODULES if m.startswith("batchkron.backends.cuda")]
     above = {"batchkron.backends.cuda.runtime.device"}
@@ -208,7 +216,7 @@ def test_planners_need_no_cupy():
 def test_importing_batchkron_loads_nothing_heavy():
     script = (
         "import sys, batchkron, batchkron.solvers, batchkron.problems, batchkron.distributed\n"
-        "heavy = {'cupy', 'torch', 'mpi4py', 'matplotlib', 'xarray', 'click', 'tqdm'}\n"
+        "heavy = {'cupy', 'torch', 'jax', 'mpi4py', 'matplotlib', 'xarray', 'click', 'tqdm'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

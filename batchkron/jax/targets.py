@@ -1,0 +1,49 @@
+"""What XLA calls: handlers of the compiled core, or Python functions on views of its buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from batchkron.backends.cpu import native
+from batchkron.jax.python_calls import call
+
+__all__ = ["PLATFORMS", "lowering"]
+
+PLATFORMS = ("cpu", "cuda")
+
+_HANDLERS = {
+    "batched_kron": native.jax_batched_kron,
+    "kron_matmul": native.jax_kron_matmul,
+    "kronecker_sparse": native.jax_kronecker_sparse,
+}
+"""Functions of the CPU that need no Python."""
+
+native.set_jax_function(call)
+for _name, _handler in _HANDLERS.items():
+    jax.ffi.register_ffi_target(f"batchkron_{_name}", _handler, platform="cpu")
+jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_host, platform="cpu")
+jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_device, platform="CUDA")
+
+
+def lowering(name: str, platform: str) -> Any:
+    """Return JAX's rule by which a primitive becomes a call of a function.
+
+    Parameters
+    ----------
+    name : str
+    platform : {"cpu", "cuda"}
+
+    Returns
+    -------
+    callable
+    """
+    if platform == "cpu" and name in _HANDLERS:
+        return jax.ffi.ffi_lowering(f"batchkron_{name}")
+    rule = jax.ffi.ffi_lowering("batchkron_python")
+
+    def lower(ctx: Any, *operands: Any, transpose: bool = False, **_: Any) -> Any:
+        return rule(ctx, *operands, function=name, transpose=transpose)
+
+    return lower

@@ -1,0 +1,81 @@
+// XLA's calls of the product with a Kronecker product.
+#include <memory>
+#include <mutex>
+
+#include "bindings/jax/call.hpp"
+#include "bindings/plans_by_sizes.hpp"
+#include "bindings/register.hpp"
+#include "engine/kron/plan.hpp"
+
+namespace batchkron {
+namespace {
+
+// The plan for factors of some sizes, which is kept. Calls come from any thread.
+template <class T>
+std::shared_ptr<const KronPlan<T>> shared_plan(const std::vector<Index>& inputs,
+                                               const std::vector<Index>& outputs, Index outer,
+                                               Index inner) {
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: calls may still run at the end
+  static auto& plans = *new PlansBySizes<const KronPlan<T>>;
+  std::vector<Index> sizes{outer, inner};
+  for (std::size_t k = 0; k < inputs.size(); ++k)
+    sizes.insert(sizes.end(), {outputs[k], inputs[k]});
+  {
+    const std::lock_guard<std::mutex> locked(mutex);
+    if (auto plan = plans.find(sizes)) return plan;
+  }
+  auto plan = std::make_shared<const KronPlan<T>>(inputs, outputs, outer, inner);
+  const std::lock_guard<std::mutex> locked(mutex);
+  plans.insert(sizes, plan);
+  return plan;
+}
+
+// y[s] = x[s] (A_1s (x) ... (x) A_ds) over the third axis of x (systems, outer, product of inputs,
+// inner); y is alike. Factors are (systems or 1, inputs, outputs), or (…, outputs, inputs) with the
+// attribute `transpose`.
+template <class T>
+void multiply(const XlaCall& call) {
+  const bool transpose = call.flag("transpose");
+  const xla::Buffer& source = call.argument(0);
+  if (source.axes != 4 || call.results() != 1) call.broken("arguments");
+  const Index systems = source.sizes[0], outer = source.sizes[1], inner = source.sizes[3];
+  const std::size_t modes = std::size_t(call.arguments() - 1);
+  std::vector<Index> inputs, outputs, strides;
+  std::vector<FactorView<T>> factors;
+  for (std::size_t k = 0; k < modes; ++k) {
+    const xla::Buffer& factor = call.argument(Index(k) + 1);
+    if (factor.axes != 3) call.broken("axes of a factor");
+    const Index sets = factor.sizes[0], rows = factor.sizes[1], columns = factor.sizes[2];
+    if (sets != 1 && sets != systems) call.broken("number of systems");
+    const T* first = elements<T>(factor, {sets, rows, columns});
+    inputs.push_back(transpose ? columns : rows);
+    outputs.push_back(transpose ? rows : columns);
+    strides.push_back(sets == 1 ? 0 : rows * columns);
+    factors.push_back(transpose ? FactorView<T>{first, rows, columns, columns, 1}
+                                : FactorView<T>{first, columns, rows, 1, columns});
+  }
+  const Index input_size = checked_product(inputs), output_size = checked_product(outputs);
+  const T* x = elements<T>(source, {systems, outer, input_size, inner});
+  T* y = elements<T>(call.result(0), {systems, outer, output_size, inner});
+  const auto plan = shared_plan<T>(inputs, outputs, outer, inner);
+  for (Index system = 0; system < systems; ++system) {
+    plan->run(factors.data(), x, T(1), y, false);
+    x += plan->input_elements();
+    y += plan->output_elements();
+    for (std::size_t k = 0; k < modes; ++k) factors[k].data += strides[k];
+  }
+}
+
+xla::Error* handle_kron(xla::CallFrame* frame) {
+  return handle(frame, [](const XlaCall& call) {
+    with_dtype(call.argument(0), [&](auto zero) { multiply<decltype(zero)>(call); });
+  });
+}
+
+}  // namespace
+
+void register_jax_kron(pybind11::module_& module) {
+  module.attr("jax_kron_matmul") = capsule_of(&handle_kron);
+}
+
+}  // namespace batchkron

@@ -1,0 +1,146 @@
+// The part that handlers need of the C interface by which XLA calls foreign functions ("XLA FFI",
+// version 0.3; jaxlib ships its full declaration, see jax.ffi.include_dir()). Fields have XLA's order
+// and types, and names of our own; fields behind the last one that is needed are left out. A test
+// compares offsets, sizes and constants with the installed jaxlib's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace batchkron::xla {
+
+constexpr int kMajorVersion = 0;  // changed where fields move
+constexpr int kMinorVersion = 3;  // changed where fields are added: handlers read earlier ones only
+
+// The first fields of nearly all structures: the bytes that XLA knows of it, and a list of additions.
+struct Extension {
+  std::size_t bytes;
+  int kind;
+  Extension* next;
+};
+constexpr int kMetadata = 1;  // the kind of an extension that asks for a handler's version
+
+struct Version {
+  std::size_t bytes;
+  Extension* extensions;
+  int major, minor;
+};
+
+struct Metadata {
+  std::size_t bytes;
+  Version version;
+  std::uint32_t traits;  // 0: neither captured into graphs of a device nor anything else
+  std::int64_t state_type;  // 0: no state
+};
+
+struct MetadataExtension {
+  Extension base;
+  Metadata* metadata;
+};
+
+enum ErrorCode : int {
+  kInvalidArgument = 3,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kOutOfRange = 11,
+  kInternal = 13,
+};
+
+struct Error;    // XLA's own
+struct Context;  // XLA's own, of one call
+
+struct NewError {
+  std::size_t bytes;
+  Extension* extensions;
+  const char* text;  // copied
+  ErrorCode code;
+};
+
+struct GetStream {
+  std::size_t bytes;
+  Extension* extensions;
+  Context* context;
+  void* stream;  // written by XLA: a CUstream
+};
+
+// What XLA offers to handlers.
+struct Functions {
+  std::size_t bytes;
+  Extension* extensions;
+  Version version;
+  const void* internal;
+  Error* (*new_error)(NewError*);
+  void (*unused[3])();
+  Error* (*get_stream)(GetStream*);
+};
+
+enum DataType : int {
+  kBool = 1,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat16 = 10,
+  kFloat32 = 11,
+  kFloat64 = 12,
+  kComplex64 = 15,
+  kBfloat16 = 16,
+  kComplex128 = 18,
+};
+
+// An array: contiguous, the last axis fastest.
+struct Buffer {
+  std::size_t bytes;
+  Extension* extensions;
+  DataType dtype;
+  void* data;
+  std::int64_t axes;
+  std::int64_t* sizes;
+};
+
+constexpr int kBuffer = 1;  // the only kind of arguments and results
+constexpr int kScalar = 3;  // a kind of attributes
+constexpr int kString = 4;  // another one
+
+// Arguments of a call, or its results.
+struct Values {
+  std::size_t bytes;
+  Extension* extensions;
+  std::int64_t count;
+  int* kinds;
+  void** values;
+};
+
+struct Text {
+  const char* first;
+  std::size_t length;
+};
+
+struct Scalar {
+  DataType dtype;
+  void* value;
+};
+
+struct Attributes {
+  std::size_t bytes;
+  Extension* extensions;
+  std::int64_t count;
+  int* kinds;
+  Text** names;
+  void** values;
+};
+
+enum Stage : int { kExecute = 3 };
+
+struct CallFrame {
+  std::size_t bytes;
+  Extension* extensions;
+  const Functions* functions;
+  Context* context;
+  Stage stage;
+  Values arguments, results;
+  Attributes attributes;
+};
+
+// Returns null where all is well.
+using Handler = Error*(CallFrame*);
+
+}  // namespace batchkron::xla
