@@ -11,6 +11,7 @@ except ImportError as error:
 
 from batchkron.jax.batched import batched_kron
 from batchkron.jax.kron import kron_matmul
+from batchkron.jax.solves import expm_apply, logdet, solve
 from batchkron.jax.sparse import kronecker_sparse
 
-__all__ = ["batched_kron", "kron_matmul", "kronecker_sparse"]
+__all__ = ["batched_kron", "expm_apply", "kron_matmul", "kronecker_sparse", "logdet", "solve"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from jax.interpreters import ad
 from batchkron.jax.arrays import checked_arrays, in_front, numbered
 from batchkron.jax.multilinear import Multilinear, register
 
-__all__ = ["kron_matmul", "multiply_mode"]
+__all__ = ["batch_systems", "kron_matmul", "multiply_mode"]
 
 
 class _KronMatmul(Multilinear):
@@ -68,29 +68,53 @@ class _KronMatmul(Multilinear):
     def batch(
         self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
     ) -> tuple[jax.Array, int]:
-        x, factors = operands[0], operands[1:]
-        systems = x.shape[0] if axes[0] is None else x.shape[1 if axes[0] == 0 else 0]
-        if all(axis is None for axis in axes[1:]):  # more vectors of each system
-            x = jnp.moveaxis(x, axes[0], 1)
-            outer, *rest = x.shape[2:]
-            y = _multiply(x.reshape(systems, size * outer, *rest), *factors, **parameters)
-            return y.reshape(systems, size, outer, *y.shape[2:]), 1
-        x = in_front(x, axes[0], size)
-        more = []
-        for factor, axis in zip(factors, axes[1:], strict=True):
-            if axis is None and factor.shape[0] == 1:
-                more.append(factor)
-                continue
-            factor = in_front(factor, axis, size)
-            factor = jnp.broadcast_to(factor, (size, systems, *factor.shape[2:]))
-            more.append(factor.reshape(size * systems, *factor.shape[2:]))
-        y = _multiply(x.reshape(size * systems, *x.shape[2:]), *more, **parameters)
-        return y.reshape(size, systems, *y.shape[1:]), 0
+        return batch_systems(_multiply, size, operands, axes, **parameters)
 
 
 def _shape(operand: Any) -> tuple[int, ...]:
     """Return the shape of an operand, which is no array where it is being transposed."""
     return tuple(operand.aval.shape) if ad.is_undefined_primal(operand) else operand.shape
+
+
+def batch_systems(
+    multiply: Callable[..., jax.Array],
+    size: int,
+    operands: Sequence[Any],
+    axes: Sequence[int | None],
+    **parameters: Any,
+) -> tuple[jax.Array, int]:
+    """Map a function of x (systems, outer, N, inner) and factors (systems or 1, rows, columns).
+
+    Parameters
+    ----------
+    multiply : callable
+        The function, of such operands and parameters.
+    size, operands, axes, **parameters
+        As for `Function.batch`.
+
+    Returns
+    -------
+    tuple of jax.Array and int
+        More vectors of each system where only x is mapped, else more systems.
+    """
+    x, factors = operands[0], operands[1:]
+    systems = x.shape[0] if axes[0] is None else x.shape[1 if axes[0] == 0 else 0]
+    if all(axis is None for axis in axes[1:]):  # more vectors of each system
+        x = jnp.moveaxis(x, axes[0], 1)
+        outer, *rest = x.shape[2:]
+        y = multiply(x.reshape(systems, size * outer, *rest), *factors, **parameters)
+        return y.reshape(systems, size, outer, *y.shape[2:]), 1
+    x = in_front(x, axes[0], size)
+    more = []
+    for factor, axis in zip(factors, axes[1:], strict=True):
+        if axis is None and factor.shape[0] == 1:
+            more.append(factor)
+            continue
+        factor = in_front(factor, axis, size)
+        factor = jnp.broadcast_to(factor, (size, systems, *factor.shape[2:]))
+        more.append(factor.reshape(size * systems, *factor.shape[2:]))
+    y = multiply(x.reshape(size * systems, *x.shape[2:]), *more, **parameters)
+    return y.reshape(size, systems, *y.shape[1:]), 0
 
 
 def _mode(x: jax.Array, factor: Any, outer: int, size: int, transpose: bool) -> jax.Array:

@@ -29,7 +29,7 @@ def double_precision():
         yield
 
 
-@pytest.fixture(params=["float64", "complex128"])
+@pytest.fixture(params=["complex128", pytest.param("float64", marks=pytest.mark.slow)])
 def precise(request):
     """A dtype in which derivatives are compared with differences."""
     return request.param

@@ -1,11 +1,15 @@
-"""The declaration of XLA's interface is that of the installed jaxlib."""
+"""The declaration of XLA's interface is that of the installed jaxlib; what handlers refuse."""
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
 
 import jax
 import pytest
+
+from batchkron.backends.cpu import native
+from batchkron.jax import python_calls
 
 CSRC = Path(__file__).parents[2] / "csrc"
 
@@ -112,3 +116,232 @@ def test_layouts_are_those_of_the_installed_jaxlib(tmp_path, broken):
     assert (run.returncode != 0) == broken, run.stderr
     if broken:
         assert "static assertion failed" in run.stderr
+
+
+class Version(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    )
+
+
+class NewError(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("text", ctypes.c_char_p),
+        ("code", ctypes.c_int),
+    )
+
+
+class GetStream(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+MakeError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(NewError))
+FindStream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(GetStream))
+STREAM = 0x5EA
+
+
+class Functions(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("version", Version),
+        ("internal", ctypes.c_void_p),
+        ("new_error", MakeError),
+        ("others", ctypes.c_void_p * 3),
+        ("get_stream", FindStream),
+    )
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("axes", ctypes.c_int64),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class Text(ctypes.Structure):
+    _fields_ = (("first", ctypes.c_char_p), ("length", ctypes.c_size_t))
+
+
+class Scalar(ctypes.Structure):
+    _fields_ = (("dtype", ctypes.c_int), ("value", ctypes.c_void_p))
+
+
+class Values(ctypes.Structure):
+    """Arguments or results."""
+
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("kinds", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+    )
+
+
+class Attributes(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("kinds", ctypes.c_void_p),
+        ("names", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+    )
+
+
+class CallFrame(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("functions", ctypes.POINTER(Functions)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("arguments", Values),
+        ("results", Values),
+        ("attributes", Attributes),
+    )
+
+
+class Metadata(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("version", Version),
+        ("traits", ctypes.c_uint32),
+        ("state_type", ctypes.c_int64),
+    )
+
+
+class MetadataExtension(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("metadata", ctypes.POINTER(Metadata)),
+    )
+
+
+HANDLERS = [name for name in dir(native) if name.startswith("jax_")]
+
+
+def call(name, version=(0, 3), extension=None, stage=3, missing=0, fill=lambda frame: None):
+    """Call a handler as XLA does, without arguments; return its error's code and text, or None."""
+    found = []
+
+    @MakeError
+    def new_error(error):
+        found.append((error.contents.code, error.contents.text.decode()))
+        return 1
+
+    own = Version(ctypes.sizeof(Version), None, *version)
+
+    @FindStream
+    def get_stream(asked):
+        asked.contents.stream = STREAM
+
+    functions = Functions(ctypes.sizeof(Functions), None, own, None, new_error)
+    functions.get_stream = get_stream
+    frame = CallFrame(ctypes.sizeof(CallFrame) - missing, None, ctypes.pointer(functions))
+    frame.stage = stage
+    fill(frame)
+    if extension is not None:
+        frame.extensions = ctypes.addressof(extension)
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CallFrame))
+    result = handler(address(getattr(native, name), None))(ctypes.byref(frame))
+    assert bool(result) == bool(found)
+    return found[0] if found else None
+
+
+def test_there_are_handlers():
+    assert len(HANDLERS) == 5
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_handlers_say_what_version_they_are_for(name):
+    metadata = Metadata(ctypes.sizeof(Metadata), Version(), 7, 7)
+    asked = MetadataExtension(ctypes.sizeof(MetadataExtension), 1, None, ctypes.pointer(metadata))
+    assert call(name, version=(1, 5), extension=asked) is None
+    assert (metadata.version.major, metadata.version.minor) == (0, 3)
+    assert (metadata.traits, metadata.state_type) == (0, 0)
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+@pytest.mark.parametrize("version", [(0, 2), (1, 0)])
+def test_other_versions_are_refused(name, version):
+    code, text = call(name, version)
+    assert code == 9  # FAILED_PRECONDITION
+    assert f"this jaxlib has {version[0]}.{version[1]}; install a jaxlib" in text
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_calls_that_do_not_fit_are_errors(name):
+    assert call(name, missing=8)[0] == 9
+    code, text = call(name)
+    assert code == 13  # INTERNAL
+    assert "internal error of batchkron: unexpected" in text
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_later_versions_and_other_stages(name):
+    assert call(name, version=(0, 4), stage=0) is None
+    assert call(name, version=(0, 4))[0] == 13
+
+
+def pointers(*structures):
+    return (ctypes.c_void_p * len(structures))(*(ctypes.addressof(one) for one in structures))
+
+
+def test_what_python_gets_on_a_device():
+    """Addresses, dtypes, shapes and the stream, as `batchkron.jax.python_calls` reads them."""
+    kept, calls = [], []
+
+    def fill(frame):
+        shape, elements = (ctypes.c_int64 * 2)(2, 3), (ctypes.c_double * 6)()
+        buffer = Buffer(ctypes.sizeof(Buffer), None, 18, ctypes.addressof(elements), 2, shape)
+        buffers, kinds = pointers(buffer), (ctypes.c_int * 2)(1, 1)
+        for values in (frame.arguments, frame.results):
+            values.count = 1
+            values.kinds, values.values = ctypes.addressof(kinds), ctypes.addressof(buffers)
+        names = [Text(b"function", 8), Text(b"transpose", 9)]
+        yes = ctypes.c_bool(True)
+        attributes = [Text(b"kron_matmul", 11), Scalar(1, ctypes.addressof(yes))]
+        kinds_of = (ctypes.c_int * 2)(4, 3)
+        all_names, all_values = pointers(*names), pointers(*attributes)
+        frame.attributes.count = 2
+        frame.attributes.kinds = ctypes.addressof(kinds_of)
+        frame.attributes.names = ctypes.addressof(all_names)
+        frame.attributes.values = ctypes.addressof(all_values)
+        kept.extend([shape, elements, buffer, buffers, kinds, names, yes, attributes])
+        kept.extend([kinds_of, all_names, all_values])
+
+    try:
+        native.set_jax_function(lambda *given: calls.append(given))
+        assert call("jax_python_on_device", fill=fill) is None
+        array = (ctypes.addressof(kept[1]), "complex128", (2, 3))
+        assert calls == [("kron_matmul", [array], [array], True, STREAM)]
+
+        def fails(*given):
+            raise KeyError("no such kernel")
+
+        native.set_jax_function(fails)
+        code, text = call("jax_python_on_device", fill=fill)
+        assert code == 13
+        assert "KeyError: 'no such kernel'" in text
+    finally:
+        native.set_jax_function(python_calls.call)

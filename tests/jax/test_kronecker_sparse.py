@@ -63,7 +63,7 @@ def test_derivatives_of_two_orders(array, precise):
     assert_derivatives(jax.jit(kronecker_sparse), (x, values))
 
 
-@pytest.mark.parametrize("axes", [(0, None), (1, None), (None, 2), (0, 0)])
+@pytest.mark.parametrize("axes", [(1, None), (None, 2), (0, 0)])
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 def test_mapped(array, axes, layout):
     given = [
@@ -84,7 +84,7 @@ def test_mapped(array, axes, layout):
         assert_same(found[k], x @ K.T if layout == "batch-first" else K @ x, 20)
 
 
-@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("axes", [(0, None), (0, 0)])
 def test_hessians_of_mapped_ones(array, axes):
     given = [
         array(*shape) if axis is None else array(3, *shape)

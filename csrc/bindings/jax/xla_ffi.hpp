@@ -9,8 +9,8 @@
 
 namespace batchkron::xla {
 
-constexpr int kMajorVersion = 0;  // changed where fields move
-constexpr int kMinorVersion = 3;  // changed where fields are added: handlers read earlier ones only
+constexpr int kMajorVersion = 0;  // raised where fields move
+constexpr int kMinorVersion = 3;  // raised where fields are added behind, which does no harm
 
 // The first fields of nearly all structures: the bytes that XLA knows of it, and a list of additions.
 struct Extension {
@@ -29,7 +29,7 @@ struct Version {
 struct Metadata {
   std::size_t bytes;
   Version version;
-  std::uint32_t traits;  // 0: neither captured into graphs of a device nor anything else
+  std::uint32_t traits;  // 0: calls may not be captured into a device's graph
   std::int64_t state_type;  // 0: no state
 };
 

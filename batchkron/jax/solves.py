@@ -1,0 +1,300 @@
+"""Solves, determinants and exponentials of products and sums of matrices, by factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from batchkron.jax.arrays import checked_arrays, numbered
+from batchkron.jax.kron import batch_systems, kron_matmul, multiply_mode
+from batchkron.jax.multilinear import Function, primitive
+
+__all__ = ["Kind", "checked_kind", "expm_apply", "logdet", "multiply_sum", "solve"]
+
+Kind = Literal["product", "sum"]
+"""Whether factors are those of A_1 ⊗ … ⊗ A_d, or of A_1 ⊕ … ⊕ A_d."""
+
+
+def _checked(factors: Sequence[Any], x: Any, name: str) -> list[jax.Array]:
+    """Return factors as a list after checking that they are square; with vectors x in front.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `solve` documents.
+    """
+    if not len(factors):
+        raise ValueError("factors is empty; expected at least one factor")
+    given = [*factors] if x is None else [x, *factors]
+    arrays = checked_arrays(given, numbered(*([] if x is None else [name]), rest="factors"))
+    matrices = arrays if x is None else arrays[1:]
+    for k, factor in enumerate(matrices):
+        if factor.ndim != 2 or factor.shape[0] != factor.shape[1]:
+            raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
+    size = math.prod(len(factor) for factor in matrices)
+    if x is not None and (arrays[0].ndim == 0 or arrays[0].shape[-1] != size):
+        raise ValueError(
+            f"{name} has shape {arrays[0].shape}; expected (..., {size}), the product of the "
+            f"factors' sizes"
+        )
+    return arrays
+
+
+def checked_kind(kind: str) -> Kind:
+    """Return a kind.
+
+    Raises
+    ------
+    ValueError
+        If it is another one.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind is {kind!r}; expected 'product' or 'sum'")
+    return kind  # type: ignore[return-value]
+
+
+class _SolveSum(Function):
+    """x[s, m, :, r] of (A_1s ⊕ … ⊕ A_ds) x = b, on the host; operands as for kron_matmul."""
+
+    name = "solve_sum"
+
+    def shape(self, *shapes: tuple[int, ...], **parameters: Any) -> tuple[int, ...]:
+        return shapes[0]
+
+    def batch(
+        self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
+    ) -> tuple[jax.Array, int]:
+        return batch_systems(_solutions, size, operands, axes, **parameters)
+
+
+_solver = primitive(_SolveSum())
+
+
+def _solutions(b: jax.Array, *factors: jax.Array, transpose: bool) -> jax.Array:
+    x: jax.Array = _solver.bind(b, *factors, transpose=transpose)
+    return x
+
+
+def multiply_sum(factors: Sequence[jax.Array], x: jax.Array) -> jax.Array:
+    """Return (A_1 ⊕ … ⊕ A_d) x.
+
+    Parameters
+    ----------
+    factors : sequence of jax.Array, each (n_k, n_k)
+    x : jax.Array, (..., Π n_k)
+
+    Returns
+    -------
+    jax.Array, (..., Π n_k)
+    """
+    total = jnp.zeros_like(x)
+    outer = math.prod(x.shape[:-1])
+    for factor in factors:
+        total = total + multiply_mode(x, factor, outer).reshape(x.shape)
+        outer = outer * len(factor)
+    return total
+
+
+def solve(factors: Sequence[jax.Array], b: jax.Array, *, kind: Kind = "product") -> jax.Array:
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b, or (A_1 ⊕ … ⊕ A_d) x = b.
+
+    Parameters
+    ----------
+    factors : sequence of jax.Array, each (n_k, n_k)
+        The square matrices.
+    b : jax.Array, (..., Π n_k)
+        Right-hand sides along the last axis; float32, float64, complex64 or complex128.
+    kind : {"product", "sum"}
+        The Kronecker product, or the Kronecker sum Σ_k I ⊗ … ⊗ A_k ⊗ … ⊗ I.
+
+    Returns
+    -------
+    jax.Array, (..., Π n_k)
+        Infinite or NaN where a factor of a product is singular, as of `jax.numpy.linalg.solve`.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, b does not fit, or the kind is another one.
+    TypeError
+        If one is no array, dtypes differ, or the dtype has no kernels.
+    jax.errors.JaxRuntimeError
+        If a sum is singular; on a CUDA device also if its factors are not Hermitian.
+
+    Notes
+    -----
+    A product is solved factor by factor with `jax.numpy.linalg.solve`. A sum is solved as by
+    `batchkron.KroneckerSum.solve`, by diagonalising the factors or by their Schur forms: XLA calls
+    this Python code on the host, and on a CUDA device waits for the factors. Derivatives of a sum's
+    solution are those of `jax.lax.custom_linear_solve`, from products and solves: no derivative of
+    an eigenvalue occurs, so that repeated ones do no harm.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from batchkron.jax import solve
+    >>> A, B = jnp.diag(jnp.array([1.0, 2.0])), jnp.diag(jnp.array([4.0, 5.0]))
+    >>> solve([A, B], jnp.array([4.0, 5.0, 8.0, 10.0]))
+    Array([1., 1., 1., 1.], dtype=float32)
+    >>> solve([A, B], jnp.array([5.0, 6.0, 6.0, 7.0]), kind="sum")
+    Array([1., 1., 1., 1.], dtype=float32)
+    """
+    checked_kind(kind)
+    b, *matrices = _checked(factors, b, "b")
+    if b.size == 0:
+        return b
+    if kind == "sum":
+        return _solve_sum(matrices, b)
+    x, before, after = b, math.prod(b.shape[:-1]), b.shape[-1]
+    for factor in matrices:
+        n = len(factor)
+        after = after // n
+        front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
+        x = jnp.linalg.solve(factor, front).reshape(n, before, after).swapaxes(0, 1)
+        before = before * n
+    return x.reshape(b.shape)
+
+
+def _solve_sum(matrices: Sequence[jax.Array], b: jax.Array) -> jax.Array:
+    """Solve (A_1 ⊕ … ⊕ A_d) x = b for vectors along the last axis."""
+    vectors = b.reshape(1, -1, b.shape[-1], 1)
+    fixed = [jax.lax.stop_gradient(factor)[None] for factor in matrices]
+
+    def multiply(x: jax.Array) -> jax.Array:
+        return multiply_sum(matrices, x.reshape(b.shape)).reshape(x.shape)
+
+    x: jax.Array = jax.lax.custom_linear_solve(
+        multiply,
+        vectors,
+        lambda _, given: _solutions(given, *fixed, transpose=False),
+        lambda _, given: _solutions(given, *fixed, transpose=True),
+    )
+    return x.reshape(b.shape)
+
+
+def logdet(
+    factors: Sequence[jax.Array], *, kind: Kind = "product", hermitian: bool = False
+) -> jax.Array:
+    """Compute log det (A_1 ⊗ … ⊗ A_d), or log det (A_1 ⊕ … ⊕ A_d).
+
+    Parameters
+    ----------
+    factors : sequence of jax.Array, each (n_k, n_k)
+        The square matrices; float32, float64, complex64 or complex128.
+    kind : {"product", "sum"}
+        As for `solve`.
+    hermitian : bool
+        Whether all factors are Hermitian (symmetric, if real). For sums it is faster and more
+        precise; of each factor the Hermitian part (A + Aᴴ) / 2 is taken then.
+
+    Returns
+    -------
+    jax.Array, ()
+        Real for real factors: NaN if the determinant is negative. For complex factors that are not
+        Hermitian complex, with an imaginary part in [-π, π].
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, or the kind is another one.
+    TypeError
+        If one is no array, dtypes differ, or the dtype has no kernels.
+
+    Notes
+    -----
+    log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k. That of a sum is the sum of the
+    logarithms of λ_1 + … + λ_d over all combinations of the factors' eigenvalues. Second
+    derivatives of a sum need factors whose eigenvalues are simple.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from batchkron.jax import logdet
+    >>> A, B = jnp.diag(jnp.array([1.0, 2.0])), jnp.diag(jnp.array([1.0, 3.0]))
+    >>> print(f"{jnp.exp(logdet([A, B])):.3f}")  # of diag(1, 3, 2, 6)
+    36.000
+    >>> print(f"{jnp.exp(logdet([A, B], kind='sum', hermitian=True)):.3f}")  # of diag(2, 4, 3, 5)
+    120.000
+    """
+    checked_kind(kind)
+    matrices = _checked(factors, None, "")
+    is_complex = jnp.iscomplexobj(matrices[0]) and not hermitian
+    logarithm, phase = jnp.zeros(()), jnp.zeros(())
+    if kind == "product":
+        size = math.prod(len(factor) for factor in matrices)
+        for factor in matrices:
+            repeats = size // len(factor) if len(factor) else 0
+            sign, one = jnp.linalg.slogdet(factor)
+            logarithm, phase = logarithm + repeats * one, phase + repeats * jnp.angle(sign)
+    else:
+        values = jnp.zeros(1, matrices[0].dtype)
+        for factor in matrices:
+            values = (values[:, None] + _eigenvalues(factor, hermitian)).reshape(-1)
+        logarithm, phase = jnp.log(jnp.abs(values)).sum(), jnp.angle(values).sum()
+    phase = phase - 2 * math.pi * jax.lax.stop_gradient(jnp.round(phase / (2 * math.pi)))
+    if is_complex:
+        return (logarithm + 1j * phase).astype(matrices[0].dtype)
+    found = jnp.where(jnp.abs(phase) > math.pi / 2, math.nan, logarithm)
+    return found.astype(jnp.finfo(matrices[0].dtype).dtype)
+
+
+def _eigenvalues(matrix: jax.Array, hermitian: bool) -> jax.Array:
+    if hermitian:
+        return jnp.linalg.eigvalsh(matrix)
+    # with derivatives of eigenvectors, of which those of second order are made
+    found = jax.lax.linalg.eig(matrix, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
+    return found[0]
+
+
+def expm_apply(factors: Sequence[jax.Array], x: jax.Array, t: float | jax.Array = 1.0) -> jax.Array:
+    """Compute exp(t (A_1 ⊕ … ⊕ A_d)) x of a Kronecker sum.
+
+    Parameters
+    ----------
+    factors : sequence of jax.Array, each (n_k, n_k)
+        The square matrices A_k.
+    x : jax.Array, (..., Π n_k)
+        Vectors along the last axis; float32, float64, complex64 or complex128.
+    t : float, or jax.Array of shape ()
+        The time, real.
+
+    Returns
+    -------
+    jax.Array, (..., Π n_k)
+        NaN if the norm of some t A_k is above 3e5, where `jax.scipy.linalg.expm` ends.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, x does not fit, or t is no single number.
+    TypeError
+        If one is no array, dtypes differ, the dtype has no kernels, or t is complex.
+
+    Notes
+    -----
+    The exponential of a Kronecker sum is the Kronecker product of the exponentials of its factors,
+    exp(t A_1) ⊗ … ⊗ exp(t A_d). These are computed by `jax.scipy.linalg.expm`, with
+    ``jax_enable_x64`` in float64 for float32 factors, because its errors in float32 are some
+    hundred roundings.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from batchkron.jax import expm_apply
+    >>> decay = jnp.diag(jnp.array([0.0, -1.0]))
+    >>> [round(float(y), 4) for y in expm_apply([decay, decay], jnp.ones(4), 0.5)]
+    [1.0, 0.6065, 0.6065, 0.3679]
+    """
+    x, *matrices = _checked(factors, x, "x")
+    if np.shape(t) != ():
+        raise ValueError(f"t has shape {np.shape(t)}; expected a single number")
+    if jnp.iscomplexobj(t):
+        raise TypeError("t is complex; expected a real number. Multiply the factors instead")
+    wide = jnp.result_type(x.dtype, jax.dtypes.canonicalize_dtype(np.float64))
+    exponentials = [jax.scipy.linalg.expm(t * factor.astype(wide)) for factor in matrices]
+    return kron_matmul(x, [exponential.T.astype(x.dtype) for exponential in exponentials])

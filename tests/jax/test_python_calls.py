@@ -1,0 +1,58 @@
+"""What devices run, here on arrays of NumPy, against what the CPU runs."""
+
+import jax
+import numpy as np
+import pytest
+from jax_checks import dense_kron
+
+from batchkron.jax import batched, kron, python_calls, solves, sparse
+
+
+def run(name, inputs, shape, transpose=False):
+    out = np.full(shape, np.nan)
+    given = [np.asarray(one) for one in inputs]
+    python_calls.call(name, given, [out], transpose, 0)
+    return out
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("systems", [1, 3])
+def test_kron_matmul(array, systems, transpose):
+    sizes = [(2, 3), (4, 2)]
+    factors = [array(systems, *(size[::-1] if transpose else size)) for size in sizes]
+    factors[1] = factors[1][:1]
+    x = array(systems, 5, 8, 2)
+    found = run("kron_matmul", [x, *factors], (systems, 5, 6, 2), transpose)
+    expected = kron._multiply(x, *factors, transpose=transpose)
+    assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
+    own = [np.asarray(factor[-1]) for factor in factors]
+    dense = dense_kron([one.T for one in own] if transpose else own)
+    assert np.allclose(found[-1, 0, :, 0], np.asarray(x)[-1, 0, :, 0] @ dense, rtol=1e-12)
+
+
+def test_batched_kron(array):
+    pools = [array(2, 3, 2), array(3, 1, 4)]
+    ids, reads, writes = np.array([[0, 2], [1, 0]]), np.array([1, 0]), np.array([0, 0])
+    operands = [array(2, 2, 8), array(2), *pools, ids, reads, writes]
+    expected = batched._multiply(*map(jax.numpy.asarray, operands), num_outputs=2)
+    found = run("batched_kron", operands, expected.shape)
+    assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_kronecker_sparse(array):
+    operands = [array(3, 12, 5), array(2, 4, 3, 2)]
+    expected = sparse._multiply(*operands)
+    found = run("kronecker_sparse", operands, expected.shape)
+    assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_solve_sum(array, transpose):
+    factors = [array(2, 2, 2) / 4 + 2 * np.eye(2), array(1, 3, 3) / 4 + np.eye(3)]
+    x = array(2, 4, 6, 1)
+    b = np.empty(x.shape)
+    for s, m in np.ndindex(2, 4):
+        own = [factors[0][s], factors[1][0]]
+        b[s, m, :, 0] = solves.multiply_sum([A.T if transpose else A for A in own], x[s, m, :, 0])
+    found = run("solve_sum", [b, *factors], x.shape, transpose)
+    assert np.allclose(found, x, rtol=1e-11, atol=1e-11)

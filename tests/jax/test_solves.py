@@ -1,0 +1,215 @@
+"""solve, logdet and expm_apply against NumPy's and SciPy's dense functions, with derivatives."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from jax_checks import assert_derivatives, assert_same, dense_kron, dense_sum
+
+from batchkron.jax import expm_apply, logdet, solve
+
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+SIZES = (2, 3, 2)
+DENSE = {"product": dense_kron, "sum": dense_sum}
+
+
+@pytest.fixture
+def regular(array):
+    """Makes factors far from singular ones, whose sums are as well; Hermitian ones on request."""
+
+    def make(dtype="float64", hermitian=False, sizes=SIZES):
+        factors = []
+        for n in sizes:
+            factor = array(n, n, dtype=dtype) / 4
+            if hermitian:
+                factor = factor + factor.conj().T
+            factors.append(factor + (3 + len(factors) / 8) * jnp.eye(n, dtype=dtype))
+        return factors
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_solve_against_the_dense_matrix(regular, array, kind, hermitian, dtype):
+    factors = regular(dtype, hermitian)
+    b = array(3, math.prod(SIZES), dtype=dtype)
+    expected = np.linalg.solve(DENSE[kind](factors), np.asarray(b).T).T
+    assert_same(solve(factors, b, kind=kind), expected, 100)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+@pytest.mark.parametrize("leading", [(), (2, 2), (0,)])
+def test_leading_axes_of_a_solve(regular, array, kind, leading):
+    factors, b = regular(), array(*leading, 12)
+    found = jax.jit(lambda b: solve(factors, b, kind=kind))(b)
+    inverse = np.linalg.inv(DENSE[kind](factors))
+    assert_same(found, np.asarray(b) @ inverse.T, 100)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_derivatives_of_a_solve(regular, array, kind, precise):
+    function = jax.jit(lambda b, *factors: solve(factors, b, kind=kind))
+    factors = regular(precise, sizes=(2, 3))
+    assert_derivatives(function, (array(2, 6, dtype=precise), *factors), order=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_second_derivatives_of_a_solve(regular, array, kind):
+    function = jax.jit(lambda b, *factors: solve(factors, b, kind=kind))
+    assert_derivatives(function, (array(4), *regular(sizes=(2, 2))))
+
+
+def test_repeated_eigenvalues_do_no_harm_to_derivatives(array):
+    A, B, b = 3 * jnp.eye(2), jnp.eye(2), array(4)
+    function = jax.jit(lambda A: solve([A, B], b, kind="sum"))
+    assert_derivatives(function, (A,), order=1)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+@pytest.mark.parametrize("axes", [(0, None, None), (1, 0, 2)])
+def test_mapped_solves_and_their_gradients(regular, array, kind, axes):
+    given = [array(3, 6), *regular(sizes=(2, 3))]
+    steps = [array(*one.shape) / 9 for one in given]
+    mapped = [
+        one if axis is None else jnp.stack([one, one + step, one - step, one], axis)
+        for one, step, axis in zip(given, steps, axes, strict=True)
+    ]
+
+    def both(function):
+        def loss(*given):
+            found = jax.vmap(function, axes)(*given)
+            return jnp.sin(found).sum(), found
+
+        return jax.tree.leaves(jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(*mapped))
+
+    def dense(b, A, B):
+        eyes = jnp.eye(2), jnp.eye(3)
+        matrix = (
+            jnp.kron(A, B) if kind == "product" else jnp.kron(A, eyes[1]) + jnp.kron(eyes[0], B)
+        )
+        return jnp.linalg.solve(matrix, b.T).T
+
+    own = both(lambda b, A, B: solve([A, B], b, kind=kind))
+    for one, other in zip(own, both(dense), strict=True):
+        assert_same(one, other, 1000)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_logdet_against_the_dense_matrix(regular, kind, hermitian, dtype):
+    factors = regular(dtype, hermitian)
+    sign, logarithm = np.linalg.slogdet(DENSE[kind](factors))
+    found = logdet(factors, kind=kind, hermitian=hermitian)
+    assert jnp.iscomplexobj(found) == (dtype.startswith("complex") and not hermitian)
+    assert_same(found.real, logarithm, 200)
+    if jnp.iscomplexobj(found):
+        assert_same(jnp.exp(1j * found.imag), sign, 2000)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_second_derivatives_of_logdet(regular, kind, hermitian):
+    """Against those of the dense matrix, which has no eigenvalues in it."""
+    A, B = regular(hermitian=hermitian, sizes=(2, 3))
+    E = regular(hermitian=hermitian, sizes=(2,))[0]
+
+    def dense(t):
+        eyes = jnp.eye(2), jnp.eye(3)
+        C = A + t * E
+        matrix = (
+            jnp.kron(C, B) if kind == "product" else jnp.kron(C, eyes[1]) + jnp.kron(eyes[0], B)
+        )
+        return jnp.linalg.slogdet(matrix)[1]
+
+    def own(t):
+        return logdet([A + t * E, B], kind=kind, hermitian=hermitian)
+
+    def derivatives(function):
+        forward = lambda t: jax.jvp(function, (t,), (1.0,))[1]  # noqa: E731
+        return jax.jit(lambda t: (forward(t), jax.grad(function)(t), jax.grad(forward)(t)))(0.1)
+
+    for found, expected in zip(derivatives(own), derivatives(dense), strict=True):
+        assert_same(found, expected, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_derivatives_of_logdet_of_complex_factors(regular, kind):
+    function = jax.jit(lambda *factors: logdet(factors, kind=kind))
+    assert_derivatives(function, tuple(regular("complex128", sizes=(2, 2))), order=1)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum"])
+def test_the_sign_of_a_determinant(kind):
+    one = jnp.diag(jnp.array([-5.0, 2.0]))
+    odd = [one] if kind == "sum" else [one, jnp.ones((1, 1))]
+    assert jnp.isnan(logdet(odd, kind=kind))
+    even = logdet([one, jnp.eye(2)], kind=kind)
+    expected = 2 * math.log(10) if kind == "product" else math.log(4 * 4 * 3 * 3)
+    assert float(even) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_expm_apply_against_the_dense_matrix(array, dtype):
+    factors = [array(n, n, dtype=dtype) / 2 for n in SIZES]
+    x = array(3, math.prod(SIZES), dtype=dtype)
+    wide = "complex128" if dtype.startswith("complex") else "float64"
+    dense = scipy.linalg.expm(0.5 * dense_sum([np.asarray(one, wide) for one in factors]))
+    expected = (np.asarray(x, wide) @ dense.T).astype(dtype)
+    assert_same(expm_apply(factors, x, 0.5), expected, 100)
+
+
+def test_expm_apply_in_single_precision(array):
+    factors = [array(n, n, dtype="float32") / 2 for n in (2, 3)]
+    x = array(6, dtype="float32")
+    dense = scipy.linalg.expm(0.5 * dense_sum([np.asarray(one, float) for one in factors]))
+    with jax.enable_x64(False):
+        found = jax.jit(lambda x: expm_apply(factors, x, 0.5))(x)
+    assert_same(found, (dense @ np.asarray(x, float)).astype("float32"), 1000)
+
+
+@pytest.mark.slow
+def test_derivatives_of_expm_apply(array, precise):
+    factors = [array(n, n, dtype=precise) / 2 for n in (2, 2)]
+    function = jax.jit(lambda x, t, *factors: expm_apply(factors, x, t))
+    operands = array(2, 4, dtype=precise), jnp.array(0.5), *factors
+    assert_derivatives(function, operands, order=1)
+
+
+def test_singular_ones():
+    zero, one = jnp.zeros((2, 2)), jnp.eye(2)
+    assert not jnp.isfinite(solve([zero, one], jnp.ones(4))).any()
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="singular"):
+        jax.block_until_ready(solve([zero, zero], jnp.ones(4), kind="sum"))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (lambda t: ([], t(4)), ValueError, "factors is empty"),
+        (lambda t: ([t(2, 3)], t(4)), ValueError, "expected a square matrix"),
+        (lambda t: ([t(2, 2)], t(4)), ValueError, r"b has shape \(4,\); expected \(..., 2\)"),
+        (lambda t: ([t(2, 2)], t(2, dtype="float32")), TypeError, "but b has float32"),
+    ],
+)
+def test_refused(array, given, error, text):
+    with pytest.raises(error, match=text):
+        solve(*given(array))
+
+
+def test_other_kinds_and_times_are_refused(array):
+    with pytest.raises(ValueError, match="kind is 'sums'; expected 'product' or 'sum'"):
+        solve([array(2, 2)], array(2), kind="sums")
+    with pytest.raises(ValueError, match="kind is"):
+        logdet([array(2, 2)], kind="sums")
+    with pytest.raises(ValueError, match=r"t has shape \(2,\)"):
+        expm_apply([array(2, 2)], array(2), array(2))
+    with pytest.raises(TypeError, match="t is complex"):
+        expm_apply([array(2, 2)], array(2), 1j)
