@@ -18,11 +18,12 @@ FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def needs(text):
-    """Marks of a document whose examples need a device, or torch."""
+    """Marks of a document whose examples need a device, torch, JAX or lineax."""
     marks = [pytest.mark.gpu] if ">>> import cupy" in text else []
-    if ">>> import torch" in text:
-        absent = importlib.util.find_spec("torch") is None
-        marks.append(pytest.mark.skipif(absent, reason="torch is not installed"))
+    for name in ("torch", "jax", "lineax"):
+        if f">>> import {name}" in text:
+            absent = importlib.util.find_spec(name) is None
+            marks.append(pytest.mark.skipif(absent, reason=f"{name} is not installed"))
     return marks
 
 
