@@ -62,8 +62,12 @@ def _kron_matmul(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
     x, *factors = inputs
     for system in range(len(x)):
         own = [factor[system if len(factor) > 1 else 0] for factor in factors]
-        left = own if transpose else [factor.T for factor in own]
-        batchkron.gekmm(left, x[system], out=out[system])
+        turned = [factor.T for factor in own]
+        if x.shape[3] == 1:  # vectors along the last axis, for which kernels are faster
+            right, vectors, results = turned if transpose else own, x[system], out[system]
+            batchkron.gemkm(vectors[:, :, 0], right, out=results[:, :, 0])
+        else:
+            batchkron.gekmm(own if transpose else turned, x[system], out=out[system])
 
 
 def _batched_kron(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
@@ -74,6 +78,9 @@ def _batched_kron(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
 
 def _kronecker_sparse(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
     x, values = inputs
+    if x.shape[2] == 1:
+        batchkron.kronecker_sparse_multiply(values, x[:, :, 0], out=out[:, :, 0])
+        return
     for vectors, results in zip(x, out, strict=True):
         batchkron.kronecker_sparse_multiply(values, vectors, layout="batch-last", out=results)
 

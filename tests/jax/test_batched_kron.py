@@ -106,8 +106,7 @@ def test_gradients_against_gathered_products(operands, dtype):
 
 
 MAPPED = {
-    "x": (None, 0, None),
-    "x, last": (None, 2, None),
+    "x": (None, 2, None),
     "one pool": ([None, 1], None, None),
     "all": ([0, 3], 1, 0),
 }

@@ -16,13 +16,13 @@ def run(name, inputs, shape, transpose=False):
 
 
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("systems", [1, 3])
-def test_kron_matmul(array, systems, transpose):
+@pytest.mark.parametrize(("systems", "inner"), [(1, 2), (3, 1)])
+def test_kron_matmul(array, systems, inner, transpose):
     sizes = [(2, 3), (4, 2)]
     factors = [array(systems, *(size[::-1] if transpose else size)) for size in sizes]
     factors[1] = factors[1][:1]
-    x = array(systems, 5, 8, 2)
-    found = run("kron_matmul", [x, *factors], (systems, 5, 6, 2), transpose)
+    x = array(systems, 5, 8, inner)
+    found = run("kron_matmul", [x, *factors], (systems, 5, 6, inner), transpose)
     expected = kron._multiply(x, *factors, transpose=transpose)
     assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
     own = [np.asarray(factor[-1]) for factor in factors]
@@ -39,8 +39,9 @@ def test_batched_kron(array):
     assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
 
 
-def test_kronecker_sparse(array):
-    operands = [array(3, 12, 5), array(2, 4, 3, 2)]
+@pytest.mark.parametrize("inner", [1, 5])
+def test_kronecker_sparse(array, inner):
+    operands = [array(3, 12, inner), array(2, 4, 3, 2)]
     expected = sparse._multiply(*operands)
     found = run("kronecker_sparse", operands, expected.shape)
     assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
