@@ -163,9 +163,6 @@ ThreadGain& ThreadGains::of(double work) {
 }
 
 ThreadTeam::ThreadTeam(double work, ThreadGain& gain) {
-  // Multiply-adds, about 5 to 10 us of one core. With 1e5, some products took longer on two threads
-  // than on one (Zen 5, docs/results/cpu.md).
-  constexpr double kMinParallelWork = 4e5;
   if (work < kMinParallelWork) return;
   const int wanted = num_threads();
   if (wanted <= 1) return;

@@ -60,6 +60,10 @@ class ThreadGains {
   std::array<ThreadGain, kPowers> gains_;
 };
 
+// Multiply-adds below which a call runs on one thread: about 5 to 10 us of one core. With 1e5, some
+// products took longer on two threads than on one (Zen 5, docs/results/cpu.md).
+constexpr double kMinParallelWork = 4e5;
+
 // The threads of one call, and how long it takes from here to the end of its scope.
 class ThreadTeam {
  public:

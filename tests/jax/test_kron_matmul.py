@@ -142,6 +142,17 @@ def test_mapped_twice(array):
     assert_same(found, expected, 60)
 
 
+@pytest.mark.parametrize(("systems", "n"), [(2000, 5), (3, 24)])
+def test_systems_that_threads_share(array, threads, systems, n):
+    """Small systems one to a thread, and large ones each by all threads."""
+    threads(3)
+    x, A, B = array(systems, 7, n * n), array(systems, n, n), array(n, n)
+    found = jax.vmap(of_all, (0, 0, None))(x, A, B)
+    split = np.asarray(x).reshape(systems, 7, n, n)
+    expected = np.einsum("smij,sip,jq->smpq", split, A, B, optimize=True)
+    assert_same(found, expected.reshape(systems, 7, n * n), 10 * n * n)
+
+
 @pytest.mark.parametrize("axes", [(0, None, 0), (1, None, None)])
 def test_derivatives_of_mapped_ones(array, axes):
     """Hessians, forward over reverse: functions with a custom reverse derivative have none."""

@@ -1,4 +1,5 @@
 // XLA's calls of the product with a Kronecker product.
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -6,6 +7,7 @@
 #include "bindings/plans_by_sizes.hpp"
 #include "bindings/register.hpp"
 #include "engine/kron/plan.hpp"
+#include "engine/threads.hpp"
 
 namespace batchkron {
 namespace {
@@ -28,6 +30,24 @@ std::shared_ptr<const KronPlan<T>> shared_plan(const std::vector<Index>& inputs,
   const std::lock_guard<std::mutex> locked(mutex);
   plans.insert(sizes, plan);
   return plan;
+}
+
+// Calls run(system) of all systems, of so many multiply-adds each, that are too small to be divided
+// among threads themselves.
+template <class T, class Run>
+void run_together(Index systems, double multiply_adds, Run run) {
+  static ThreadGains gains;
+  const ThreadTeam team(multiply_adds * double(systems), gains);
+  std::atomic<bool> failed{false};  // exceptions must not leave a parallel region
+#pragma omp parallel for num_threads(team.threads()) if (team.threads() > 1) schedule(static)
+  for (Index system = 0; system < systems; ++system) {
+    try {
+      run(system);
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+  }
+  if (failed) throw std::bad_alloc();
 }
 
 // y[s] = x[s] (A_1s (x) ... (x) A_ds) over the third axis of x (systems, outer, product of inputs,
@@ -58,12 +78,16 @@ void multiply(const XlaCall& call) {
   const T* x = elements<T>(source, {systems, outer, input_size, inner});
   T* y = elements<T>(call.result(0), {systems, outer, output_size, inner});
   const auto plan = shared_plan<T>(inputs, outputs, outer, inner);
-  for (Index system = 0; system < systems; ++system) {
-    plan->run(factors.data(), x, T(1), y, false);
-    x += plan->input_elements();
-    y += plan->output_elements();
-    for (std::size_t k = 0; k < modes; ++k) factors[k].data += strides[k];
-  }
+  const auto run = [&](Index system) {
+    std::vector<FactorView<T>> own = factors;
+    for (std::size_t k = 0; k < modes; ++k) own[k].data += system * strides[k];
+    plan->run(own.data(), x + system * plan->input_elements(), T(1),
+              y + system * plan->output_elements(), false);
+  };
+  if (plan->multiply_adds() < kMinParallelWork)
+    run_together<T>(systems, plan->multiply_adds(), run);
+  else
+    for (Index system = 0; system < systems; ++system) run(system);
 }
 
 xla::Error* handle_kron(xla::CallFrame* frame) {
