@@ -1,0 +1,145 @@
+"""Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``.
+
+The time of a product, and of it with all its gradients, compiled by `jax.jit`, next to a chain of
+JAX's own operations (reshape, matmul, transpose for each factor) compiled likewise. Contenders take
+turns; a figure is the median over all rounds. Each result and each gradient is compared once with
+the chain in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from batchkron.jax import kron_matmul
+
+Product = Callable[[Any, Sequence[Any]], Any]
+
+# Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
+SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
+    "256: 8^5": (256, (8,) * 5),
+    "128: 16^4": (128, (16,) * 4),
+    "256: 32^3": (256, (32,) * 3),
+    "1024: 64^2": (1024, (64,) * 2),
+    "1024: 128^2": (1024, (128,) * 2),
+    "1024: 3^7": (1024, (3,) * 7),
+    "20: 2^9": (20, (2,) * 9),
+    "4: 8^3": (4, (8,) * 3),
+    "33: 3,5,4,6": (33, (3, 5, 4, 6)),
+}
+ROUND_SECONDS = 0.02  # about the length of one contender's turn
+TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # relative to the largest entry
+
+
+@dataclass
+class Row:
+    """The microseconds of the contenders of one line, and which of them are wrong."""
+
+    name: str
+    dtype: str
+    microseconds: dict[str, float]
+    wrong: list[str]
+
+
+def chain(x: Any, factors: Sequence[Any]) -> Any:
+    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
+    rows, y = x.shape[0], x
+    for factor in reversed(factors):
+        p, q = factor.shape
+        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).swapaxes(1, 2)
+    return y.reshape(rows, -1)
+
+
+def with_gradients(product: Product) -> Callable[..., Any]:
+    """A function of x, factors and a weight: the product, and gradients of its weighted sum."""
+
+    def loss(x: Any, factors: Any, weight: Any) -> Any:
+        y = product(x, factors)
+        return jnp.vdot(y, weight), y
+
+    gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)
+    return jax.jit(lambda *given: (lambda found: (found[0][1], *found[1]))(gradients(*given)))
+
+
+CONTENDERS: dict[str, Callable[..., Any]] = {
+    "ours": jax.jit(lambda x, factors, weight: kron_matmul(x, factors)),
+    "chain": jax.jit(lambda x, factors, weight: chain(x, factors)),
+    "ours, gradients": with_gradients(kron_matmul),
+    "chain, gradients": with_gradients(chain),
+}
+
+
+def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
+    """Whether a leaf differs from the exact one by more than a share of its largest entry."""
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
+        largest = np.abs(np.asarray(other)).max()
+        if not np.abs(np.asarray(one) - np.asarray(other)).max() <= tolerance * largest:
+            return True
+    return False
+
+
+def measure(name: str, dtype: str, rounds: int) -> Row:
+    """Time one shape."""
+    rows, sizes = SHAPES[name]
+    rng = np.random.default_rng(0)
+    size = math.prod(sizes)
+    exact = rng.standard_normal((rows, size)), [rng.standard_normal((n, n)) for n in sizes]
+    exact_given = jax.tree.map(jnp.asarray, (*exact, rng.standard_normal((rows, size))))
+    given = jax.tree.map(lambda one: one.astype(dtype), exact_given)
+    wrong, repeats = [], {}
+    for contender, function in CONTENDERS.items():
+        reference = CONTENDERS[contender.replace("ours", "chain")](*exact_given)
+        if is_wrong(function(*given), reference, TOLERANCE[dtype]):
+            wrong.append(contender)
+        begin = perf_counter()
+        jax.block_until_ready(function(*given))
+        repeats[contender] = max(1, int(ROUND_SECONDS / (perf_counter() - begin)))
+    times: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+    for _ in range(rounds):
+        for contender, function in CONTENDERS.items():
+            begin = perf_counter()
+            for _ in range(repeats[contender]):
+                jax.block_until_ready(function(*given))
+            times[contender].append((perf_counter() - begin) / repeats[contender])
+    medians = {contender: 1e6 * statistics.median(found) for contender, found in times.items()}
+    return Row(name, dtype, medians, wrong)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table, and write it as JSON if asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    found = []
+    with jax.enable_x64(True):
+        print(f"{'rows: sizes':12} {'dtype':8}" + "".join(f"{name:>18}" for name in CONTENDERS))
+        for dtype in options.dtype:
+            for name in options.shapes:
+                row = measure(name, dtype, options.rounds)
+                figures = "".join(f"{time:18.1f}" for time in row.microseconds.values())
+                remark = f"  wrong: {', '.join(row.wrong)}" if row.wrong else ""
+                print(f"{name:12} {dtype:8}{figures}{remark}")
+                found.append(row)
+    print("microseconds: medians")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in found], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The benchmark of JAX's products: right on a small shape, and wrong results are found."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def products():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield importlib.import_module("benchmarks.jax_products")
+    sys.path.remove(str(ROOT))
+
+
+def test_a_run(products, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(products, "ROUND_SECONDS", 1e-4)
+    file = tmp_path / "times.json"
+    products.main(["--rounds", "1", "--shapes", "4: 8^3", "--json", str(file)])
+    found = json.loads(file.read_text())
+    assert [row["dtype"] for row in found] == ["float32", "float64"]
+    for row in found:
+        assert row["name"] == "4: 8^3"
+        assert set(row["microseconds"]) == set(products.CONTENDERS)
+        assert row["wrong"] == []
+    assert "ours, gradients" in capsys.readouterr().out
+
+
+def test_wrong_results_are_found(products):
+    exact = np.linspace(1, 2, 5)
+    assert not products.is_wrong([exact + 1e-6], [exact], 1e-4)
+    assert products.is_wrong([exact * 1.01], [exact], 1e-4)
+    assert products.is_wrong([exact * float("nan")], [exact], 1e-4)
