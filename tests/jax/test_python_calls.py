@@ -1,5 +1,9 @@
 """What devices run, here on arrays of NumPy, against what the CPU runs."""
 
+import ctypes
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -57,3 +61,43 @@ def test_solve_sum(array, transpose):
         b[s, m, :, 0] = solves.multiply_sum([A.T if transpose else A for A in own], x[s, m, :, 0])
     found = run("solve_sum", [b, *factors], x.shape, transpose)
     assert np.allclose(found, x, rtol=1e-11, atol=1e-11)
+
+
+def fake_cupy(entered):
+    """What is called of CuPy, for a device 3 whose memory is that of the host."""
+
+    @contextmanager
+    def context(name):
+        entered.append(name)
+        yield
+        entered.append(f"end of {name}")
+
+    def unowned(address, size, owner, device):
+        assert device == 3
+        return (ctypes.c_char * size).from_address(address)
+
+    cuda = SimpleNamespace(
+        runtime=SimpleNamespace(pointerGetAttributes=lambda _: SimpleNamespace(device=3)),
+        Device=lambda number: context(f"device {number}"),
+        ExternalStream=lambda address: context(f"stream {address}"),
+        Stream=SimpleNamespace(null=context("null stream")),
+        UnownedMemory=unowned,
+        MemoryPointer=lambda memory, offset: memory,
+    )
+    return SimpleNamespace(
+        cuda=cuda, ndarray=lambda shape, dtype, memory: np.frombuffer(memory, dtype).reshape(shape)
+    )
+
+
+@pytest.mark.parametrize("stream", [0, 77])
+def test_views_of_a_devices_memory(rng, monkeypatch, stream):
+    entered = []
+    cupy = fake_cupy(entered)
+    monkeypatch.setattr(python_calls, "backend_on", lambda _: SimpleNamespace(array_module=cupy))
+    x, A = rng.standard_normal((1, 5, 4, 1)), rng.standard_normal((1, 4, 3))
+    out = np.full((1, 5, 3, 1), np.nan)
+    given = [(one.ctypes.data, one.dtype.name, one.shape) for one in (x, A, out)]
+    python_calls.call("kron_matmul", given[:2], given[2:], False, stream)
+    assert np.allclose(out[0, :, :, 0], x[0, :, :, 0] @ A[0], rtol=1e-13)
+    name = f"stream {stream}" if stream else "null stream"
+    assert entered == ["device 3", name, f"end of {name}", "end of device 3"]

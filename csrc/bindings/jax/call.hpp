@@ -5,9 +5,11 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "bindings/jax/xla_ffi.hpp"
 #include "engine/pack.hpp"
