@@ -34,7 +34,7 @@ STEPS = (("two-stream", 7, "rk4", {}), ("relaxation-1x1v", 5, "ark3", {}))
 """Problem, level, method and options of the steps that are timed."""
 
 ADAPTED_LEVEL = 6
-ADAPT = {"tol": 6.5e-2, "every": 10, "horizon": 0.2, "keep": "v"}
+ADAPT = {"tol": 3.4e-2, "every": 10, "horizon": 0.3, "keep": "v"}
 ADAPT_START = 3  # level at which the adapted run begins
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
+from batchkron.operators import on_device
 from batchkron.storage import StoredGrid
 
 from ..grids.levels import MAX_LEVEL
@@ -17,13 +18,16 @@ from ..grids.refinement import children, finest_levels, united
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.number_checks import check_integer
-from .transfer import GridTransfer, knows_other_levels
+from .transfer import GridTransfer, carried_over, knows_other_levels
 
 __all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
 
 # Levels beyond the problem's finest that a grid may reach if the user gives no largest level.
 _MORE_LEVELS = 3
-_COARSENING = 0.1  # cells are removed if their indicator is below this share of the tolerance
+# Shares of the tolerance, chosen by runs of two-stream until 20 and of continuity-2d from zero: a
+# child enters the grid if its own indicator is above the first, on the initial grid above the
+# second, and cells are removed if theirs is below the third.
+_ENTERING, _FIRST, _COARSENING = 0.7, 0.2, 0.1
 # Number of successive adaptations at which a cell is below it before it is removed. A new cell
 # begins at -1, so that it stays for at least three adaptations.
 _CALM, _NEW = 2, -1
@@ -107,6 +111,9 @@ class AdaptiveProblem:
         Whether the last change added level multi-indices, so that a time step may be too long now.
     added, removed : int
         Number of cells added and removed by the last change.
+    probe : Problem or None
+        The problem on the grid on which the rates of children were computed last; it is kept
+        because the next adaptation often needs the same one.
     """
 
     problem: GridTransfer
@@ -116,12 +123,14 @@ class AdaptiveProblem:
     is_finer: bool = False
     added: int = 0
     removed: int = 0
+    probe: GridTransfer | None = field(default=None, repr=False)
 
     def started(self, horizon: float) -> AdaptiveProblem:
         """Return the problem on the grid for its initial state.
 
         If that is the state that its PDE gives, it is projected on the grid, and cells are refined
-        until none needs it. Otherwise new cells begin at 0, and are refined once.
+        until none needs it. Otherwise new cells begin at 0, and are refined once. Children whose
+        own indicator is small are left out.
 
         Parameters
         ----------
@@ -141,7 +150,14 @@ class AdaptiveProblem:
             if (problem.grid.find(more) >= 0).all():
                 break
             grid = self._united(problem.grid.cells, more)
-            now = now._on(grid, problem.initial, problem.t0, project=stated)
+            wide = now._on(grid, problem.initial, problem.t0, project=stated)
+            sizes, _ = self._measured(wide.problem, wide.problem.initial, problem.t0, horizon)
+            is_new = problem.grid.find(grid.cells) < 0
+            entering = grid.cells[is_new & (sizes > _FIRST * tol)]
+            if not len(entering):
+                break
+            grid = self._united(problem.grid.cells, entering)
+            now = wide._on(grid, wide.problem.initial, problem.t0)
             if not stated:
                 break
         if now is self:
@@ -169,6 +185,11 @@ class AdaptiveProblem:
         AdaptiveProblem
             Its problem is the present one if the grid does not change; otherwise it begins at t
             with the state.
+
+        Notes
+        -----
+        The children of large cells are first added to a grid on which only rates are computed.
+        Those that have a large rate there enter the grid.
         """
         problem, rule = self.problem, self.rule
         cells = problem.grid.cells
@@ -181,23 +202,38 @@ class AdaptiveProblem:
         needed = calm < _CALM
         if rule.kept:
             needed |= (cells[:, list(rule.kept)] == 0).all(axis=1)
-        wanted = children(cells[sizes > tol], rule.limits)
         origin = np.zeros((1, cells.shape[1]), dtype=np.int64)
-        grid = self._united(cells[needed], wanted, origin)
-        now = replace(self, calm=calm, missed=False)._on(grid, u, t)
-        missed = False
+        staying = np.vstack([cells[needed], origin])
+        wanted = children(cells[sizes > tol], rule.limits)
+        now = replace(self, calm=calm, missed=False)
         while True:
-            problem = now.problem
-            new = self.problem.grid.find(problem.grid.cells) < 0
-            if not new.any():
+            grid = self._united(staying, wanted)
+            is_new = problem.grid.find(grid.cells) < 0
+            if not is_new.any():
                 break
-            grown = new & (interval * self._rates(problem, problem.initial, t) > tol)
-            missed |= bool(grown.any())
-            more = children(problem.grid.cells[grown], rule.limits)
-            if (problem.grid.find(more) >= 0).all():
+            now, rates = now._probed(grid, u, t)
+            grown = is_new & (interval * rates > tol)
+            more = children(grid.cells[grown], rule.limits)
+            if (grid.find(more) >= 0).all():
+                entering = is_new & (horizon * rates > _ENTERING * tol)
+                grid = self._united(staying, grid.cells[entering | grown])
+                now = replace(now, missed=bool(grown.any()))
                 break
-            now = now._on(self._united(problem.grid.cells, more), problem.initial, t)
-        return replace(now, missed=missed)._compared_with(self)
+            wanted = np.vstack([wanted, more])
+        return now._on(grid, u, t)._compared_with(self)
+
+    def _probed(
+        self, grid: SparseGrid, u: Any, t: float
+    ) -> tuple[AdaptiveProblem, NDArray[np.float64]]:
+        """Return this with the problem on a wider grid, and the rates of all its cells."""
+        probe = self.probe
+        if probe is None or not np.array_equal(probe.grid.cells, grid.cells):
+            probe = self.problem.on_grid(grid, u, t)
+            state = probe.initial
+        else:
+            on_host = carried_over(self.problem._on_host(u), self.problem.grid, grid)
+            state = on_device(on_host, self.problem.device)
+        return replace(self, probe=probe), self._rates(probe, state, t)
 
     def extended(self, u: Any, t: float, other: AdaptiveProblem) -> AdaptiveProblem:
         """Return this problem with the cells of another grid as well, to repeat an interval.

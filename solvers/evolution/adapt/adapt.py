@@ -59,14 +59,15 @@ class Adapt:
 
     Notes
     -----
-    The hierarchical children of a refined cell, in each axis, are added with coefficients 0, and
-    with them the cells that keep the grid closed downward. If one of them would have exceeded
+    The rates of the hierarchical children of a refined cell, in each axis, are computed on a wider
+    grid. Children with an indicator above 0.7 ``tol`` there are added with coefficients 0, and with
+    them the cells that keep the grid closed downward. If one of them would have exceeded
     ``tol`` in the time since the last adaptation, its rate times that time being larger, the steps
     since then are repeated with the new cells, at most three times. A new cell stays for at least
     three adaptations, so that none is added and removed in turn. Its rate is at first that of its
     way to a balance with other cells, and counts for the time between two adaptations instead of τ.
-    The grid of the initial state is refined before the first step, and the state projected on it
-    anew.
+    The grid of the initial state is refined before the first step, by children with an indicator
+    above 0.2 ``tol``, and the state projected on it anew.
 
     A coefficient of a stiff part of f, as of diffusion on fine cells, follows its rate for a time
     much shorter than τ. There ``horizon`` should be about that short; otherwise more cells are
@@ -77,9 +78,9 @@ class Adapt:
     >>> from batchkron.problems import make
     >>> from batchkron.solvers import Adapt, evolve
     >>> problem = make("continuity-2d", level=3, degree=2)
-    >>> result = evolve(problem, until=0.02, dt=1e-3, adapt=Adapt(1e-2, every=5))
+    >>> result = evolve(problem, until=0.02, dt=1e-3, adapt=Adapt(1e-3, every=5))
     >>> problem.unknowns, result.problem.unknowns, result.u.size
-    (180, 216, 216)
+    (180, 288, 288)
     """
 
     tol: float

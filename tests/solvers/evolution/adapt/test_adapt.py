@@ -29,25 +29,48 @@ def largest(result):
     return max(record["unknowns"] for record in result.history)
 
 
+@pytest.fixture(scope="module")
+def best_errors():
+    """The errors of the best approximations of continuity-2d at 0.1, by their numbers of blocks."""
+    fine = make("continuity-2d", 7, 2, "full")
+    blocks = fine.exact_coefficients(0.1).reshape(-1, fine.block_size)
+    squares = np.sort((blocks**2).sum(axis=1))
+    return np.sqrt(np.concatenate([[0.0], np.cumsum(squares)])[::-1])
+
+
 @pytest.mark.parametrize(
-    ("tol", "horizon", "unknowns", "error"),
-    [
-        (1e-3, 0.1, 1080, 1.4775e-3),
-        (3e-4, 0.1, 2304, 5.721e-4),
-        (1e-4, 0.1, 2880, 1.457e-4),
-        (3e-4, 0.02, 2304, 6.954e-4),
-        (3e-4, 0.005, 2304, 8.171e-4),
-    ],
+    ("tol", "horizon"),
+    [(1e-3, 0.1), (3e-4, 0.1), (2.05e-4, 0.1), (1e-4, 0.1)],
 )
-def test_known_errors_of_a_state_that_begins_at_zero(tol, horizon, unknowns, error):
-    # Computed by a loop of its own before evolve had adapt=.
+def test_a_state_that_begins_at_zero_has_nearly_the_best_cells(tol, horizon, best_errors):
     problem = make("continuity-2d", 4, 2)
     adapt = Adapt(tol, every=10, horizon=horizon, max_level=9)
     result = evolve(problem, until=0.1, dt=5e-4, adapt=adapt)
     assert (result.status, result.steps, result.t) == (EvolveStatus.COMPLETED, 200, 0.1)
-    assert largest(result) == unknowns
     assert result.u.size == result.problem.unknowns
-    assert result.problem.l2_error(result.u, 0.1) == pytest.approx(error, rel=1e-3)
+    error = result.problem.l2_error(result.u, 0.1)
+    assert error <= 2.0 * best_errors[largest(result) // problem.block_size]
+    if tol == 2.05e-4:  # the sparse grid of level 6 has as many unknowns and the error 6.7e-4
+        assert largest(result) <= 2304
+        assert error <= 3.2e-4
+
+
+@pytest.mark.slow
+def test_a_kinetic_run_needs_a_third_of_the_sparse_grids_unknowns():
+    full = make("two-stream", 5, 2, "full")
+    expected = evolve(full, until=15.0, method="ssp-rk3").u
+
+    def error(problem, u):
+        return np.linalg.norm(problem.on_grid(full.grid, u).initial - expected)
+
+    sparse = make("two-stream", 5, 2)
+    same = error(sparse, evolve(sparse, until=15.0, method="ssp-rk3").u)
+    adapt = Adapt(4e-2, every=10, horizon=0.3, max_level=5, keep="v")
+    result = evolve(
+        make("two-stream", 2, 2), until=15.0, method="ssp-rk3", adapt=adapt, raise_on_failure=True
+    )
+    assert error(result.problem, result.u) <= same
+    assert largest(result) <= sparse.unknowns / 3
 
 
 def test_new_cells_do_not_refine_the_grid_by_their_way_to_balance():
@@ -56,8 +79,8 @@ def test_new_cells_do_not_refine_the_grid_by_their_way_to_balance():
     problem = make("continuity-2d", 4, 2)
     adapt = Adapt(1.7e-4, every=10, horizon=0.07, max_level=9)
     result = evolve(problem, until=0.1, dt=5e-4, adapt=adapt)
-    assert 2304 < largest(result) <= 1.5 * 2304
-    assert result.problem.l2_error(result.u, 0.1) < 4.5e-4
+    assert largest(result) <= 1.5 * 2304
+    assert result.problem.l2_error(result.u, 0.1) < 6.7e-4  # that of the sparse grid of 2304
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-3])
