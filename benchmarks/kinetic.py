@@ -1,10 +1,11 @@
-"""Kinetic problems: ``python -m benchmarks.kinetic [--device cuda] [--json PATH]``.
+"""Kinetic problems: ``python -m benchmarks.kinetic [--asgard BUILD] [--json PATH]``.
 
-Three tables:
+Three tables, with ``--asgard`` four:
 
 - the right-hand side of two-stream on sparse grids, with fields that follow the state and with
   frozen ones: what the fields cost;
 - the time of a step of two-stream and of relaxation-1x1v;
+- steps next to those of ASGarD 0.9.0 on one thread, after its states have been compared with ours;
 - two-stream until a time, on a grid that follows the solution and on the sparse grid of the same
   finest level, against the full grid: unknowns, error, seconds.
 
@@ -18,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,20 @@ import batchkron
 from batchkron.arrays import array_module
 from batchkron.problems import Problem, gallery, make
 from batchkron.solvers import Adapt, evolve, steppers
+from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
 
 DEGREE = 2
 LEVELS = (5, 6, 7, 8)
 STEPS = (("two-stream", 7, "rk4", {}), ("relaxation-1x1v", 5, "ark3", {}))
 """Problem, level, method and options of the steps that are timed."""
+
+COMPARED_LEVELS = (5, 6, 7)  # of two-stream, next to ASGarD
+RELAXATION_LEVEL, RELAXATION_STEP, RELAXATION_RATE = 5, 5e-4, 1e3
+CHECKED_STEPS = 10
+AGREEMENT = 1e-5
+"""Largest relative difference of norms: ASGarD's E is constant in each cell, ours is not."""
+ASGARDS = ("-sv gmres -ist 1e-8 -isi 1000 -isn 50", "-sv bicgstab -ist 1e-8 -isi 1000")
+"""Solvers of ASGarD's implicit steps, the first one that of its own program; the faster counts."""
 
 ADAPTED_LEVEL = 6
 ADAPT = {"tol": 3.4e-2, "every": 10, "horizon": 0.3, "keep": "v"}
@@ -102,6 +113,75 @@ def step_seconds(
     }
 
 
+def our_run(problem: Problem, method: str, dt: float) -> tuple[float, float]:
+    """Return the seconds of a step from the start, and the norm of the last state.
+
+    The first of `CHECKED_STEPS` steps, which also makes solvers, is not counted.
+    """
+    stepper, u = steppers.get(method)(problem, dt), problem.initial.copy()
+    stepper.step(u, 0.0, dt)
+    began = time.perf_counter()
+    for step in range(1, CHECKED_STEPS):
+        stepper.step(u, step * dt, (step + 1) * dt)
+    seconds = (time.perf_counter() - began) / (CHECKED_STEPS - 1)
+    return seconds, float(np.linalg.norm(u))
+
+
+def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
+    """Return the same of ASGarD, from a problem at its start, which is closed."""
+    if made.unknowns != unknowns:
+        raise ValueError(f"ASGarD has {made.unknowns} unknowns, batchkron {unknowns}")
+    made.advance(1)
+    began = time.perf_counter()
+    made.advance(CHECKED_STEPS - 1)
+    seconds = (time.perf_counter() - began) / (CHECKED_STEPS - 1)
+    norm = float(np.linalg.norm(made.state))
+    made.close()
+    return seconds, norm
+
+
+def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
+    """Return the times of steps, ours and ASGarD's in turns, and how far their states agree.
+
+    Of two-stream a step of three stages; of relaxation-1x1v our steps of order 1, 2 and 3, next to
+    its backward Euler, which takes the moments of the step's begin. Bases are orthonormal and span
+    the same space, so that equal functions have equal norms.
+    """
+    asgard.library.set_threads(1)
+    cases: list[tuple[Problem, str, float, Sequence[Callable[[], AsgardProblem]]]] = []
+    for level in COMPARED_LEVELS:
+        problem = make("two-stream", level, DEGREE)
+        dt, words = problem.stepper.dt, f"-l {level} -d {DEGREE} -s rk3"
+        cases.append((problem, "ssp-rk3", dt, [partial(asgard.two_stream, words, dt)]))
+    problem, dt = make("relaxation-1x1v", RELAXATION_LEVEL, DEGREE), RELAXATION_STEP
+    words = f"-l {RELAXATION_LEVEL} -d {DEGREE} -s be"
+    others = [partial(asgard.relaxation, f"{words} {own}", dt, RELAXATION_RATE) for own in ASGARDS]
+    cases += [(problem, method, dt, others) for method in ("backward-euler", "ark2", "ark3")]
+    found = []
+    for problem, method, dt, makers in cases:
+        best = [float("inf")] * (1 + len(makers))
+        norms = [0.0] * len(best)
+        for _ in range(turns):
+            runs = [our_run(problem, method, dt)]
+            runs += [asgards_run(maker(), problem.unknowns) for maker in makers]
+            for k, (seconds, norm) in enumerate(runs):
+                best[k], norms[k] = min(best[k], seconds), norm
+        found.append(
+            {
+                "problem": problem.name,
+                "levels": problem.grid.levels,
+                "method": method,
+                "unknowns": problem.unknowns,
+                "norms": norms,
+                "seconds": best[0],
+                "asgard": best[1:],
+                "ratio": min(best[1:]) / best[0],
+                "wrong": not np.allclose(norms, norms[0], rtol=AGREEMENT, atol=0.0),
+            }
+        )
+    return found
+
+
 def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
     """Return unknowns, error and seconds of runs on the full, the sparse and an adapted grid."""
     full = make("two-stream", level, DEGREE, "full").to(device)
@@ -132,15 +212,33 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
     return found
 
 
-def main(words: list[str] | None = None) -> None:
-    """Print the tables."""
+def print_asgard(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the table next to ASGarD."""
+    print("\n| problem, level | method | unknowns | a step | ASGarD | ratio | norms differ by |")
+    print("| --- " * 7 + "|")
+    for row in rows:
+        apart = max(abs(norm / row["norms"][0] - 1) for norm in row["norms"])
+        wrong = " **wrong**" if row["wrong"] else ""
+        print(
+            f"| {row['problem']}, {max(row['levels'])} | {row['method']} | {row['unknowns']} "
+            f"| {1e6 * row['seconds']:.0f} | {1e6 * min(row['asgard']):.0f} "
+            f"| {row['ratio']:.2f} | {apart:.1e}{wrong} |",
+            flush=True,
+        )
+
+
+def main(words: list[str] | None = None) -> int:
+    """Print the tables; the status is 1 if ASGarD's states are not ours."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="threads of the CPU's kernels")
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="of the first table")
     parser.add_argument("--turns", type=int, default=50, help="measurements of each call")
-    parser.add_argument("--until", type=float, default=20.0, help="end of the adapted runs")
+    parser.add_argument(
+        "--until", type=float, default=20.0, help="end of the adapted runs; 0 for none"
+    )
     parser.add_argument("--adapted-level", type=int, default=ADAPTED_LEVEL)
+    parser.add_argument("--asgard", type=Path, metavar="BUILD", help="a build of ASGarD 0.9.0")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all numbers here")
     options = parser.parse_args(words)
     if options.threads:
@@ -169,6 +267,22 @@ def main(words: list[str] | None = None) -> None:
             f"| {name} | {level} | {method} | {row['unknowns']} | {1e6 * row['seconds']:.0f} |",
             flush=True,
         )
+    compared: list[dict[str, Any]] = []
+    if options.asgard is not None:
+        asgard = Asgard(options.asgard)
+        missing = asgard.missing()
+        if missing:
+            print(f"\nASGarD was not measured: {missing}")
+        else:
+            batchkron.set_num_threads(1)
+            compared = next_to_asgard(asgard, turns)
+            print_asgard(compared)
+            if options.threads:
+                batchkron.set_num_threads(options.threads)
+    failed = int(any(row["wrong"] for row in compared))
+    if options.until <= 0.0:
+        write(options, sides, steps, compared, [])
+        return failed
     print(f"\n| two-stream until {options.until:g} | unknowns | error | steps | seconds |")
     print("| --- " * 5 + "|")
     runs = adapted(options.adapted_level, options.until, device)
@@ -178,17 +292,31 @@ def main(words: list[str] | None = None) -> None:
             f"| {row['seconds']:.2f} |",
             flush=True,
         )
-    if options.json is not None:
-        record = {
-            "device": device,
-            "threads": batchkron.get_num_threads(),
-            "instruction_set": batchkron.instruction_set(),
-            "right_hand_sides": sides,
-            "steps": steps,
-            "adapted": {"level": options.adapted_level, "until": options.until, "runs": runs},
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    write(options, sides, steps, compared, runs)
+    return failed
+
+
+def write(
+    options: argparse.Namespace,
+    sides: Sequence[dict[str, Any]],
+    steps: Sequence[dict[str, Any]],
+    compared: Sequence[dict[str, Any]],
+    runs: Sequence[dict[str, Any]],
+) -> None:
+    """Write all numbers, if a file is asked for."""
+    if options.json is None:
+        return
+    record = {
+        "device": options.device,
+        "threads": batchkron.get_num_threads(),
+        "instruction_set": batchkron.instruction_set(),
+        "right_hand_sides": sides,
+        "steps": steps,
+        "asgard": compared,
+        "adapted": {"level": options.adapted_level, "until": options.until, "runs": runs},
+    }
+    options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

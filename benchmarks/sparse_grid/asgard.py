@@ -82,6 +82,10 @@ class Asgard:
         ]
         library.make_diffusion.restype = c_void_p
         library.make_diffusion.argtypes = [c_char_p, c_double]
+        library.make_two_stream.restype = c_void_p
+        library.make_two_stream.argtypes = [c_char_p, c_double]
+        library.make_relaxation.restype = c_void_p
+        library.make_relaxation.argtypes = [c_char_p, c_double, c_double]
         library.unknowns.restype = c_long
         for name in ("argument", "result", "state"):
             getattr(library, name).restype = doubles
@@ -134,6 +138,16 @@ class Asgard:
         words = f"-l {level} -d {degree} {solver}"
         handle = self.library.make_diffusion(words.encode(), dt)
         return AsgardProblem(self.library, handle, words)
+
+    def two_stream(self, words: str, dt: float) -> AsgardProblem:
+        """Return the two-stream instability; ``words`` are levels, degree and method."""
+        handle = self.library.make_two_stream(words.encode(), dt)
+        return AsgardProblem(self.library, handle, f"two-stream {words}")
+
+    def relaxation(self, words: str, dt: float, nu: float) -> AsgardProblem:
+        """Return the relaxation of two Maxwellians by collisions of the frequency nu."""
+        handle = self.library.make_relaxation(words.encode(), dt, nu)
+        return AsgardProblem(self.library, handle, f"relaxation {words}")
 
 
 class AsgardProblem:

@@ -1,8 +1,10 @@
-// Two equations with ASGarD, for callers in C.
+// Four equations with ASGarD, for callers in C.
 // - f_t + sum v_i df/dx_i = s on a periodic box, by explicit steps. The solution is sin(omega t)
 //   times a cosine or a sine of each coordinate; s has d + 1 separable terms.
 // - f_t = Laplacian f on the unit square, by Crank-Nicolson. The solution is
 //   exp(-2 pi^2 t) cos(pi x) cos(pi y), its values on the boundary are given.
+// - f_t + v f_x + E f_v = 0 with E of Poisson's equation, two streams, by explicit steps.
+// - f_t = C(f), collisions of Lenard and Bernstein that mix two Maxwellians, by implicit steps.
 #include <memory>
 #include <string>
 #include <vector>
@@ -100,6 +102,61 @@ asgard::pde_scheme<double> make_diffusion_pde(std::string const &words, double d
   return pde;
 }
 
+asgard::pde_scheme<double> make_two_stream_pde(std::string const &words, double dt) {
+  double const top = 2 * std::acos(-1.0);
+  asgard::prog_opts options = asgard::make_opts(words + " -n 1000000");
+  options.default_dt = dt;
+  asgard::pde_domain<double> const domain(asgard::position_dims{1}, asgard::velocity_dims{1},
+                                          {{-top, top}, {-top, top}});
+  asgard::pde_scheme<double> pde(options, domain);
+  auto const positive = [](Values const &x, Values &y) -> void {
+    for (size_t i = 0; i < x.size(); i++) y[i] = std::max(0.0, x[i]);
+  };
+  auto const negative = [](Values const &x, Values &y) -> void {
+    for (size_t i = 0; i < x.size(); i++) y[i] = std::min(0.0, x[i]);
+  };
+  auto const upwind = asgard::flux_type::upwind, downwind = asgard::flux_type::downwind;
+  auto const periodic = asgard::boundary_type::periodic, fixed = asgard::boundary_type::bothsides;
+  using Ops = std::vector<asgard::term_1d<double>>;
+  pde += asgard::term_md<double>(Ops{asgard::term_div<double>(1, upwind, periodic),
+                                     asgard::term_volume<double>(positive)});
+  pde += asgard::term_md<double>(Ops{asgard::term_div<double>(1, downwind, periodic),
+                                     asgard::term_volume<double>(negative)});
+  pde += asgard::term_md<double>(Ops{asgard::volume_electric<double>(positive),
+                                     asgard::term_div<double>(1, upwind, fixed)});
+  pde += asgard::term_md<double>(Ops{asgard::volume_electric<double>(negative),
+                                     asgard::term_div<double>(1, downwind, fixed)});
+  auto const shape_x = [](Values const &x, double, Values &fx) -> void {
+    for (size_t i = 0; i < x.size(); i++) fx[i] = 1 - 0.5 * std::cos(0.5 * x[i]);
+  };
+  auto const shape_v = [](Values const &v, double, Values &fv) -> void {
+    double const scale = 1 / std::sqrt(std::acos(-1.0));
+    for (size_t i = 0; i < v.size(); i++) fv[i] = scale * v[i] * v[i] * std::exp(-v[i] * v[i]);
+  };
+  pde.add_initial(asgard::separable_func<double>({shape_x, shape_v}));
+  return pde;
+}
+
+asgard::pde_scheme<double> make_relaxation_pde(std::string const &words, double dt, double nu) {
+  asgard::prog_opts options = asgard::make_opts(words + " -n 1000000");
+  options.default_dt = dt;
+  asgard::pde_domain<double> const domain(asgard::position_dims{1}, asgard::velocity_dims{1},
+                                          {{-0.5, 0.5}, {-8, 12}});
+  asgard::pde_scheme<double> pde(options, domain);
+  pde += asgard::operators::lenard_bernstein_collisions{nu};
+  double const centres[] = {-1, 2};
+  for (double const centre : centres) {
+    asgard::separable_func<double> own(Values{0.5, 1});
+    own.set(asgard::dimension_id{1}, [=](Values const &v, Values &fv) -> void {
+      double const scale = 1 / std::sqrt(std::acos(-1.0));  // of the temperature 1/2
+      for (size_t i = 0; i < v.size(); i++)
+        fv[i] = scale * std::exp(-(v[i] - centre) * (v[i] - centre));
+    });
+    pde.add_initial(own);
+  }
+  return pde;
+}
+
 void *hold(asgard::pde_scheme<double> pde) {
   auto made = std::make_unique<Problem>();
   made->disc = std::make_unique<asgard::discretization_manager<double>>(
@@ -127,6 +184,23 @@ void *make_problem(int dims, int level, int degree, double const *half, double c
 void *make_diffusion(char const *words, double dt) {
   try {
     return hold(make_diffusion_pde(words, dt));
+  } catch (std::exception const &) {
+    return nullptr;
+  }
+}
+
+// Options as for `make_diffusion`, with the method; ours are "two-stream" and "relaxation-1x1v".
+void *make_two_stream(char const *words, double dt) {
+  try {
+    return hold(make_two_stream_pde(words, dt));
+  } catch (std::exception const &) {
+    return nullptr;
+  }
+}
+
+void *make_relaxation(char const *words, double dt, double nu) {
+  try {
+    return hold(make_relaxation_pde(words, dt, nu));
   } catch (std::exception const &) {
     return nullptr;
   }
