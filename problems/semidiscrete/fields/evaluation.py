@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ from .linear_part import LinearPart, MomentKey, moment_key
 __all__ = ["FieldEvaluation", "resolved_level"]
 
 Values = NDArray[np.float64]
+_Moments: TypeAlias = tuple[tuple[MomentKey, float], ...]  # the summands of a linear part
+_Velocities: TypeAlias = tuple[Axis, ...] | None  # those of a Resolved, see there
 
 _RESOLVED_LEVEL = 2
 """Level of the velocities that a level of x needs, so that moments of it act on its collisions.
@@ -138,9 +140,9 @@ class FieldEvaluation:
         linear: dict[int, LinearPart | None] = {}
         for node in self._nodes:
             linear[id(node)] = LinearPart.of(node, linear)
-        channels: list[tuple[ChannelKind, LinearPart]] = []
+        channels: list[tuple[ChannelKind, LinearPart, _Velocities]] = []
         self._channels: list[tuple[list[FieldExpression], Values | None]] = []
-        values_of: dict[MomentKey, list[FieldExpression]] = {}
+        values_of: dict[tuple[_Moments, _Velocities], list[FieldExpression]] = {}
         stack, needed = list(self._fields), set()
         while stack:
             node = stack.pop()
@@ -148,7 +150,12 @@ class FieldEvaluation:
                 continue
             needed.add(id(node))
             if isinstance(node, Moment):
-                values_of.setdefault(moment_key(node), []).append(node)
+                values_of.setdefault((((moment_key(node), 1.0),), None), []).append(node)
+                continue
+            part = linear[id(node.field)] if isinstance(node, Resolved) else None
+            if isinstance(node, Resolved) and part is not None and not part.given:
+                known = tuple(part.moments.items()), node.velocities
+                values_of.setdefault(known, []).append(node)
                 continue
             density = linear[id(node.density)] if isinstance(node, Poisson) else None
             if not isinstance(node, Poisson) or density is None:
@@ -158,23 +165,23 @@ class FieldEvaluation:
                 stack.extend(node.operands)
                 continue
             kind: ChannelKind = "neutral" if node.background is None else "integral"
-            channels.append((kind, density))
+            channels.append((kind, density, None))
             # the rest of the field, which does not depend on the state
             rest = density.constant(self._known, points.cells, points.count, self._module)
             fixed = self._poisson(node, rest)
             is_zero = node.potential is None and node.background is None and not density.given
             self._channels.append(([node], None if is_zero else fixed))
-        for key, nodes in values_of.items():
-            channels.append(("value", LinearPart({key: 1.0})))
+        for (summands, velocities), nodes in values_of.items():
+            channels.append(("value", LinearPart(dict(summands)), velocities))
             self._channels.append((nodes, None))
-        known = {id(node) for nodes, _ in self._channels for node in nodes}
+        linked = {id(node) for nodes, _ in self._channels for node in nodes}
         self._evaluated = [
-            node for node in self._nodes if id(node) in needed and id(node) not in known
+            node for node in self._nodes if id(node) in needed and id(node) not in linked
         ]
         self._map: PointMap | None = None
         if not channels:
             return
-        moments = list(dict.fromkeys(key for _, part in channels for key in part.moments))
+        moments = list(dict.fromkeys(key for _, part, _ in channels for key in part.moments))
         degree, order = points.degree, {own: k for k, own in enumerate(axes)}
 
         def weights(own: Axis, power: int, end: Axis | None) -> Values:
@@ -187,18 +194,23 @@ class FieldEvaluation:
             {order[own]: weights(own, power, end) for own, power in powers}
             for powers, end in moments
         ]
-        mixed = [[part.moments.get(key, 0.0) for key in moments] for _, part in channels]
+        mixed = [[part.moments.get(key, 0.0) for key in moments] for _, part, _ in channels]
         n, level = degree + 1, points.level
         cells = PointMap.order(level, device)
         self._find_components = partial(
             MomentComponents, n=n, axis=place, rows=rows, cells=cells, device=device
         )
         self._components = self._find_components(grid)
+        # the components once for each set of velocities, without the levels it does not resolve
+        self._groups = list(dict.fromkeys(velocities for *_, velocities in channels))
+        self._cells = cells
+        self._use_masks()
         combined = np.array(mixed) @ self._components.weights
-        made = [
-            Channel(kind, tuple(own.tolist()))
-            for (kind, _), own in zip(channels, combined, strict=True)
-        ]
+        made = []
+        for (kind, _, velocities), own in zip(channels, combined, strict=True):
+            whole = np.zeros((len(self._groups), len(own)))
+            whole[self._groups.index(velocities)] = own
+            made.append(Channel(kind, tuple(whole.ravel().tolist())))
         self._map = PointMap(points.axis, level, degree, made, device)
 
     def _use_grid(self, grid: SparseGrid) -> None:
@@ -206,10 +218,21 @@ class FieldEvaluation:
             own: resolved_level(grid, self._place, numbers) for own, numbers in self._sets.items()
         }
 
+    def _use_masks(self) -> None:
+        """Make what drops the levels that are not resolved, if there are any."""
+        n, level = self.points.degree + 1, self.points.level
+        kept = [level if own is None else self._coarse[own] for own in self._groups]
+        self._masks: Values | None = None
+        if len(kept) > 1 or kept[0] < level:
+            rows = [np.repeat(self._cells < 1 << own, n) for own in kept]
+            self._masks = self._module.asarray(np.array(rows, dtype=np.float64)[:, None])
+
     def on_grid(self, grid: SparseGrid) -> FieldEvaluation:
         """Return the evaluation for states on another grid of the same finest levels."""
         moved = copy.copy(self)
         moved._use_grid(grid)
+        if self._map is not None:
+            moved._use_masks()
         if self._map is not None:
             moved._components = self._find_components(grid)
         return moved
@@ -236,7 +259,10 @@ class FieldEvaluation:
         """
         found: dict[int, Any] = dict(self._known)
         if self._map is not None:
-            linear = self._map(self._components(u))
+            components = self._components(u)
+            if self._masks is not None:
+                components = (self._masks * components).reshape(-1, components.shape[-1])
+            linear = self._map(components)
             for values, (nodes, fixed) in zip(linear, self._channels, strict=True):
                 whole = values if fixed is None else values + fixed
                 found.update((id(node), whole) for node in nodes)
