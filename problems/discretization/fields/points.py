@@ -22,6 +22,9 @@ __all__ = ["CellPoints"]
 
 Values = NDArray[np.float64]
 
+# Points of a cell up to which a projection on it is one product with a matrix; chosen by hand.
+_MAX_PROJECTION = 128
+
 
 class CellPoints:
     """The Gauss points of the finest cells of an axis, those of `dg_matrices.mass_blocks`.
@@ -54,6 +57,7 @@ class CellPoints:
         self._shapes = module.asarray(shapes)
         self._children = module.asarray(children.T)
         self._outer = module.asarray(outer.reshape(self.count, -1))
+        self._projections: dict[int, Values] = {}
         self._antiderivative = module.asarray(_antiderivative(nodes, weights) * (width / 2))
 
     @property
@@ -106,6 +110,17 @@ class CellPoints:
         level : int
             At most that of the points.
         """
+        size = self.count << (self.level - level)  # points of a cell of the level
+        if size > _MAX_PROJECTION:
+            return self._projected(values, level)
+        if level not in self._projections:
+            units = self._module.eye(size).reshape(-1, self.count)
+            self._projections[level] = self._projected(units, level).reshape(size, size)
+        found = values.reshape(-1, size) @ self._projections[level]
+        return found.reshape(values.shape)
+
+    def _projected(self, values: Values, level: int) -> Values:
+        """Return the same for any number of cells of the level, in O(cells n²) operations."""
         n, gap = self.degree + 1, self.level - level
         parent = self._children[:, :n]  # the functions of a cell in those of its halves
         nodal = (values * self._weights) @ self._shapes

@@ -80,7 +80,7 @@ def test_a_function_that_is_not_finite_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("level", "coarse", "degree"), [(3, 0, 2), (4, 2, 1), (2, 2, 3), (5, 4, 0)]
+    ("level", "coarse", "degree"), [(3, 0, 2), (4, 2, 1), (2, 2, 3), (5, 4, 0), (7, 1, 1)]
 )
 def test_projections_on_coarser_cells(level, coarse, degree):
     points = CellPoints(X, level, degree)
