@@ -23,8 +23,8 @@ namespace batchkron {
 
 template <class T, int modes, int vectors, int held, int cells, int share, int threads>
 __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArguments<T, modes> a) {
-  static_assert(vectors % held == 0 && 32 % share == 0, "");
   wait_for_earlier_kernels();
+  static_assert(vectors % held == 0 && 32 % share == 0, "");
   constexpr int last = modes - 1, parts = vectors / held;
   constexpr Index rows_of_window = Index(1) << 2 * last;
   const Index corners = a.sizes[last] - kWindow + 1;  // of the last mode
