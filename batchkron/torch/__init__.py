@@ -10,7 +10,7 @@ except ImportError as error:
     ) from error
 
 from batchkron.torch.batched import batched_kron
-from batchkron.torch.kron import kron_matmul
+from batchkron.torch.kron import gekmm, kron_matmul
 from batchkron.torch.modules import KroneckerLinear, KroneckerSparseLinear
 from batchkron.torch.solves import expm_apply, logdet, solve
 from batchkron.torch.sparse import kronecker_sparse
@@ -20,6 +20,7 @@ __all__ = [
     "KroneckerSparseLinear",
     "batched_kron",
     "expm_apply",
+    "gekmm",
     "kron_matmul",
     "kronecker_sparse",
     "logdet",

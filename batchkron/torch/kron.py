@@ -1,4 +1,4 @@
-"""Multiply by a Kronecker product."""
+"""Multiply by a Kronecker product from the right or from the left."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ import batchkron
 from batchkron.torch.multilinear import Multilinear, register
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
-__all__ = ["contract", "kron_matmul"]
+__all__ = ["contract", "gekmm", "kron_matmul"]
+
+_FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
 
 class _KronMatmul(Multilinear):
-    """F(x; A) = x (A_1 ⊗ … ⊗ A_d), without structure."""
+    """F(x; A) = x (A_1 ⊗ … ⊗ A_d), or (A_1 ⊗ … ⊗ A_d) x if the structure has the number 1."""
 
     name = "kron_matmul"
 
     def shape(
         self, x: Tensor, arguments: Sequence[Tensor], numbers: Sequence[int]
     ) -> tuple[int, ...]:
+        if numbers:
+            rows = math.prod(factor.shape[0] for factor in arguments)
+            return (*x.shape[:-2], rows, x.shape[-1])
         return (*x.shape[:-1], math.prod(factor.shape[1] for factor in arguments))
 
     def run(
@@ -34,7 +39,11 @@ class _KronMatmul(Multilinear):
         out: Tensor,
     ) -> None:
         with on_stream_of(x):
-            batchkron.gemkm(view(x), [view(factor) for factor in arguments], out=view(out))
+            factors = [view(factor) for factor in arguments]
+            if numbers:
+                batchkron.gekmm(factors, view(x), out=view(out))
+            else:
+                batchkron.gemkm(view(x), factors, out=view(out))
 
     def adjoint(
         self,
@@ -43,7 +52,7 @@ class _KronMatmul(Multilinear):
         numbers: Sequence[int],
         x_shape: Sequence[int],
     ) -> tuple[list[Tensor], list[Tensor], list[int]]:
-        return [factor.mH for factor in arguments], [], []
+        return [factor.mH for factor in arguments], [], list(numbers)
 
     def gradients(
         self,
@@ -54,28 +63,37 @@ class _KronMatmul(Multilinear):
         lists: Sequence[Tensor],
         numbers: Sequence[int],
     ) -> list[Tensor]:
-        """Contract x with the factors before A_k, the gradient with those after it.
+        if not numbers:
+            return _gradients(x, gradient, arguments, needed, math.prod(x.shape[:-1]))
+        turned = [factor.mT for factor in arguments]
+        found = _gradients(x, gradient, turned, needed, math.prod(x.shape[:-2]))
+        return [one.mT.contiguous() for one in found]
 
-        ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
-        summed over all indices but those of mode k. The second parts are computed for all k
-        first, and kept.
-        """
-        rows = [factor.shape[0] for factor in arguments]
-        columns = [factor.shape[1] for factor in arguments]
-        vectors = math.prod(x.shape[:-1])
-        wanted = [k for k, is_needed in enumerate(needed) if is_needed]
-        after = {len(rows) - 1: gradient}
-        for k in range(len(rows) - 1, wanted[0], -1):
-            size = vectors * math.prod(columns[:k])
-            after[k - 1] = _mode(arguments[k].conj_physical(), after[k], size)
-        found, before = [], x
-        for k in range(wanted[-1] + 1):
-            size = vectors * math.prod(columns[:k])
-            if needed[k]:
-                found.append(contract(before, after[k], size, rows[k], columns[k]))
-            if k < wanted[-1]:
-                before = _mode(arguments[k].mT, before, size)
-        return found
+
+def _gradients(
+    x: Tensor, gradient: Tensor, factors: Sequence[Tensor], needed: Sequence[bool], outer: int
+) -> list[Tensor]:
+    """Contract x with the factors before A_k, the gradient with those after it.
+
+    ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
+    summed over all indices but those of mode k. The second parts are computed for all k first, and
+    kept. The modes lie behind the ``outer`` first indices; others may follow.
+    """
+    rows = [factor.shape[0] for factor in factors]
+    columns = [factor.shape[1] for factor in factors]
+    wanted = [k for k, is_needed in enumerate(needed) if is_needed]
+    after = {len(rows) - 1: gradient}
+    for k in range(len(rows) - 1, wanted[0], -1):
+        size = outer * math.prod(columns[:k])
+        after[k - 1] = _mode(factors[k].conj_physical(), after[k], size)
+    found, before = [], x
+    for k in range(wanted[-1] + 1):
+        size = outer * math.prod(columns[:k])
+        if needed[k]:
+            found.append(contract(before, after[k], size, rows[k], columns[k]))
+        if k < wanted[-1]:
+            before = _mode(factors[k].mT, before, size)
+    return found
 
 
 def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
@@ -159,21 +177,72 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
     tensor([[2., 2.],
             [2., 2.]])
     """
-    matrices = list(factors)
-    if not matrices:
-        raise ValueError("factors is empty; a Kronecker product needs at least one factor")
-    check_tensors([x, *matrices], numbered("x", rest="factors"))
-    rows = 1
-    for k, factor in enumerate(matrices):
-        if factor.dim() != 2:
-            raise ValueError(
-                f"factors[{k}] has shape {tuple(factor.shape)}; expected 2 dimensions, "
-                f"(rows, columns)"
-            )
-        rows = rows * factor.shape[0]
+    matrices = _checked(x, factors)
+    rows = math.prod([factor.shape[0] for factor in matrices])
     if x.dim() == 0 or x.shape[-1] != rows:
         raise ValueError(
             f"x has shape {tuple(x.shape)}; expected {rows} columns, the product of the factors' "
             f"rows"
         )
     return _multiply(x, matrices, [], [])
+
+
+def gekmm(factors: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Compute y = (A_1 ⊗ … ⊗ A_d) x, with gradients of x and of the factors.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor, each (P_k, Q_k)
+        The matrices, as for `kron_matmul`.
+    x : Tensor, (ΠQ,) or (..., ΠQ, M)
+        Vectors, as the right operand of `torch.matmul`; float32, float64, complex64 or complex128.
+
+    Returns
+    -------
+    Tensor, (ΠP,) or (..., ΠP, M)
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is no matrix, or x does not have ΠQ rows.
+    TypeError
+        If dtypes or devices differ, or the dtype has no kernels.
+
+    Notes
+    -----
+    `kron_matmul` of the transposed factors, for vectors that lie along the last but one axis: they
+    are neither moved before nor after. Gradients are those of `kron_matmul` accordingly.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from batchkron.torch import gekmm
+    >>> A = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> gekmm([A, torch.eye(2)], torch.ones(4, 1)).mT
+    tensor([[3., 3., 7., 7.]])
+    """
+    matrices = _checked(x, factors)
+    columns = math.prod([factor.shape[1] for factor in matrices])
+    if x.dim() == 0 or x.shape[-2 if x.dim() > 1 else 0] != columns:
+        raise ValueError(
+            f"x has shape {tuple(x.shape)}; expected {columns} rows, the product of the factors' "
+            f"columns"
+        )
+    if x.dim() == 1:
+        return _multiply(x[:, None], matrices, [], _FROM_THE_LEFT)[:, 0]
+    return _multiply(x, matrices, [], _FROM_THE_LEFT)
+
+
+def _checked(x: Tensor, factors: Sequence[Tensor]) -> list[Tensor]:
+    """Return factors as a list after checking that they and x are tensors that kernels take."""
+    matrices = list(factors)
+    if not matrices:
+        raise ValueError("factors is empty; a Kronecker product needs at least one factor")
+    check_tensors([x, *matrices], numbered("x", rest="factors"))
+    for k, factor in enumerate(matrices):
+        if factor.dim() != 2:
+            raise ValueError(
+                f"factors[{k}] has shape {tuple(factor.shape)}; expected 2 dimensions, "
+                f"(rows, columns)"
+            )
+    return matrices

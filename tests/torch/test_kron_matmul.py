@@ -1,11 +1,11 @@
-"""kron_matmul against torch's dense products, and its gradients of first and second order."""
+"""kron_matmul and gekmm against torch's dense products; their gradients of both orders."""
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same, dense_kron
 
-from batchkron.torch import kron_matmul
+from batchkron.torch import gekmm, kron_matmul
 
 SHAPES = {
     "one": [(3, 4)],
@@ -125,3 +125,41 @@ def test_nothing_is_recorded_without_need(tensor):
 def test_refused(tensor, given, error, text):
     with pytest.raises(error, match=text):
         kron_matmul(*given(tensor))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("leading", [(), (1,), (2, 3), (0,)])
+@pytest.mark.parametrize("columns", [0, 1, 5])
+def test_gekmm_against_the_dense_product(tensor, name, dtype, leading, columns):
+    factors = [tensor(*shape, dtype=dtype) for shape in SHAPES[name]]
+    dense = dense_kron(factors)
+    x = tensor(*leading, dense.shape[1], columns, dtype=dtype)
+    scale = float(dense.abs().max()) * dense.shape[1]
+    assert_same(gekmm(factors, x), dense @ x, 4 * scale)
+    if columns == 1 and not leading:
+        assert_same(gekmm(factors, x[:, 0]), dense @ x[:, 0], 4 * scale)
+
+
+@pytest.mark.parametrize("leading", [(), (2,)])
+@pytest.mark.parametrize("name", ["one", "rectangular", "four modes"])
+def test_gradients_of_gekmm(tensor, name, precise, leading):
+    factors = [tensor(*shape, dtype=precise, grad=True) for shape in SHAPES[name]]
+    x = tensor(*leading, dense_kron(factors).shape[1], 2, dtype=precise, grad=True)
+    assert gradcheck(lambda x, *factors: gekmm(factors, x), (x, *factors))
+    assert gradgradcheck(lambda x, *factors: gekmm(factors, x), (x, *factors))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (lambda t: ([], t(4, 2)), ValueError, "factors is empty"),
+        (lambda t: ([t(2, 2), t(3, 3)], t(4, 2)), ValueError, "expected 6 rows"),
+        (lambda t: ([t(2, 2), t(2, 3)], t(4)), ValueError, "expected 6 rows"),
+        (lambda t: ([t(1, 1)], t(4).sum()), ValueError, "x has shape"),
+        (lambda t: ([t(4, 4).float()], t(4, 1)), TypeError, "float32, but x has torch.float64"),
+    ],
+)
+def test_gekmm_refuses(tensor, given, error, text):
+    with pytest.raises(error, match=text):
+        gekmm(*given(tensor))

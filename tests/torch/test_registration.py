@@ -8,7 +8,15 @@ import torch
 from torch.library import opcheck
 from torch_checks import assert_same
 
-from batchkron.torch import batched_kron, expm_apply, kron_matmul, kronecker_sparse, logdet, solve
+from batchkron.torch import (
+    batched_kron,
+    expm_apply,
+    gekmm,
+    kron_matmul,
+    kronecker_sparse,
+    logdet,
+    solve,
+)
 
 OPS = torch.ops.batchkron
 LISTS = [torch.tensor([[0, 1], [1, 1]]), torch.tensor([1, 0]), torch.tensor([0, 0])]
@@ -19,12 +27,22 @@ def operands(tensor, name, dtype, grad):
     if name == "kron_matmul":
         factors = [tensor(2, 3, dtype=dtype, grad=grad), tensor(2, 1, dtype=dtype, grad=grad)]
         return tensor(3, 4, dtype=dtype, grad=grad), factors, [], [], (3, 3)
+    if name == "kron_matmul, from the left":
+        factors = [tensor(2, 3, dtype=dtype, grad=grad), tensor(2, 1, dtype=dtype, grad=grad)]
+        return tensor(3, 5, dtype=dtype, grad=grad), factors, [], [1], (4, 5)
     if name == "kronecker_sparse":
         values = tensor(2, 3, 2, 1, dtype=dtype, grad=grad)
         return tensor(5, 4, dtype=dtype, grad=grad), [values], [], [0], (5, 6)
     pools = [tensor(2, 3, 2, dtype=dtype, grad=grad), tensor(2, 1, 2, dtype=dtype, grad=grad)]
     weights = tensor(2, dtype=dtype, grad=grad)
     return tensor(2, 4, dtype=dtype, grad=grad), [weights, *pools], LISTS, [1], (1, 3)
+
+
+OPERATORS = ["kron_matmul", "kron_matmul, from the left", "kronecker_sparse", "batched_kron"]
+
+
+def operator(name, suffix=""):
+    return getattr(OPS, name.partition(",")[0] + suffix).default
 
 
 # opcheck itself asks for the gradient of a tensor that it has made by an operation
@@ -34,23 +52,23 @@ inside_opcheck = pytest.mark.filterwarnings("ignore:The .grad attribute of a Ten
 @inside_opcheck
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("name", ["kron_matmul", "kronecker_sparse", "batched_kron"])
+@pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck(tensor, name, dtype, grad):
     x, arguments, lists, numbers, shape = operands(tensor, name, dtype, grad)
-    opcheck(getattr(OPS, name).default, (x, arguments, lists, numbers))
+    opcheck(operator(name), (x, arguments, lists, numbers))
     gradient = tensor(*shape, dtype=dtype, grad=grad)
     needed = [True] * len(arguments)
     given = (x, gradient, needed, arguments, lists, numbers)
-    opcheck(getattr(OPS, f"{name}_gradients").default, given)
+    opcheck(operator(name, "_gradients"), given)
 
 
-@pytest.mark.parametrize("name", ["kron_matmul", "kronecker_sparse", "batched_kron"])
+@pytest.mark.parametrize("name", OPERATORS)
 def test_gradients_of_the_operators_themselves(tensor, name):
     """Eager calls of the functions go past the operators that compiled graphs call."""
     x, arguments, lists, numbers, _ = operands(tensor, name, torch.complex128, True)
 
     def function(x, *arguments):
-        return getattr(OPS, name).default(x, list(arguments), lists, numbers)
+        return operator(name)(x, list(arguments), lists, numbers)
 
     assert torch.autograd.gradcheck(function, (x, *arguments))
     assert torch.autograd.gradgradcheck(function, (x, *arguments))
@@ -91,6 +109,7 @@ CALLS = {
         lambda x, a, b: kron_matmul(x, [a, b]),
         (t(3, 6), t(2, 3), t(3, 2)),
     ),
+    "gekmm": lambda t: (lambda x, a, b: gekmm([a, b], x), (t(6, 3), t(2, 2), t(3, 3))),
     "kronecker_sparse": lambda t: (
         lambda x, a, b: kronecker_sparse(x, [a, b]),
         (t(3, 6), t(1, 3, 2, 2), t(2, 2, 3, 1)),
