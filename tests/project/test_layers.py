@@ -33,6 +33,7 @@ LAYERS = {
     "batchkron.problems": 7,
     "batchkron.torch": 7,
     "batchkron.cli": 8,
+    "batchkron.linear_operator": 8,
 }
 
 # modules of backends/cuda that import runtime/device, even indirectly; the others need no CuPy
@@ -184,10 +185,17 @@ def test_only_one_module_imports_mpi4py():
     assert users == ["batchkron.distributed.communication.mpi"]
 
 
-def test_only_one_folder_imports_torch():
-    users = [m for m in MODULES if any(n.split(".")[0] == "torch" for n in imports_of(m))]
-    assert users, "batchkron.torch"
-    assert all(f"{m}.".startswith("batchkron.torch.") for m in users)
+@pytest.mark.parametrize(
+    ("package", "folders"),
+    [
+        ("torch", ("batchkron.torch.", "batchkron.linear_operator.")),
+        ("linear_operator", ("batchkron.linear_operator.",)),
+    ],
+)
+def test_packages_are_imported_in_their_folders_only(package, folders):
+    users = [m for m in MODULES if any(n.split(".")[0] == package for n in imports_of(m))]
+    assert users
+    assert all(f"{m}.".startswith(folders) for m in users)
 
 
 def test_only_one_folder_imports_jax():
@@ -216,7 +224,8 @@ def test_planners_need_no_cupy():
 def test_importing_batchkron_loads_nothing_heavy():
     script = (
         "import sys, batchkron, batchkron.solvers, batchkron.problems, batchkron.distributed\n"
-        "heavy = {'cupy', 'torch', 'jax', 'mpi4py', 'matplotlib', 'xarray', 'click', 'tqdm'}\n"
+        "heavy = {'cupy', 'torch', 'linear_operator', 'gpytorch', 'jax', 'mpi4py', 'matplotlib', 'xarray',"
+        " 'click', 'tqdm'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -1,22 +1,13 @@
 """What the tests of batchkron.torch share; they are skipped where torch is not installed."""
 
-import importlib.util
+import importlib
 
 import pytest
-
-
-class WithoutTorch(pytest.Module):
-    """A file of tests that is not imported."""
-
-    def collect(self):
-        pytest.importorskip("torch")
-        raise AssertionError("torch is installed")
+from optional_packages import file_that_needs
 
 
 def pytest_pycollect_makemodule(module_path, parent):
-    if importlib.util.find_spec("torch") is None:
-        return WithoutTorch.from_parent(parent, path=module_path)
-    return None
+    return file_that_needs("torch", module_path, parent)
 
 
 @pytest.fixture(params=["float64", "complex128"])
