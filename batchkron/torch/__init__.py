@@ -10,6 +10,7 @@ except ImportError as error:
     ) from error
 
 from batchkron.torch.batched import batched_kron
+from batchkron.torch.interpolated import interpolate, interpolated_kronecker
 from batchkron.torch.kron import gekmm, kron_matmul
 from batchkron.torch.modules import KroneckerLinear, KroneckerSparseLinear
 from batchkron.torch.solves import expm_apply, logdet, solve
@@ -21,6 +22,8 @@ __all__ = [
     "batched_kron",
     "expm_apply",
     "gekmm",
+    "interpolate",
+    "interpolated_kronecker",
     "kron_matmul",
     "kronecker_sparse",
     "logdet",

@@ -1,0 +1,312 @@
+"""Interpolate from regular grids, and multiply by interpolated Kronecker products."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from batchkron.operators import Interpolation
+from batchkron.spec.interpolated import WEIGHTS
+from batchkron.spec.interpolated import windows_of as windows_at
+from batchkron.torch.kron import gekmm
+from batchkron.torch.tensors import check_tensors, numbered, view
+
+__all__ = ["interpolate", "interpolate_columns", "interpolated_kronecker", "windows_of"]
+
+# Rows of a Toeplitz factor from which it is multiplied by Fourier transforms; the bound of
+# batchkron/operators/interpolated/grid_product.py, where it was measured.
+MIN_FFT_ROWS = 512
+# Elements of all windows that are gathered at once on a device: 128 MiB in float64.
+_MAX_GATHERED = 1 << 24
+
+# The windows of each interpolation as tensors, and the points that they are of.
+_known: weakref.WeakKeyDictionary[Interpolation, tuple[Any, dict[Any, tuple[Tensor, Tensor]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class _Interpolate(torch.autograd.Function):
+    """W u or Wᵀ u for the columns of u."""
+
+    @staticmethod
+    def forward(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
+        if u.is_cpu:
+            return _by_plan(u, interpolation, transposed)
+        windows = windows_of(interpolation, u.dtype, u.device)
+        if transposed:
+            return scatter(u, *windows, interpolation.grid.sizes)
+        return gather(u, *windows, interpolation.grid.sizes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        _, ctx.interpolation, ctx.transposed = inputs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Interpolate.apply(gradient, ctx.interpolation, not ctx.transposed), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, u: Tensor, interpolation: Any, transposed: Any) -> Any:
+        columns = u.movedim(in_dims[0], -1)  # (rows, columns, batch)
+        found = _Interpolate.apply(columns.flatten(-2), interpolation, transposed)
+        return found.unflatten(-1, columns.shape[-2:]), 2
+
+
+def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
+    values = view(u)
+    operator: Any = interpolation.astype(values.dtype)
+    rows, cells = interpolation.shape
+    out = u.new_empty((cells if transposed else rows, u.shape[-1]))
+    (operator.T if transposed else operator).matmat(values, out=view(out))
+    return out
+
+
+def windows_of(
+    interpolation: Interpolation, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return the first cells (n, N), and the weights (n, N, 4), of the windows of the points.
+
+    They are kept as long as the interpolation has these points.
+    """
+    points, found = _known.get(interpolation, (None, {}))
+    if points is not interpolation.points:
+        points, found = interpolation.points, {}
+        _known[interpolation] = points, found
+    if (dtype, device) not in found:
+        windows = windows_at(points, interpolation.grid, np.dtype(np.float64))
+        order = np.argsort(windows.places)
+        corners = torch.from_numpy(windows.corners[order]).to(device)
+        found[dtype, device] = corners, torch.from_numpy(windows.weights[order]).to(device, dtype)
+    return found[dtype, device]
+
+
+def _chunks(corners: Tensor, sizes: Sequence[int], columns: int) -> Iterator[tuple[slice, Tensor]]:
+    """Yield points and the cells (points, 4^N) of their windows, as many as fit in memory."""
+    strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+    offsets = torch.zeros(1, dtype=torch.int64, device=corners.device)
+    for stride in strides:
+        steps = torch.arange(WEIGHTS, device=corners.device) * stride
+        offsets = (offsets[:, None] + steps).flatten()
+    first = (corners * torch.tensor(strides, device=corners.device)).sum(-1)
+    count = max(1, _MAX_GATHERED // (len(offsets) * max(1, columns)))
+    for begin in range(0, len(first), count):
+        part = slice(begin, begin + count)
+        yield part, first[part, None] + offsets
+
+
+def gather(u: Tensor, corners: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return W u by torch's gathers, for u (cells, columns) on any device."""
+    out = u.new_empty(len(corners), u.shape[-1])
+    for part, cells in _chunks(corners, sizes, u.shape[-1]):
+        values = u[cells]
+        for k in range(len(sizes)):
+            values = values.unflatten(1, (WEIGHTS, -1))
+            values = torch.einsum("pw,pwrc->prc", weights[part, k].to(u.dtype), values)
+        out[part] = values[:, 0]
+    return out
+
+
+def scatter(x: Tensor, corners: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return Wᵀ x by torch's `index_add_`, for x (n, columns) on any device.
+
+    The order of its sums on a CUDA device is not fixed.
+    """
+    out = x.new_zeros(math.prod(sizes), x.shape[-1])
+    for part, cells in _chunks(corners, sizes, x.shape[-1]):
+        values = x[part, None]
+        for k in range(len(sizes)):
+            values = torch.einsum("pw,prc->prwc", weights[part, k].to(x.dtype), values).flatten(
+                1, 2
+            )
+        out.index_add_(0, cells.flatten(), values.flatten(0, 1))
+    return out
+
+
+def interpolate_columns(
+    u: Tensor, interpolation: Interpolation, *, transpose: bool = False
+) -> Tensor:
+    """Compute W u, or Wᵀ u, for the columns of u (cells, C) or (n, C), with the gradient of u."""
+    return _Interpolate.apply(u, interpolation, transpose)  # type: ignore[no-any-return]
+
+
+def interpolate(u: Tensor, interpolation: Interpolation, *, transpose: bool = False) -> Tensor:
+    """Compute W u of the interpolation W on a grid, or Wᵀ u, with the gradient of u.
+
+    Parameters
+    ----------
+    u : Tensor, (..., cells), or (..., n) with ``transpose``
+        Values on the grid, or at the points, along the last axis; float32, float64, complex64 or
+        complex128.
+    interpolation : batchkron.Interpolation, (n, cells)
+        The operator W.
+    transpose : bool
+        Whether to multiply by Wᵀ.
+
+    Returns
+    -------
+    Tensor, (..., n), or (..., cells) with ``transpose``
+
+    Raises
+    ------
+    ValueError
+        If u does not fit.
+    TypeError
+        If ``interpolation`` is no `batchkron.Interpolation`, or the dtype has no kernels.
+
+    Notes
+    -----
+    On the CPU by the kernels of `batchkron.Interpolation`. There are none for CUDA devices: there
+    torch gathers the 4^N values of each point's window, and adds them with `index_add_`.
+
+    Examples
+    --------
+    >>> import torch, batchkron as bk
+    >>> from batchkron.torch import interpolate
+    >>> W = bk.Interpolation([[0.5], [0.1]], bk.RegularGrid(0.0, 1.0, sizes=[5]))
+    >>> squares = torch.linspace(0, 1, 5) ** 2
+    >>> interpolate(squares, W)
+    tensor([0.2500, 0.0100])
+    """
+    _check_interpolation(interpolation)
+    check_tensors([u], numbered("u", rest=""))
+    expected = interpolation.shape[0 if transpose else 1]
+    if u.dim() == 0 or u.shape[-1] != expected:
+        raise ValueError(f"u has shape {tuple(u.shape)}; expected (..., {expected})")
+    columns = u.reshape(-1, expected).mT
+    found = interpolate_columns(columns, interpolation, transpose=transpose)
+    return found.mT.reshape(*u.shape[:-1], found.shape[0])
+
+
+def interpolated_kronecker(
+    x: Tensor,
+    interpolation: Interpolation,
+    factors: Sequence[Tensor],
+    *,
+    noise: float | Tensor | None = None,
+) -> Tensor:
+    """Compute y = (W (K_1 ⊗ … ⊗ K_N) Wᵀ + diag(noise)) x, with gradients.
+
+    Parameters
+    ----------
+    x : Tensor, (..., n)
+        Vectors along the last axis; float32, float64, complex64 or complex128.
+    interpolation : batchkron.Interpolation, (n, cells)
+        The interpolation W from a grid of P_1 × … × P_N points at n others, which have no
+        gradient.
+    factors : sequence of Tensor, each (P_k, P_k) or (P_k,)
+        The K_k. A tensor of one axis is the first column of a real symmetric Toeplitz matrix; from
+        512 rows on it is multiplied by Fourier transforms.
+    noise : float, or Tensor of shape () or (n,), optional
+        Added to the diagonal.
+
+    Returns
+    -------
+    Tensor, (..., n)
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    TypeError
+        If ``interpolation`` is no `batchkron.Interpolation`, or dtypes or devices differ.
+
+    Notes
+    -----
+    The covariance matrix of `batchkron.InterpolatedKronecker`, whose sources it has. Gradients of
+    x, factors and noise are those of its three steps; so there are gradients of any order. Kept for
+    them are two arrays of all vectors on the grid.
+
+    Examples
+    --------
+    >>> import torch, batchkron as bk
+    >>> from batchkron.torch import interpolated_kronecker
+    >>> W = bk.Interpolation([[0.5], [0.1]], bk.RegularGrid(0.0, 1.0, sizes=[5]))
+    >>> column = torch.tensor([1.0, 0.5, 0.0, 0.0, 0.0], requires_grad=True)
+    >>> y = interpolated_kronecker(torch.ones(2), W, [column], noise=0.1)
+    >>> y.sum().backward()
+    >>> column.grad.shape
+    torch.Size([5])
+    """
+    _check_interpolation(interpolation)
+    matrices = list(factors)
+    check_tensors([x, *matrices], numbered("x", rest="factors"))
+    sizes = interpolation.grid.sizes
+    if len(matrices) != len(sizes):
+        raise ValueError(
+            f"factors has {len(matrices)} entries; expected {len(sizes)}, one for each dimension "
+            f"of the grid"
+        )
+    for k, (factor, size) in enumerate(zip(matrices, sizes, strict=True)):
+        if factor.shape not in ((size, size), (size,)):
+            raise ValueError(
+                f"factors[{k}] has shape {tuple(factor.shape)}; expected ({size}, {size}), or "
+                f"({size},) for the first column of a Toeplitz matrix"
+            )
+        if factor.dim() == 1 and factor.is_complex():
+            raise TypeError(
+                f"factors[{k}] is a column of dtype {factor.dtype}; expected a real one"
+            )
+    rows = interpolation.shape[0]
+    if x.dim() == 0 or x.shape[-1] != rows:
+        raise ValueError(f"x has shape {tuple(x.shape)}; expected (..., {rows})")
+    on_grid = interpolate_columns(x.reshape(-1, rows).mT, interpolation, transpose=True)
+    found = interpolate_columns(_on_grid(matrices, on_grid), interpolation)
+    y = found.mT.reshape(x.shape)
+    if noise is None:
+        return y
+    if isinstance(noise, Tensor):
+        if noise.shape not in ((), (rows,)):
+            raise ValueError(f"noise has shape {tuple(noise.shape)}; expected () or ({rows},)")
+        if torch.promote_types(noise.dtype, x.dtype) != x.dtype:
+            raise TypeError(f"noise has dtype {noise.dtype}, but x has {x.dtype}")
+    return y + noise * x
+
+
+def _check_interpolation(interpolation: object) -> None:
+    if not isinstance(interpolation, Interpolation):
+        raise TypeError(
+            f"interpolation is a {type(interpolation).__name__}; expected a "
+            f"batchkron.Interpolation(points, grid)"
+        )
+
+
+def _on_grid(factors: Sequence[Tensor], u: Tensor) -> Tensor:
+    """Return (K_1 ⊗ … ⊗ K_N) u for u (cells, columns), where factors may be columns."""
+    dense: list[Tensor] = []
+    long = []
+    for k, factor in enumerate(factors):
+        transformed = factor.dim() == 1 and len(factor) >= MIN_FFT_ROWS
+        if transformed:
+            long.append(k)
+        identity = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+        dense.append(identity if transformed else _matrix(factor))
+    for k in long:
+        outer = math.prod(len(factor) for factor in factors[:k])
+        u = _transformed(factors[k], u.reshape(outer, len(factors[k]), -1)).reshape(u.shape)
+    return u if len(long) == len(dense) else gekmm(dense, u)
+
+
+def _matrix(factor: Tensor) -> Tensor:
+    if factor.dim() == 2:
+        return factor
+    places = torch.arange(len(factor), device=factor.device)
+    return factor[(places[:, None] - places).abs()]
+
+
+def _transformed(column: Tensor, u: Tensor) -> Tensor:
+    """Return the product with a symmetric Toeplitz matrix along the middle axis of u."""
+    size = len(column)
+    length = 1 << (2 * size - 2).bit_length()  # 2 size - 1 or more
+    gap = column.new_zeros(length - 2 * size + 1)
+    circulant = torch.cat([column, gap, column[1:].flip(0)])
+    if u.is_complex():
+        spectrum = torch.fft.fft(circulant)[:, None]
+        return torch.fft.ifft(torch.fft.fft(u, length, dim=1) * spectrum, dim=1)[:, :size]
+    spectrum = torch.fft.rfft(circulant)[:, None]
+    return torch.fft.irfft(torch.fft.rfft(u, length, dim=1) * spectrum, length, dim=1)[:, :size]

@@ -1,0 +1,184 @@
+"""Interpolated Kronecker products against dense matrices from Keys's kernel, and gradients."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from interpolation_oracle import dense_interpolation
+from torch.autograd import gradcheck, gradgradcheck
+from torch_checks import assert_same, dense_kron
+
+import batchkron as bk
+from batchkron.torch import interpolate, interpolated, interpolated_kronecker
+
+SIZES = {"one": (7,), "four": (4, 4), "two": (5, 8), "three": (4, 5, 6)}
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+
+@pytest.fixture
+def made(rng):
+    """An interpolation of a grid at points, and W as a dense tensor."""
+
+    def make(name, count=13, dtype=torch.float64):
+        sizes = SIZES[name]
+        grid = bk.RegularGrid(-1.0, 2.0, sizes=sizes)
+        points = rng.uniform(-1.0, 2.0, (count, len(sizes)))
+        dense = torch.from_numpy(dense_interpolation(points, grid)).to(dtype)
+        return bk.Interpolation(points, grid), dense
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (2, 2), (0,)])
+@pytest.mark.parametrize("name", SIZES)
+def test_interpolate(tensor, made, name, leading, dtype):
+    W, dense = made(name, dtype=dtype)
+    u, x = tensor(*leading, W.shape[1], dtype=dtype), tensor(*leading, 13, dtype=dtype)
+    assert_same(interpolate(u, W), u @ dense.mT, 4 * 4 ** len(SIZES[name]))
+    assert_same(interpolate(x, W, transpose=True), x @ dense, 8 * 13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128], ids=str)
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 24])
+@pytest.mark.parametrize("name", SIZES)
+def test_gathers_of_torch(tensor, made, monkeypatch, name, chunk, dtype):
+    """What a device computes, on the CPU; few points at a time, and all."""
+    monkeypatch.setattr(interpolated, "_MAX_GATHERED", chunk)
+    W, dense = made(name, dtype=dtype)
+    real = torch.zeros(0, dtype=dtype).real.dtype
+    windows = interpolated.windows_of(W, real, torch.device("cpu"))
+    u, x = tensor(W.shape[1], 3, dtype=dtype), tensor(13, 3, dtype=dtype)
+    found = interpolated.gather(u, *windows, SIZES[name])
+    assert_same(found, dense @ u, 4 * 4 ** len(SIZES[name]))
+    assert_same(interpolated.scatter(x, *windows, SIZES[name]), dense.mT @ x, 8 * 13)
+
+
+def test_other_points_have_other_windows(tensor, made, rng):
+    W, _ = made("two")
+    device = torch.device("cpu")
+    before = interpolated.windows_of(W, torch.float64, device)
+    assert interpolated.windows_of(W, torch.float64, device)[0] is before[0]
+    W.update(rng.uniform(-1.0, 2.0, W.points.shape))
+    dense = torch.from_numpy(dense_interpolation(W.points, W.grid))
+    u = tensor(W.shape[1], 2)
+    windows = interpolated.windows_of(W, torch.float64, device)
+    assert_same(interpolated.gather(u, *windows, (5, 8)), dense @ u, 64)
+    assert_same(interpolate(u.mT, W).mT, dense @ u, 64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("leading", [(), (2, 3), (0,)])
+@pytest.mark.parametrize("name", SIZES)
+def test_products(tensor, made, name, leading, dtype):
+    W, dense = made(name, dtype=dtype)
+    factors = [tensor(n, n, dtype=dtype) for n in SIZES[name]]
+    noise = tensor(13, dtype=dtype)
+    x = tensor(*leading, 13, dtype=dtype)
+    matrix = dense @ dense_kron(factors) @ dense.mT
+    bound = 100 * math.prod(SIZES[name]) * 13
+    assert_same(interpolated_kronecker(x, W, factors), x @ matrix.mT, bound)
+    found = interpolated_kronecker(x, W, factors, noise=noise)
+    assert_same(found, x @ (matrix + noise.diag()).mT, bound)
+
+
+@pytest.mark.parametrize("noise", ["none", "number", "scalar", "vector"])
+def test_gradients(tensor, made, precise, noise):
+    W, _ = made("two", count=5)
+    factors = [tensor(n, n, dtype=precise, grad=True) for n in (5, 8)]
+    x = tensor(2, 5, dtype=precise, grad=True)
+    sigma = {
+        "none": None,
+        "number": 0.5,
+        "scalar": tensor(dtype=precise, grad=True),
+        "vector": tensor(5, dtype=precise, grad=True),
+    }[noise]
+    more = [sigma] if isinstance(sigma, torch.Tensor) else []
+
+    def function(x, A, B, *given):
+        return interpolated_kronecker(x, W, [A, B], noise=given[0] if given else sigma)
+
+    assert gradcheck(function, (x, *factors, *more))
+    small = bk.Interpolation(W.points[:2, :1], bk.RegularGrid(-1.0, 2.0, sizes=[4]))
+    factor, x = tensor(4, 4, dtype=precise, grad=True), tensor(2, dtype=precise, grad=True)
+    assert gradgradcheck(lambda x, A: interpolated_kronecker(x, small, [A]), (x, factor))
+
+
+@pytest.mark.parametrize("size", [6, interpolated.MIN_FFT_ROWS, interpolated.MIN_FFT_ROWS + 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_toeplitz_factors(tensor, rng, dtype, size):
+    """Short ones as matrices, long ones by Fourier transforms."""
+    grid = bk.RegularGrid(0.0, 1.0, sizes=(4, size))
+    W = bk.Interpolation(rng.random((9, 2)), grid)
+    column = tensor(size, dtype=dtype, grad=True)
+    other = tensor(4, 4, dtype=dtype, grad=True)
+    x = tensor(3, 9, dtype=dtype, grad=True)
+    places = torch.arange(size)
+    matrix = column[(places[:, None] - places).abs()]
+    dense = torch.from_numpy(dense_interpolation(W.points, grid)).to(dtype)
+    found = interpolated_kronecker(x, W, [other, column])
+    expected = x @ (dense @ torch.kron(other, matrix) @ dense.mT).mT
+    bound = 100 * size
+    assert_same(found, expected, bound)
+    weight = tensor(3, 9, dtype=dtype)
+    leaves = [x, other, column]
+    for one, same in zip(
+        torch.autograd.grad((found * weight).sum(), leaves),
+        torch.autograd.grad((expected * weight).sum(), leaves),
+        strict=True,
+    ):
+        assert_same(one, same, bound)
+
+
+def test_a_long_column_and_complex_vectors(tensor):
+    size = interpolated.MIN_FFT_ROWS
+    u, column = tensor(2, size, 3, dtype=torch.complex128), tensor(size)
+    places = torch.arange(size)
+    matrix = column[(places[:, None] - places).abs()].to(u.dtype)
+    assert_same(interpolated._transformed(column, u), matrix @ u, 100 * size)
+
+
+def test_covariance_of_numpy(tensor, made):
+    W, _ = made("three")
+    factors = [tensor(n, n) for n in SIZES["three"]]
+    x = tensor(13)
+    K = bk.InterpolatedKronecker(W.points, W.grid, [f.numpy() for f in factors], noise=0.3)
+    found = interpolated_kronecker(x, W, factors, noise=0.3)
+    assert np.allclose(found.numpy(), K @ x.numpy(), rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (lambda t, W: (t(12), W, [t(5, 5), t(8, 8)]), ValueError, r"expected \(..., 13\)"),
+        (lambda t, W: (t(13), W, [t(5, 5)]), ValueError, "factors has 1 entries; expected 2"),
+        (lambda t, W: (t(13), W, [t(5, 5), t(7, 7)]), ValueError, r"factors\[1\] has shape"),
+        (lambda t, W: (t(13), None, [t(5, 5), t(8, 8)]), TypeError, "expected a batchkron.Inter"),
+        (lambda t, W: (t(13).float(), W, [t(5, 5), t(8, 8)]), TypeError, "float64, but x has"),
+        (
+            lambda t, W: (*[f.to(torch.complex128) for f in (t(13),)], W, [t(5).cfloat()] * 2),
+            TypeError,
+            "dtype",
+        ),
+    ],
+)
+def test_refused(tensor, made, given, error, text):
+    W, _ = made("two")
+    with pytest.raises(error, match=text):
+        interpolated_kronecker(*given(tensor, W))
+
+
+def test_refused_columns_noise_and_vectors(tensor, made):
+    W, _ = made("two")
+    factors = [tensor(5, 5), tensor(8, 8)]
+    with pytest.raises(ValueError, match="noise has shape"):
+        interpolated_kronecker(tensor(13), W, factors, noise=tensor(12))
+    with pytest.raises(TypeError, match="noise has dtype"):
+        interpolated_kronecker(tensor(13), W, factors, noise=tensor(13).to(torch.complex128))
+    with pytest.raises(ValueError, match=r"u has shape \(13,\); expected \(..., 40\)"):
+        interpolate(tensor(13), W)
+    column = tensor(5, dtype=torch.complex128)
+    matrix = tensor(8, 8, dtype=torch.complex128)
+    with pytest.raises(TypeError, match="expected a real one"):
+        interpolated_kronecker(tensor(13, dtype=torch.complex128), W, [column, matrix])
