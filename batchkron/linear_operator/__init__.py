@@ -11,6 +11,7 @@ except ImportError as error:
     ) from error
 
 from batchkron.linear_operator.acceleration import accelerate
+from batchkron.linear_operator.interpolated import InterpolatedKroneckerLinearOperator
 from batchkron.linear_operator.operators import (
     KroneckerProductAddedDiagLinearOperator,
     KroneckerProductLinearOperator,
@@ -18,6 +19,7 @@ from batchkron.linear_operator.operators import (
 )
 
 __all__ = [
+    "InterpolatedKroneckerLinearOperator",
     "KroneckerProductAddedDiagLinearOperator",
     "KroneckerProductLinearOperator",
     "SumKroneckerLinearOperator",

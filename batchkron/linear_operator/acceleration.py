@@ -2,70 +2,65 @@
 
 from __future__ import annotations
 
-import threading
+import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from linear_operator.operators import KroneckerProductLinearOperator as TheirProduct
 
 from batchkron.linear_operator.products import matmul, t_matmul
+from batchkron.linear_operator.replacement import Replacement
 
 __all__ = ["accelerate"]
 
-_lock = threading.Lock()
-
-
-class _Replacement:
-    """A method of a class that another one replaces as long as somebody wants it."""
-
-    def __init__(self, owner: type, name: str, method: Any) -> None:
-        self._owner, self._name, self._method = owner, name, method
-        self._users = 0
-        self._before: Any = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with _lock:
-            if self._users == 0:
-                self._before = self._owner.__dict__[self._name]
-                setattr(self._owner, self._name, self._method)
-            self._users += 1
-        try:
-            yield
-        finally:
-            with _lock:
-                self._users -= 1
-                if self._users == 0:
-                    setattr(self._owner, self._name, self._before)
-
-
 _products = [
-    _Replacement(TheirProduct, "_matmul", matmul),
-    _Replacement(TheirProduct, "_t_matmul", t_matmul),
+    Replacement(TheirProduct, "_matmul", matmul),
+    Replacement(TheirProduct, "_t_matmul", t_matmul),
 ]
 
 
+def _chosen(interpolation: bool) -> list[Replacement]:
+    if not interpolation or importlib.util.find_spec("gpytorch") is None:
+        return _products
+    from batchkron.linear_operator.kernel_interpolation import REPLACEMENTS  # imports GPyTorch
+
+    return [*_products, *REPLACEMENTS]
+
+
 @contextmanager
-def accelerate() -> Iterator[None]:
-    """Multiply linear_operator's Kronecker products by batchkron's kernels, within the context.
+def accelerate(*, interpolation: bool = True) -> Iterator[None]:
+    """Compute with Kronecker products in GPyTorch by batchkron's kernels, within the context.
 
-    What GPyTorch and linear_operator compute of a `KroneckerProductLinearOperator` then uses these
-    kernels: products and their gradients, solves by CG, and K + σ² I, which linear_operator solves
-    by the eigenvectors of the factors. Results are the same but for rounding.
+    Products with a `KroneckerProductLinearOperator` of linear_operator, and their gradients, are
+    then computed by these kernels: also those of solvers, and of K + σ² I, which linear_operator
+    solves by the eigenvectors of the factors. GPyTorch's `GridInterpolationKernel` makes an
+    `InterpolatedKroneckerLinearOperator` instead of sparse matrices with 4^N entries a row. Results
+    are the same but for rounding.
 
-    Also a decorator: ``@accelerate()`` before a function that trains a model.
+    It is a decorator, too: ``@accelerate()`` before a function that trains a model.
+
+    Parameters
+    ----------
+    interpolation : bool
+        Whether `GridInterpolationKernel` is changed; if not, only the products are.
 
     Notes
     -----
     Left to linear_operator are products with a factor that is neither dense, triangular, a Toeplitz
     matrix of fewer than 512 rows, nor a multiple of one, and dtypes other than float32 and float64.
-    Tensors on a CUDA device need CuPy.
+    Left to GPyTorch are interpolations with a batch, those whose points have gradients (as behind
+    a neural network), and those with points in the outermost intervals of the grid, where
+    it takes the nearest grid point; a grid that GPyTorch has laid around the points has none there.
+    Tensors on a CUDA device need CuPy; there points are interpolated by torch's gathers.
+
+    With linear_operator's preconditioner (from 2000 points on) losses of interpolated covariances
+    are other estimates of the same value: its pivots are chosen among entries that are equal but
+    for rounding.
 
     Like the settings of linear_operator, it holds for all threads of the process: PyTorch computes
     gradients on a device in threads of its own. Contexts may be nested, and entered by several
-    threads; linear_operator's own methods return when the last one is left. What is recorded inside
-    may be differentiated outside; then linear_operator's methods compute the gradients.
+    threads; what was replaced returns when the last one is left. What is recorded inside may be
+    differentiated outside.
 
     Examples
     --------
@@ -79,6 +74,6 @@ def accelerate() -> Iterator[None]:
     tensor([[4., 4., 4., 4.]])
     """
     with ExitStack() as stack:
-        for replacement in _products:
-            stack.enter_context(replacement())
+        for replacement in _chosen(interpolation):
+            stack.enter_context(replacement.in_place())
         yield

@@ -18,9 +18,9 @@ FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def needs(text):
-    """Marks of a document whose examples need a device, torch, JAX or lineax."""
+    """Marks of a document whose examples need a device, torch, GPyTorch, JAX or lineax."""
     marks = [pytest.mark.gpu] if ">>> import cupy" in text else []
-    for name in ("torch", "jax", "lineax"):
+    for name in ("torch", "gpytorch", "jax", "lineax"):
         if f">>> import {name}" in text:
             absent = importlib.util.find_spec(name) is None
             marks.append(pytest.mark.skipif(absent, reason=f"{name} is not installed"))

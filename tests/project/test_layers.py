@@ -190,6 +190,7 @@ def test_only_one_module_imports_mpi4py():
     [
         ("torch", ("batchkron.torch.", "batchkron.linear_operator.")),
         ("linear_operator", ("batchkron.linear_operator.",)),
+        ("gpytorch", ("batchkron.linear_operator.",)),
     ],
 )
 def test_packages_are_imported_in_their_folders_only(package, folders):

@@ -1,0 +1,236 @@
+"""The covariance of GPyTorch's kernel interpolation, W (K_1 ⊗ … ⊗ K_N) W'ᵀ, without forming W."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from linear_operator.operators import (
+    ConstantMulLinearOperator,
+    InterpolatedLinearOperator,
+    LinearOperator,
+)
+from linear_operator.operators import KroneckerProductLinearOperator as TheirProduct
+from torch import Tensor
+
+from batchkron.linear_operator.products import matrices_of
+from batchkron.operators import Interpolation
+from batchkron.torch.interpolated import interpolate_columns, windows_of
+
+__all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points and their interpolation, as an argument that linear_operator passes on unchanged."""
+
+    interpolation: Interpolation
+
+    def __getitem__(self, index: slice | Tensor) -> Points:
+        chosen = index if isinstance(index, slice) else index.cpu().numpy()
+        points, grid = self.interpolation.points[chosen], self.interpolation.grid
+        return Points(Interpolation(points, grid, self.interpolation.dtype))
+
+    def __len__(self) -> int:
+        return self.interpolation.shape[0]
+
+
+class InterpolatedKroneckerLinearOperator(LinearOperator):
+    """The operator W (K_1 ⊗ … ⊗ K_N) W'ᵀ, in the place of an `InterpolatedLinearOperator`.
+
+    Parameters
+    ----------
+    base_linear_op : LinearOperator, (cells, cells)
+        A `KroneckerProductLinearOperator` with the factors K_k of the sizes of the grid, without
+        a batch, or a multiple of one.
+    left, right : batchkron.Interpolation, (n, cells) and (m, cells)
+        W and W', on one grid.
+
+    Raises
+    ------
+    ValueError
+        If the interpolations are on two grids, or the factors do not fit the grid.
+
+    Notes
+    -----
+    With a diagonal (``operator.add_diagonal(noise)``) linear_operator solves by conjugate
+    gradients, and computes log determinants. Entries, which its preconditioner asks for, are
+    products over the dimensions of 4 × 4 blocks of the factors; an `InterpolatedLinearOperator`
+    sums 4^N × 4^N numbers for each. Gradients are those of the factors; points have none.
+
+    Examples
+    --------
+    >>> import torch, batchkron as bk
+    >>> from batchkron.linear_operator import InterpolatedKroneckerLinearOperator
+    >>> from batchkron.linear_operator import KroneckerProductLinearOperator
+    >>> W = bk.Interpolation([[0.5], [0.25], [0.9]], bk.RegularGrid(0.0, 1.0, sizes=[5]))
+    >>> K = KroneckerProductLinearOperator(torch.eye(5))
+    >>> covariance = InterpolatedKroneckerLinearOperator(K, W, W)
+    >>> (covariance @ torch.ones(3)).round(decimals=4)
+    tensor([0.8800, 1.0000, 0.5344])
+    """
+
+    def __init__(
+        self,
+        base_linear_op: LinearOperator,
+        left: Interpolation | Points,
+        right: Interpolation | Points,
+    ) -> None:
+        left = left if isinstance(left, Points) else Points(left)
+        right = right if isinstance(right, Points) else Points(right)
+        grid = left.interpolation.grid
+        if right.interpolation.grid != grid:
+            raise ValueError("left and right are on two grids; expected interpolations on one")
+        product, _ = _parts(base_linear_op)
+        sizes = None if product is None else [one.shape for one in product.linear_ops]
+        if sizes != [(size, size) for size in grid.sizes]:
+            raise ValueError(
+                f"base_linear_op is a {type(base_linear_op).__name__} with factors of the shapes "
+                f"{sizes and [tuple(size) for size in sizes]}; expected a Kronecker product of "
+                f"square ones of the grid's sizes, {grid.sizes}"
+            )
+        super().__init__(base_linear_op, left=left, right=right)
+        self.base_linear_op = base_linear_op
+        self.left, self.right = left, right
+
+    def _size(self) -> torch.Size:
+        return torch.Size((len(self.left), len(self.right)))
+
+    def _transpose_nonbatch(self) -> InterpolatedKroneckerLinearOperator:
+        base = self.base_linear_op._transpose_nonbatch()
+        return type(self)(base, self.right, self.left)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self._multiply(self.base_linear_op._matmul, self.left, self.right, rhs)
+
+    def _t_matmul(self, rhs: Tensor) -> Tensor:
+        return self._multiply(self.base_linear_op._t_matmul, self.right, self.left, rhs)
+
+    def _multiply(self, base: Any, left: Points, right: Points, rhs: Tensor) -> Tensor:
+        """Return W base(W'ᵀ rhs) for rhs (..., m, C) or (m,), all vectors at once."""
+        columns = rhs if rhs.dim() > 1 else rhs[:, None]
+        flat = columns.movedim(-2, 0).flatten(1)
+        on_grid = interpolate_columns(flat, right.interpolation, transpose=True)
+        found = interpolate_columns(base(on_grid), left.interpolation)
+        shape = (len(left), *columns.shape[:-2], columns.shape[-1])
+        product = found.reshape(shape).movedim(0, -2)
+        return product if rhs.dim() > 1 else product[:, 0]
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
+        if left_vecs.dim() == 1:
+            left_vecs, right_vecs = left_vecs[:, None], right_vecs[:, None]
+        if left_vecs.dim() > 2:
+            left_vecs = left_vecs.movedim(-2, 0).flatten(1)
+            right_vecs = right_vecs.movedim(-2, 0).flatten(1)
+        left = interpolate_columns(left_vecs, self.left.interpolation, transpose=True)
+        right = interpolate_columns(right_vecs, self.right.interpolation, transpose=True)
+        return tuple(self.base_linear_op._bilinear_derivative(left, right))
+
+    def _mul_constant(self, other: float | Tensor) -> InterpolatedKroneckerLinearOperator:
+        return type(self)(self.base_linear_op._mul_constant(other), self.left, self.right)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch: Tensor) -> Tensor:
+        """Return entries, as products over the dimensions of 4 × 4 blocks of the factors."""
+        product, scale = _parts(self.base_linear_op)
+        matrices = None if product is None else matrices_of(product.linear_ops)
+        if matrices is None:
+            return self._as_theirs._get_indices(row_index, col_index, *batch)
+        cells, weights = self._windows(self.left, row_index)
+        other_cells, other_weights = self._windows(self.right, col_index)
+        entries: Any = scale
+        for k, matrix in enumerate(matrices):
+            block = matrix[cells[..., k, :, None], other_cells[..., k, None, :]]
+            inner = (block * other_weights[..., k, None, :]).sum(-1)
+            entries = entries * (inner * weights[..., k, :]).sum(-1)
+        return entries  # type: ignore[no-any-return]
+
+    def _windows(self, points: Points, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the cells (..., N, 4) and weights (..., N, 4) of some points."""
+        corners, weights = windows_of(points.interpolation, self.dtype, self.device)
+        steps = torch.arange(weights.shape[-1], device=self.device)
+        return corners[index][..., None] + steps, weights[index]
+
+    def _diagonal(self) -> Tensor:
+        index = torch.arange(min(self.shape), device=self.device)
+        return self._get_indices(index, index)
+
+    def _approx_diagonal(self) -> Tensor:
+        """Return W sqrt(diag K) times W' sqrt(diag K), as an `InterpolatedLinearOperator` does.
+
+        It is the diagonal that its preconditioner begins with.
+        """
+        root = self.base_linear_op._diagonal().sqrt()[:, None]
+        left = interpolate_columns(root, self.left.interpolation)
+        return (left * interpolate_columns(root, self.right.interpolation))[:, 0]
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch: Any) -> LinearOperator:
+        if not batch:
+            rows, columns = self.left[row_index], self.right[col_index]
+            return type(self)(self.base_linear_op, rows, columns)
+        return self._as_theirs._getitem(row_index, col_index, *batch)
+
+    def _expand_batch(self, batch_shape: Any) -> LinearOperator:
+        return self if not len(batch_shape) else self._as_theirs._expand_batch(batch_shape)
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return self._as_theirs._unsqueeze_batch(dim)
+
+    @cached_property
+    def _as_theirs(self) -> InterpolatedLinearOperator:
+        """The same operator with stored windows, 4^N for each point: for all that has a batch."""
+        left = self._stored(self.left)
+        right = left if self.left is self.right else self._stored(self.right)
+        return InterpolatedLinearOperator(self.base_linear_op, *left, *right)
+
+    def _stored(self, points: Points) -> tuple[Tensor, Tensor]:
+        """Return the cells and weights of points, (n, 4^N) each."""
+        corners, weights = windows_of(points.interpolation, self.dtype, self.device)
+        steps = torch.arange(weights.shape[-1], device=self.device)
+        count = len(points)
+        cells = corners.new_zeros(count, 1)
+        values = weights.new_ones(count, 1)
+        for k, size in enumerate(points.interpolation.grid.sizes):
+            mode = corners[:, k, None] + steps
+            cells = (cells[:, :, None] * size + mode[:, None]).flatten(1)
+            values = (values[:, :, None] * weights[:, k, None]).flatten(1)
+        return cells, values
+
+    # What GPyTorch's predictions ask an InterpolatedLinearOperator for.
+
+    @property
+    def left_interp_indices(self) -> Tensor:
+        """The cells of W, (n, 4^N)."""
+        return self._as_theirs.left_interp_indices
+
+    @property
+    def left_interp_values(self) -> Tensor:
+        """The entries of W, (n, 4^N)."""
+        return self._as_theirs.left_interp_values
+
+    @property
+    def right_interp_indices(self) -> Tensor:
+        """The cells of W', (m, 4^N)."""
+        return self._as_theirs.right_interp_indices
+
+    @property
+    def right_interp_values(self) -> Tensor:
+        """The entries of W', (m, 4^N)."""
+        return self._as_theirs.right_interp_values
+
+    def _sparse_left_interp_t(self, indices: Tensor, values: Tensor) -> Tensor:
+        return self._as_theirs._sparse_left_interp_t(indices, values)
+
+    def _sparse_right_interp_t(self, indices: Tensor, values: Tensor) -> Tensor:
+        return self._as_theirs._sparse_right_interp_t(indices, values)
+
+
+def _parts(operator: LinearOperator) -> tuple[TheirProduct | None, Any]:
+    """Return the product that an operator is a multiple of, and the multiple; or None and 1."""
+    scale: Any = 1
+    while isinstance(operator, ConstantMulLinearOperator):
+        scale = scale * operator._constant.reshape(())
+        operator = operator.base_linear_op
+    is_product = isinstance(operator, TheirProduct) and not len(operator.batch_shape)
+    return (operator, scale) if is_product else (None, 1)
