@@ -1,0 +1,293 @@
+"""Training steps of GPyTorch: ``python -m benchmarks.gaussian_processes [--device cuda]``.
+
+The rows of Table 5 of FastKron (Jangda and Yadav, PPoPP 2024), and three of 20 000 points: a
+KISS-GP ("SKI") or the same behind a neural network ("LOVE"), which the paper trains for ten epochs
+with ten iterations of conjugate gradients and 16 probe vectors. Data sets are synthetic, of the
+published sizes, uniform in [-1, 1]^N. A step is the loss, its gradients, and Adam's update. Four
+ways take turns:
+
+- "GPyTorch" as it is;
+- "product", within accelerate(interpolation=False): Kronecker products by our kernels;
+- "interpolated", within accelerate(): the interpolation matrix is not formed, either;
+- "bound": GPyTorch, where a Kronecker product returns its operand. No product can do better, but it
+  learns nothing: its loss is meaningless.
+
+Figures are medians over the steps. Losses of the last step are compared with GPyTorch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest import mock
+
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of linear_operator 0.6 with torch 2.14
+    import gpytorch
+    from linear_operator.operators import KroneckerProductLinearOperator
+
+from batchkron.linear_operator import accelerate
+from benchmarks.torch_layers import synchronize
+
+TRAINED = 0.64  # share of the points that the paper's program trains with
+MAX_ENTRIES = {"cpu": 1 << 27, "cuda": 1 << 31}  # of an interpolation matrix that is formed
+TOLERANCE = {"float32": 1e-3, "float64": 1e-6}  # of losses: iterations enlarge rounding errors
+HIDDEN = (1000, 500, 50)  # widths of the network before the kernel
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set of Table 5: points, P^N, and the published ratios of SKI, SKIP and LOVE, 1 GPU."""
+
+    points: int
+    size: int
+    dimensions: int
+    published: tuple[float, float, float] | None = None
+
+
+CASES = {
+    "autompg 8^7": Case(392, 8, 7, (1.1, 1.1, 1.2)),
+    "kin40k 8^8": Case(40_000, 8, 8, (1.5, 1.3, 1.2)),
+    "airfoil 16^5": Case(1503, 16, 5, (1.1, 1.1, 1.3)),
+    "yacht 16^6": Case(308, 16, 6, (1.8, 1.7, 1.9)),
+    "servo 32^4": Case(167, 32, 4, (1.1, 1.1, 1.2)),
+    "airfoil 32^5": Case(1503, 32, 5, (1.8, 1.8, 1.8)),
+    "3droad 64^3": Case(434_874, 64, 3, (1.1, 1.1, 1.2)),
+    "servo 64^4": Case(167, 64, 4, (2.1, 2.0, 2.2)),
+    "20000: 8^5": Case(31_250, 8, 5),
+    "20000: 16^5": Case(31_250, 16, 5),
+    "20000: 32^4": Case(31_250, 32, 4),
+}
+QUICK = {"quick 6^3": Case(150, 6, 3), "quick 8^2": Case(100, 8, 2)}
+
+
+@dataclass
+class Row:
+    """A case, the milliseconds of a step and the last loss of each way, and what to say of it."""
+
+    case: str
+    model: str
+    dtype: str
+    trained: int
+    published: dict[str, float]
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
+    """KISS-GP with a length for each dimension; for LOVE behind a neural network."""
+
+    def __init__(self, x: Any, y: Any, likelihood: Any, case: Case, model: str) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean()
+        kernel = gpytorch.kernels.RBFKernel(ard_num_dims=case.dimensions)
+        self.covar_module = gpytorch.kernels.ScaleKernel(
+            gpytorch.kernels.GridInterpolationKernel(
+                kernel, grid_size=case.size, num_dims=case.dimensions
+            )
+        )
+        self.features = network(case.dimensions) if model == "LOVE" else None
+
+    def forward(self, x: Any) -> Any:
+        place = x if self.features is None else self.features(x)
+        return gpytorch.distributions.MultivariateNormal(
+            self.mean_module(place), self.covar_module(place)
+        )
+
+
+def network(dimensions: int) -> torch.nn.Module:
+    """A network from N inputs to N features in the grid."""
+    widths = [dimensions, *HIDDEN, dimensions]
+    layers: list[torch.nn.Module] = []
+    for k in range(len(widths) - 1):
+        layers += [torch.nn.Linear(widths[k], widths[k + 1]), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1], gpytorch.utils.grid.ScaleToBounds(-1.0, 1.0))
+
+
+@contextmanager
+def without_products() -> Iterator[None]:
+    """Kronecker products return their operands, and their gradients are zeros."""
+
+    def nothing(product: Any, rhs: Any) -> Any:
+        return rhs
+
+    def no_gradient(product: Any, left: Any, right: Any) -> Any:
+        return tuple(torch.zeros_like(one) for one in product.representation())
+
+    with mock.patch.multiple(
+        KroneckerProductLinearOperator,
+        _matmul=nothing,
+        _t_matmul=nothing,
+        _bilinear_derivative=no_gradient,
+    ):
+        yield
+
+
+WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "GPyTorch": nullcontext,
+    "product": lambda: accelerate(interpolation=False),
+    "interpolated": accelerate,
+    "bound": without_products,
+}
+
+
+class Training:
+    """A model and its optimizer, one step at a time."""
+
+    def __init__(self, case: Case, model: str, way: str, options: argparse.Namespace, dtype: Any):
+        torch.manual_seed(0)
+        made = {"device": options.device, "dtype": dtype}
+        count = max(1, round(TRAINED * case.points))
+        x = torch.rand(count, case.dimensions, dtype=torch.float64).mul(2).sub(1).to(**made)
+        y = torch.sin(3 * x).sum(-1)
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood().to(**made)
+        self.model = Regression(x, y, self.likelihood, case, model).to(**made)
+        self.target = gpytorch.mlls.ExactMarginalLogLikelihood(self.likelihood, self.model)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        self.model.train()
+        self.x, self.y, self.context, self.device = x, y, WAYS[way], options.device
+        self.steps = 0
+
+    def step(self) -> tuple[float, float]:
+        """Return the seconds and the loss of a step, whose probe vectors are the same for all."""
+        torch.manual_seed(1 + self.steps)
+        self.steps += 1
+        synchronize(self.device)
+        began = perf_counter()
+        with self.context():
+            self.optimizer.zero_grad()
+            loss = -self.target(self.model(self.x), self.y)
+            loss.backward()
+            self.optimizer.step()
+            synchronize(self.device)
+        return perf_counter() - began, loss.item()
+
+
+def settings(options: argparse.Namespace) -> ExitStack:
+    """The paper's settings of GPyTorch."""
+    stack = ExitStack()
+    for one in (
+        gpytorch.settings.cg_tolerance(0),
+        gpytorch.settings.max_cg_iterations(options.iterations),
+        gpytorch.settings.max_lanczos_quadrature_iterations(options.iterations),
+        gpytorch.settings.num_trace_samples(options.probes),
+        gpytorch.settings.use_toeplitz(False),
+        gpytorch.settings.max_cholesky_size(0),
+        gpytorch.settings.max_preconditioner_size(options.preconditioner),
+    ):
+        stack.enter_context(one)
+    return stack
+
+
+def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Namespace) -> Row:
+    """Return a row, with steps of all ways in turn after a warm-up step each."""
+    published = dict(zip(("SKI", "SKIP", "LOVE"), case.published or (), strict=False))
+    row = Row(name, model, dtype, round(TRAINED * case.points), published)
+    entries = row.trained * 4**case.dimensions
+    trainings: dict[str, Training] = {}
+    seconds: dict[str, list[float]] = {}
+    for way in options.ways:
+        forms = way != "interpolated" or model == "LOVE"
+        if forms and entries > MAX_ENTRIES[options.device]:
+            row.remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")
+            continue
+        try:
+            training = Training(case, model, way, options, getattr(torch, dtype))
+            row.losses[way] = training.step()[1]
+        except (RuntimeError, MemoryError) as error:  # out of memory: named and left out
+            row.remarks.append(f"{way}: {type(error).__name__}")
+            continue
+        trainings[way], seconds[way] = training, []
+    ways = list(trainings)
+    for turn in range(options.epochs - 1):
+        for k in range(len(ways)):
+            way = ways[(turn + k) % len(ways)]
+            elapsed, row.losses[way] = trainings[way].step()
+            seconds[way].append(elapsed)
+    row.milliseconds = {way: 1e3 * statistics.median(times) for way, times in seconds.items()}
+    row.remarks += remarks(row)
+    return row
+
+
+def remarks(row: Row) -> list[str]:
+    """Return ratios of times, and what is wrong with losses."""
+    said = []
+    theirs = row.milliseconds.get("GPyTorch")
+    for way in ("product", "interpolated", "bound"):
+        if theirs is not None and way in row.milliseconds:
+            said.append(f"GPyTorch / {way}: {theirs / row.milliseconds[way]:.2f}")
+    expected = row.losses.get("GPyTorch")
+    for way in ("product", "interpolated"):
+        if expected is not None and way in row.losses:
+            difference = abs(row.losses[way] - expected) / max(abs(expected), 1e-3)
+            if not difference <= TOLERANCE[row.dtype]:
+                said.append(f"{way}: the loss differs by {difference:.1e}")
+    return said
+
+
+def print_row(row: Row) -> None:
+    times = ", ".join(f"{way} {time:.2f}" for way, time in row.milliseconds.items())
+    losses = ", ".join(f"{way} {loss:.6f}" for way, loss in row.losses.items() if way != "bound")
+    column = ["SKI", "SKIP"] if row.model == "SKI" else [row.model]
+    known = [f"{one} {row.published[one]}" for one in column if one in row.published]
+    print(f"{row.case} {row.model} {row.dtype}, {row.trained} points trained")
+    print(f"  ms a step: {times}")
+    print(f"  last loss: {losses}")
+    print(f"  published, V100: {', '.join(known) or 'none'}; {'; '.join(row.remarks)}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
+    parser.add_argument("--quick", action="store_true", help="two small cases only")
+    parser.add_argument("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
+    parser.add_argument("--epochs", type=int, default=10, help="steps; the first is not timed")
+    parser.add_argument("--iterations", type=int, default=10, help="of conjugate gradients")
+    parser.add_argument("--probes", type=int, default=16, help="probe vectors")
+    parser.add_argument(
+        "--preconditioner",
+        type=int,
+        default=0,
+        help="its rank from 2000 points on; GPyTorch's default is 15, with which losses of "
+        "'interpolated' are other estimates",
+    )
+    parser.add_argument("--json", type=Path, help="file for all figures, written after each row")
+    options = parser.parse_args(arguments)
+    if options.epochs < 2:
+        parser.error("--epochs must be 2 or more: the first step is not timed")
+    chosen = {**CASES, **QUICK}
+    names = list(QUICK) if options.quick else options.cases
+    print(f"torch {torch.__version__}, GPyTorch {gpytorch.__version__} on {options.device}")
+    print("SKIP: the paper's program runs SKI unchanged, so its column is beside SKI's")
+    rows = []
+    with warnings.catch_warnings(), settings(options):
+        warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
+        for name in names:
+            for model in options.models:
+                for dtype in options.dtypes:
+                    rows.append(measure(name, chosen[name], model, dtype, options))
+                    print_row(rows[-1])
+                    if options.json is not None:
+                        found = {"device": options.device, "rows": [asdict(row) for row in rows]}
+                        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if any("differs" in remark for row in rows for remark in row.remarks):
+        sys.exit("losses differ")
+
+
+if __name__ == "__main__":
+    main()
