@@ -1,0 +1,356 @@
+"""A vision transformer with Kronecker-sparse layers: ``python -m benchmarks.vit [--device cuda]``.
+
+Section 4 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse matrices" (2024):
+the query, key and value layers and both feed-forward layers of a ViT become chains of two
+Kronecker-sparse matrices. Measured are linear layers alone, the feed-forward part, attention, a
+block, and the whole network, forward, and forward and backward. Three contenders take turns:
+
+- "dense": torch.nn.Linear with the dense matrices of the chains;
+- "bmm": chains by permutations and torch.bmm, the best of the paper's baselines;
+- "ours": batchkron.torch.KroneckerSparseLinear.
+
+All have the same weights, so all have the same results and gradients, which is checked. Published
+are ratios to the time of "dense" (tables 4 and 7, an A100, float32), and the share of the
+feed-forward layers in a forward pass (table 6).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from batchkron.torch import KroneckerSparseLinear
+from benchmarks.torch_layers import medians
+
+Factory = Callable[[int, int, bool], nn.Module]
+
+PATCH = 16  # pixels of a patch's side
+# Models: width, blocks, heads; the feed-forward part is four times as wide. "T/16" is for trying.
+SIZES = {
+    "T/16": (48, 2, 3),
+    "S/16": (384, 12, 6),
+    "B/16": (768, 12, 12),
+    "L/16": (1024, 24, 16),
+}
+# Times over dense ones: bmm, the paper's kernel; S/16, float32, A100, 128 images of 224 pixels
+PUBLISHED = {
+    "linear N x N": (0.82, 0.50),
+    "linear N x N, bias": (0.97, 0.66),
+    "linear 4N x N": (0.80, 0.78),
+    "linear 4N x N, bias": (0.93, 0.90),
+    "linear N x 4N": (0.91, 0.58),
+    "linear N x 4N, bias": (0.94, 0.61),
+    "feed-forward": (0.91, 0.77),
+    "attention": (0.87, 0.79),
+    "block": (0.90, 0.78),
+    "ViT": (0.89, 0.78),
+}
+# Share of both feed-forward layers in a forward pass: float16, float32
+PUBLISHED_SHARES = {"S/16": (0.31, 0.46), "B/16": (0.42, 0.54), "L/16": (0.46, 0.58)}
+TOLERANCE = {"float16": 3e-2, "float32": 1e-4}  # relative to the largest entry, of float32
+
+
+@dataclass
+class Row:
+    """What is measured, and the milliseconds of the contenders."""
+
+    name: str
+    dtype: str
+    direction: str
+    published: tuple[float, float] | None
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def patterns(rows: int, columns: int) -> list[tuple[int, int, int, int]]:
+    """The paper's chains of two for N × N, 4N × N and N × 4N matrices, 24 | N."""
+    if rows == columns:
+        n = rows
+        return [(1, n // 2, n // 8, 2), (2, n // 8, n // 2, 1)]
+    n = min(rows, columns)
+    wide = [(1, 2 * n, n // 2, 2), (6, n // 6, n // 6, 1)]
+    return wide if rows > columns else [(a, c, b, d) for a, b, c, d in reversed(wide)]
+
+
+class BmmLinear(nn.Module):
+    """A chain by algorithm 1 of the paper: permute x, multiply blocks by bmm, permute y."""
+
+    def __init__(self, layer: KroneckerSparseLinear) -> None:
+        super().__init__()
+        self.patterns = layer.patterns
+        self.values = nn.ParameterList(  # (a d, c, b): transposed blocks
+            nn.Parameter(v.detach().permute(0, 3, 2, 1).flatten(0, 1).contiguous())
+            for v in layer.values
+        )
+        bias = layer.bias
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        leading = x.shape[:-1]
+        y = x.flatten(0, -2)
+        for (a, b, c, d), blocks in zip(
+            reversed(self.patterns), reversed(list(self.values)), strict=True
+        ):
+            count = y.shape[0]
+            inputs = y.reshape(count, a, c, d).permute(1, 3, 0, 2).reshape(a * d, count, c)
+            outputs = torch.bmm(inputs, blocks).reshape(a, d, count, b)
+            y = outputs.permute(2, 0, 3, 1).reshape(count, a * b * d)
+        y = y.reshape(*leading, -1)
+        return y if self.bias is None else y + self.bias
+
+
+def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
+    """A dense layer with the matrix of a chain."""
+    bias = layer.bias
+    dense = nn.Linear(layer.in_features, layer.out_features, bias is not None)
+    with torch.no_grad():
+        dense.weight.copy_(layer.dense_weight())
+        if bias is not None:
+            dense.bias.copy_(bias)
+    return dense
+
+
+def sparse_linear(columns: int, rows: int, bias: bool) -> nn.Module:
+    return KroneckerSparseLinear(patterns(rows, columns), bias=bias)
+
+
+class FeedForward(nn.Module):
+    """Norm, a layer to four times the width, GELU, and a layer back."""
+
+    def __init__(self, width: int, linear: Factory) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.wide, self.narrow = linear(width, 4 * width, True), linear(4 * width, width, True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.narrow(nn.functional.gelu(self.wide(self.norm(x))))  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """Self-attention; query, key and value are layers of their own, the projection is dense."""
+
+    def __init__(self, width: int, heads: int, linear: Factory) -> None:
+        super().__init__()
+        self.norm, self.heads = nn.LayerNorm(width), heads
+        self.query, self.key, self.value = (linear(width, width, False) for _ in range(3))
+        self.project = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        parts = [
+            layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        ]
+        found = nn.functional.scaled_dot_product_attention(*parts)
+        return self.project(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention and the feed-forward part, added to what they are given."""
+
+    def __init__(self, width: int, heads: int, linear: Factory) -> None:
+        super().__init__()
+        self.attention = Attention(width, heads, linear)
+        self.feed_forward = FeedForward(width, linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x)
+        return x + self.feed_forward(x)  # type: ignore[no-any-return]
+
+
+class ViT(nn.Module):
+    """Patches with fixed positions, blocks, their mean, and a dense head of 1000 classes."""
+
+    def __init__(self, size: str, pixels: int, linear: Factory) -> None:
+        super().__init__()
+        width, depth, heads = SIZES[size]
+        self.embed = nn.Conv2d(3, width, PATCH, stride=PATCH)
+        self.register_buffer("places", positions((pixels // PATCH) ** 2, width))
+        self.blocks = nn.Sequential(*(Block(width, heads, linear) for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.embed(images).flatten(2).transpose(1, 2) + self.places
+        return self.head(self.norm(self.blocks(x)).mean(1))  # type: ignore[no-any-return]
+
+
+def positions(count: int, width: int) -> Tensor:
+    """Sines and cosines of places, (count, width)."""
+    rates = torch.exp(-math.log(1e4) * torch.arange(width // 2) / (width // 2))
+    angles = torch.arange(count)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def twin(model: nn.Module, change: Callable[[KroneckerSparseLinear], nn.Module]) -> nn.Module:
+    """A copy of a model in which each Kronecker-sparse layer is another one."""
+    if isinstance(model, KroneckerSparseLinear):
+        return change(model)
+    copied = copy.deepcopy(model)
+    for name, child in model.named_children():
+        setattr(copied, name, twin(child, change))
+    return copied
+
+
+def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
+    """What is measured, by name."""
+    n, _, heads = SIZES[size]
+    return {
+        "linear N x N": lambda: sparse_linear(n, n, False),
+        "linear N x N, bias": lambda: sparse_linear(n, n, True),
+        "linear 4N x N": lambda: sparse_linear(n, 4 * n, False),
+        "linear 4N x N, bias": lambda: sparse_linear(n, 4 * n, True),
+        "linear N x 4N": lambda: sparse_linear(4 * n, n, False),
+        "linear N x 4N, bias": lambda: sparse_linear(4 * n, n, True),
+        "feed-forward": lambda: FeedForward(n, sparse_linear),
+        "attention": lambda: Attention(n, heads, sparse_linear),
+        "block": lambda: Block(n, heads, sparse_linear),
+        "ViT": lambda: ViT(size, pixels, sparse_linear),
+    }
+
+
+def inputs(name: str, options: argparse.Namespace, dtype: torch.dtype) -> Tensor:
+    """Images for the whole network, else vectors of all patches."""
+    if name == "ViT":
+        shape: tuple[int, ...] = (options.images, 3, options.pixels, options.pixels)
+    else:
+        width = SIZES[options.size][0] * (4 if "N x 4N" in name else 1)
+        shape = (options.images, (options.pixels // PATCH) ** 2, width)
+    return torch.randn(*shape).to(options.device, dtype)
+
+
+def forward(model: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(x)  # type: ignore[no-any-return]
+
+
+def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
+    """A forward and a backward pass; returns the gradient of x."""
+    model.zero_grad()
+    given = x.detach().requires_grad_()
+    model(given).backward(gradient)
+    assert given.grad is not None
+    return given.grad
+
+
+def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
+    """Whether results are further apart than rounding explains."""
+    largest = float(expected.abs().max())
+    return not float((found.float() - expected).abs().max()) <= TOLERANCE[dtype] * largest
+
+
+def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
+    """Return the rows of one model: forward, and forward and backward."""
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    ours = models(options.size, options.pixels)[name]()
+    changed = {"dense": twin(ours, dense_linear), "bmm": twin(ours, BmmLinear), "ours": ours}
+    x = inputs(name, options, kind)
+    wide = {who: model.to(options.device) for who, model in changed.items()}
+    exact = forward(wide["dense"], x.float())
+    gradient = torch.randn_like(exact) / exact.numel() ** 0.5
+    exact_gradient = backward(wide["dense"], x.float(), gradient)
+    contenders = {who: model.to(kind) for who, model in wide.items()}
+    published = PUBLISHED[name] if options.size == "S/16" and dtype == "float32" else None
+    rows = []
+    for direction in options.directions:
+        row = Row(name, dtype, direction, published if direction == "forward" else None)
+        calls: dict[str, Callable[[], object]] = {}
+        for who, model in contenders.items():
+
+            def call(model: nn.Module = model, direction: str = direction) -> Tensor:
+                given = gradient.to(kind)
+                return forward(model, x) if direction == "forward" else backward(model, x, given)
+
+            try:
+                found = call()
+            except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
+                row.remarks.append(f"{who}: {type(error).__name__}")
+                continue
+            if differs(found, exact if direction == "forward" else exact_gradient, dtype):
+                row.remarks.append(f"{who}: wrong")
+                continue
+            calls[who] = call
+        times = medians(calls, options.rounds, options.device)
+        row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
+        rows.append(row)
+        print_row(row)
+    return rows
+
+
+def print_row(row: Row) -> None:
+    base = row.milliseconds.get("dense")
+    shown = []
+    for k, who in enumerate(("bmm", "ours")):
+        if base is None or who not in row.milliseconds:
+            continue
+        known = f" (published {row.published[k]:.2f})" if row.published else ""
+        shown.append(f"{who} / dense {row.milliseconds[who] / base:.2f}{known}")
+    times = ", ".join(f"{who} {time:.3f}" for who, time in row.milliseconds.items())
+    notes = "; ".join([*shown, *row.remarks])
+    print(f"{row.name:>20} {row.dtype}, {row.direction}: {times} ms; {notes}", flush=True)
+
+
+def shares(rows: Sequence[Row], size: str) -> list[str]:
+    """The share of both dense feed-forward layers of all blocks in the whole forward pass."""
+    said = []
+    depth = SIZES[size][1]
+    for k, dtype in enumerate(("float16", "float32")):
+        times = {
+            row.name: row.milliseconds["dense"]
+            for row in rows
+            if row.dtype == dtype and row.direction == "forward" and "dense" in row.milliseconds
+        }
+        if {"linear 4N x N, bias", "linear N x 4N, bias", "ViT"} <= set(times):
+            both = times["linear 4N x N, bias"] + times["linear N x 4N, bias"]
+            known = PUBLISHED_SHARES.get(size)
+            published = f" (published {known[k]:.2f})" if known else ""
+            said.append(
+                f"feed-forward layers, {dtype}: {depth * both / times['ViT']:.2f}{published}"
+            )
+    return said
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--size", choices=list(SIZES), default="S/16")
+    parser.add_argument("--images", type=int, help="of a batch; 128 on a device, 1 on a CPU")
+    parser.add_argument("--pixels", type=int, default=224, help="of an image's side")
+    parser.add_argument("--parts", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
+    parser.add_argument("--dtypes", nargs="+", choices=list(TOLERANCE))
+    parser.add_argument(
+        "--directions", nargs="+", choices=["forward", "both"], default=["forward", "both"]
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
+    parser.add_argument("--json", type=Path, help="file for all figures, written after each part")
+    options = parser.parse_args(arguments)
+    on_device = options.device == "cuda"
+    options.images = options.images or (128 if on_device else 1)
+    options.dtypes = options.dtypes or (["float32", "float16"] if on_device else ["float32"])
+    print(f"torch {torch.__version__} on {options.device}")
+    print(f"ViT-{options.size}, images: {options.images}")
+    rows: list[Row] = []
+    for dtype in options.dtypes:
+        for name in options.parts:
+            rows += measure(name, dtype, options)
+            if options.json is not None:
+                found = {"size": options.size, "images": options.images, "device": options.device}
+                table = {**found, "rows": [asdict(row) for row in rows]}
+                options.json.write_text(json.dumps(table, indent=1) + "\n")
+    for line in shares(rows, options.size):
+        print(line)
+    if any("wrong" in remark for row in rows for remark in row.remarks):
+        sys.exit("results differ")
+
+
+if __name__ == "__main__":
+    main()

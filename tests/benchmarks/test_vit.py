@@ -1,0 +1,78 @@
+"""The benchmark of the vision transformer: right on a small one, and wrong results are found."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--size", "T/16", "--pixels", "32", "--rounds", "1"]
+
+
+@pytest.fixture(scope="module")
+def vit():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield importlib.import_module("benchmarks.vit")
+    sys.path.remove(str(ROOT))
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A call is a turn."""
+    monkeypatch.setattr(importlib.import_module("benchmarks.torch_layers"), "ROUND_SECONDS", 1e-6)
+
+
+def test_a_run(vit, short, tmp_path, capsys):
+    file = tmp_path / "times.json"
+    vit.main([*SMALL, "--json", str(file)])
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["name"] for row in rows[::2]] == list(vit.PUBLISHED)
+    for row in rows:
+        assert set(row["milliseconds"]) == {"dense", "bmm", "ours"}
+        assert not row["remarks"]
+    assert "feed-forward layers, float32: 0." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n", [24, 48, 384])
+def test_patterns_are_those_of_the_paper(vit, n):
+    for rows, columns in ((n, n), (4 * n, n), (n, 4 * n)):
+        layer = vit.sparse_linear(columns, rows, bias=False)
+        assert (layer.out_features, layer.in_features) == (rows, columns)
+    if n == 384:
+        assert vit.patterns(n, n) == [(1, 192, 48, 2), (2, 48, 192, 1)]
+        assert vit.patterns(4 * n, n) == [(1, 768, 192, 2), (6, 64, 64, 1)]
+        assert vit.patterns(n, 4 * n) == [(6, 64, 64, 1), (1, 192, 768, 2)]
+
+
+def test_twins_have_the_same_gradients(vit):
+    torch.manual_seed(1)
+    ours = vit.FeedForward(24, vit.sparse_linear)
+    x = torch.randn(2, 5, 24)
+    gradient = torch.randn(2, 5, 24)
+    found = vit.backward(ours, x, gradient)
+    for change in (vit.dense_linear, vit.BmmLinear):
+        other = vit.twin(ours, change)
+        assert not any(isinstance(m, type(ours.wide)) for m in other.modules())
+        assert not vit.differs(vit.backward(other, x, gradient), found, "float32")
+        assert torch.allclose(other.wide.bias.grad, ours.wide.bias.grad, atol=1e-5)
+
+
+def test_wrong_results_are_found(vit, short, monkeypatch):
+    x = torch.linspace(1, 2, 5)
+    assert vit.differs(x * 1.01, x, "float32")
+    assert vit.differs(x * float("nan"), x, "float32")
+    monkeypatch.setattr(vit.BmmLinear, "forward", lambda self, x: 2 * x)
+    with pytest.raises(SystemExit, match="results differ"):
+        vit.main([*SMALL, "--parts", "linear N x N", "--directions", "forward"])
+
+
+def test_dtypes_without_kernels_are_named(vit, short, capsys):
+    vit.main([*SMALL, "--parts", "linear N x N", "--dtypes", "float16"])
+    shown = capsys.readouterr().out
+    assert "ours: TypeError" in shown
+    assert "bmm / dense" in shown
