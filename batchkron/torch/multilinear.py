@@ -26,7 +26,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LIBRARY", "Entry", "Multilinear", "register"]
+__all__ = [
+    "LIBRARY",
+    "Entry",
+    "Multilinear",
+    "is_eager",
+    "is_transformed",
+    "looped",
+    "register",
+]
 
 LIBRARY = torch.library.Library("batchkron", "DEF")
 """The operators ``torch.ops.batchkron``."""
@@ -91,13 +99,17 @@ class Multilinear(ABC):
     ) -> tuple[list[Tensor], list[Tensor], list[int]]:
         """Return arguments and structure of F*, by differentiable operations."""
 
+    def batch_axis(self, numbers: Sequence[int]) -> int:
+        """Return where x and F(x; A) may have one more axis of vectors: 0, or -1."""
+        return 0
+
 
 class Entry:
     """How a function and its gradients are called: directly, or by the operators of torch.
 
     Tensors of an eager call go straight to the kernels, and gradients to an autograd function:
-    the dispatch of an operator registered from Python takes longer than a small product. Traced
-    and compiled calls take the operators.
+    the dispatch of an operator registered from Python takes longer than a small product, and
+    torch.func has no gradients of such operators. Traced and compiled calls take the operators.
     """
 
     def __init__(self, function: Multilinear) -> None:
@@ -114,7 +126,7 @@ class Entry:
         numbers: Sequence[int],
     ) -> Tensor:
         """Return F(x; arguments)."""
-        if not _is_eager(x, *arguments):
+        if not is_eager(x, *arguments):
             return self._product(x, arguments, lists, numbers)  # type: ignore[no-any-return]
         if _is_recorded(x, *arguments):
             counts = len(arguments), len(lists)
@@ -131,7 +143,7 @@ class Entry:
         numbers: Sequence[int],
     ) -> Sequence[Tensor]:
         """Return D_k(x, gradient; arguments) of the arguments that are needed."""
-        if not _is_eager(x, gradient, *arguments):
+        if not is_eager(x, gradient, *arguments):
             return self._gradients(x, gradient, needed, arguments, lists, numbers)  # type: ignore[no-any-return]
         if _is_recorded(x, gradient, *arguments):
             counts = len(arguments), len(lists)
@@ -176,6 +188,18 @@ class Entry:
             return [one.new_zeros(one.shape) for one in wanted]
         with torch.no_grad():
             return self.function.gradients(x, gradient, arguments, needed, lists, numbers)
+
+    def mapped(
+        self, call: Any, info: Any, in_dims: Sequence[Any], given: Sequence[Any]
+    ) -> tuple[Tensor, int]:
+        """Return F and its batch axis under `torch.vmap`: one call if only x has a batch.
+
+        ``call`` is this entry, or its operator; ``given`` is (x, arguments, lists, numbers).
+        """
+        if in_dims[0] is not None and not _has_batch(in_dims[1:]):
+            axis = self.function.batch_axis(given[3])
+            return call(given[0].movedim(in_dims[0], axis), *given[1:]), axis
+        return looped(call, info, in_dims, given)  # type: ignore[no-any-return]
 
     def backward(
         self, ctx: Any, gradient: Tensor, needs_x: bool, needed: Sequence[bool]
@@ -239,6 +263,20 @@ class _Product(torch.autograd.Function):
         of_x, of_arguments = ctx.entry.backward(ctx, gradient, needs_x, needed)
         return None, None, None, of_x, *of_arguments, *[None] * lists
 
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: Any,
+        entry: Entry,
+        counts: Any,
+        numbers: Any,
+        x: Tensor,
+        *rest: Tensor,
+    ) -> Any:
+        arguments, lists = rest[: counts[0]], rest[counts[0] :]
+        dims = in_dims[3], in_dims[4 : 4 + counts[0]], in_dims[4 + counts[0] :], None
+        return entry.mapped(entry, info, dims, (x, arguments, lists, numbers))
+
 
 class _Gradients(torch.autograd.Function):
     """The gradients of an eager product, whose gradients are wanted."""
@@ -269,6 +307,24 @@ class _Gradients(torch.autograd.Function):
         found = ctx.entry.backward_of_gradients(ctx, given, (needs_x, needs_gradient), wanted)
         of_x, of_gradient, of_arguments = found
         return None, None, None, None, of_x, of_gradient, *of_arguments, *[None] * lists
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: Any,
+        entry: Entry,
+        counts: Any,
+        numbers: Any,
+        needed: Any,
+        x: Tensor,
+        gradient: Tensor,
+        *rest: Tensor,
+    ) -> Any:
+        count = counts[0]
+        given = x, gradient, needed, rest[:count], rest[count:], numbers
+        dims = *in_dims[4:6], None, in_dims[6 : 6 + count], in_dims[6 + count :], None
+        found, axes = looped(entry.derivative, info, dims, given)
+        return tuple(found), tuple(axes)
 
 
 def register(function: Multilinear) -> Entry:
@@ -305,6 +361,7 @@ def register(function: Multilinear) -> Entry:
         ],
     )
     _register_backward(entry)
+    _register_vmap(entry)
     return entry
 
 
@@ -341,7 +398,53 @@ def _register_backward(entry: Entry) -> None:
     )
 
 
-def _is_eager(*tensors: Tensor) -> bool:
+def _register_vmap(entry: Entry) -> None:
+    """Register what `torch.vmap` makes of the operators."""
+    operators, name = torch.ops.batchkron, entry.function.name
+    product, gradients = getattr(operators, name), getattr(operators, f"{name}_gradients")
+
+    def of_product(info: Any, in_dims: Any, *given: Any) -> Any:
+        return entry.mapped(product, info, in_dims, given)
+
+    def of_gradients(info: Any, in_dims: Any, *given: Any) -> Any:
+        return looped(gradients, info, in_dims, given)
+
+    torch.library.register_vmap(f"batchkron::{name}", of_product)
+    torch.library.register_vmap(f"batchkron::{name}_gradients", of_gradients)
+
+
+def looped(function: Any, info: Any, in_dims: Sequence[Any], given: Sequence[Any]) -> Any:
+    """Return what `torch.vmap` makes of a function by a call for each element of the batch."""
+    calls = []
+    for b in range(info.batch_size):
+        chosen = [_chosen(one, dims, b) for one, dims in zip(given, in_dims, strict=True)]
+        calls.append(function(*chosen))
+    if isinstance(calls[0], Tensor):
+        return torch.stack(calls), 0
+    stacked = [torch.stack(one) for one in zip(*calls, strict=True)]
+    return stacked, [0] * len(stacked)
+
+
+def _chosen(given: Any, dims: Any, b: int) -> Any:
+    """Return element b of an argument's batch; an argument without one is returned itself."""
+    if isinstance(given, Tensor):
+        return given if dims is None else given.select(dims, b)
+    if isinstance(dims, (list, tuple)):
+        return [_chosen(one, dim, b) for one, dim in zip(given, dims, strict=True)]
+    return given
+
+
+def _has_batch(dims: Any) -> bool:
+    """Whether an argument, or one in a list of arguments, has a batch."""
+    return any(map(_has_batch, dims)) if isinstance(dims, (list, tuple)) else dims is not None
+
+
+def is_transformed() -> bool:
+    """Whether torch.func transforms calls now."""
+    return _transforms() is not None
+
+
+def is_eager(*tensors: Tensor) -> bool:
     """Whether a call is neither traced nor compiled, on tensors of a device that has kernels."""
     if torch.compiler.is_compiling() or _modes():
         return False
@@ -353,7 +456,7 @@ def _is_eager(*tensors: Tensor) -> bool:
 
 def _is_recorded(*tensors: Tensor) -> bool:
     """Whether a call's gradients are wanted, or torch.func transforms it."""
-    if _transforms() is not None:
+    if is_transformed():
         return True
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

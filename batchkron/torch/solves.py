@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from batchkron.operators import KroneckerSum
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.multilinear import LIBRARY
+from batchkron.torch.multilinear import LIBRARY, is_eager, is_transformed, looped
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -102,7 +103,7 @@ def solve(factors: Sequence[Tensor], b: Tensor, *, kind: Kind = "product") -> Te
     _check_kind(kind)
     matrices = _checked(factors, b, "b")
     if kind == "sum":
-        return _solve_sum(b, matrices)  # type: ignore[no-any-return]
+        return _solve_sum(b, matrices)
     x, before, after = b, math.prod(b.shape[:-1]), b.shape[-1]
     for factor in matrices:
         n = factor.shape[0]
@@ -127,23 +128,60 @@ def _run_solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:
     return out
 
 
+class _SolveSum(torch.autograd.Function):
+    """The solve that torch.func transforms."""
+
+    @staticmethod
+    def forward(b: Tensor, *factors: Tensor) -> Tensor:
+        return _run_solve_sum(b, factors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(output, *inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        dual, found = _gradients_of_solve(ctx, gradient, ctx.needs_input_grad[1:])
+        return dual, *found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, b: Tensor, *factors: Tensor) -> Any:
+        return _mapped(_solve_sum, info, (in_dims[0], in_dims[1:]), b, factors)
+
+
+def _solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Solve with gradients: by the registered operator, which has none under torch.func."""
+    if is_transformed() and is_eager(b, *factors):
+        return _SolveSum.apply(b, *factors)  # type: ignore[no-any-return]
+    return _operator(b, factors)  # type: ignore[no-any-return]
+
+
 def _save_solve_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(output, *inputs[1])
 
 
-def _solve_sum_backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+def _gradients_of_solve(
+    ctx: Any, gradient: Tensor, needed: Sequence[bool]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return the gradients of b and of the factors."""
     x, *factors = ctx.saved_tensors
     dual = _solve_sum(gradient, [factor.mH for factor in factors])
     found: list[Tensor | None] = []
     before, after = math.prod(x.shape[:-1]), x.shape[-1]
-    for factor, needed in zip(factors, ctx.needs_input_grad[1], strict=True):
+    for factor, is_needed in zip(factors, needed, strict=True):
         n = factor.shape[0]
         after = after // max(1, n)
         left, right = dual.reshape(before, n, after), x.reshape(before, n, after)
-        of_factor = torch.einsum("lpr,lqr->pq", left, right.conj()) if needed else None
-        found.append(None if of_factor is None else -of_factor)
+        found.append(-torch.einsum("lpr,lqr->pq", left, right.conj()) if is_needed else None)
         before = before * n
     return dual, found
+
+
+def _mapped(call: Any, info: Any, in_dims: Any, b: Tensor, factors: Sequence[Tensor]) -> Any:
+    """One solve if only b has a batch, else a solve for each of its elements."""
+    if in_dims[0] is not None and all(dim is None for dim in in_dims[1]):
+        return call(b.movedim(in_dims[0], 0), factors), 0
+    return looped(call, info, in_dims, (b, factors))
 
 
 LIBRARY.define(
@@ -157,9 +195,12 @@ torch.library.register_fake(
     lambda b, factors: torch.empty_like(b, memory_format=torch.contiguous_format),
 )
 torch.library.register_autograd(
-    "batchkron::kronecker_sum_solve", _solve_sum_backward, setup_context=_save_solve_sum
+    "batchkron::kronecker_sum_solve",
+    lambda ctx, gradient: _gradients_of_solve(ctx, gradient, ctx.needs_input_grad[1]),
+    setup_context=_save_solve_sum,
 )
-_solve_sum: Any = torch.ops.batchkron.kronecker_sum_solve.default
+_operator: Any = torch.ops.batchkron.kronecker_sum_solve.default
+torch.library.register_vmap("batchkron::kronecker_sum_solve", partial(_mapped, _operator))
 
 
 def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool = False) -> Tensor:

@@ -52,6 +52,9 @@ class _KroneckerSparse(Multilinear):
     ) -> tuple[list[Tensor], list[Tensor], list[int]]:
         return [arguments[0].conj().transpose(1, 2)], [], list(numbers)
 
+    def batch_axis(self, numbers: Sequence[int]) -> int:
+        return -1 if numbers[0] else 0
+
     def gradients(
         self,
         x: Tensor,
