@@ -26,6 +26,7 @@ from batchkron.operators import (
     Operator,
     SparseGridOperator,
     ValidationReport,
+    eigh,
 )
 from batchkron.spec.interpolated import RegularGrid
 
@@ -54,6 +55,7 @@ __all__ = [
     "backends",
     "batched_gemm",
     "batched_kron",
+    "eigh",
     "gekmm",
     "gemkm",
     "get_num_threads",

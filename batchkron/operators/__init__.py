@@ -3,6 +3,7 @@
 from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
+from batchkron.operators.eigenpairs import eigh
 from batchkron.operators.interpolated.interpolation import Interpolation
 from batchkron.operators.interpolated.operator import InterpolatedKronecker
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -29,5 +30,6 @@ __all__ = [
     "Operator",
     "SparseGridOperator",
     "ValidationReport",
+    "eigh",
     "on_device",
 ]

@@ -43,6 +43,8 @@ class DiagonalisedTerms:
     ----------
     values : ndarray, (N,)
         The diagonal of D, on the device.
+    vectors : list of ndarray, each (n_k, n_k)
+        The X_k, in double precision, on the host.
     unitary : bool
         Whether X is unitary, so that ``values`` are eigenvalues.
 
@@ -71,7 +73,7 @@ class DiagonalisedTerms:
             raise ValueError(f"terms on a sparse grid are not diagonalised by factors; {_ADVICE}")
         self._dtype, self._device = dtype, device
         self._arrays = backend_on(device).array_module
-        self._vectors: list[Array] = []
+        self.vectors: list[Array] = []
         self._placed: dict[np.dtype[Any], tuple[list[Array], list[Array]]] = {}
         diagonals: list[list[Array]] = []  # of each mode, one for each term
         self.unitary = True
@@ -79,7 +81,7 @@ class DiagonalisedTerms:
         for mode, size in enumerate(terms.sizes):
             factors = [terms.factor(t, mode) for t in range(len(terms.terms))]
             vectors, found, mass = _diagonalise(factors, mode)
-            self._vectors.append(vectors)
+            self.vectors.append(vectors)
             diagonals.append(found)
             if mass is not None:
                 self.unitary = False
@@ -140,7 +142,7 @@ class DiagonalisedTerms:
         known = self._placed.get(kind)
         if known is None:
             real = kind.type(0).real.dtype
-            vectors = [v.astype(kind if v.dtype.kind == "c" else real) for v in self._vectors]
+            vectors = [v.astype(kind if v.dtype.kind == "c" else real) for v in self.vectors]
             adjoints = [v.conj().T for v in vectors]
             if self._device != "cpu":  # contiguous, as fast calls take them
                 adjoints = [on_device(np.ascontiguousarray(v), self._device) for v in adjoints]

@@ -4,31 +4,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 from dense_oracle import random_array
+from hermitian_sums import dense, hermitian, mass
 
 import batchkron as bk
 
 SIZES = [(5,), (3, 4), (2, 3, 4)]
-
-
-def hermitian(rng, n, dtype):
-    matrix = random_array(rng, (n, n), dtype)
-    return ((matrix + matrix.conj().T) / 2).astype(dtype)
-
-
-def mass(rng, n, dtype):
-    matrix = random_array(rng, (n, n), dtype)
-    return (matrix @ matrix.conj().T + n * np.eye(n)).astype(dtype)
-
-
-def dense(terms):
-    """Σ c_t A_t1 ⊗ … by NumPy."""
-    total = 0
-    for coefficient, factors in terms:
-        product = np.ones((1, 1))
-        for factor in factors:
-            product = np.kron(product, factor)
-        total = total + coefficient * product
-    return total
 
 
 def sums(rng, sizes, dtype):
