@@ -32,11 +32,19 @@ def tensor(rng):
     return make
 
 
+POINTS = bk.Interpolation(
+    [[0.1, 0.6], [0.9, 0.3], [0.5, 0.5]], bk.RegularGrid(0.0, 1.0, sizes=(4, 5))
+)
 IDS = [[0, 1], [1, 0], [1, 1]]
 CALLS = {
     "kron_matmul": lambda b, t: (
         lambda x, *f: b.kron_matmul(x, f),
         (t(2, 12), t(2, 3), t(3, 1), t(2, 2)),
+    ),
+    "gekmm": lambda b, t: (lambda x, *f: b.gekmm(f, x), (t(6, 2), t(3, 2), t(2, 3))),
+    "interpolated_kronecker": lambda b, t: (
+        lambda x, s, *f: b.interpolated_kronecker(x, POINTS, f, noise=s),
+        (t(2, 3), t(3), t(4, 4), t(5, 5)),
     ),
     "kronecker_sparse": lambda b, t: (b.kronecker_sparse, (t(2, 12), t(2, 2, 3, 2))),
     "batch-last": lambda b, t: (
@@ -199,3 +207,26 @@ def test_layers_learn_and_compile(bkt, tensor):
     torch.testing.assert_close(compiled(x), expected)
     compiled(x).square().sum().backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("sizes", [(600,), (20, 30), (6, 5, 4, 7)])
+def test_interpolation_as_on_the_cpu(bkt, tensor, rng, sizes, dtype):
+    W = bk.Interpolation(rng.random((500, len(sizes))), bk.RegularGrid(0.0, 1.0, sizes))
+    u, x = tensor(3, math.prod(sizes), dtype=dtype), tensor(3, 500, dtype=dtype)
+    for given, transpose in ((u, False), (x, True)):
+        found = bkt.interpolate(given, W, transpose=transpose)
+        assert found.is_cuda
+        expected = bkt.interpolate(given.cpu(), W, transpose=transpose)
+        bound = 4 * torch.finfo(dtype).eps * 500 * float(expected.abs().max())
+        assert float((found.cpu() - expected).abs().max()) <= bound
+
+
+def test_vmap_and_jacobians(bkt, tensor):
+    factors, x = [tensor(3, 2, 2), tensor(3, 4, 4)], tensor(3, 5, 8)
+    found = torch.vmap(lambda x, *f: bkt.kron_matmul(x, f))(x, *factors)
+    expected = torch.stack([bkt.kron_matmul(x[b], [f[b] for f in factors]) for b in range(3)])
+    assert torch.allclose(found, expected, rtol=1e-12)
+    jacobian = torch.func.jacrev(lambda x: bkt.kron_matmul(x, [f[0] for f in factors]))(x[0, 0])
+    dense = torch.kron(factors[0][0], factors[1][0])
+    assert torch.allclose(jacobian, dense.mT, rtol=1e-12)
