@@ -206,17 +206,23 @@ def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
     return copied
 
 
-def windows_of(points: Array, grid: RegularGrid, dtype: np.dtype[Any]) -> Windows:
+def windows_of(
+    points: Array, grid: RegularGrid, dtype: np.dtype[Any], *, slopes: bool = False
+) -> Windows:
     """Return the windows and weights of points inside a grid, the weights in ``dtype``.
 
-    In the first and the last interval of a dimension, the value that is missing beyond the end is
+    With ``slopes`` the derivatives of each mode's weights by the point's coordinate instead. In the
+    first and the last interval of a dimension, the value that is missing beyond the end is
     the one that continues the parabola through the three next ones.
     """
     sizes = np.array(grid.sizes)
     lower, upper = np.array(grid.lower), np.array(grid.upper)
     position = (points.astype(np.float64) - lower) / (upper - lower) * (sizes - 1)
     cell = np.clip(np.floor(position).astype(np.int64), 0, sizes - 2)
-    weights = _cubic_weights(position - cell)
+    if slopes:
+        weights = _cubic_slopes(position - cell) * ((sizes - 1) / (upper - lower))[:, None]
+    else:
+        weights = _cubic_weights(position - cell)
     first, last = cell == 0, cell == sizes - 2
     weights[first] = _continued(weights[first])
     weights[last] = _continued(weights[last][:, ::-1])[:, ::-1]
@@ -242,6 +248,19 @@ def _cubic_weights(t: Array) -> Array:
             (1.5 * t - 2.5) * t * t + 1.0,
             ((-1.5 * t + 2.0) * t + 0.5) * t,
             (0.5 * t - 0.5) * t * t,
+        ],
+        axis=-1,
+    )
+
+
+def _cubic_slopes(t: Array) -> Array:
+    """Return the derivatives of `_cubic_weights` by t, (..., 4)."""
+    return np.stack(
+        [
+            (-1.5 * t + 2.0) * t - 0.5,
+            (4.5 * t - 5.0) * t,
+            (-4.5 * t + 4.0) * t + 0.5,
+            (1.5 * t - 1.0) * t,
         ],
         axis=-1,
     )

@@ -32,10 +32,12 @@ _known: weakref.WeakKeyDictionary[Interpolation, tuple[Any, dict[Any, tuple[Tens
 
 
 class _Interpolate(torch.autograd.Function):
-    """W u or Wᵀ u for the columns of u."""
+    """W u or Wᵀ u for the columns of u; ``points`` are those of W, or None."""
 
     @staticmethod
-    def forward(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
+    def forward(
+        u: Tensor, points: Tensor | None, interpolation: Interpolation, transposed: bool
+    ) -> Tensor:
         if u.is_cpu:
             return _by_plan(u, interpolation, transposed)
         windows = windows_of(interpolation, u.dtype, u.device)
@@ -45,17 +47,73 @@ class _Interpolate(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        _, ctx.interpolation, ctx.transposed = inputs
+        u, points, ctx.interpolation, ctx.transposed = inputs
+        ctx.has_points = points is not None
+        if points is not None:  # else nothing but the gradient is needed
+            ctx.save_for_backward(u, points)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Interpolate.apply(gradient, ctx.interpolation, not ctx.transposed), None, None
+        u, points = ctx.saved_tensors if ctx.has_points else (None, None)
+        of_u, of_points = None, None
+        if ctx.needs_input_grad[0]:
+            of_u = _Interpolate.apply(gradient, points, ctx.interpolation, not ctx.transposed)
+        if ctx.needs_input_grad[1]:
+            on_grid, at_points = (gradient, u) if ctx.transposed else (u, gradient)
+            of_points = _PointGradient.apply(on_grid, at_points, points, ctx.interpolation)
+        return of_u, of_points, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, u: Tensor, interpolation: Any, transposed: Any) -> Any:
+    def vmap(info: Any, in_dims: Any, u: Tensor, points: Any, *rest: Any) -> Any:
+        if in_dims[1] is not None:
+            raise ValueError(
+                "points has a batch of torch.vmap; expected those of the interpolation"
+            )
         columns = u.movedim(in_dims[0], -1)  # (rows, columns, batch)
-        found = _Interpolate.apply(columns.flatten(-2), interpolation, transposed)
+        found = _Interpolate.apply(columns.flatten(-2), points, *rest)
         return found.unflatten(-1, columns.shape[-2:]), 2
+
+
+class _PointGradient(torch.autograd.Function):
+    """Re Σ_c conj(g[p, c]) (∂W/∂x_k u)[p, c] for the points p and dimensions k."""
+
+    @staticmethod
+    def forward(u: Tensor, g: Tensor, points: Tensor, interpolation: Interpolation) -> Tensor:
+        return point_gradient(u, g, interpolation).to(points.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        raise ValueError(
+            "the gradient of the points of an interpolation has no gradient; pass points.detach(), "
+            "or differentiate without create_graph"
+        )
+
+
+def point_gradient(u: Tensor, g: Tensor, interpolation: Interpolation) -> Tensor:
+    """Return the gradient of Re Σ conj(g) W u by the points, (n, N), by torch's gathers.
+
+    Parameters
+    ----------
+    u : Tensor, (cells, C)
+    g : Tensor, (n, C)
+    """
+    sizes = interpolation.grid.sizes
+    corners, weights = windows_of(interpolation, u.dtype, u.device)
+    _, slopes = windows_of(interpolation, u.dtype, u.device, slopes=True)
+    out = weights.new_empty(len(corners), len(sizes))
+    for part, cells in _chunks(corners, sizes, u.shape[-1]):
+        values = (u[cells] * g[part, None].conj()).sum(-1).real  # (points, 4^N)
+        for k in range(len(sizes)):
+            left = values
+            for j in range(len(sizes)):
+                factor = slopes if j == k else weights
+                left = torch.einsum("pw,pwr->pr", factor[part, j], left.unflatten(1, (WEIGHTS, -1)))
+            out[part, k] = left[:, 0]
+    return out
 
 
 def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
@@ -68,22 +126,25 @@ def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tenso
 
 
 def windows_of(
-    interpolation: Interpolation, dtype: torch.dtype, device: torch.device
+    interpolation: Interpolation, dtype: torch.dtype, device: torch.device, *, slopes: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the first cells (n, N), and the weights (n, N, 4), of the windows of the points.
 
-    They are kept as long as the interpolation has these points.
+    With ``slopes`` the derivatives of the weights. All are real, and kept as long as the
+    interpolation has these points.
     """
+    dtype = torch.zeros(0, dtype=dtype).real.dtype
     points, found = _known.get(interpolation, (None, {}))
     if points is not interpolation.points:
         points, found = interpolation.points, {}
         _known[interpolation] = points, found
-    if (dtype, device) not in found:
-        windows = windows_at(points, interpolation.grid, np.dtype(np.float64))
+    key = dtype, device, slopes
+    if key not in found:
+        windows = windows_at(points, interpolation.grid, np.dtype(np.float64), slopes=slopes)
         order = np.argsort(windows.places)
         corners = torch.from_numpy(windows.corners[order]).to(device)
-        found[dtype, device] = corners, torch.from_numpy(windows.weights[order]).to(device, dtype)
-    return found[dtype, device]
+        found[key] = corners, torch.from_numpy(windows.weights[order]).to(device, dtype)
+    return found[key]
 
 
 def _chunks(corners: Tensor, sizes: Sequence[int], columns: int) -> Iterator[tuple[slice, Tensor]]:
@@ -129,14 +190,24 @@ def scatter(x: Tensor, corners: Tensor, weights: Tensor, sizes: Sequence[int]) -
 
 
 def interpolate_columns(
-    u: Tensor, interpolation: Interpolation, *, transpose: bool = False
+    u: Tensor,
+    interpolation: Interpolation,
+    *,
+    transpose: bool = False,
+    points: Tensor | None = None,
 ) -> Tensor:
-    """Compute W u, or Wᵀ u, for the columns of u (cells, C) or (n, C), with the gradient of u."""
-    return _Interpolate.apply(u, interpolation, transpose)  # type: ignore[no-any-return]
+    """Compute W u, or Wᵀ u, for the columns of u (cells, C) or (n, C), with gradients."""
+    return _Interpolate.apply(u, points, interpolation, transpose)  # type: ignore[no-any-return]
 
 
-def interpolate(u: Tensor, interpolation: Interpolation, *, transpose: bool = False) -> Tensor:
-    """Compute W u of the interpolation W on a grid, or Wᵀ u, with the gradient of u.
+def interpolate(
+    u: Tensor,
+    interpolation: Interpolation,
+    *,
+    transpose: bool = False,
+    points: Tensor | None = None,
+) -> Tensor:
+    """Compute W u of the interpolation W on a grid, or Wᵀ u, with gradients of u and points.
 
     Parameters
     ----------
@@ -147,6 +218,8 @@ def interpolate(u: Tensor, interpolation: Interpolation, *, transpose: bool = Fa
         The operator W.
     transpose : bool
         Whether to multiply by Wᵀ.
+    points : Tensor, (n, N), optional
+        The points of the interpolation, if their gradient is wanted; on the device of u.
 
     Returns
     -------
@@ -155,14 +228,15 @@ def interpolate(u: Tensor, interpolation: Interpolation, *, transpose: bool = Fa
     Raises
     ------
     ValueError
-        If u does not fit.
+        If u does not fit, or the points are not those of the interpolation.
     TypeError
         If ``interpolation`` is no `batchkron.Interpolation`, or the dtype has no kernels.
 
     Notes
     -----
     On the CPU by the kernels of `batchkron.Interpolation`. There are none for CUDA devices: there
-    torch gathers the 4^N values of each point's window, and adds them with `index_add_`.
+    torch gathers the 4^N values of each point's window, and adds them with `index_add_`. So it does
+    for the gradient of points everywhere, which has no gradient itself.
 
     Examples
     --------
@@ -178,8 +252,9 @@ def interpolate(u: Tensor, interpolation: Interpolation, *, transpose: bool = Fa
     expected = interpolation.shape[0 if transpose else 1]
     if u.dim() == 0 or u.shape[-1] != expected:
         raise ValueError(f"u has shape {tuple(u.shape)}; expected (..., {expected})")
+    _check_points(points, interpolation)
     columns = u.reshape(-1, expected).mT
-    found = interpolate_columns(columns, interpolation, transpose=transpose)
+    found = interpolate_columns(columns, interpolation, transpose=transpose, points=points)
     return found.mT.reshape(*u.shape[:-1], found.shape[0])
 
 
@@ -189,6 +264,7 @@ def interpolated_kronecker(
     factors: Sequence[Tensor],
     *,
     noise: float | Tensor | None = None,
+    points: Tensor | None = None,
 ) -> Tensor:
     """Compute y = (W (K_1 ⊗ … ⊗ K_N) Wᵀ + diag(noise)) x, with gradients.
 
@@ -197,13 +273,14 @@ def interpolated_kronecker(
     x : Tensor, (..., n)
         Vectors along the last axis; float32, float64, complex64 or complex128.
     interpolation : batchkron.Interpolation, (n, cells)
-        The interpolation W from a grid of P_1 × … × P_N points at n others, which have no
-        gradient.
+        The interpolation W from a grid of P_1 × … × P_N points at n others.
     factors : sequence of Tensor, each (P_k, P_k) or (P_k,)
         The K_k. A tensor of one axis is the first column of a real symmetric Toeplitz matrix; from
         512 rows on it is multiplied by Fourier transforms.
     noise : float, or Tensor of shape () or (n,), optional
         Added to the diagonal.
+    points : Tensor, (n, N), optional
+        The points of the interpolation, if their gradient is wanted, as behind a neural network.
 
     Returns
     -------
@@ -212,15 +289,15 @@ def interpolated_kronecker(
     Raises
     ------
     ValueError
-        If shapes do not fit.
+        If shapes do not fit, or the points are not those of the interpolation.
     TypeError
         If ``interpolation`` is no `batchkron.Interpolation`, or dtypes or devices differ.
 
     Notes
     -----
     The covariance matrix of `batchkron.InterpolatedKronecker`, whose sources it has. Gradients of
-    x, factors and noise are those of its three steps; so there are gradients of any order. Kept for
-    them are two arrays of all vectors on the grid.
+    x, factors and noise are those of its three steps; so there are gradients of any order, but
+    for points only the first. Kept for them are two arrays of all vectors on the grid.
 
     Examples
     --------
@@ -255,8 +332,10 @@ def interpolated_kronecker(
     rows = interpolation.shape[0]
     if x.dim() == 0 or x.shape[-1] != rows:
         raise ValueError(f"x has shape {tuple(x.shape)}; expected (..., {rows})")
-    on_grid = interpolate_columns(x.reshape(-1, rows).mT, interpolation, transpose=True)
-    found = interpolate_columns(_on_grid(matrices, on_grid), interpolation)
+    _check_points(points, interpolation)
+    columns = x.reshape(-1, rows).mT
+    on_grid = interpolate_columns(columns, interpolation, transpose=True, points=points)
+    found = interpolate_columns(_on_grid(matrices, on_grid), interpolation, points=points)
     y = found.mT.reshape(x.shape)
     if noise is None:
         return y
@@ -273,6 +352,17 @@ def _check_interpolation(interpolation: object) -> None:
         raise TypeError(
             f"interpolation is a {type(interpolation).__name__}; expected a "
             f"batchkron.Interpolation(points, grid)"
+        )
+
+
+def _check_points(points: Tensor | None, interpolation: Interpolation) -> None:
+    if points is None:
+        return
+    known = torch.from_numpy(np.array(interpolation.points)).to(points.device)
+    if points.shape != known.shape or not bool((points.detach().to(known.dtype) == known).all()):
+        raise ValueError(
+            "points are not those of the interpolation; expected the tensor that it was made of: "
+            "batchkron.Interpolation(points.detach(), grid)"
         )
 
 

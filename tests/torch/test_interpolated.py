@@ -182,3 +182,49 @@ def test_refused_columns_noise_and_vectors(tensor, made):
     matrix = tensor(8, 8, dtype=torch.complex128)
     with pytest.raises(TypeError, match="expected a real one"):
         interpolated_kronecker(tensor(13, dtype=torch.complex128), W, [column, matrix])
+
+
+@pytest.mark.parametrize("size", [4, 5, 9])
+def test_gradients_of_points(tensor, rng, precise, size):
+    """Also in the outermost intervals; between grid points, where third derivatives jump."""
+    grid = bk.RegularGrid(-1.0, 2.0, sizes=(size, 4))
+    points = torch.tensor(rng.uniform(-0.99, 1.99, (6, 2)), requires_grad=True)
+    u = tensor(2, size * 4, dtype=precise, grad=True)
+    x = tensor(2, 6, dtype=precise, grad=True)
+    factors = [tensor(n, n, dtype=precise, grad=True) for n in (size, 4)]
+
+    def at(points):
+        return bk.Interpolation(points.detach().numpy(), grid)
+
+    assert gradcheck(lambda u, p: interpolate(u, at(p), points=p), (u, points))
+    assert gradcheck(lambda x, p: interpolate(x, at(p), transpose=True, points=p), (x, points))
+    assert gradcheck(
+        lambda x, p, *f: interpolated_kronecker(x, at(p), f, noise=0.5, points=p),
+        (x, points, *factors),
+    )
+
+
+def test_gradients_of_points_of_a_parabola():
+    """Cubic convolution is exact for parabolas, and so is its slope."""
+    grid = bk.RegularGrid(0.0, 1.0, sizes=(7, 6))
+    x, y = (torch.from_numpy(axis) for axis in grid.axes)
+    values = ((x**2)[:, None] * (1 + y)).reshape(-1)
+    points = torch.tensor([[0.02, 0.5], [0.4, 0.99], [0.97, 0.03]], dtype=torch.float64)
+    points.requires_grad_()
+    W = bk.Interpolation(points.detach().numpy(), grid)
+    (found,) = torch.autograd.grad(interpolate(values, W, points=points).sum(), points)
+    x, y = points.detach().unbind(1)
+    assert_same(found, torch.stack([2 * x * (1 + y), x**2], dim=1), 100)
+
+
+def test_points_are_those_of_the_interpolation(tensor, made):
+    W, _ = made("two")
+    points = torch.from_numpy(np.array(W.points))
+    for other in (points + 0.1, points[:3]):
+        with pytest.raises(ValueError, match="points are not those of the interpolation"):
+            interpolate(tensor(40), W, points=other)
+    points.requires_grad_()
+    y = interpolate(tensor(40), W, points=points).square().sum()
+    (gradient,) = torch.autograd.grad(y, points, create_graph=True)
+    with pytest.raises(ValueError, match="has no gradient"):
+        gradient.sum().backward()
