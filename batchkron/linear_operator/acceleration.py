@@ -48,9 +48,9 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     -----
     Left to linear_operator are products with a factor that is neither dense, triangular, a Toeplitz
     matrix of fewer than 512 rows, nor a multiple of one, and dtypes other than float32 and float64.
-    Left to GPyTorch are interpolations with a batch, those whose points have gradients (as behind
-    a neural network), and those with points in the outermost intervals of the grid, where
-    it takes the nearest grid point; a grid that GPyTorch has laid around the points has none there.
+    Left to GPyTorch are interpolations with a batch, and those with points in the outermost
+    intervals of the grid, where it takes the nearest grid point; a grid that GPyTorch has laid
+    around the points has none there.
     Tensors on a CUDA device need CuPy; there points are interpolated by torch's gathers.
 
     With linear_operator's preconditioner (from 2000 points on) losses of interpolated covariances

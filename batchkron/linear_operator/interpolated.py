@@ -17,7 +17,7 @@ from torch import Tensor
 
 from batchkron.linear_operator.products import matrices_of
 from batchkron.operators import Interpolation
-from batchkron.torch.interpolated import interpolate_columns, windows_of
+from batchkron.torch.interpolated import interpolate_columns, point_gradient, windows_of
 
 __all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
 
@@ -47,6 +47,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         a batch, or a multiple of one.
     left, right : batchkron.Interpolation, (n, cells) and (m, cells)
         W and W', on one grid.
+    left_points, right_points : Tensor, (n, N) and (m, N), optional
+        The points of W and W', if their gradients are wanted.
 
     Raises
     ------
@@ -58,7 +60,7 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     With a diagonal (``operator.add_diagonal(noise)``) linear_operator solves by conjugate
     gradients, and computes log determinants. Entries, which its preconditioner asks for, are
     products over the dimensions of 4 × 4 blocks of the factors; an `InterpolatedLinearOperator`
-    sums 4^N × 4^N numbers for each. Gradients are those of the factors; points have none.
+    sums 4^N × 4^N numbers for each. Gradients are those of the factors and of the points.
 
     Examples
     --------
@@ -77,6 +79,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         base_linear_op: LinearOperator,
         left: Interpolation | Points,
         right: Interpolation | Points,
+        left_points: Tensor | None = None,
+        right_points: Tensor | None = None,
     ) -> None:
         left = left if isinstance(left, Points) else Points(left)
         right = right if isinstance(right, Points) else Points(right)
@@ -91,45 +95,59 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
                 f"{sizes and [tuple(size) for size in sizes]}; expected a Kronecker product of "
                 f"square ones of the grid's sizes, {grid.sizes}"
             )
-        super().__init__(base_linear_op, left=left, right=right)
+        super().__init__(
+            base_linear_op,
+            left=left,
+            right=right,
+            left_points=left_points,
+            right_points=right_points,
+        )
         self.base_linear_op = base_linear_op
         self.left, self.right = left, right
+        self.left_points, self.right_points = left_points, right_points
 
     def _size(self) -> torch.Size:
         return torch.Size((len(self.left), len(self.right)))
 
     def _transpose_nonbatch(self) -> InterpolatedKroneckerLinearOperator:
         base = self.base_linear_op._transpose_nonbatch()
-        return type(self)(base, self.right, self.left)
+        return type(self)(base, self.right, self.left, self.right_points, self.left_points)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        return self._multiply(self.base_linear_op._matmul, self.left, self.right, rhs)
+        flat = _flat(rhs)
+        found = self._gather(self.base_linear_op._matmul(self._scatter_right(flat)))
+        return _unflat(found, rhs)
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._multiply(self.base_linear_op._t_matmul, self.right, self.left, rhs)
+        return self._transpose_nonbatch()._matmul(rhs)
 
-    def _multiply(self, base: Any, left: Points, right: Points, rhs: Tensor) -> Tensor:
-        """Return W base(W'ᵀ rhs) for rhs (..., m, C) or (m,), all vectors at once."""
-        columns = rhs if rhs.dim() > 1 else rhs[:, None]
-        flat = columns.movedim(-2, 0).flatten(1)
-        on_grid = interpolate_columns(flat, right.interpolation, transpose=True)
-        found = interpolate_columns(base(on_grid), left.interpolation)
-        shape = (len(left), *columns.shape[:-2], columns.shape[-1])
-        product = found.reshape(shape).movedim(0, -2)
-        return product if rhs.dim() > 1 else product[:, 0]
+    def _gather(self, u: Tensor) -> Tensor:
+        """Return W u."""
+        return interpolate_columns(u, self.left.interpolation, points=self.left_points)
+
+    def _scatter_right(self, x: Tensor) -> Tensor:
+        """Return W'ᵀ x."""
+        there, points = self.right.interpolation, self.right_points
+        return interpolate_columns(x, there, transpose=True, points=points)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
-        if left_vecs.dim() == 1:
-            left_vecs, right_vecs = left_vecs[:, None], right_vecs[:, None]
-        if left_vecs.dim() > 2:
-            left_vecs = left_vecs.movedim(-2, 0).flatten(1)
-            right_vecs = right_vecs.movedim(-2, 0).flatten(1)
-        left = interpolate_columns(left_vecs, self.left.interpolation, transpose=True)
-        right = interpolate_columns(right_vecs, self.right.interpolation, transpose=True)
-        return tuple(self.base_linear_op._bilinear_derivative(left, right))
+        left_vecs, right_vecs = _flat(left_vecs), _flat(right_vecs)
+        left = self._transpose_nonbatch()._scatter_right(left_vecs)  # Wᵀ of them
+        right = self._scatter_right(right_vecs)
+        found = list(self.base_linear_op._bilinear_derivative(left, right))
+        if self.left_points is not None:
+            u = self.base_linear_op._matmul(right)
+            found.append(point_gradient(u, left_vecs, self.left.interpolation))
+        if self.right_points is not None:
+            u = self.base_linear_op._t_matmul(left)
+            found.append(point_gradient(u, right_vecs, self.right.interpolation))
+        return tuple(found)
+
+    def _with(self, base: LinearOperator) -> InterpolatedKroneckerLinearOperator:
+        return type(self)(base, self.left, self.right, self.left_points, self.right_points)
 
     def _mul_constant(self, other: float | Tensor) -> InterpolatedKroneckerLinearOperator:
-        return type(self)(self.base_linear_op._mul_constant(other), self.left, self.right)
+        return self._with(self.base_linear_op._mul_constant(other))
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch: Tensor) -> Tensor:
         """Return entries, as products over the dimensions of 4 × 4 blocks of the factors."""
@@ -137,8 +155,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         matrices = None if product is None else matrices_of(product.linear_ops)
         if matrices is None:
             return self._as_theirs._get_indices(row_index, col_index, *batch)
-        cells, weights = self._windows(self.left, row_index)
-        other_cells, other_weights = self._windows(self.right, col_index)
+        cells, weights = self._windows(self.left, self.left_points, row_index)
+        other_cells, other_weights = self._windows(self.right, self.right_points, col_index)
         entries: Any = scale
         for k, matrix in enumerate(matrices):
             block = matrix[cells[..., k, :, None], other_cells[..., k, None, :]]
@@ -146,9 +164,14 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
             entries = entries * (inner * weights[..., k, :]).sum(-1)
         return entries  # type: ignore[no-any-return]
 
-    def _windows(self, points: Points, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cells (..., N, 4) and weights (..., N, 4) of some points."""
-        corners, weights = windows_of(points.interpolation, self.dtype, self.device)
+    def _windows(
+        self, there: Points, points: Tensor | None, index: Any = ...
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cells (..., N, 4) and weights (..., N, 4) of some points, or of all."""
+        corners, weights = windows_of(there.interpolation, self.dtype, self.device)
+        if points is not None and points.requires_grad:
+            _, slopes = windows_of(there.interpolation, self.dtype, self.device, slopes=True)
+            weights = weights + slopes * (points - points.detach())[..., None]
         steps = torch.arange(weights.shape[-1], device=self.device)
         return corners[index][..., None] + steps, weights[index]
 
@@ -162,13 +185,19 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         It is the diagonal that its preconditioner begins with.
         """
         root = self.base_linear_op._diagonal().sqrt()[:, None]
-        left = interpolate_columns(root, self.left.interpolation)
-        return (left * interpolate_columns(root, self.right.interpolation))[:, 0]
+        return (self._gather(root) * self._transpose_nonbatch()._gather(root))[:, 0]
 
     def _getitem(self, row_index: Any, col_index: Any, *batch: Any) -> LinearOperator:
         if not batch:
+            points = (
+                None if given is None else given[index]
+                for given, index in (
+                    (self.left_points, row_index),
+                    (self.right_points, col_index),
+                )
+            )
             rows, columns = self.left[row_index], self.right[col_index]
-            return type(self)(self.base_linear_op, rows, columns)
+            return type(self)(self.base_linear_op, rows, columns, *points)
         return self._as_theirs._getitem(row_index, col_index, *batch)
 
     def _expand_batch(self, batch_shape: Any) -> LinearOperator:
@@ -180,21 +209,18 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     @cached_property
     def _as_theirs(self) -> InterpolatedLinearOperator:
         """The same operator with stored windows, 4^N for each point: for all that has a batch."""
-        left = self._stored(self.left)
-        right = left if self.left is self.right else self._stored(self.right)
+        left = self._stored(self.left, self.left_points)
+        same = self.left is self.right and self.left_points is self.right_points
+        right = left if same else self._stored(self.right, self.right_points)
         return InterpolatedLinearOperator(self.base_linear_op, *left, *right)
 
-    def _stored(self, points: Points) -> tuple[Tensor, Tensor]:
+    def _stored(self, there: Points, points: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the cells and weights of points, (n, 4^N) each."""
-        corners, weights = windows_of(points.interpolation, self.dtype, self.device)
-        steps = torch.arange(weights.shape[-1], device=self.device)
-        count = len(points)
-        cells = corners.new_zeros(count, 1)
-        values = weights.new_ones(count, 1)
-        for k, size in enumerate(points.interpolation.grid.sizes):
-            mode = corners[:, k, None] + steps
-            cells = (cells[:, :, None] * size + mode[:, None]).flatten(1)
-            values = (values[:, :, None] * weights[:, k, None]).flatten(1)
+        windows, weights = self._windows(there, points)
+        cells, values = windows.new_zeros(len(there), 1), weights.new_ones(len(there), 1)
+        for k, size in enumerate(there.interpolation.grid.sizes):
+            cells = (cells[:, :, None] * size + windows[:, None, k]).flatten(1)
+            values = (values[:, :, None] * weights[:, None, k]).flatten(1)
         return cells, values
 
     # What GPyTorch's predictions ask an InterpolatedLinearOperator for.
@@ -224,6 +250,18 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
 
     def _sparse_right_interp_t(self, indices: Tensor, values: Tensor) -> Tensor:
         return self._as_theirs._sparse_right_interp_t(indices, values)
+
+
+def _flat(vectors: Tensor) -> Tensor:
+    """Return vectors (..., n, C) or (n,) as the columns of one matrix."""
+    return vectors[:, None] if vectors.dim() == 1 else vectors.movedim(-2, 0).flatten(1)
+
+
+def _unflat(found: Tensor, like: Tensor) -> Tensor:
+    """Return the columns of a matrix (n, columns) as vectors (..., n, C), shaped as others."""
+    if like.dim() == 1:
+        return found[:, 0]
+    return found.reshape(-1, *like.shape[:-2], like.shape[-1]).movedim(0, -2)
 
 
 def _parts(operator: LinearOperator) -> tuple[TheirProduct | None, Any]:

@@ -51,6 +51,10 @@ class _Unformed:
         del kept[_MAX_KEPT:]
         return kept[0]
 
+    def with_gradient(self) -> Tensor | None:
+        """Return the points, if their gradient is wanted."""
+        return self._points if self._points.requires_grad else None
+
     def formed(self) -> tuple[Tensor, Tensor]:
         """Return the windows as GPyTorch computes them."""
         return _their_compute_grid(self._kernel, self._points)  # type: ignore[no-any-return]
@@ -65,10 +69,10 @@ def compute_grid(
 ) -> tuple[Any, Any]:
     """Return what stands for the windows of points, or GPyTorch's windows where ours differ.
 
-    Left to GPyTorch are batches of points, points with gradients, and points in the outermost
-    intervals of the grid, where it takes the nearest grid point.
+    Left to GPyTorch are batches of points, and points in the outermost intervals of the grid, where
+    it takes the nearest grid point.
     """
-    plain = not last_dim_is_batch and inputs.dim() == 2 and not inputs.requires_grad
+    plain = not last_dim_is_batch and inputs.dim() == 2
     if plain and inputs.dtype in _DTYPES and len(inputs):
         grid = _grid(kernel.grid)
         if grid is not None and _is_inside(inputs, kernel.grid):
@@ -105,7 +109,9 @@ def operator(base: Any, *windows: Any) -> Any:
     if isinstance(left, _Unformed) and isinstance(right, _Unformed) and _fits(base, left, right):
         first = Points(left.interpolation())
         second = first if right is left else Points(right.interpolation())
-        return InterpolatedKroneckerLinearOperator(base, first, second)
+        return InterpolatedKroneckerLinearOperator(
+            base, first, second, left.with_gradient(), right.with_gradient()
+        )
     formed: list[Any] = []
     for one, values in (windows[:2], windows[2:]):
         pair = one.formed() if isinstance(one, _Unformed) else (one, values)

@@ -135,3 +135,27 @@ def test_two_grids_are_refused(tensor):
     base = ours.KroneckerProductLinearOperator(*(tensor(n, n) for n in SIZES))
     with pytest.raises(ValueError, match="two grids"):
         ours.InterpolatedKroneckerLinearOperator(base, W, other)
+
+
+def test_gradients_of_points(tensor, rng, definite):
+    """Of products, entries, both diagonals and stored windows; against those of stored windows."""
+    given = [torch.tensor(rng.uniform(-0.9, 0.9, (n, 3)), requires_grad=True) for n in (6, 7)]
+    factors = [definite(n, n) for n in SIZES]
+
+    def covariance(*points):
+        there = [bk.Interpolation(one.detach().numpy(), GRID) for one in points]
+        base = ours.KroneckerProductLinearOperator(*factors)
+        return ours.InterpolatedKroneckerLinearOperator(base, *there, *points)
+
+    x, y = tensor(7, 2), tensor(6, 2)
+    rows, columns = torch.tensor([0, 5]), torch.tensor([6, 6])
+    for function in (
+        lambda *p: covariance(*p) @ x,
+        lambda *p: covariance(*p).mT @ y,
+        lambda *p: covariance(*p)[rows, columns],
+        lambda *p: covariance(*p)[1:4, 2:].to_dense(),
+        lambda *p: covariance(p[0], p[0])._diagonal(),
+        lambda *p: covariance(*p).left_interp_values * covariance(p[1], p[0]).right_interp_values,
+        lambda *p: covariance(p[0], p[0]).add_diagonal(torch.ones(6).double()).solve(y),
+    ):
+        assert torch.autograd.gradcheck(function, given, atol=1e-6)

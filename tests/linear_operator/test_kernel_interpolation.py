@@ -56,7 +56,7 @@ def make(dtype=torch.float64, dimensions=3, points=60, **options):
     sizes = options.pop("sizes", [8] * dimensions)
     model = Regression(x.to(dtype), y.to(dtype), likelihood, sizes, **options).to(dtype)
     likelihood.noise = 2.0  # so much that ten iterations do not enlarge roundings a thousand times
-    model.kernel.base_kernel.lengthscale = torch.linspace(0.4, 0.8, dimensions)
+    model.kernel.base_kernel.lengthscale = torch.linspace(0.4, 0.8, len(sizes))
     return model
 
 
@@ -190,9 +190,7 @@ def test_predictions(covariances, fast):
 
 
 def cases():
-    network = torch.nn.Linear(3, 3).double()
     return {
-        "points with gradients": {"transform": network},
         "points in the outermost interval": {"bounds": [(-1.0, 1.0)] * 3},
         "sizes that differ": {"sizes": [7, 8, 9]},
         "a short axis": {"sizes": [8, 8, 3], "bounds": [(-9.0, 9.0)] * 3},
@@ -211,6 +209,26 @@ def test_left_to_gpytorch(covariances, case):
         return
     assert_close(step(model, accelerate()), expected, BOUNDS[torch.float64])
     assert {type(one) for one in covariances} == {InterpolatedLinearOperator}
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "conjugate gradients"])
+@pytest.mark.parametrize("dtype", list(BOUNDS), ids=str)
+def test_points_behind_a_network(covariances, dtype, solver):
+    """They have gradients, and are others in each step."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    model = make(dtype, sizes=[9, 9], transform=network)
+    with settings(solver, True):
+        expected = step(model, contextlib.nullcontext())
+        found = step(model, accelerate())
+        assert_close(found, expected, BOUNDS[dtype])
+        with torch.no_grad():
+            network[0].bias += 0.3
+        assert_close(
+            step(model, accelerate()), step(model, contextlib.nullcontext()), BOUNDS[dtype]
+        )
+    assert {type(one) for one in covariances} == {InterpolatedKroneckerLinearOperator}
+    assert all(one.left_points is not None for one in covariances)
 
 
 def test_batches_of_points_are_left_to_gpytorch(covariances):
