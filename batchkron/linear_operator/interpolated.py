@@ -135,19 +135,21 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         left = self._transpose_nonbatch()._scatter_right(left_vecs)  # Wᵀ of them
         right = self._scatter_right(right_vecs)
         found = list(self.base_linear_op._bilinear_derivative(left, right))
-        if self.left_points is not None:
-            u = self.base_linear_op._matmul(right)
-            found.append(point_gradient(u, left_vecs, self.left.interpolation))
-        if self.right_points is not None:
-            u = self.base_linear_op._t_matmul(left)
-            found.append(point_gradient(u, right_vecs, self.right.interpolation))
+        for points, there, base, on_grid, vectors in (
+            (self.left_points, self.left, self.base_linear_op._matmul, right, left_vecs),
+            (self.right_points, self.right, self.base_linear_op._t_matmul, left, right_vecs),
+        ):
+            if points is not None and points.requires_grad:
+                found.append(point_gradient(base(on_grid), vectors, there.interpolation))
+            elif points is not None:
+                found.append(None)
         return tuple(found)
 
-    def _with(self, base: LinearOperator) -> InterpolatedKroneckerLinearOperator:
+    def _mul_constant(self, other: float | Tensor) -> LinearOperator:
+        if isinstance(other, Tensor) and other.numel() != 1:  # a batch of multiples
+            return self._as_theirs._mul_constant(other)
+        base = self.base_linear_op._mul_constant(other)
         return type(self)(base, self.left, self.right, self.left_points, self.right_points)
-
-    def _mul_constant(self, other: float | Tensor) -> InterpolatedKroneckerLinearOperator:
-        return self._with(self.base_linear_op._mul_constant(other))
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch: Tensor) -> Tensor:
         """Return entries, as products over the dimensions of 4 × 4 blocks of the factors."""
@@ -261,13 +263,13 @@ def _unflat(found: Tensor, like: Tensor) -> Tensor:
     """Return the columns of a matrix (n, columns) as vectors (..., n, C), shaped as others."""
     if like.dim() == 1:
         return found[:, 0]
-    return found.reshape(-1, *like.shape[:-2], like.shape[-1]).movedim(0, -2)
+    return found.reshape(len(found), *like.shape[:-2], like.shape[-1]).movedim(0, -2)
 
 
 def _parts(operator: LinearOperator) -> tuple[TheirProduct | None, Any]:
     """Return the product that an operator is a multiple of, and the multiple; or None and 1."""
     scale: Any = 1
-    while isinstance(operator, ConstantMulLinearOperator):
+    while isinstance(operator, ConstantMulLinearOperator) and operator._constant.numel() == 1:
         scale = scale * operator._constant.reshape(())
         operator = operator.base_linear_op
     is_product = isinstance(operator, TheirProduct) and not len(operator.batch_shape)

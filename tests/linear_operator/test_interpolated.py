@@ -44,7 +44,7 @@ def matrix_of(leaves, dense):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scale", [None, 2.5])
-@pytest.mark.parametrize("right", [(9,), (9, 1), (9, 4), (2, 9, 3)])
+@pytest.mark.parametrize("right", [(9,), (9, 1), (9, 4), (9, 0), (2, 9, 3)])
 def test_products(tensor, made, dtype, scale, right):
     operator, leaves, dense = made(dtype, scale)
     matrix = matrix_of(leaves, dense)
@@ -104,6 +104,16 @@ def test_stored_windows_are_those_of_theirs(tensor, made):
     expanded = operator.expand(3, 7, 9)
     x = tensor(3, 9, 2)
     assert_same(expanded @ x, matrix_of(leaves, dense) @ x, 5000)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # linear_operator's sparse matrices
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor")
+def test_a_batch_of_multiples(made):
+    operator, leaves, dense = made()
+    multiples = torch.tensor([1.0, 2.0, -3.0]).double()[:, None, None]
+    expected = multiples * matrix_of(leaves, dense)
+    assert_same((operator * multiples).to_dense(), expected, 5000)
 
 
 def test_copies_keep_the_points(made):
