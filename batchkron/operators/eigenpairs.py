@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -15,6 +15,7 @@ from batchkron.operators.diagonalised_terms import DiagonalisedTerms
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array
 
 __all__ = ["eigh"]
@@ -36,7 +37,8 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
     Returns
     -------
     values : ndarray, (N,)
-        Real, in the order of the columns of ``vectors``, not sorted.
+        Real, in the order of the columns of ``vectors``, not sorted; on the device of A. The work
+        for the factors is done on the host.
     vectors : KroneckerProduct, (N, N)
         The matrix V of eigenvectors: Vᴴ A V = diag(values), Vᴴ V = I, and with B instead
         Vᴴ B V = I. So A = V diag(values) Vᴴ, or A⁻¹ = V diag(1 / values) Vᴴ with B.
@@ -47,8 +49,7 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
         If a factor is not Hermitian, factors of a mode do not commute, a coefficient is complex,
         a factor of B is not positive definite, or sizes differ.
     TypeError
-        If A is no operator, or B no `KroneckerProduct`; if A does not know its Kronecker terms, or
-        is on a device.
+        If A is no operator, or B no `KroneckerProduct`; if A does not know its Kronecker terms.
 
     Notes
     -----
@@ -72,7 +73,6 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
     if B is None and isinstance(A, (KroneckerProduct, KroneckerSum)):
         return A.eigh()
     A._refuse_batch("eigh")
-    A._refuse_device("eigh")
     terms, roots = A.kronecker_terms(), None
     if B is not None:
         roots = _roots(B, terms)
@@ -92,7 +92,9 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
             for root, one in zip(roots, vectors, strict=True)
         ]
     real = A.dtype.type(0).real.dtype
-    return found.values.astype(real), KroneckerProduct([one.astype(A.dtype) for one in vectors])
+    product = KroneckerProduct([one.astype(A.dtype) for one in vectors])
+    placed = cast(KroneckerProduct, product.to(A.device))
+    return on_device(found.values.astype(real), A.device), placed
 
 
 def _roots(B: object, terms: KroneckerTerms) -> list[Array]:
@@ -100,7 +102,6 @@ def _roots(B: object, terms: KroneckerTerms) -> list[Array]:
     if not isinstance(B, KroneckerProduct):
         raise TypeError(f"B is a {type(B).__name__}; expected a batchkron.KroneckerProduct")
     B._refuse_batch("eigh")
-    B._refuse_device("eigh")
     shapes = [factor.shape for factor in B.factors]
     if shapes != [(size, size) for size in terms.sizes]:
         raise ValueError(

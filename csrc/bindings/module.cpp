@@ -1,7 +1,12 @@
+#include <pybind11/numpy.h>
+
 #include "bindings/register.hpp"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of batchkron. Private: call the functions of batchkron.";
+  // Finds NumPy's C API before threads can: it is found without the interpreter lock, so that first
+  // calls of two threads could wait for each other for ever, each with a lock that the other needs.
+  pybind11::dtype::of<double>();
   batchkron::register_runtime(module);
   batchkron::register_interpolation(module);
   batchkron::register_jax_batch(module);

@@ -110,7 +110,3 @@ __all__ = [
     "set_thread_limit",
     "sum_vectors",
 ]
-
-# The core finds NumPy's C API in its first call with an array, without the interpreter lock but
-# within a lock of C++; first calls of several threads would wait for each other for ever.
-plain_gemm(None, None, 1, False)
