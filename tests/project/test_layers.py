@@ -225,8 +225,8 @@ def test_planners_need_no_cupy():
 def test_importing_batchkron_loads_nothing_heavy():
     script = (
         "import sys, batchkron, batchkron.solvers, batchkron.problems, batchkron.distributed\n"
-        "heavy = {'cupy', 'torch', 'linear_operator', 'gpytorch', 'jax', 'mpi4py', 'matplotlib', 'xarray',"
-        " 'click', 'tqdm'}\n"
+        "heavy = {'cupy', 'torch', 'linear_operator', 'gpytorch', 'jax', 'mpi4py', 'matplotlib',"
+        " 'xarray', 'click', 'tqdm'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
