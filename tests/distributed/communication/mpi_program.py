@@ -126,7 +126,7 @@ def check_runs(comm):
 
 def check_adaptive_runs(comm):
     """The grid follows the solution as in one process, with the same bits."""
-    problem, rule = make("continuity-2d", 3, 2), Adapt(1e-3, every=5)
+    problem, rule = make("continuity-2d", 3, 2), Adapt(2e-4, every=5)
     result = evolve(distribute(problem, comm, max_imbalance=1), until=0.02, dt=2e-3, adapt=rule)
     u = result.problem.gather(result.u, root=0)
     if comm.rank == 0:

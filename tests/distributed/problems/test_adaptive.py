@@ -59,7 +59,7 @@ def test_runs_have_the_grids_of_one_process(name):
 
 def test_cells_are_dealt_out_anew_beyond_the_bound():
     """Below it ranks keep their cells, although the work becomes uneven."""
-    problem, rule = make("continuity-2d", 3, 2), Adapt(1e-3, every=5)
+    problem, rule = make("continuity-2d", 3, 2), Adapt(2e-4, every=5)
 
     def program(comm, bound):
         part = distribute(problem, comm, max_imbalance=bound)
