@@ -202,7 +202,7 @@ def measured(
 
 def on_device(options: argparse.Namespace) -> int:
     """Measure on a device, print and write the rows; 1 if one of ours failed."""
-    from benchmarks.gpu.interpolated import device_rows
+    from benchmarks.gpu.parts.interpolated import device_rows
 
     rng, rows = np.random.default_rng(options.seed), []
     print("kind, grid, points, batch, dtype: ours, floor, gain over the best peer")

@@ -30,7 +30,7 @@ def test_it_measures_and_writes(tmp_path):
 
 def test_floors_on_a_device(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    floors = importlib.import_module("benchmarks.gpu.floors")
+    floors = importlib.import_module("benchmarks.gpu.cases.floors")
     sizes, points = (64,) * 3, 1_000_000
     gathered = floors.interpolation_bytes(sizes, points, 1, "float64", "W")
     assert gathered == points * (96 + 12 + 8) + 8 * 64**3

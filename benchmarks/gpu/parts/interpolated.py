@@ -15,10 +15,10 @@ import cupyx.scipy.sparse
 import numpy as np
 
 import batchkron as bk
-from benchmarks.gpu.floors import interpolation_floor
-from benchmarks.gpu.kron_sparse import copy_rate
+from benchmarks.gpu.cases.floors import interpolation_floor
+from benchmarks.gpu.measuring.timing import Contender, measured, random_array
+from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
-from benchmarks.gpu.timing import Contender, measured, random_array
 
 if TYPE_CHECKING:
     from benchmarks.interpolated import InterpolatedData

@@ -1,0 +1,70 @@
+"""What benchmarks and GPU tests import of the source is there, also where CuPy is needed."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Where packages of the source are found; the longest name that fits counts.
+FOLDERS = {
+    "benchmarks": ROOT / "benchmarks",
+    "batchkron": ROOT / "batchkron",
+    "batchkron.solvers": ROOT / "solvers",
+    "batchkron.problems": ROOT / "problems",
+}
+FILES = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests" / "gpu").rglob("*.py")])
+
+
+def file_of(module):
+    """The file of a module of the source, or None."""
+    parts = module.split(".")
+    for count in range(len(parts), 0, -1):
+        folder = FOLDERS.get(".".join(parts[:count]))
+        if folder:
+            place = folder.joinpath(*parts[count:])
+            return next(
+                (p for p in (place / "__init__.py", place.with_suffix(".py")) if p.exists()), None
+            )
+    return None
+
+
+def names_in(path):
+    """All names that a module binds anywhere."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+
+
+def missing(path):
+    """What a file imports of the source that is not there."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
+            continue
+        if node.module.split(".")[0] not in FOLDERS or node.module == "batchkron._core":
+            continue
+        home = file_of(node.module)
+        if home is None:
+            yield node.module
+            continue
+        known = set(names_in(home))
+        for alias in node.names:
+            if alias.name not in known and not file_of(f"{node.module}.{alias.name}"):
+                yield f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_are_there(path):
+    assert not list(missing(path))
+
+
+def test_what_is_missing_is_seen(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text(
+        "from benchmarks.nowhere import x\nfrom batchkron import KroneckerProduct, nothing\n"
+    )
+    assert list(missing(path)) == ["benchmarks.nowhere", "batchkron.nothing"]
