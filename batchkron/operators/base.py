@@ -70,6 +70,10 @@ class OperatorBase(LinearOperator[Related]):
         known = (getattr(part, "communicator", None) for part in self.args)
         return next((ranks for ranks in known if ranks is not None), None)
 
+    def _layouts(self) -> tuple[Any, Any]:
+        """Return who owns what of x and of A x, if the operator is distributed; None elsewhere."""
+        return None, None
+
     @property
     def capturable(self) -> bool:
         """Whether products on a device may be captured in CUDA graphs."""
@@ -135,6 +139,16 @@ class OperatorBase(LinearOperator[Related]):
             raise ValueError(
                 f"the operator has batch_shape {self.batch_shape}, so {name} is not defined; "
                 f"use apply on vectors with these axes"
+            )
+
+    def _refuse_elsewhere(self) -> None:
+        """Raise where another device is the current one, on which factorisations would be kept."""
+        here = self._backend.current_device()
+        if here != self._place:
+            raise TypeError(
+                f"the operator is on CUDA device {self._place}, but device {here} is the current "
+                f"one; call it inside of 'with cupy.cuda.Device({self._place})', or move it with "
+                f"to('cuda')"
             )
 
     def _refuse_non_square(self, name: str) -> None:

@@ -293,6 +293,7 @@ class KroneckerProduct(ValuedOperator):
             return direct.solve_product(self.factors, b)
         direct.square_sizes(self.factors)
         rhs = direct.right_hand_side(b, self.shape[0], self._arrays)
+        self._refuse_elsewhere()
         inverse = self._kept_inverse.get(self.factors, self._precise_inverse)
         return inverse.astype(np.result_type(self.dtype, rhs.dtype.type(0).real.dtype)) @ rhs
 
@@ -428,6 +429,7 @@ class KroneckerProduct(ValuedOperator):
         if any_foreign(x):
             return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
         t = direct.checked_time(t)
+        self._refuse_elsewhere()
         on_host = self.device == "cpu"
         found = self.eigh() if on_host else self._kept_eigenpairs.get(self.factors, self.eigh)
         return direct.apply_diagonalised(found[1], self._arrays.exp(t * found[0]), x)

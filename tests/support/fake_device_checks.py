@@ -522,8 +522,9 @@ def solves_of(rng, dtype, shift):
             op.solve(given)
             assert len(DEVICE.launches) > before
             if host is not small:
-                for t in (0.25, 0.5j):
+                for t in (0.25, 0.5j, 1 + 0j, 1.0):
                     close(op.expm_apply(given, t), host.expm_apply(b, t))
+                    assert op.expm_apply(given, t).dtype == host.expm_apply(b, t).dtype
         copies = Counted(cupy, "asarray")
         uploaded = Counted(fake_cupy.Array, "get")
         op.solve(given)

@@ -50,6 +50,7 @@ class BatchedSumFactorisation:
         self._size = int(np.prod([factor.shape[-1] for factor in factors]))
         self.is_hermitian = all(direct.is_hermitian(factor) for factor in factors)
         self._systems: list[SumFactorisation] = []
+        self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
         self._module = array_module(on_device(np.empty(0), device))
         if self.is_hermitian:
             values, vectors = direct.hermitian_eigenpairs(factors)
@@ -134,6 +135,8 @@ class BatchedSumFactorisation:
         if not self._host.size:
             return
         for shift in shifts:
+            if shift.item() in self._regular:
+                continue
             minimum = np.abs(self._host + shift).min(axis=-1)
             singular = minimum <= direct.negligible(self._factors, shift)
             if singular.any():
@@ -142,3 +145,4 @@ class BatchedSumFactorisation:
                 raise np.linalg.LinAlgError(
                     f"system {index} of the Kronecker sums{text} is singular to working precision"
                 )
+            self._regular.add(shift.item())

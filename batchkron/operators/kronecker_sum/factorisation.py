@@ -51,6 +51,7 @@ class SumFactorisation:
         self._real = all(factor.dtype.kind == "f" for factor in factors)
         self._triangles: list[Array] = []
         self._solvers: dict[np.dtype[Any], TriangularSum | None] = {}  # by dtype of vectors
+        self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
         if self.is_hermitian:
             values, vectors = direct.hermitian_eigenpairs(factors)
             self._host = direct.outer_sum(values)
@@ -145,8 +146,11 @@ class SumFactorisation:
         if not self._host.size:
             return
         for shift in shifts:
+            if shift.item() in self._regular:
+                continue
             if np.abs(self._host + shift).min() <= direct.negligible(self._factors, shift):
                 text = f" with the shift {shift}" if shift else ""
                 raise np.linalg.LinAlgError(
                     f"the Kronecker sum{text} is singular to working precision"
                 )
+            self._regular.add(shift.item())

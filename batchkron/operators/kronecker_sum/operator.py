@@ -162,6 +162,7 @@ class KroneckerSum(ValuedOperator):
         """
         if any_foreign(b):
             return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
+        self._refuse_elsewhere()
         on_host = self.device == "cpu"
         found = self.factorise() if on_host else self._kept.get(self.factors, self.factorise)
         return found.solve(b)
@@ -296,8 +297,11 @@ class KroneckerSum(ValuedOperator):
         def compute() -> Operator:
             return KroneckerProduct(direct.exponentials(self.factors, t)).to(self.device)
 
-        on_host = self.device == "cpu"
-        exponential = compute() if on_host else self._exponential.get(self.factors, compute, t)
+        self._refuse_elsewhere()
+        if self.device == "cpu":
+            exponential = compute()
+        else:  # 1.0 and 1 + 0j are equal, but not their results
+            exponential = self._exponential.get(self.factors, compute, (type(t), t))
         vectors = as_array(x, "x", self._arrays)
         return exponential.apply(vectors) if self.batch_shape else exponential @ vectors
 
