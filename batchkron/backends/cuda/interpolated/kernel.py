@@ -29,7 +29,7 @@ _BLOCKS_PER_PROCESSOR = 16  # that a multiprocessor can hold; more take several 
 _RESIDENT_THREADS = 1024  # of a multiprocessor, so many that latency is hidden; chosen by hand
 _MAX_HELD = 4  # vectors of a thread that scatters: as many sums for each of its cells
 _CELLS = 4  # of a thread that scatters, where there are enough threads
-_MAX_POINTS = 2**31  # numbers of points have 32 bits in kernels
+_MAX_POINTS = 2**31 - 32  # numbers of points, to which kernels add up to 32, have 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ def interpolation_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     fields = [
         *pointer_fields("points", "grid", "weights", "corners", "places", "starts"),
         *size_fields("count", "point_step", "cell_step"),
-        ("sizes", "i8", modes),
-        ("steps", "i8", modes),
+        ("sizes", "i8", (modes,)),
+        ("steps", "i8", (modes,)),
         ("vectors", "i8", MAX_VECTORS),
         *size_fields("accumulate"),
         ("alpha", dtype),

@@ -43,8 +43,8 @@ def back_substitution_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[An
     """Return the layout of the C++ struct BackSubstitutionArguments."""
     fields = [
         *pointer_fields("x"),
-        ("triangles", "u8", modes),
-        ("sizes", "i8", modes),
+        ("triangles", "u8", (modes,)),
+        ("sizes", "i8", (modes,)),
         *size_fields("inner", "level"),
         ("shift", dtype),
     ]

@@ -190,8 +190,13 @@ _moves = 0
 
 
 def note_move() -> None:
-    """Record that an update has moved arrays of an operator to other addresses."""
+    """Record that an update moves arrays of an operator to other addresses.
+
+    Called while the old arrays are still there: they are free for others when work on them has
+    ended, on whichever stream that is.
+    """
     global _moves
+    cupy.cuda.Device().synchronize()
     _moves += 1
 
 
