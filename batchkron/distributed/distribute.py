@@ -195,6 +195,8 @@ def distribute(
     if callable(getattr(type(obj), "dealt_out", None)):  # nothing of a problem is computed for it
         if not plain:
             raise ValueError("a preconditioner takes one vector, and no options of products")
+        if max_imbalance != MAX_IMBALANCE:
+            raise ValueError("max_imbalance is for a problem, not for a preconditioner")
         return _preconditioner(obj, comm, grid, like)
     if like is not None:
         raise ValueError(

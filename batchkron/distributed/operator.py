@@ -87,6 +87,9 @@ class DistributedOperator(ValuedOperator):
         rank = ranks.all.rank
         super().__init__((output_layout.part(rank), layout.part(rank)), dtype)
 
+    def _layouts(self) -> tuple[Layout, Layout]:
+        return self.layout, self.output_layout
+
     @property
     def communicator(self) -> Communicator:
         """The ranks that share this rank's vectors."""

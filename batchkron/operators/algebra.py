@@ -17,6 +17,7 @@ from batchkron.operators.diagonalised_terms import DiagonalisedTerms
 from batchkron.operators.factor_by_factor import checked_time, logarithm_of
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
 from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
@@ -231,6 +232,9 @@ class ScaledOperator(Operator):
     ) -> None:
         self.operator._run(x, y, outer, inner, alpha * self.scalar, accumulate)
 
+    def _layouts(self) -> tuple[Any, Any]:
+        return self.operator._layouts()
+
     def _reserve(self, outer: int, inner: int) -> None:
         self.operator._reserve(outer, inner)
 
@@ -263,6 +267,7 @@ class SumOperator(Operator):
         for term in terms[1:]:
             if term.shape != first.shape:
                 raise ValueError(f"operators of shapes {first.shape} and {term.shape} do not add")
+        self._ends = layouts_of_sum(terms)
         dtype = np.result_type(*[term.dtype for term in terms])
         flat: list[Operator] = []
         for term in terms:
@@ -284,6 +289,9 @@ class SumOperator(Operator):
         for term in self.terms:
             term._run(x, y, outer, inner, alpha, accumulate)
             accumulate = True
+
+    def _layouts(self) -> tuple[Any, Any]:
+        return self._ends
 
     def _reserve(self, outer: int, inner: int) -> None:
         for term in self.terms:
@@ -335,8 +343,10 @@ class SumOperator(Operator):
             return self.factorise()
         self._refuse_batch("factorise")
         terms = self.kronecker_terms().terms
+        self._refuse_elsewhere()
         factors = [factor for term in terms for factor in term.factors]
-        return self._kept.get(factors, self.factorise, tuple(term.coefficient for term in terms))
+        coefficients = tuple((type(term.coefficient), term.coefficient) for term in terms)
+        return self._kept.get(factors, self.factorise, coefficients)
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b for a sum of Kronecker products, by their factors.
@@ -447,6 +457,7 @@ class ComposedOperator(Operator):
 
     def _prepare(self, links: Sequence[Operator], args: tuple[Any, ...]) -> None:
         """Set up the composition of ``links``, whose shapes fit."""
+        self._ends = layouts_of_composition(links)
         dtype = np.result_type(*{link.dtype for link in links})
         self.links = tuple(link.astype(dtype) for link in links)
         self.args = args
@@ -454,6 +465,9 @@ class ComposedOperator(Operator):
         super().__init__(shape, dtype, common_batch_shape(links), common_backend(links))
         self._place = links[0]._place
         self._workspace = self._backend.workspace()
+
+    def _layouts(self) -> tuple[Any, Any]:
+        return self._ends
 
     @classmethod
     def _of(cls, links: Sequence[Operator]) -> ComposedOperator:

@@ -73,11 +73,12 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
     if B is None and isinstance(A, (KroneckerProduct, KroneckerSum)):
         return A.eigh()
     A._refuse_batch("eigh")
-    terms, roots = A.kronecker_terms(), None
+    terms, roots, dtype = A.kronecker_terms(), None, A.dtype
     if B is not None:
         roots = _roots(B, terms)
-        terms = _reduced(terms, roots, B.factors, A.dtype)
-    found = DiagonalisedTerms(terms, A.dtype)
+        dtype = np.result_type(dtype, B.dtype)
+        terms = _reduced(terms, roots, B.factors, dtype)
+    found = DiagonalisedTerms(terms, dtype)
     if not found.unitary:
         raise ValueError(
             "the factors of a mode do not commute, so there are no eigenvectors by factors; for "
@@ -91,8 +92,8 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
             np.asarray(scipy.linalg.solve_triangular(root.conj().T, one))
             for root, one in zip(roots, vectors, strict=True)
         ]
-    real = A.dtype.type(0).real.dtype
-    product = KroneckerProduct([one.astype(A.dtype) for one in vectors])
+    real = dtype.type(0).real.dtype
+    product = KroneckerProduct([one.astype(dtype) for one in vectors])
     placed = cast(KroneckerProduct, product.to(A.device))
     return on_device(found.values.astype(real), A.device), placed
 

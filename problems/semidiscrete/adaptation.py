@@ -210,6 +210,7 @@ class AdaptiveProblem:
             grid = self._united(staying, wanted)
             is_new = problem.grid.find(grid.cells) < 0
             if not is_new.any():
+                grid = self._united(staying)
                 break
             now, rates = now._probed(grid, u, t)
             grown = is_new & (interval * rates > tol)

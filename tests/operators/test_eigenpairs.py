@@ -64,6 +64,14 @@ def test_pencils(rng, dtype, sizes):
         check(dense(terms), dense([(1, M)]), *bk.eigh(operator, B), dtype)
 
 
+@pytest.mark.parametrize("kinds", [("float64", "complex128"), ("float32", "complex64")])
+def test_a_real_operator_and_complex_masses(rng, kinds):
+    real, wide = kinds
+    K, M = [hermitian(rng, n, real) for n in (3, 4)], [mass(rng, n, wide) for n in (3, 4)]
+    found = bk.eigh(bk.KroneckerProduct(K), bk.KroneckerProduct(M))
+    check(dense([(1, K)]), dense([(1, M)]), *found, wide)
+
+
 def test_solves_and_determinants_are_those_of_the_sum(rng):
     K = [mass(rng, n, np.float64) for n in (4, 5)]
     A = bk.KroneckerProduct(K) + 0.25 * bk.Identity(20)

@@ -223,7 +223,12 @@ class DistributedSparse(LaidOutOperator, DistributedOperator):
         """
         if self.array_layout == "batch-first" or x is None:
             return self._turned(super().scatter(x, root), 1)
-        given: Any = x if hasattr(x, "ndim") else np.asarray(x)
+        given: Any = x
+        if not hasattr(x, "ndim"):
+            try:
+                given = np.asarray(x)
+            except ValueError:  # no array: refused by all ranks, which hear of it
+                return super().scatter(x, root)
         return self._turned(super().scatter(self._turned(given, -1), root), 1)
 
     def gather(  # type: ignore[override]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+
+from batchkron.distributed.communication.communicator import Communicator
 from batchkron.spec.kron import Array
 
 __all__ = ["DistributedAdaptive"]
@@ -19,6 +23,9 @@ class _OnGrid(Protocol):
     @property
     def whole(self) -> Any: ...
 
+    @property
+    def communicator(self) -> Communicator: ...
+
     def gather(self, u: Any, root: None = None) -> Array: ...
 
     def on_another_grid(self: Problem, whole: Any) -> Problem: ...
@@ -29,8 +36,9 @@ class DistributedAdaptive(Generic[Problem]):
     """A problem on the present grid with a rule, for `evolve` with ``adapt``; it does not change.
 
     Every rank gathers the whole state and decides by it about the whole grid. So all ranks take the
-    decisions of one process. Then each rank keeps its cells, and takes new ones that lie between
-    them, unless the work is too uneven: then cells are dealt out anew.
+    decisions of one process; where processors of different kinds round differently and they do
+    not, all ranks raise RuntimeError. Then each rank keeps its cells, and takes new ones that lie
+    between them, unless the work is too uneven: then cells are dealt out anew.
 
     Parameters
     ----------
@@ -90,4 +98,17 @@ class DistributedAdaptive(Generic[Problem]):
         return self._with(self.grid.restored(grid, u, t))
 
     def _with(self, grid: Any) -> Self:
+        self._refuse_disagreement(grid)
         return self if grid is self.grid else type(self)(grid, self.problem)
+
+    def _refuse_disagreement(self, grid: Any) -> None:
+        """Raise RuntimeError on all ranks if they have decided for different grids."""
+        cells = np.ascontiguousarray(grid.problem.grid.cells, dtype=np.int64)
+        decision = [cells.tobytes(), bool(grid.missed), bool(grid.is_finer), grid is self.grid]
+        digest = hashlib.blake2b(repr(decision).encode(), digest_size=8).digest()
+        found = self.before.communicator.allgather(np.frombuffer(digest, np.int64))
+        if (found != found[0]).any():
+            raise RuntimeError(
+                "the ranks have decided for different grids, because their processors round "
+                "differently; run on processors of one kind"
+            )

@@ -37,6 +37,12 @@ class Layout:
     bounds: tuple[int, ...]
     moved: int = 1
 
+    def agrees_with(self, other: Layout) -> bool:
+        """Whether each rank owns the same elements of a vector, in the same order."""
+        rows = self.rows == other.rows or self.grid[0] == 1
+        mine, theirs = (self.grid, self.bounds, self.moved), (other.grid, other.bounds, other.moved)
+        return rows and mine == theirs
+
     @property
     def size(self) -> int:
         """N, the elements of a vector."""

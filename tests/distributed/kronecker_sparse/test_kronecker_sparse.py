@@ -254,3 +254,32 @@ def test_errors():
         last.apply(np.ones((2, 4)))
     with pytest.raises(ValueError, match="redistribute is for"):
         distribute(bk.KroneckerSum([np.eye(2)]), redistribute=False)
+
+
+def test_layouts_that_differ_are_refused():
+    def program(comm):
+        sparse = distribute(bk.KroneckerSparse(np.ones((1, 4, 4, 8))), comm)
+        product = distribute(bk.KroneckerProduct([np.eye(4), np.eye(8)]), comm)
+        assert sparse.shape == product.shape
+        with pytest.raises(ValueError, match="different layouts do not add"):
+            sparse + product
+        for make in (lambda: sparse @ product, lambda: product @ (2 * sparse)):
+            with pytest.raises(ValueError, match="different layouts do not compose"):
+                make()
+        x = np.arange(32.0)
+        total = (product @ product + 2 * product + bk.Identity(product.shape[1])) @ product
+        return product.gather(total @ product.scatter(x))
+
+    for y in simulate(4, program):
+        np.testing.assert_array_equal(y, 4 * np.arange(32.0))
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_all_ranks_hear_of_vectors_that_are_no_array(layout):
+    def program(comm):
+        op = distribute(bk.KroneckerSparse(np.ones((1, 2, 2, 2)), layout=layout), comm)
+        with pytest.raises(ValueError, match="inhomogeneous"):
+            op.scatter([[1.0, 2.0], [3.0]] if comm.rank == 0 else None, root=0)
+        return True
+
+    assert simulate(2, program) == [True, True]

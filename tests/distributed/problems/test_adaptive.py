@@ -162,3 +162,16 @@ def test_errors():
 
     with pytest.raises(TypeError, match="a Own has no grid that can follow the solution"):
         evolve(distribute(Own()), until=0.1, method="rk4", dt=0.01, adapt=Adapt(1e-3))
+
+
+def test_ranks_that_decide_differently_all_hear_of_it():
+    """As processors that round differently would make them."""
+
+    def program(comm):
+        part = distribute(make("continuity-2d", 3, 2), comm)
+        begun = part.adaptive(tol=1e-3 if comm.rank else 1e-2)
+        with pytest.raises(RuntimeError, match="decided for different grids"):
+            begun.started(0.01)
+        return True
+
+    assert simulate(3, program) == [True] * 3
