@@ -50,11 +50,12 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
 
     def contender(name: str, make: Callable[[], Product]) -> Contender:
         product = make()
+        on = (torch_chain.on,) if name == "torch" else ()
 
         def call() -> None:
             held["y"] = product(x)
 
-        return Contender(name, {"": [call]})
+        return Contender(name, {"": [call]}, *on)
 
     def ours() -> Product:
         operator = data.operator if kind != "W K" else _whole(data)
