@@ -50,7 +50,7 @@ class _KroneckerSparse(Multilinear):
         _, outer, columns, inner = x.shape
         if axes[1] is None:
             y = _multiply(x.reshape(size * outer, columns, inner), values)
-            return y.reshape(size, outer, -1, inner), 0
+            return y.reshape(size, outer, y.shape[1], inner), 0
         values = jnp.moveaxis(values, axes[1], 0)
         a, b, c, d = values.shape[1:]
         x = jnp.moveaxis(x, 0, 1).reshape(outer, size * columns, inner)
