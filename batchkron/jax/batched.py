@@ -36,13 +36,20 @@ class _BatchedKron(Multilinear):
     def transpose(
         self, k: int, cotangent: jax.Array, operands: Sequence[Any], **parameters: Any
     ) -> jax.Array:
-        """Exchange inputs and outputs for x; else gather all products, and contract them."""
+        """Exchange inputs and outputs for x; else gather all products, and contract them.
+
+        Calls check their lists, gathers do not: where a number is out of range, all is NaN.
+        """
         x, weights, *pools, ids, inputs, outputs = operands
         if k == 0:
             turned = [pool.swapaxes(1, 2) for pool in pools]
             return _multiply(
                 cotangent, weights, *turned, ids, outputs, inputs, num_outputs=x.aval.shape[1]
             )
+        scale = _one_or_nan(
+            [inputs, outputs, *ids.T],
+            [x.shape[1], cotangent.shape[1], *(pool.aval.shape[0] for pool in pools)],
+        ).astype(cotangent.dtype)
         before, after = _blocks(x, inputs), _blocks(cotangent, outputs)
         mode = len(pools) if k == 1 else k - 2
         matrices: list[Any] = [
@@ -53,7 +60,7 @@ class _BatchedKron(Multilinear):
         for j in range(mode):
             before = _mode(matrices[j], before, math.prod(rows[:j]))
         if k == 1:
-            return jnp.einsum("blr,blr->b", before, after, precision=_HIGHEST)
+            return scale * jnp.einsum("blr,blr->b", before, after, precision=_HIGHEST)
         for j in range(len(pools) - 1, mode, -1):
             after = _mode(matrices[j].swapaxes(1, 2), after, math.prod(rows[:j]))
         outer = before.shape[1] * math.prod(rows[:mode])
@@ -61,7 +68,7 @@ class _BatchedKron(Multilinear):
         right = before.reshape(len(ids), outer, columns[mode], -1)
         each = jnp.einsum("blpr,blqr->bpq", left, right, precision=_HIGHEST)
         each = each * weights[:, None, None]
-        return jnp.zeros(pools[mode].aval.shape, each.dtype).at[ids[:, mode]].add(each)
+        return scale * jnp.zeros(pools[mode].aval.shape, each.dtype).at[ids[:, mode]].add(each)
 
     def batch(
         self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
@@ -106,6 +113,16 @@ def _shifted(numbers: jax.Array, count: int) -> jax.Array:
     """
     steps = jnp.arange(len(numbers), dtype=numbers.dtype)[:, None] * count
     return jnp.where((numbers >= 0) & (numbers < count), numbers + steps, -1)
+
+
+def _one_or_nan(lists: Sequence[jax.Array], limits: Sequence[int]) -> jax.Array:
+    """Return 1, or NaN if a number of a list is negative or not below the list's limit.
+
+    It is multiplied by: a NaN that is selected would have derivatives that are 0.
+    """
+    pairs = zip(lists, limits, strict=True)
+    inside = [jnp.all((numbers >= 0) & (numbers < limit)) for numbers, limit in pairs]
+    return jnp.where(jnp.stack(inside).all(), 1.0, math.nan)
 
 
 def _blocks(x: jax.Array, places: jax.Array) -> jax.Array:
@@ -200,7 +217,8 @@ def batched_kron(
     ValueError
         If shapes do not fit, or num_outputs is missing where outputs is traced.
     IndexError
-        If an index is out of range; one that is traced is an error of JAX when it runs.
+        If an index is out of range. One that is traced is an error of JAX when the product is
+        computed; gradients that are computed without it are NaN.
     TypeError
         If dtypes differ, the dtype has no kernels, or an index is no integer.
 

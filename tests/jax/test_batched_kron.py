@@ -83,6 +83,26 @@ def test_lists_that_are_traced(operands):
             jax.block_until_ready(function(*lists))
 
 
+@pytest.mark.parametrize("wrong", [-1, 4])
+@pytest.mark.parametrize("k", range(3))
+def test_gradients_with_wrong_lists(operands, k, wrong):
+    """They are linear in what they are taken of, so that nothing computes the product."""
+    pools, x, weights = operands()
+    lists = [IDS.copy(), INPUTS.copy(), OUTPUTS.copy()]
+    lists[k][(2, 1) if k == 0 else 2] = wrong
+
+    def total(pool, weights, lists):
+        ids, inputs, outputs = lists
+        return batched_kron([pool, pools[1]], ids, x, inputs, outputs, 4, weights=weights).sum()
+
+    found = jax.jit(jax.grad(total, (0, 1)))(pools[0], weights, lists)
+    assert all(jnp.isnan(one).all() for one in found)
+    mixed = jax.jit(jax.jacfwd(jax.grad(total), 1))(pools[0], weights, lists)
+    assert jnp.isnan(mixed).all()
+    found = jax.jit(jax.grad(total, (0, 1)))(pools[0], weights, [IDS, INPUTS, OUTPUTS])
+    assert all(jnp.isfinite(one).all() for one in found)
+
+
 @pytest.mark.slow
 def test_derivatives(operands, precise):
     assert_derivatives(jax.jit(own), operands(dtype=precise), order=1)
