@@ -143,6 +143,14 @@ def _materialised(operator: KroneckerLinearOperator) -> Any:
     return lx.MatrixLinearOperator(operator.as_matrix(), operator.tags)
 
 
+def _is_symmetric(operator: KroneckerLinearOperator) -> bool:
+    """Return what tags say of A = Aᵀ: semidefinite operators are Hermitian."""
+    tags = [lx.symmetric_tag, lx.diagonal_tag]
+    if not jnp.iscomplexobj(operator.factors[0]):
+        tags += [lx.positive_semidefinite_tag, lx.negative_semidefinite_tag]
+    return any(tag in operator.tags for tag in tags)
+
+
 def _define(function: Any, own: Callable[[KroneckerLinearOperator], Any]) -> None:
     """Make a function of lineax known for operators of this class."""
     function.register(KroneckerLinearOperator)(own)
@@ -158,7 +166,7 @@ _define(lx.materialise, _materialised)
 _define(lx.diagonal, KroneckerLinearOperator.diagonal)
 _define(lx.tridiagonal, _tridiagonal)
 _define(lx.conj, _conj)
-_define_by_tags(lx.is_symmetric, lx.symmetric_tag, lx.diagonal_tag)
+_define(lx.is_symmetric, _is_symmetric)
 _define_by_tags(lx.is_diagonal, lx.diagonal_tag)
 _define_by_tags(lx.is_tridiagonal, lx.tridiagonal_tag, lx.diagonal_tag)
 _define_by_tags(lx.has_unit_diagonal, lx.unit_diagonal_tag)

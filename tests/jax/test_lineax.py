@@ -61,6 +61,11 @@ def test_tags(regular):
     assert not any(function(plain) for function in (*asked, lx.is_positive_semidefinite))
     assert lx.is_positive_semidefinite(tagged)
     assert lx.is_positive_semidefinite(tagged.T)
+    assert lx.is_symmetric(tagged)
+    negative = KroneckerLinearOperator(regular(), tags=lx.negative_semidefinite_tag)
+    assert lx.is_symmetric(negative)
+    hermitian = KroneckerLinearOperator(regular("complex128"), tags=lx.positive_semidefinite_tag)
+    assert not lx.is_symmetric(hermitian)
     assert lx.is_lower_triangular(lower)
     assert lx.is_upper_triangular(lower.T)
 
