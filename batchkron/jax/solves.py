@@ -230,7 +230,9 @@ def logdet(
         for factor in matrices:
             repeats = size // len(factor) if len(factor) else 0
             sign, one = jnp.linalg.slogdet(factor)
-            logarithm, phase = logarithm + repeats * one, phase + repeats * jnp.angle(sign)
+            # many half turns would be rounded
+            turns = float(repeats if is_complex else repeats % 2)
+            logarithm, phase = logarithm + float(repeats) * one, phase + turns * jnp.angle(sign)
     else:
         values = jnp.zeros(1, matrices[0].dtype)
         for factor in matrices:
