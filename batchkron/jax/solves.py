@@ -208,8 +208,10 @@ def logdet(
     Notes
     -----
     log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k. That of a sum is the sum of the
-    logarithms of λ_1 + … + λ_d over all combinations of the factors' eigenvalues. Second
-    derivatives of a sum need factors whose eigenvalues are simple.
+    logarithms of λ_1 + … + λ_d over all combinations of the factors' eigenvalues. Derivatives of a
+    sum are those of eigenvalues: unless ``hermitian`` is set they need diagonalisable factors, and
+    their errors grow with the condition number of the eigenvectors. They are wrong, without an
+    error, for others, such as I minus a shift. Second derivatives need simple eigenvalues.
 
     Examples
     --------
