@@ -124,7 +124,7 @@ def solve(factors: Sequence[jax.Array], b: jax.Array, *, kind: Kind = "product")
     TypeError
         If one is no array, dtypes differ, or the dtype has no kernels.
     jax.errors.JaxRuntimeError
-        If a sum is singular; on a CUDA device also if its factors are not Hermitian.
+        If a sum is singular.
 
     Notes
     -----

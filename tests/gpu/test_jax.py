@@ -150,7 +150,16 @@ def test_calls_before_and_behind_are_waited_for(bkj, array):
     assert float(jnp.abs(found - expected).max()) <= 1e-6  # sin keeps errors of the start in bounds
 
 
+def test_sums_that_are_not_hermitian(bkj, array):
+    A, B, b = array(4, 4) / 4 + 3 * jnp.eye(4), array(3, 3) / 4 + 3 * jnp.eye(3), array(2, 12)
+    found = jax.jit(lambda A, B, b: bkj.solve([A, B], b, kind="sum"))(A, B, b)
+    assert found.devices() == b.devices()
+    host = [jax.device_put(one, jax.devices("cpu")[0]) for one in (A, B, b)]
+    expected = bkj.solve(host[:2], host[2], kind="sum")
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-11, atol=1e-12)
+
+
 def test_errors_reach_the_caller(bkj, array):
-    function = jax.jit(lambda A: bkj.solve([A, A], jnp.ones(4), kind="sum"))
-    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=r"Hermitian|symmetric"):
-        function(array(2, 2)).block_until_ready()
+    function = jax.jit(lambda A: bkj.solve([A, -A], jnp.ones(4), kind="sum"))
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="singular"):
+        function(jnp.diag(array(2))).block_until_ready()
