@@ -17,7 +17,12 @@ from torch import Tensor
 
 from batchkron.linear_operator.products import matrices_of
 from batchkron.operators import Interpolation
-from batchkron.torch.interpolated import interpolate_columns, point_gradient, windows_of
+from batchkron.torch.interpolated import (
+    check_unchanged,
+    interpolate_columns,
+    point_gradient,
+    windows_of,
+)
 
 __all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
 
@@ -26,7 +31,19 @@ __all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
 class Points:
     """Points and their interpolation, as an argument that linear_operator passes on unchanged."""
 
-    interpolation: Interpolation
+    made_of: Interpolation
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_points", self.made_of.points)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Points, (self.made_of,)
+
+    @property
+    def interpolation(self) -> Interpolation:
+        """The interpolation, if it has had no update since."""
+        check_unchanged(self.made_of, vars(self)["_points"])
+        return self.made_of
 
     def __getitem__(self, index: slice | Tensor) -> Points:
         chosen = index if isinstance(index, slice) else index.cpu().numpy()
@@ -140,7 +157,7 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
             (self.right_points, self.right, self.base_linear_op._t_matmul, left, right_vecs),
         ):
             if points is not None and points.requires_grad:
-                found.append(point_gradient(base(on_grid), vectors, there.interpolation))
+                found.append(point_gradient(base(on_grid), vectors, there.interpolation, points))
             elif points is not None:
                 found.append(None)
         return tuple(found)
@@ -170,10 +187,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         self, there: Points, points: Tensor | None, index: Any = ...
     ) -> tuple[Tensor, Tensor]:
         """Return the cells (..., N, 4) and weights (..., N, 4) of some points, or of all."""
-        corners, weights = windows_of(there.interpolation, self.dtype, self.device)
-        if points is not None and points.requires_grad:
-            _, slopes = windows_of(there.interpolation, self.dtype, self.device, slopes=True)
-            weights = weights + slopes * (points - points.detach())[..., None]
+        where = there.interpolation
+        corners, weights = windows_of(where, self.dtype, self.device, points=points)
         steps = torch.arange(weights.shape[-1], device=self.device)
         return corners[index][..., None] + steps, weights[index]
 

@@ -207,32 +207,34 @@ def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
 
 
 def windows_of(
-    points: Array, grid: RegularGrid, dtype: np.dtype[Any], *, slopes: bool = False
+    points: Array, grid: RegularGrid, dtype: np.dtype[Any], *, order: int = 0
 ) -> Windows:
     """Return the windows and weights of points inside a grid, the weights in ``dtype``.
 
-    With ``slopes`` the derivatives of each mode's weights by the point's coordinate instead. In the
-    first and the last interval of a dimension, the value that is missing beyond the end is
-    the one that continues the parabola through the three next ones.
+    With an ``order`` of 1 to 3 the derivatives of this order of each mode's weights by the point's
+    coordinate instead; higher ones are zero. In the first and the last interval of a dimension,
+    the value that is missing beyond the end is the one that continues the parabola through the
+    three next ones.
     """
     sizes = np.array(grid.sizes)
     lower, upper = np.array(grid.lower), np.array(grid.upper)
     position = (points.astype(np.float64) - lower) / (upper - lower) * (sizes - 1)
     cell = np.clip(np.floor(position).astype(np.int64), 0, sizes - 2)
-    if slopes:
-        weights = _cubic_slopes(position - cell) * ((sizes - 1) / (upper - lower))[:, None]
+    if order:
+        scale = ((sizes - 1) / (upper - lower)) ** order
+        weights = _derivatives_of_weights(position - cell, order) * scale[:, None]
     else:
         weights = _cubic_weights(position - cell)
     first, last = cell == 0, cell == sizes - 2
     weights[first] = _continued(weights[first])
     weights[last] = _continued(weights[last][:, ::-1])[:, ::-1]
     corners = np.clip(cell - 1, 0, sizes - WEIGHTS)
-    order = np.lexsort(corners.T[::-1])
+    places = np.lexsort(corners.T[::-1])
     return Windows(
         grid.sizes,
-        np.ascontiguousarray(corners[order]),
-        np.ascontiguousarray(weights[order], dtype),
-        np.ascontiguousarray(order, np.int64),
+        np.ascontiguousarray(corners[places]),
+        np.ascontiguousarray(weights[places], dtype),
+        np.ascontiguousarray(places, np.int64),
     )
 
 
@@ -253,8 +255,12 @@ def _cubic_weights(t: Array) -> Array:
     )
 
 
-def _cubic_slopes(t: Array) -> Array:
-    """Return the derivatives of `_cubic_weights` by t, (..., 4)."""
+def _derivatives_of_weights(t: Array, order: int) -> Array:
+    """Return the derivatives of an order of 1 to 3 of `_cubic_weights` by t, (..., 4)."""
+    if order == 3:
+        return np.broadcast_to([-3.0, 9.0, -9.0, 3.0], (*t.shape, WEIGHTS)).copy()
+    if order == 2:
+        return np.stack([-3.0 * t + 2.0, 9.0 * t - 5.0, -9.0 * t + 4.0, 3.0 * t - 1.0], axis=-1)
     return np.stack(
         [
             (-1.5 * t + 2.0) * t - 0.5,

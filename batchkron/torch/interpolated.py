@@ -15,6 +15,7 @@ from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import WEIGHTS
 from batchkron.spec.interpolated import windows_of as windows_at
 from batchkron.torch.kron import gekmm
+from batchkron.torch.multilinear import is_transformed
 from batchkron.torch.tensors import check_tensors, numbered, view
 
 __all__ = ["interpolate", "interpolate_columns", "interpolated_kronecker", "windows_of"]
@@ -48,19 +49,23 @@ class _Interpolate(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         u, points, ctx.interpolation, ctx.transposed = inputs
+        ctx.known = ctx.interpolation.points
         ctx.has_points = points is not None
         if points is not None:  # else nothing but the gradient is needed
             ctx.save_for_backward(u, points)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        check_unchanged(ctx.interpolation, ctx.known)
+        u: Any
+        points: Any
         u, points = ctx.saved_tensors if ctx.has_points else (None, None)
         of_u, of_points = None, None
         if ctx.needs_input_grad[0]:
             of_u = _Interpolate.apply(gradient, points, ctx.interpolation, not ctx.transposed)
         if ctx.needs_input_grad[1]:
             on_grid, at_points = (gradient, u) if ctx.transposed else (u, gradient)
-            of_points = _PointGradient.apply(on_grid, at_points, points, ctx.interpolation)
+            of_points = point_gradient(on_grid, at_points, ctx.interpolation, points)
         return of_u, of_points, None, None
 
     @staticmethod
@@ -74,46 +79,42 @@ class _Interpolate(torch.autograd.Function):
         return found.unflatten(-1, columns.shape[-2:]), 2
 
 
-class _PointGradient(torch.autograd.Function):
-    """Re Σ_c conj(g[p, c]) (∂W/∂x_k u)[p, c] for the points p and dimensions k."""
-
-    @staticmethod
-    def forward(u: Tensor, g: Tensor, points: Tensor, interpolation: Interpolation) -> Tensor:
-        return point_gradient(u, g, interpolation).to(points.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        raise ValueError(
-            "the gradient of the points of an interpolation has no gradient; pass points.detach(), "
-            "or differentiate without create_graph"
+def check_unchanged(interpolation: Interpolation, points: Any) -> None:
+    """Refuse an interpolation whose points are no longer the array that they were."""
+    if interpolation.points is not points:
+        raise RuntimeError(
+            "the interpolation has other points than in the forward pass; expected update() after "
+            "the backward pass, or another batchkron.Interpolation"
         )
 
 
-def point_gradient(u: Tensor, g: Tensor, interpolation: Interpolation) -> Tensor:
+def point_gradient(u: Tensor, g: Tensor, interpolation: Interpolation, points: Tensor) -> Tensor:
     """Return the gradient of Re Σ conj(g) W u by the points, (n, N), by torch's gathers.
+
+    It has gradients of any order itself, of the points, too.
 
     Parameters
     ----------
     u : Tensor, (cells, C)
     g : Tensor, (n, C)
+    points : Tensor, (n, N)
     """
     sizes = interpolation.grid.sizes
-    corners, weights = windows_of(interpolation, u.dtype, u.device)
-    _, slopes = windows_of(interpolation, u.dtype, u.device, slopes=True)
-    out = weights.new_empty(len(corners), len(sizes))
+    corners, weights = windows_of(interpolation, u.dtype, u.device, points=points)
+    _, slopes = windows_of(interpolation, u.dtype, u.device, order=1, points=points)
+    found = []
     for part, cells in _chunks(corners, sizes, u.shape[-1]):
-        values = (u[cells] * g[part, None].conj()).sum(-1).real  # (points, 4^N)
+        values = (u[cells] * g[part, None].conj()).sum(-1)  # (points, 4^N)
+        values = values.real if values.is_complex() else values
+        columns = []
         for k in range(len(sizes)):
             left = values
             for j in range(len(sizes)):
                 factor = slopes if j == k else weights
                 left = torch.einsum("pw,pwr->pr", factor[part, j], left.unflatten(1, (WEIGHTS, -1)))
-            out[part, k] = left[:, 0]
-    return out
+            columns.append(left[:, 0])
+        found.append(torch.stack(columns, dim=-1))
+    return torch.cat(found).to(points.dtype) if found else torch.zeros_like(points)
 
 
 def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
@@ -126,24 +127,47 @@ def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tenso
 
 
 def windows_of(
-    interpolation: Interpolation, dtype: torch.dtype, device: torch.device, *, slopes: bool = False
+    interpolation: Interpolation,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    order: int = 0,
+    points: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the first cells (n, N), and the weights (n, N, 4), of the windows of the points.
 
-    With ``slopes`` the derivatives of the weights. All are real, and kept as long as the
-    interpolation has these points.
+    With an ``order`` up to 3 the derivatives of the weights by the points. All are real, and kept
+    as long as the interpolation has these points. With ``points`` they have gradients.
     """
     dtype = torch.zeros(0, dtype=dtype).real.dtype
+    corners, weights = _kept_windows(interpolation, dtype, device, order)
+    if points is None or not (
+        is_transformed() or (torch.is_grad_enabled() and points.requires_grad)
+    ):
+        return corners, weights
+    # Taylor's series of a cubic polynomial ends; the distance is zero, but has derivatives.
+    here = torch.from_numpy(np.array(interpolation.points)).to(points)
+    distance = (points - here).to(dtype)[..., None]
+    power: Any = 1
+    for k in range(order + 1, WEIGHTS):
+        power = power * distance / (k - order)
+        weights = weights + _kept_windows(interpolation, dtype, device, k)[1] * power
+    return corners, weights
+
+
+def _kept_windows(
+    interpolation: Interpolation, dtype: torch.dtype, device: torch.device, order: int
+) -> tuple[Tensor, Tensor]:
     points, found = _known.get(interpolation, (None, {}))
     if points is not interpolation.points:
         points, found = interpolation.points, {}
         _known[interpolation] = points, found
-    key = dtype, device, slopes
+    key = dtype, device, order
     if key not in found:
-        windows = windows_at(points, interpolation.grid, np.dtype(np.float64), slopes=slopes)
-        order = np.argsort(windows.places)
-        corners = torch.from_numpy(windows.corners[order]).to(device)
-        found[key] = corners, torch.from_numpy(windows.weights[order]).to(device, dtype)
+        windows = windows_at(points, interpolation.grid, np.dtype(np.float64), order=order)
+        rows = np.argsort(windows.places)
+        corners = torch.from_numpy(windows.corners[rows]).to(device)
+        found[key] = corners, torch.from_numpy(windows.weights[rows]).to(device, dtype)
     return found[key]
 
 
@@ -234,9 +258,9 @@ def interpolate(
 
     Notes
     -----
-    On the CPU by the kernels of `batchkron.Interpolation`. There are none for CUDA devices: there
-    torch gathers the 4^N values of each point's window, and adds them with `index_add_`. So it does
-    for the gradient of points everywhere, which has no gradient itself.
+    On the CPU by the kernels of `batchkron.Interpolation`. On a CUDA device this function does not
+    use them: torch gathers the 4^N values of each point's window, and adds them with `index_add_`.
+    So it does for the gradient of points everywhere.
 
     Examples
     --------
@@ -296,8 +320,9 @@ def interpolated_kronecker(
     Notes
     -----
     The covariance matrix of `batchkron.InterpolatedKronecker`, whose sources it has. Gradients of
-    x, factors and noise are those of its three steps; so there are gradients of any order, but
-    for points only the first. Kept for them are two arrays of all vectors on the grid.
+    x, factors, noise and points are those of its three steps; so there are gradients of any order.
+    Kept for them are two arrays of all vectors on the grid. Points must not be updated before
+    the backward pass.
 
     Examples
     --------

@@ -233,7 +233,9 @@ def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool
     -----
     log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k; ∂A_k = (N / n_k) A_k⁻ᴴ times the
     gradient. That of a sum is the sum of the logarithms of λ_1 + … + λ_d over all combinations of
-    the factors' eigenvalues. Second derivatives of a sum need factors whose eigenvalues are simple.
+    the factors' eigenvalues. Gradients of a sum need diagonalisable factors, unless they are
+    Hermitian; those of others, as of upwind differences, are wrong, without an error. Second
+    derivatives need factors whose eigenvalues are simple.
 
     Examples
     --------

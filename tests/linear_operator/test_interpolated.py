@@ -169,3 +169,19 @@ def test_gradients_of_points(tensor, rng, definite):
         lambda *p: covariance(p[0], p[0]).add_diagonal(torch.ones(6).double()).solve(y),
     ):
         assert torch.autograd.gradcheck(function, given, atol=1e-6)
+    for function in (
+        lambda *p: covariance(*p) @ x,
+        lambda *p: covariance(*p)[rows, columns],
+        lambda *p: covariance(p[0], p[0])._diagonal(),
+    ):
+        assert torch.autograd.gradgradcheck(function, given, fast_mode=True)
+
+
+def test_an_update_of_the_points_is_refused(tensor, definite):
+    W = bk.Interpolation(np.zeros((2, 3)), GRID)
+    factors = [definite(n, n, grad=True) for n in SIZES]
+    base = ours.KroneckerProductLinearOperator(*factors)
+    y = ours.InterpolatedKroneckerLinearOperator(base, W, W) @ tensor(2, 1)
+    W.update(np.full((2, 3), 0.5))
+    with pytest.raises(RuntimeError, match="other points than in the forward pass"):
+        y.sum().backward()

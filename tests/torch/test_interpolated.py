@@ -223,8 +223,48 @@ def test_points_are_those_of_the_interpolation(tensor, made):
     for other in (points + 0.1, points[:3]):
         with pytest.raises(ValueError, match="points are not those of the interpolation"):
             interpolate(tensor(40), W, points=other)
-    points.requires_grad_()
-    y = interpolate(tensor(40), W, points=points).square().sum()
-    (gradient,) = torch.autograd.grad(y, points, create_graph=True)
-    with pytest.raises(ValueError, match="has no gradient"):
-        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_second_and_third_derivatives_of_points(tensor, rng, precise, size):
+    grid = bk.RegularGrid(-1.0, 2.0, sizes=(size, 4))
+    points = torch.tensor(rng.uniform(-0.99, 1.99, (2, 2)), requires_grad=True)
+    u = tensor(size * 4, dtype=precise, grad=True)
+    x = tensor(2, dtype=precise, grad=True)
+
+    def at(points):
+        return bk.Interpolation(points.detach().numpy(), grid)
+
+    def slopes(u, p):
+        y = interpolate(u, at(p), points=p)
+        return torch.autograd.grad((y * y.conj()).real.sum(), p, create_graph=True)[0]
+
+    assert gradgradcheck(lambda u, p: interpolate(u, at(p), points=p), (u, points), fast_mode=True)
+    assert gradgradcheck(
+        lambda x, p: interpolate(x, at(p), transpose=True, points=p), (x, points), fast_mode=True
+    )
+    assert gradgradcheck(slopes, (u, points), fast_mode=True)
+
+
+def test_an_update_before_the_backward_pass_is_refused(tensor, made, rng):
+    W, _ = made("two")
+    y = interpolate(tensor(40, grad=True), W)
+    W.update(rng.uniform(-1.0, 2.0, W.points.shape))
+    with pytest.raises(RuntimeError, match="other points than in the forward pass"):
+        y.sum().backward()
+
+
+def test_transforms_of_points(tensor, made):
+    W, _ = made("two", count=3)
+    points, u = torch.from_numpy(np.array(W.points)), tensor(4, 40)
+    jacobian = torch.func.jacrev(lambda p: interpolate(u[0], W, points=p))(points)
+    expected = torch.autograd.functional.jacobian(lambda p: interpolate(u[0], W, points=p), points)
+    assert_same(jacobian, expected, 100)
+
+    def loss(p, u):
+        return interpolate(u, W, points=p).square().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(points, u)
+    assert_same(found, torch.stack([torch.func.grad(loss)(points, one) for one in u]), 100)
+    found = torch.func.jacrev(torch.func.jacrev(loss))(points, u[0])
+    assert_same(found, torch.autograd.functional.hessian(lambda p: loss(p, u[0]), points), 1000)
