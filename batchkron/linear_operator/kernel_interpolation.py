@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import weakref
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -23,7 +26,9 @@ __all__ = ["REPLACEMENTS"]
 _DTYPES = (torch.float32, torch.float64)
 _MAX_KEPT = 4  # interpolations of a kernel: those of training and test points, and one more pair
 
+_their_forward: Any = GridInterpolationKernel.forward
 _their_compute_grid: Any = GridInterpolationKernel._compute_grid
+_local = threading.local()  # the kernel whose `forward` runs in a thread
 _kept: weakref.WeakKeyDictionary[Any, list[Interpolation]] = weakref.WeakKeyDictionary()
 
 
@@ -44,12 +49,13 @@ class _Unformed:
         """Return W; it is kept for the next call with the same points."""
         kept = _kept.setdefault(self._kernel, [])
         given = self._points.detach().cpu().numpy()
-        for one in kept:
+        for one in list(kept):
             if one.grid == self._grid and _equal(one.points, given):
                 return one
-        kept.insert(0, Interpolation(given, self._grid))
+        made = Interpolation(given, self._grid)
+        kept.insert(0, made)
         del kept[_MAX_KEPT:]
-        return kept[0]
+        return made
 
     def with_gradient(self) -> Tensor | None:
         """Return the points, if their gradient is wanted."""
@@ -70,9 +76,12 @@ def compute_grid(
     """Return what stands for the windows of points, or GPyTorch's windows where ours differ.
 
     Left to GPyTorch are batches of points, and points in the outermost intervals of the grid, where
-    it takes the nearest grid point.
+    it takes the nearest grid point; also other callers than `forward`, and classes of kernels with
+    a method of their own.
     """
-    plain = not last_dim_is_batch and inputs.dim() == 2
+    expected = getattr(_local, "kernel", None) is kernel
+    expected = expected and type(kernel)._compute_grid is compute_grid
+    plain = expected and not last_dim_is_batch and inputs.dim() == 2
     if plain and inputs.dtype in _DTYPES and len(inputs):
         grid = _grid(kernel.grid)
         if grid is not None and _is_inside(inputs, kernel.grid):
@@ -97,7 +106,7 @@ def _is_inside(points: Tensor, axes: Sequence[Tensor]) -> bool:
 
 
 def operator(base: Any, *windows: Any) -> Any:
-    """Return the covariance, in the place of the class `InterpolatedLinearOperator`.
+    """Return the covariance, in the place of an `InterpolatedLinearOperator`, within `forward`.
 
     Parameters
     ----------
@@ -129,8 +138,33 @@ def _fits(base: Any, left: _Unformed, right: _Unformed) -> bool:
     return matrices_of(base.linear_ops) is not None
 
 
+# GPyTorch's method with `operator` for the class. It keeps that until it returns, as it needs to
+# with what `compute_grid` returned, though another thread may end the replacement meanwhile.
+_forward_with_operator: Any = FunctionType(
+    _their_forward.__code__,
+    {
+        **vars(grid_interpolation_kernel),
+        "InterpolatedLinearOperator": lambda *arguments: operator(*arguments),
+    },
+    _their_forward.__name__,
+    _their_forward.__defaults__,
+    _their_forward.__closure__,
+)
+
+
+@functools.wraps(_their_forward)
+def forward(kernel: GridInterpolationKernel, *arguments: Any, **options: Any) -> Any:
+    """Return the covariance of two sets of points, as GPyTorch's method, by `operator`."""
+    before = getattr(_local, "kernel", None)
+    _local.kernel = kernel
+    try:
+        return _forward_with_operator(kernel, *arguments, **options)
+    finally:
+        _local.kernel = before
+
+
 REPLACEMENTS = [
     Replacement(GridInterpolationKernel, "_compute_grid", compute_grid),
-    Replacement(grid_interpolation_kernel, "InterpolatedLinearOperator", operator),
+    Replacement(GridInterpolationKernel, "forward", forward),
 ]
 """What `accelerate` replaces in GPyTorch."""

@@ -104,7 +104,7 @@ def covariances(monkeypatch):
         return made[-1]
 
     operator = kernel_interpolation.operator
-    monkeypatch.setattr(kernel_interpolation.REPLACEMENTS[1], "_value", noted)
+    monkeypatch.setattr(kernel_interpolation, "operator", noted)
     return made
 
 
@@ -243,10 +243,64 @@ def test_batches_of_points_are_left_to_gpytorch(covariances):
 def test_all_is_restored():
     from gpytorch.kernels import GridInterpolationKernel, grid_interpolation_kernel
 
-    before = GridInterpolationKernel._compute_grid
+    def methods():
+        return [GridInterpolationKernel._compute_grid, GridInterpolationKernel.forward]
+
+    before = methods()
+    ours = [kernel_interpolation.compute_grid, kernel_interpolation.forward]
     with accelerate(), accelerate(interpolation=False):
-        assert GridInterpolationKernel._compute_grid is kernel_interpolation.compute_grid
+        assert methods() == ours
     with accelerate(interpolation=False):
-        assert GridInterpolationKernel._compute_grid is before
-    assert GridInterpolationKernel._compute_grid is before
+        assert methods() == before
+    assert methods() == before
     assert grid_interpolation_kernel.InterpolatedLinearOperator is InterpolatedLinearOperator
+
+
+def test_a_subclass_that_uses_the_windows(covariances):
+    class Halved(gpytorch.kernels.GridInterpolationKernel):
+        def _compute_grid(self, inputs, last_dim_is_batch=False):
+            indices, values = super()._compute_grid(inputs, last_dim_is_batch)
+            return indices, values * 0.5
+
+    kernel = Halved(gpytorch.kernels.RBFKernel(), 8, num_dims=2, grid_bounds=[(-2.0, 2.0)] * 2)
+    x = torch.rand(5, 2)
+    expected = kernel(x).to_dense()
+    with accelerate():
+        assert torch.allclose(kernel(x).to_dense(), expected, rtol=1e-6)
+    assert {type(one) for one in covariances} == {InterpolatedLinearOperator}
+
+
+@pytest.mark.parametrize("begins", ["inside", "outside"])
+def test_a_context_that_ends_or_begins_within_a_call(begins):
+    """As one of another thread may."""
+    kernel = make(dimensions=2, bounds=[(-2.0, 2.0)] * 2).kernel
+    x, y = torch.rand(5, 2).double(), torch.rand(4, 2).double()
+    expected = kernel(x, y).to_dense()
+    before = kernel._inducing_forward
+    with contextlib.ExitStack() as stack:
+
+        def changed(**options):
+            if begins == "inside":
+                stack.close()
+            else:
+                stack.enter_context(accelerate())
+            return before(**options)
+
+        kernel._inducing_forward = changed
+        if begins == "inside":
+            stack.enter_context(accelerate())
+        lazy = kernel(x, y)
+        assert torch.allclose(lazy.to_dense(), expected, rtol=1e-9)
+
+
+def test_second_derivatives_of_a_prediction():
+    point = torch.tensor([[0.3, -0.2]], dtype=torch.float64)
+    found = []
+    for context in (contextlib.nullcontext(), accelerate()):
+        model = make(dimensions=2, bounds=[(-2.0, 2.0)] * 2)
+        model.eval()
+        with context:
+            hessian = torch.autograd.functional.hessian(lambda z, m=model: m(z).mean.sum(), point)
+        found.append(hessian.reshape(2, 2))
+    assert float(found[0].abs().max()) > 0.1
+    assert torch.allclose(found[1], found[0], rtol=1e-5, atol=1e-7)
