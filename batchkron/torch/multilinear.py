@@ -416,19 +416,23 @@ def _register_vmap(entry: Entry) -> None:
 def looped(function: Any, info: Any, in_dims: Sequence[Any], given: Sequence[Any]) -> Any:
     """Return what `torch.vmap` makes of a function by a call for each element of the batch."""
     calls = []
-    for b in range(info.batch_size):
+    for b in range(max(info.batch_size, 1)):  # a batch of 0: of zeros, for the shapes of results
         chosen = [_chosen(one, dims, b) for one, dims in zip(given, in_dims, strict=True)]
         calls.append(function(*chosen))
     if isinstance(calls[0], Tensor):
-        return torch.stack(calls), 0
-    stacked = [torch.stack(one) for one in zip(*calls, strict=True)]
+        return torch.stack(calls)[: info.batch_size], 0
+    stacked = [torch.stack(one)[: info.batch_size] for one in zip(*calls, strict=True)]
     return stacked, [0] * len(stacked)
 
 
 def _chosen(given: Any, dims: Any, b: int) -> Any:
-    """Return element b of an argument's batch; an argument without one is returned itself."""
+    """Return element b of an argument's batch, or zeros if it has none; else the argument."""
     if isinstance(given, Tensor):
-        return given if dims is None else given.select(dims, b)
+        if dims is None:
+            return given
+        if not given.shape[dims]:
+            return given.sum(dims, dtype=given.dtype)
+        return given.select(dims, b)
     if isinstance(dims, (list, tuple)):
         return [_chosen(one, dim, b) for one, dim in zip(given, dims, strict=True)]
     return given

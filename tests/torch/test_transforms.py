@@ -159,6 +159,17 @@ def test_vmap_of_the_operators_themselves(tensor):
     assert_same(found, operators.kronecker_sum_solve(rows, matrices), 100)
 
 
+def test_an_empty_batch_of_factors(tensor):
+    x, B = tensor(3, 4), tensor(2, 2)
+    empty = tensor(2, 0, 2, grad=True)
+    found = vmap(lambda a: kron_matmul(x, [a, B]), in_dims=1)(empty)
+    assert found.shape == (0, 3, 4)
+    (gradient,) = torch.autograd.grad(found.sum(), empty)
+    assert gradient.shape == empty.shape
+    slopes = vmap(grad(lambda a: kron_matmul(x, [a, B]).sum()), in_dims=1)(empty.detach())
+    assert slopes.shape == (0, 2, 2)
+
+
 def test_forward_mode_is_refused_in_words(tensor):
     with pytest.raises((NotImplementedError, RuntimeError), match="forward"):
         hessian(lambda x: kron_matmul(x, [tensor(2, 2)]).square().sum())(tensor(2))
