@@ -49,7 +49,7 @@ def diagonalise(A: Sequence[Tensor], B: Sequence[Tensor]) -> Diagonalised | None
     Parameters
     ----------
     A, B : sequence of Tensor, each (*batch, n_k, n_k)
-        Symmetric; only their lower triangles are read.
+        Symmetric.
 
     Returns
     -------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import linear_operator.operators as theirs
+import torch
 from linear_operator.operators import KroneckerProductDiagLinearOperator
 from torch import Tensor
 
@@ -62,8 +63,15 @@ class KroneckerProductLinearOperator(theirs.KroneckerProductLinearOperator):
         return values, _ours(vectors)
 
     def _svd(self) -> Any:
-        left, values, right = super()._svd()
-        return _ours(left), values, _ours(right)
+        left, values, right = [], [], []
+        for factor in self.linear_ops:
+            u, s, vh = torch.linalg.svd(factor.to_dense(), full_matrices=False)
+            left.append(u)
+            values.append(theirs.DiagLinearOperator(s))
+            right.append(vh.mH)
+        product = KroneckerProductDiagLinearOperator(*values)
+        kind = KroneckerProductLinearOperator
+        return kind(*left), product._diagonal(), kind(*right)
 
 
 class KroneckerProductAddedDiagLinearOperator(theirs.KroneckerProductAddedDiagLinearOperator):

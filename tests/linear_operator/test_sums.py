@@ -136,10 +136,11 @@ def test_eigenvalues_and_singular_values(definite, tensor):
     assert type(vectors) is ours.KroneckerProductLinearOperator
     rebuilt = vectors.to_dense() @ values.diag() @ vectors.to_dense().mT
     close(rebuilt, operator.to_dense())
-    left, values, right = ours.KroneckerProductLinearOperator(tensor(2, 2), tensor(3, 3)).svd()
+    factors = [tensor(2, 2), tensor(3, 3)]
+    left, values, right = ours.KroneckerProductLinearOperator(*factors).svd()
     assert type(left) is type(right) is ours.KroneckerProductLinearOperator
-    product = left.to_dense() @ values.diag() @ right.to_dense().mT
-    assert product.shape == (6, 6)
+    close(left.to_dense() @ values.diag() @ right.to_dense().mT, torch.kron(*factors))
+    close(values.sort(descending=True).values, torch.linalg.svdvals(torch.kron(*factors)))
 
 
 def test_theirs_inside_the_context_gives_the_same(tensor, definite):
