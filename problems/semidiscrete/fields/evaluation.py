@@ -233,7 +233,6 @@ class FieldEvaluation:
         moved._use_grid(grid)
         if self._map is not None:
             moved._use_masks()
-        if self._map is not None:
             moved._components = self._find_components(grid)
         return moved
 
