@@ -20,6 +20,7 @@ __all__ = [
     "ArrayKind",
     "any_foreign",
     "common_kind",
+    "cupy_stream",
     "in_kind",
     "kind_of",
     "native",
@@ -319,8 +320,28 @@ def on_stream_of(*arrays: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _on_stream(device: Any) -> Iterator[None]:
-    cuda = backend_on("cuda").array_module.cuda
+    cupy = backend_on("cuda").array_module
     address = sys.modules["torch"].cuda.current_stream(device).cuda_stream
-    stream = cuda.ExternalStream(address) if address else cuda.Stream.null
-    with cuda.Device(device.index), stream:
+    with cupy.cuda.Device(device.index), cupy_stream(cupy, address):
         yield
+
+
+def cupy_stream(cupy: Any, address: int) -> Any:
+    """Return the stream of another library, which owns it, as one of CuPy.
+
+    Parameters
+    ----------
+    cupy : module
+    address : int
+        The handle of the stream (cudaStream_t); 0 is the default stream.
+    """
+    streams = cupy.cuda.Stream
+    return streams.from_external(_StreamAt(address)) if address else streams.null
+
+
+@dataclass(frozen=True)
+class _StreamAt:
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address  # the protocol's version, and the handle

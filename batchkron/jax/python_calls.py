@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import batchkron
+from batchkron.array_kinds import cupy_stream
 from batchkron.backends import backend_on
 from batchkron.operators import KroneckerSum
 
@@ -45,10 +46,8 @@ def _on_stream(address: int, stream: int) -> Iterator[Callable[[tuple[Any, ...]]
     """Make a stream CuPy's current one, on the device of an address; yield how views are made."""
     cupy: Any = backend_on("cuda").array_module
     device = cupy.cuda.runtime.pointerGetAttributes(address).device
-    with cupy.cuda.Device(device):
-        external = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
-        with external:
-            yield lambda buffer: _device_view(cupy, device, *buffer)
+    with cupy.cuda.Device(device), cupy_stream(cupy, stream):
+        yield lambda buffer: _device_view(cupy, device, *buffer)
 
 
 def _device_view(cupy: Any, device: int, address: int, dtype: str, shape: tuple[int, ...]) -> Any:

@@ -138,6 +138,7 @@ def test_work_goes_to_torchs_current_stream(bkt, tensor):
     assert torch.equal(plain, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 def test_nothing_waits_for_the_device(bkt, tensor):
     """Products and their gradients, after a first call."""
     x, factors = tensor(8, 16, grad=True), [tensor(4, 4, grad=True) for _ in range(2)]
@@ -198,6 +199,7 @@ def test_mixed_calls_are_refused(cupy, tensor):
         bk.gemkm(tensor(2, 4, grad=True), [torch.eye(4, dtype=torch.float64, device="cuda")])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_layers_learn_and_compile(bkt, tensor):
     torch.compiler.reset()
     layer = bkt.KroneckerSparseLinear([(1, 16, 16, 2), (2, 16, 16, 1)], device="cuda")

@@ -79,8 +79,12 @@ def fake_cupy(entered):
     cuda = SimpleNamespace(
         runtime=SimpleNamespace(pointerGetAttributes=lambda _: SimpleNamespace(device=3)),
         Device=lambda number: context(f"device {number}"),
-        ExternalStream=lambda address: context(f"stream {address}"),
-        Stream=SimpleNamespace(null=context("null stream")),
+        Stream=SimpleNamespace(
+            null=context("null stream"),
+            from_external=lambda stream: context(
+                "stream {1} by protocol {0}".format(*stream.__cuda_stream__())
+            ),
+        ),
         UnownedMemory=unowned,
         MemoryPointer=lambda memory, offset: memory,
     )
@@ -99,5 +103,5 @@ def test_views_of_a_devices_memory(rng, monkeypatch, stream):
     given = [(one.ctypes.data, one.dtype.name, one.shape) for one in (x, A, out)]
     python_calls.call("kron_matmul", given[:2], given[2:], False, stream)
     assert np.allclose(out[0, :, :, 0], x[0, :, :, 0] @ A[0], rtol=1e-13)
-    name = f"stream {stream}" if stream else "null stream"
+    name = f"stream {stream} by protocol 0" if stream else "null stream"
     assert entered == ["device 3", name, f"end of {name}", "end of device 3"]

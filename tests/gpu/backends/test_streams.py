@@ -106,11 +106,13 @@ def test_results_between_passes_begin_at_whole_lines(cupy, rng, monkeypatch, siz
         launch(self, stream, places, scalars)
 
     monkeypatch.setattr(Launch, "__call__", record)
-    op = bk.KroneckerProduct([random_array(rng, (size, size), given) / size for _ in range(3)])
+    factors = [random_array(rng, (size, size), given) / size for _ in range(3)]
+    op = bk.KroneckerProduct(factors)
+    same = bk.KroneckerProduct([np.ones((1, 1)), *factors])  # does not merge with op
     x = random_array(rng, op.shape[1], given)
     result = op.to("cuda") @ cupy.asarray(x)
     passes = len(addresses)
-    cube = (op @ op @ op).to("cuda") @ cupy.asarray(x)
+    cube = (op @ same @ op).to("cuda") @ cupy.asarray(x)
     assert len(addresses) == 4 * passes > 4
     assert not any(address % 256 for pair in addresses for address in pair)
     expected = op @ x
