@@ -6,7 +6,9 @@ can read DLPack: a tensor of torch, an array of JAX or of array-api-strict.
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ __all__ = [
     "ArrayKind",
     "any_foreign",
     "common_kind",
+    "cuda_view",
     "cupy_stream",
     "in_kind",
     "kind_of",
@@ -173,8 +176,12 @@ def native(value: Any, name: str) -> Any:
     half = False
     if kind.library == "torch":
         value, half = _plain_tensor(value, name)
-        if value.device.type == "cpu":  # half the time of from_dlpack
+        array = None
+        if value.is_cpu:  # half the time of from_dlpack
             array = value.numpy()
+        elif value.is_cuda and _own_stream(value.device) is None:  # a tenth of its time
+            array = cuda_view(value)
+        if array is not None:
             return array.view(_bfloat16(name)) if half else array
     device = int(value.__dlpack_device__()[0])
     if device in _CPU_DEVICES:
@@ -193,6 +200,42 @@ def native(value: Any, name: str) -> Any:
             raise TypeError(f"{name}, a {kind.name}, cannot be read: {error}") from error
         array = np.asarray(value)
     return array.view(_bfloat16(name)) if half else array
+
+
+def cuda_view(tensor: Any) -> Any:
+    """Return an array of CuPy in the memory of a tensor of torch, for work on the same stream.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        On a CUDA device; neither a lazy conjugate nor of bfloat16.
+
+    Returns
+    -------
+    cupy.ndarray
+        It keeps the tensor alive.
+    """
+    cupy = backend_on("cuda").array_module
+    dtype, itemsize, device = _dtype_in_numpy(tensor), tensor.itemsize, tensor.get_device()
+    shape, steps = tuple(tensor.shape), None
+    size = tensor.numel() * itemsize
+    if size and not tensor.is_contiguous():
+        steps = tuple([itemsize * step for step in tensor.stride()])
+        reach = [(n - 1) * step for n, step in zip(shape, steps, strict=True)]
+        size = itemsize + sum(reach)
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, device)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), steps)
+
+
+_dtypes: dict[Any, np.dtype[Any]] = {}  # of NumPy, by those of torch
+
+
+def _dtype_in_numpy(tensor: Any) -> np.dtype[Any]:
+    known = _dtypes.get(tensor.dtype)
+    if known is None:
+        empty = sys.modules["torch"].empty(0, dtype=tensor.dtype)
+        known = _dtypes[tensor.dtype] = empty.numpy().dtype
+    return known
 
 
 def native_entries(values: Any, name: str) -> Any:
@@ -318,14 +361,39 @@ def on_stream_of(*arrays: Any) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _on_stream(device: Any) -> AbstractContextManager[None]:
+    address = _own_stream(device)
+    return nullcontext() if address is None else _other_stream(device.index, address)
+
+
+def _own_stream(device: Any) -> int | None:
+    """Return the handle of torch's current stream on a device; None if CuPy's is the same."""
+    cuda, index = backend_on("cuda").array_module.cuda, device.index
+    address: int = sys.modules["torch"].cuda.current_stream(device).cuda_stream
+    if cuda.runtime.getDevice() != index or cuda.get_current_stream().ptr != address:
+        return address
+    if index not in _thread.devices:
+        cuda.runtime.setDevice(index)  # gives a thread of torch's own its context
+        _thread.devices.add(index)
+    return None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.devices: set[int] = set()  # whose context is current in this thread
+
+
+_thread = _Thread()
+
+
 @contextmanager
-def _on_stream(device: Any) -> Iterator[None]:
+def _other_stream(device: int, address: int) -> Iterator[None]:
     cupy = backend_on("cuda").array_module
-    address = sys.modules["torch"].cuda.current_stream(device).cuda_stream
-    with cupy.cuda.Device(device.index), cupy_stream(cupy, address):
+    with cupy.cuda.Device(device), cupy_stream(cupy, address):
         yield
 
 
+@functools.lru_cache(maxsize=64)
 def cupy_stream(cupy: Any, address: int) -> Any:
     """Return the stream of another library, which owns it, as one of CuPy.
 

@@ -17,6 +17,7 @@ _NO_STREAM: AbstractContextManager[None] = nullcontext()
 
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _HALF = (torch.float16, torch.bfloat16)
+_PLAIN = (*_DTYPES, torch.float16)  # bfloat16 has no dtype of NumPy alone
 
 
 def check_tensors(
@@ -75,6 +76,8 @@ def numbered(*single: str, rest: str) -> Callable[[int], str]:
 
 def view(tensor: Tensor) -> Any:
     """Return an array of NumPy or CuPy in a tensor's memory, which does not record gradients."""
-    if tensor.is_cpu and tensor.dtype in _DTYPES:
+    if tensor.dtype not in _PLAIN:
+        return array_kinds.native(tensor.detach(), "a tensor")
+    if tensor.is_cpu:
         return tensor.numpy(force=True)  # of a lazy conjugate it is a copy
-    return array_kinds.native(tensor.detach(), "a tensor")
+    return array_kinds.cuda_view(tensor.resolve_conj().resolve_neg())

@@ -2,7 +2,7 @@
 
 import ctypes
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import jax
 import numpy as np
@@ -88,9 +88,10 @@ def fake_cupy(entered):
         UnownedMemory=unowned,
         MemoryPointer=lambda memory, offset: memory,
     )
-    return SimpleNamespace(
-        cuda=cuda, ndarray=lambda shape, dtype, memory: np.frombuffer(memory, dtype).reshape(shape)
-    )
+    cupy = ModuleType("cupy")
+    cupy.cuda = cuda
+    cupy.ndarray = lambda shape, dtype, memory: np.frombuffer(memory, dtype).reshape(shape)
+    return cupy
 
 
 @pytest.mark.parametrize("stream", [0, 77])

@@ -50,9 +50,10 @@ def products(rng):
     """Names of functions, their arguments on the host, and the shapes of the results."""
     for dtype in DTYPES:
         for shapes in SHAPES:
-            factors = [random_array(rng, shape, dtype) for shape in shapes]
+            given = [random_array(rng, shape, dtype) for shape in shapes]
             rows, columns = sizes(shapes)
             for lead in ((), (2,), (2, 3)):
+                factors = [np.asfortranarray(one) for one in given] if lead else given
                 x, tail = random_array(rng, (*lead, rows), dtype), (3,) if lead else ()
                 yield "gemkm", (x, factors), (*lead, columns)
                 x = random_array(rng, (*lead, columns, *tail), dtype)
@@ -153,10 +154,8 @@ def unusual_arguments():
     factors, given = on_device(host), cupy.asarray(x)
     expected = bk.gemkm(x, host)
     strided = cupy.empty((2, 18))[:, ::2]
-    transposed = on_device([np.asfortranarray(one) for one in host])
     close(bk.gemkm(given, tuple(factors), out=strided), expected)
     close(bk.gemkm(given, (one for one in factors)), expected)
-    close(bk.gemkm(given, transposed), expected)
     close(bk.gemkm(cupy.asarray(np.asfortranarray(x)), factors), expected)
     close(bk.gemkm(given, factors, alpha=np.float64(2)), 2 * expected)
     close(bk.gemkm(given, factors, alpha=1j), 1j * expected)
@@ -165,7 +164,7 @@ def unusual_arguments():
         bk.gemkm(given, [factors[0].astype("f4"), factors[1]]),
         bk.gemkm(x, [host[0].astype("f4"), host[1]]),
     )
-    assert general.calls == 8
+    assert general.calls == 7
     assert bk.gemkm(cupy.empty((0, 9)), factors).shape == (0, 9)
 
 

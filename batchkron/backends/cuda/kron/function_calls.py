@@ -41,7 +41,8 @@ def fast_kron_multiply(
     """Return the result of gekmm (``left``) or gemkm, in ``out`` unless that is None; or None.
 
     It applies to non-empty, C-contiguous CuPy arrays of one supported dtype on the current device,
-    factors without leading axes, real alpha and beta, and an ``out`` that overlaps no input. It
+    factors without leading axes (or transposes of such), real alpha and beta, and an ``out`` that
+    overlaps no input. It
     returns None, and has done nothing, for all other calls, also for those that are refused.
     """
     array = cupy.ndarray
@@ -187,7 +188,8 @@ def _planned(
 ) -> _Layout | None:
     """Return the kernels for arrays like these, None if they are not plain or do not fit."""
     plain = x.flags.c_contiguous and all(
-        factor.ndim == 2 and factor.flags.c_contiguous for factor in factors
+        factor.ndim == 2 and (factor.flags.c_contiguous or factor.flags.f_contiguous)
+        for factor in factors
     )
     if not plain or x.dtype not in SUPPORTED_DTYPES:
         return None
