@@ -361,6 +361,16 @@ class Backend(ABC):
         """
         return None
 
+    def fast_kron_sparse_multiply(
+        self, values: Any, x: Any, layout: Any, precision: Any, out: Any
+    ) -> Array | None:
+        """Return the product with values (a, b, c, d) if all arrays are plain; None by default.
+
+        It takes any objects. Where it returns None it has done nothing, and `multiply_kron_sparse`
+        is used.
+        """
+        return None
+
     def fast_kron(self, factors: Any, out: Any) -> Array | None:
         """Return the explicit product if its arrays are plain; None by default.
 

@@ -56,9 +56,11 @@ def kronecker_sparse_multiply(
 
     Notes
     -----
-    The values are copied in each call; a `KroneckerSparse` operator keeps its copy. The matrix is
-    definition 2.1 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse
-    matrices" (2024), and the product is computed as in their algorithm 2, in one pass over x and y.
+    The values are copied in each call, on a device unless its kernel reads them as they are: for
+    d = 1 and rows of whole 16 bytes, or small b and c. A `KroneckerSparse` operator keeps its copy.
+    The matrix is definition 2.1 of Gonon, Zheng, Carrivain and Le, "Fast inference with
+    Kronecker-sparse matrices" (2024), and the product is computed as in their algorithm 2, in one
+    pass over x and y.
 
     Examples
     --------
@@ -71,6 +73,10 @@ def kronecker_sparse_multiply(
     array([[3., 2.],
            [7., 4.]])
     """
+    fast = backend_for(array_module(x)).fast_kron_sparse_multiply
+    result = fast(values, x, layout, precision, out)
+    if result is not None:
+        return result
     if any_foreign(values, x, out):
         kind = common_kind(values=values, x=x, out=out)
         options: dict[str, Any] = {"layout": layout, "precision": precision, "out": out}

@@ -55,6 +55,7 @@ NEEDS_A_DEVICE = {
     "kron.function_calls",
     "kron.plan",
     "kron.tuned",
+    "kron_sparse.function_calls",
     "kron_sparse.plan",
     "kron_sum.plan",
     "kron_sum.triangular_plan",

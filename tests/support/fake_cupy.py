@@ -19,7 +19,7 @@ from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
-from batchkron.backends.cuda.kron_sparse.stored import stored_shape
+from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
 from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
 
 LAUNCH = ctypes.CFUNCTYPE(
@@ -320,6 +320,15 @@ def multiply_sparse(kernel, address):
     y[...] = result + y if given["accumulate"] else result
 
 
+def store_values(kernel, address):
+    """What the kernel does that copies values of Kronecker-sparse matrices."""
+    given, kind = at(address, (), store_arguments()), np.dtype(kernel.dtype)
+    sizes, strides = given["sizes"].tolist(), given["strides"].tolist()
+    stored = at(given["stored"], (*sizes[:3], int(given["row"])), kind)
+    stored[...] = 0
+    stored[..., : sizes[3]] = at(given["values"], sizes, kind, strides)
+
+
 @dataclass(frozen=True)
 class OtherKernel:
     """A kernel that is known by its dtype and numbers."""
@@ -330,7 +339,11 @@ class OtherKernel:
 
 
 def run_other(kernel, address):
-    others = {"diagonal": multiply_diagonal, "back_substitution": substitute_back}
+    others = {
+        "diagonal": multiply_diagonal,
+        "back_substitution": substitute_back,
+        "store": store_values,
+    }
     others.get(kernel.kind, interpolate)(kernel, address)
 
 
@@ -445,7 +458,7 @@ def install():
         **{name: from_numpy(name) for name in ("stack", "eye", "exp", "arange", "sqrt", "where")},
         ascontiguousarray=lambda value, dtype=None: (
             value
-            if value.flags.c_contiguous and dtype in (None, value.dtype)
+            if value.flags.c_contiguous and (dtype is None or dtype == value.dtype)
             else Array(None, host=np.ascontiguousarray(value.host, dtype))
         ),
         __version__="0",
@@ -463,6 +476,7 @@ def _replace_driver(device):
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
+    from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
@@ -492,7 +506,7 @@ def _replace_driver(device):
     kron._may_be_constant = lambda spec: False
     for place, name in (
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
-        (triangular_plan, "back_substitution"),
+        (triangular_plan, "back_substitution"), (sparse_calls, "store"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

@@ -16,6 +16,7 @@ import cupy  # noqa: E402  the one just installed
 from batchkron.backends.cuda.batch import list_calls  # noqa: E402
 from batchkron.backends.cuda.batch import plan as batch_plan  # noqa: E402
 from batchkron.backends.cuda.kron import function_calls, plan  # noqa: E402
+from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls  # noqa: E402
 from batchkron.backends.cuda.kron_sparse import plan as kron_sparse  # noqa: E402
 from batchkron.backends.cuda.runtime import device as device_runtime  # noqa: E402
 from batchkron.operators.kronecker_sum.batched_factorisation import (  # noqa: E402
@@ -387,6 +388,126 @@ def kronecker_sparse_products(rng, dtype, layout):
     x = numbers(5, 8)
     assert chain.to("cuda").dtype == np.dtype(dtype)
     check(chain.to("cuda").apply(placed(x)), x, chain.to_dense())
+
+
+def kronecker_sparse_calls():
+    """The function: plain calls take a launch, or two where values must be copied."""
+    rng = np.random.default_rng(9)
+    validated = Counted(sparse_calls, "multiply_kron_sparse")
+    for dtype in ("float16", "float32", "float64", "complex64", "complex128"):
+        for layout in ("batch-first", "batch-last"):
+            for pattern in (
+                (2, 12, 8, 1),
+                (2, 12, 10, 4),
+                (1, 2, 3, 5),
+                (3, 9, 17, 1),
+                (2, 1, 1, 1),
+            ):
+                for turned in (False, True):
+                    plain_sparse_calls(rng, dtype, layout, pattern, turned)
+    assert not validated.calls
+    planned = Counted(sparse_calls, "_planned")
+    values, x = cupy.asarray(np.ones((1, 2, 3, 2))), cupy.asarray(np.ones((4, 6)))
+    for _ in range(3):
+        bk.kronecker_sparse_multiply(values, x)
+    with bk.backends.cuda.kernel_family.without("kron_sparse.registers"):
+        bk.kronecker_sparse_multiply(values, x)
+    assert planned.calls == 2
+    unusual_sparse_calls(rng, validated)
+
+
+def plain_sparse_calls(rng, dtype, layout, pattern, turned):
+    a, b, c, d = pattern
+    host = rng.integers(-2, 3, (a, c, b, d) if turned else pattern).astype(dtype)
+    values = cupy.asarray(host)
+    if turned:
+        host, values = host.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3)
+    dense = bk.KroneckerSparse(host).to_dense()
+    for leading in ((), (6,), (2, 3)):
+        x = rng.integers(-2, 3, (*leading, a * c * d)).astype(dtype)
+        expected = np.tensordot(x.astype(dense.dtype), dense, (-1, 1))
+        if layout == "batch-last":
+            x, expected = (np.moveaxis(one, -1, 0).copy() for one in (x, expected))
+        given = cupy.asarray(x)
+        out = cupy.asarray(np.full(expected.shape, np.nan, dtype))
+        for options in ({}, {"out": out}, {"out": out}):
+            out.host[...] = np.nan
+            count = len(DEVICE.launches)
+            found = bk.kronecker_sparse_multiply(values, given, layout=layout, **options)
+            assert found is options.get("out", found)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found.host, expected)
+            kernels = [kernel for kernel, _ in DEVICE.launches[count:]]
+            assert 1 <= len(kernels) <= 2
+            whole = d == 1 and c * values.itemsize % 16 == 0
+            if not turned and (kernels[-1].stored == "given" or whole):
+                assert len(kernels) == 1
+        odd = cupy.asarray(np.zeros(x.size + 1, dtype))[1:].reshape(*x.shape)
+        odd.host[...] = x
+        found = bk.kronecker_sparse_multiply(values, odd, layout=layout)
+        np.testing.assert_array_equal(found.host, expected)
+    moved = cupy.asarray(np.zeros(values.size + 1, dtype))[1:].reshape(*pattern)
+    moved.host[...] = 2 * host
+    found = bk.kronecker_sparse_multiply(moved, given, layout=layout)
+    np.testing.assert_array_equal(found.host, 2 * expected)
+
+
+def unusual_sparse_calls(rng, validated):
+    """What is not plain goes the other way, what is wrong is refused as without a fast path."""
+    memory = cupy.asarray(rng.integers(-2, 3, 200).astype(float))
+    values, x = memory[:24].reshape(2, 2, 3, 2), memory[24:72].reshape(4, 12)
+    call = partial(bk.kronecker_sparse_multiply, values, x)
+    expected = call().host
+    before = validated.calls
+    for found in (
+        call(out=cupy.empty((4, 16))[:, ::2]),
+        bk.kronecker_sparse_multiply(values, cupy.asarray(np.asfortranarray(x.host))),
+        bk.kronecker_sparse_multiply(values[:, :, ::-1].copy()[:, :, ::-1], x),
+        bk.kronecker_sparse_multiply(values.astype("f4"), x),
+        bk.kronecker_sparse_multiply(values, x.astype("c16")),
+        bk.kronecker_sparse_multiply(values, x, precision="tf32"),
+    ):
+        np.testing.assert_array_equal(found.host, expected)
+    assert validated.calls == before + 5  # the precision is one of a plain call
+    spread = cupy.asarray(np.repeat(values.host, 2, axis=3))[..., ::2]
+    np.testing.assert_array_equal(bk.kronecker_sparse_multiply(spread, x).host, expected)
+    constant = cupy.asarray(np.broadcast_to(np.float64(2), (2, 2, 3, 2)))
+    twos = bk.kronecker_sparse_multiply(np.full((2, 2, 3, 2), 2.0), x.get())
+    np.testing.assert_array_equal(bk.kronecker_sparse_multiply(constant, x).host, twos)
+    assert validated.calls == before + 5
+    assert bk.kronecker_sparse_multiply(values, cupy.empty((0, 12))).shape == (0, 8)
+    for options, error, text in [
+        ({"out": memory[23:55].reshape(4, 8)}, ValueError, "out overlaps an input"),
+        ({"out": memory[71:103].reshape(4, 8)}, ValueError, "out overlaps an input"),
+        ({"out": memory[10:42].reshape(4, 8)}, ValueError, "out overlaps an input"),
+        ({"out": cupy.empty((4, 8), "f4")}, TypeError, "out has dtype float32"),
+        ({"out": cupy.empty((8, 4))}, ValueError, "out has shape"),
+        ({"out": np.empty((4, 8))}, TypeError, "out is a ndarray; expected a CuPy array"),
+        ({"precision": "tf16"}, ValueError, "precision is 'tf16'"),
+        ({"precision": ["tf32"]}, ValueError, "precision is"),
+        ({"layout": "last"}, ValueError, "layout is 'last'"),
+        ({"layout": "batch-last"}, ValueError, "x has shape"),
+    ]:
+        with pytest.raises(error, match=text):
+            call(**options)
+    beside = memory[72:104].reshape(4, 8)
+    np.testing.assert_array_equal(call(out=beside).host, expected)
+    for wrong, text in ((values[0], "values has shape"), (values[:1], "x has shape")):
+        with pytest.raises(ValueError, match=text):
+            bk.kronecker_sparse_multiply(wrong, x)
+    with pytest.raises(TypeError, match="values is an array on the CPU"):
+        bk.kronecker_sparse_multiply(values.get(), x)
+    with pytest.raises(TypeError, match="x is an array on the CPU"):
+        bk.kronecker_sparse_multiply(values, x.get())
+    DEVICE.stream.capturing = 7
+    count = len(DEVICE.allocated)
+    for _ in range(3):  # the copies of one capture share their memory
+        np.testing.assert_array_equal(bk.kronecker_sparse_multiply(spread, x).host, expected)
+    assert len(DEVICE.allocated) == count + 1
+    DEVICE.stream.capturing = 0
+    x.data.device_id = 1
+    with pytest.raises(TypeError, match="an array is on CUDA device 1"):
+        call(out=beside)
 
 
 def interpolated_problem(rng, sizes, dtype, columns=False):

@@ -130,9 +130,16 @@ class CudaBackend(Backend, KrylovBackend):
         precision: Precision | None = None,
     ) -> None:
         """Write the product of `kron_sparse_product` to y, without waiting for the device."""
-        from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
+        from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
 
-        kron_sparse.multiply_kron_sparse(values, x, y, outer, inner, precision)
+        sparse_calls.multiply_kron_sparse(values, x, y, outer, inner, precision)
+
+    @cached_property
+    def fast_kron_sparse_multiply(self) -> Callable[[Any, Any, Any, Any, Any], DeviceArray | None]:
+        """The function that returns the product with values if the arrays are plain."""
+        from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
+
+        return sparse_calls.fast_kron_sparse_multiply
 
     def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
         """Return the plan of interpolation; it holds its own copy of the windows."""

@@ -18,6 +18,7 @@ CHECKS = (
     "batches",
     "lists_once",
     "kronecker_sparse",
+    "kronecker_sparse_calls",
     "interpolated",
     "transforms",
     "solves",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
-from batchkron.backends.cuda.kron_sparse.stored import stored_values
+from batchkron.backends.cuda.kron_sparse.stored import store_launch, stored_values
 from emulator.host_compiler import COPIES, Launch
 from emulator.kron_matmul import placed
 
@@ -84,3 +84,31 @@ def run_often(kernel, launch, device, rng):
     """Run a kernel as often as some mistakes need to be seen."""
     for copies in COPIES:
         run(kernel, launch, device, copies, rng, blocks=1)
+
+
+def run_store(case, launch, device, rng):
+    """Copy random values to where they are stored, and compare all bits; padding is zero."""
+    pattern, strides, dtype, stored = case
+    kind = np.dtype("uint16" if dtype in ("float16", "bfloat16") else dtype)
+    reach = 1 + sum((size - 1) * step for size, step in zip(pattern, strides, strict=True))
+    held = rng.integers(1, 100, reach).astype(kind)
+    in_bytes = tuple(step * kind.itemsize for step in strides)
+    values = np.lib.stride_tricks.as_strided(held, pattern, in_bytes)
+    expected = stored_values(np.ascontiguousarray(values), stored)
+    whole = np.full(expected.size + 2, 101, kind)
+    _, how, arguments = store_launch(pattern, in_bytes, kind.itemsize, stored, device)
+    arguments["values"] = held.ctypes.data
+    arguments["stored"] = whole.ctypes.data + kind.itemsize
+    failure = launch(
+        arguments.tobytes(),
+        Launch(
+            blocks=min(how.blocks, int(rng.integers(1, 4))),
+            threads=how.threads,
+            when=COPIES["at once"],
+            seed=int(rng.integers(1 << 30)),
+        ),
+        [held],
+    )
+    assert not failure, f"{case}: {failure}"
+    np.testing.assert_array_equal(whole[1:-1].reshape(expected.shape), expected, str(case))
+    assert whole[0] == whole[-1] == 101, f"{case}: neighbours were written"

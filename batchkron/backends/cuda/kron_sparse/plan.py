@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     Stored,
     sum_dtype,
 )
-from batchkron.backends.cuda.kron_sparse.stored import stored_shape, stored_values
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -40,23 +38,23 @@ _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class PreparedLaunch:
     """A launch, which takes the addresses of x, y and the values; and how these are stored."""
 
     launch: Launch
     stored: Stored
 
 
-_prepared: BoundedCache[tuple[SparseShape, int], _Prepared] = BoundedCache(1024)
+_prepared: BoundedCache[tuple[SparseShape, int], PreparedLaunch] = BoundedCache(1024)
 forget_by(_prepared.clear)
 
 
-def _prepare(shape: SparseShape, device: int) -> _Prepared:
+def prepared_launch(shape: SparseShape, device: int) -> PreparedLaunch:
     """Return the launch for a product that is not empty."""
     known = _prepared.get((shape, device))
     if known is None:
         kernel = fastest_kernel(shape, device_limits(device))
-        known = _Prepared(launch_of(kernel, device), kernel.stored)
+        known = PreparedLaunch(launch_of(kernel, device), kernel.stored)
         _prepared[shape, device] = known
     return known
 
@@ -69,7 +67,7 @@ def launch_of(kernel: SparseKernel, device: int) -> Launch:
     return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
 
 
-def _alignment(*addresses: int) -> int:
+def common_alignment(*addresses: int) -> int:
     """Return the largest power of two up to `WORD` that all addresses are multiples of."""
     together = WORD
     for address in addresses:
@@ -82,7 +80,7 @@ def _plain(values: Array) -> Array:
     return values.view(np.uint16) if values.dtype.itemsize == 2 else values
 
 
-def _check_pattern(shape: tuple[int, ...]) -> Pattern:
+def check_pattern(shape: tuple[int, ...]) -> Pattern:
     """Return the pattern of values after checking that the kernels can count it.
 
     Raises
@@ -108,7 +106,7 @@ class KronSparsePlan(FastPath):
     def __init__(self, values: Array, precision: Precision | None = None) -> None:
         self._device = current_device()
         super().__init__(self._device)
-        self.pattern = _check_pattern(values.shape)
+        self.pattern = check_pattern(values.shape)
         self._name = values.dtype.name
         self._products = PRODUCTS[precision] if self._name == "float32" else 0
         self._scalars = batch_scalars(sum_dtype(self._name))
@@ -149,7 +147,9 @@ class KronSparsePlan(FastPath):
         """Compile the kernel for so many vectors, and copy the values for it."""
         if outer and inner and 0 not in self.pattern:
             with device_errors():
-                self.values_as(_prepare(self._shape(outer, inner, WORD), self._device).stored)
+                self.values_as(
+                    prepared_launch(self._shape(outer, inner, WORD), self._device).stored
+                )
 
     def _shape(self, outer: int, inner: int, alignment: int) -> SparseShape:
         return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
@@ -178,8 +178,8 @@ class KronSparsePlan(FastPath):
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         """Do what `run` does, for non-empty vectors at the addresses x and y."""
-        shape = self._shape(outer, inner, _alignment(x, y))
-        prepared = _prepare(shape, self._device)
+        shape = self._shape(outer, inner, common_alignment(x, y))
+        prepared = prepared_launch(shape, self._device)
         values = self.values_as(prepared.stored)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
         prepared.launch(stream, (x, y, values.data.ptr), scalars)
@@ -212,45 +212,3 @@ class _LastFastPath(FastPath):
             return None
         plan, inner = self._plan, math.prod(x.shape[1:])
         return lambda source, target: plan.start(source, target, 1, inner, 1, False)
-
-
-def multiply_kron_sparse(
-    values: DeviceArray,
-    x: DeviceArray,
-    y: DeviceArray,
-    outer: int,
-    inner: int,
-    precision: Precision | None,
-) -> None:
-    """Write the product with values (a, b, c, d) on the device to y."""
-    device = current_device()
-    check_device(device, values, x, y)
-    pattern = _check_pattern(values.shape)
-    with device_errors():
-        if not y.size:
-            return
-        if not x.size:
-            y.data.memset_async(0, y.nbytes)
-            return
-        name = values.dtype.name
-        products = PRODUCTS[precision] if name == "float32" else 0
-        addresses = x.data.ptr, y.data.ptr
-        shape = SparseShape(*pattern, outer, inner, name, products, _alignment(*addresses))
-        prepared = _prepare(shape, device)
-        held, owner = _stored_for_call(values, prepared.stored)
-        scalars = batch_scalars(sum_dtype(name))(1, False)
-        prepared.launch(ready_stream(device), (*addresses, held), scalars)
-        del owner
-
-
-def _stored_for_call(values: DeviceArray, stored: Stored) -> tuple[int, Any]:
-    """Return the address of values as they have to be stored, and who owns the memory."""
-    itemsize = values.dtype.itemsize
-    aligned = values.data.ptr % WORD == 0
-    if stored == "given" and values.flags.c_contiguous and aligned:
-        return int(values.data.ptr), values
-    shape = stored_shape(values.shape, itemsize, stored)
-    address, owner = call_workspace(math.prod(shape) * itemsize)
-    bits = _plain(values)
-    stored_values(bits, stored, cupy.ndarray(shape, bits.dtype, memptr=owner))
-    return address, owner

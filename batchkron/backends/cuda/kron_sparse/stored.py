@@ -1,12 +1,26 @@
-"""Values of Kronecker-sparse matrices as kernels read them."""
+"""Values of Kronecker-sparse matrices as kernels read them, and the kernel that copies them there.
+
+The kernel is ``csrc/cuda/kron_sparse/store.cuh``.
+"""
 
 from __future__ import annotations
 
+from functools import cache
+from math import prod
 from typing import Any
 
-from batchkron.arrays import array_module
-from batchkron.backends.cuda.kron_sparse.kernel import Stored, stored_row
+import numpy as np
+
+from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
+from batchkron.backends.cuda.runtime.arguments import pointer_fields
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program, template_type
 from batchkron.spec.kron import Array
+
+_AXES: dict[Stored, tuple[int, int, int, int]] = {"given": (0, 1, 2, 3), "blocks": (0, 3, 1, 2)}
+_THREADS = 256  # of a thread block; chosen by hand
+_BLOCKS = 16  # thread blocks for each multiprocessor; with more, they take several turns
 
 
 def stored_shape(shape: tuple[int, ...], itemsize: int, stored: Stored) -> tuple[int, ...]:
@@ -15,17 +29,63 @@ def stored_shape(shape: tuple[int, ...], itemsize: int, stored: Stored) -> tuple
     return shape if stored == "given" else (a, d, b, stored_row(c, itemsize))
 
 
-def stored_values(values: Array, stored: Stored, out: Array | None = None) -> Array:
-    """Return values (a, b, c, d) as they are stored, in ``out`` if that is given.
-
-    Either may be on the host or on a device, both in the same place. Padding is zero.
-    """
-    module: Any = array_module(values)
-    shape = stored_shape(values.shape, values.dtype.itemsize, stored)
-    target: Array = module.empty(shape, values.dtype) if out is None else out
-    if stored == "given":
-        target[...] = values
-    else:
-        target[..., : values.shape[2]] = values.transpose(0, 3, 1, 2)
-        target[..., values.shape[2] :] = 0
+def stored_values(values: Array, stored: Stored) -> Array:
+    """Return values (a, b, c, d) of the host as they are stored. Padding is zero."""
+    target = np.zeros(stored_shape(values.shape, values.dtype.itemsize, stored), values.dtype)
+    target[..., : values.shape[_AXES[stored][3]]] = values.transpose(_AXES[stored])
     return target
+
+
+def are_stored(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, stored: Stored
+) -> bool:
+    """Whether values (a, b, c, d) with these strides, in bytes, lie as they are stored."""
+    if stored_shape(shape, itemsize, stored)[3] != shape[_AXES[stored][3]]:
+        return False
+    contiguous = itemsize
+    for axis in reversed(_AXES[stored]):
+        if shape[axis] > 1 and strides[axis] != contiguous:
+            return False
+        contiguous *= shape[axis]
+    return True
+
+
+@cache
+def store_arguments() -> np.dtype[Any]:
+    """Return the layout of the C++ struct StoreArguments."""
+    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), ("row", "i8")]
+    return np.dtype([*pointer_fields("values", "stored"), *sizes], align=True)
+
+
+def store_program(dtype: str, lanes: int) -> Program:
+    """Return the kernel that copies values, ``lanes`` neighbours of a row at a time."""
+    options = SPARSE_SCALARS[dtype], lanes, _THREADS
+    return Program("cuda/kron_sparse/store.cuh", template_type("kron_sparse_store", *options))
+
+
+def store_launch(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    itemsize: int,
+    stored: Stored,
+    device: DeviceLimits,
+) -> tuple[int, LaunchShape, Array]:
+    """Return the kernel's lanes, its launch, and its arguments without addresses.
+
+    Parameters
+    ----------
+    shape, strides : tuple of int
+        Of values (a, b, c, d), none of which is zero; strides in bytes, multiples of ``itemsize``.
+    """
+    target = stored_shape(shape, itemsize, stored)
+    lanes = 1
+    while lanes < min(WARP, target[3]):
+        lanes *= 2
+    arguments = np.zeros(1, store_arguments())
+    arguments["sizes"] = [shape[axis] for axis in _AXES[stored]]
+    arguments["strides"] = [strides[axis] // itemsize for axis in _AXES[stored]]
+    arguments["row"] = target[3]
+    down = _THREADS // lanes
+    tiles = prod(target[:2]) * -(-target[2] // down) * -(-target[3] // lanes)
+    blocks = min(tiles, _BLOCKS * device.multiprocessors)
+    return lanes, LaunchShape(blocks, _THREADS, 1, 0), arguments

@@ -5,13 +5,19 @@ import sys
 import numpy as np
 import pytest
 from emulator.host_compiler import compiled, mistake
-from emulator.kron_sparse import run, run_often
+from emulator.kron_sparse import run, run_often, run_store
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.general.family import GeneralVariant
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.registers.tile import RegisterVariant
+from batchkron.backends.cuda.kron_sparse.stored import (
+    are_stored,
+    store_launch,
+    store_program,
+    stored_values,
+)
 from batchkron.backends.cuda.kron_sparse.tiles.tile import TileVariant
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -137,3 +143,45 @@ def test_before_compute_capability_9(tmp_path, rng):
     (launch,) = compiled([kernel.program()], tmp_path, architecture=800)
     run(kernel, launch, device, "at random", rng)
     assert np.isfinite(kernel.seconds)
+
+
+STORES = [  # pattern, strides in elements, dtype, how it is stored
+    ((2, 20, 37, 5), (3700, 185, 5, 1), "float16", "blocks"),
+    ((2, 20, 37, 5), (3700, 5, 100, 1), "bfloat16", "blocks"),  # a transposed matrix
+    ((3, 9, 33, 1), (297, 1, 9, 1), "float32", "blocks"),
+    ((1, 3, 1, 2), (0, 2, 0, 1), "float64", "blocks"),
+    ((2, 5, 40, 3), (0, 0, 0, 0), "float64", "blocks"),  # one number
+    ((2, 3, 4, 5), (60, 5, 15, 1), "complex64", "given"),
+    ((1, 70, 2, 1), (140, 1, 70, 1), "complex128", "given"),
+    ((2, 2, 3, 40), (480, 240, 80, 2), "float32", "given"),  # every second number
+]
+
+
+def test_values_are_copied_to_where_kernels_read_them(tmp_path, rng):
+    programs = []
+    for pattern, strides, dtype, stored in STORES:
+        size = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        in_bytes = tuple(step * size for step in strides)
+        lanes, _, _ = store_launch(pattern, in_bytes, size, stored, DEVICE)
+        programs.append(store_program(dtype, lanes))
+    for case, launch in zip(STORES, compiled(programs, tmp_path), strict=True):
+        for _ in range(3):
+            run_store(case, launch, DEVICE, rng)
+
+
+@pytest.mark.parametrize("stored", ["given", "blocks"])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 1, 3)])
+def test_which_values_need_no_copy(rng, stored, order):
+    """Those that the host stores with the same bytes."""
+    for pattern in (
+        (1, 1, 1, 1),
+        (2, 3, 4, 1),
+        (2, 3, 4, 2),
+        (1, 3, 5, 1),
+        (2, 1, 8, 3),
+        (1, 1, 2, 3),
+    ):
+        held = rng.integers(1, 9, [pattern[axis] for axis in order]).astype("f8")
+        values = held.transpose(np.argsort(order))
+        same = stored_values(values, stored).tobytes() == held.tobytes()
+        assert are_stored(values.shape, values.strides, 8, stored) == same

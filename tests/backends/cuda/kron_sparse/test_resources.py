@@ -7,7 +7,8 @@ from kernel_resources import compile_kernel
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape
+from batchkron.backends.cuda.kron_sparse.stored import store_program
 
 FIRST, LAST = (25088, 1), (1, 25088)
 SHAPES = [
@@ -40,3 +41,11 @@ def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
     kernel = compile_kernel(program, capability)
     assert kernel.header == program.header
     assert kernel.stack <= STACK
+
+
+@pytest.mark.parametrize("dtype", SPARSE_SCALARS)
+@pytest.mark.parametrize(("capability", "lanes"), [("80", 1), ("90", 32)])
+def test_copies_of_values_compile(capability, lanes, dtype):
+    kernel = compile_kernel(store_program(dtype, lanes), capability)
+    assert "kron_sparse_store" in kernel.name
+    assert kernel.stack == 0

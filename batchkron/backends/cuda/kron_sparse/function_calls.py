@@ -1,0 +1,252 @@
+"""Calls of kronecker_sparse_multiply, whose values may be others each time.
+
+What a call with plain arrays launches is cached by the layouts of its arrays: the product, and
+before it a kernel that copies the values to where the product reads them, unless they lie so
+already. All other calls are validated first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    SPARSE_SCALARS,
+    WORD,
+    SparseShape,
+    Stored,
+    sum_dtype,
+)
+from batchkron.backends.cuda.kron_sparse.plan import (
+    check_pattern,
+    common_alignment,
+    prepared_launch,
+)
+from batchkron.backends.cuda.kron_sparse.stored import (
+    are_stored,
+    store_launch,
+    store_program,
+    stored_shape,
+)
+from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    runtime,
+)
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
+from batchkron.spec.kron import Precision, check_precision
+from batchkron.spec.kron_sparse import check_layout, pattern_of, split_vectors
+
+_MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
+
+
+def fast_kron_sparse_multiply(
+    values: Any, x: Any, layout: Any, precision: Any, out: Any
+) -> DeviceArray | None:
+    """Return the product with values (a, b, c, d), in ``out`` unless that is None; or None.
+
+    It applies to non-empty CuPy arrays of one supported dtype on the current device: x and ``out``
+    C-contiguous, values with any strides that are not negative, and an ``out`` that overlaps no
+    input. It returns None, and has done nothing, for all other calls, also for those that are
+    refused.
+    """
+    array = cupy.ndarray
+    if (
+        type(values) is not array
+        or type(x) is not array
+        or type(layout) is not str
+        or (precision is not None and type(precision) is not str)
+    ):
+        return None
+    try:
+        device, held, source, dtype = runtime.getDevice(), values.data, x.data, x.dtype
+        if held.device_id != device or source.device_id != device:
+            return None
+        if values.dtype is not dtype and values.dtype != dtype:  # != takes longer
+            return None
+        vectors = x.shape, x.strides
+        key = device, layout, precision, dtype, values.shape, values.strides, *vectors
+        call = _calls.get(key)
+        if call is None:
+            if key in _calls:
+                return None
+            call = _calls[key] = _planned(values, x, layout, precision, device)
+            if call is None:
+                return None
+        return call.run(held.ptr, source.ptr, out)
+    except Exception:
+        with device_errors():
+            raise
+
+
+class _Call:
+    """A product of arrays with fixed layouts. It owns no device memory; threads may share it."""
+
+    def __init__(
+        self,
+        values: DeviceArray,
+        x: DeviceArray,
+        vectors: tuple[int, int],
+        shape: tuple[int, ...],
+        precision: str | None,
+        device: int,
+    ) -> None:
+        self.dtype, self.device, self.shape = x.dtype, device, shape
+        itemsize = x.dtype.itemsize
+        self._strides = tuple(itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
+        self._x_bytes, self._out_bytes = x.nbytes, itemsize * math.prod(shape)
+        steps = zip(values.shape, values.strides, strict=True)
+        self._value_bytes = itemsize + sum((size - 1) * step for size, step in steps)
+        self._values = values.shape, values.strides, itemsize
+        name = x.dtype.name
+        products = PRODUCTS[precision] if name == "float32" else 0  # type: ignore[index]
+        self._sizes = *check_pattern(values.shape), *vectors, name, products
+        self._launches: dict[int, tuple[Launch, _StoredValues]] = {}  # by the alignment
+        self._plain = batch_scalars(sum_dtype(name))(1, False)
+
+    def run(self, values: int, x: int, out: Any) -> DeviceArray | None:
+        """Return the product, in ``out`` unless that is None; values and x are addresses.
+
+        It does nothing and returns None if ``out`` does not fit, or may overlap an input.
+        """
+        if out is None:
+            result = cupy.ndarray(self.shape, self.dtype)
+            target = result.data.ptr
+        elif not self._holds(out):
+            return None
+        else:
+            result, target = out, out.data.ptr
+            end = target + self._out_bytes
+            if target < x + self._x_bytes and x < end:
+                return None
+            if target < values + self._value_bytes and values < end:
+                return None
+        odd = (x | target) % WORD
+        launch, stored = self._launches.get(odd) or self._prepare(odd)
+        stream = ready_stream(self.device)
+        values, _memory = stored.place(values, stream)
+        launch(stream, (x, target, values), self._plain)
+        return result
+
+    def _prepare(self, odd: int) -> tuple[Launch, _StoredValues]:
+        """Return and keep what is launched; ``odd``: bits of the addresses of x and the result."""
+        shape = SparseShape(*self._sizes, common_alignment(odd))
+        prepared = prepared_launch(shape, self.device)
+        stored = _stored_values(*self._values, self.dtype.name, prepared.stored, self.device)
+        self._launches[odd] = prepared.launch, stored
+        return prepared.launch, stored
+
+    def _holds(self, out: Any) -> bool:
+        """Whether an array has the layout, dtype and device of the result."""
+        return (
+            type(out) is cupy.ndarray
+            and out.dtype == self.dtype
+            and out.shape == self.shape
+            and out.strides == self._strides
+            and out.data.device_id == self.device
+        )
+
+
+class _StoredValues:
+    """Values of one layout as kernels read them: where they are, or copied by a launch."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+        name: str,
+        stored: Stored,
+        device: int,
+    ) -> None:
+        self._in_place = are_stored(shape, strides, itemsize, stored)
+        self._bytes = math.prod(stored_shape(shape, itemsize, stored)) * itemsize
+        limits = device_limits(device)
+        lanes, how, arguments = store_launch(shape, strides, itemsize, stored, limits)
+        self._program, self._device = store_program(name, lanes), device
+        self._how, self._arguments = how, arguments
+        self._copy: Launch | None = None  # compiled when it is needed
+
+    def place(self, values: int, stream: int) -> tuple[int, Any]:
+        """Return the address of the values for the product, and who owns the memory."""
+        if self._in_place and values % WORD == 0:
+            return values, None
+        copy = self._copy
+        if copy is None:
+            code, how = load_kernel(self._program, self._device), self._how
+            copy = Launch(code, (how.blocks, 1), how.threads, 0, self._arguments, 2)
+            self._copy = copy
+        address, memory = call_workspace(self._bytes)
+        copy(stream, (values, address), b"")
+        return address, memory
+
+
+_calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)
+_values: BoundedCache[tuple[Any, ...], _StoredValues] = BoundedCache(_MAX_CACHED)
+forget_by(_calls.clear)
+
+
+def _stored_values(*layout: Any) -> _StoredValues:
+    """Return what `_StoredValues` makes of these arguments, made before if possible."""
+    known = _values.get(layout)
+    if known is None:
+        known = _values[layout] = _StoredValues(*layout)
+    return known
+
+
+def _planned(
+    values: DeviceArray, x: DeviceArray, layout: str, precision: str | None, device: int
+) -> _Call | None:
+    """Return the call with arrays like these, None if they are not plain or do not fit."""
+    itemsize = x.dtype.itemsize
+    if x.dtype.name not in SPARSE_SCALARS or not x.dtype.isnative or not x.flags.c_contiguous:
+        return None
+    if any(step < 0 or step % itemsize for step in values.strides):
+        return None
+    try:
+        check_precision(precision)
+        rows_and_columns = pattern_of(values).shape
+        *vectors, shape = split_vectors(x.shape, rows_and_columns, check_layout(layout))
+        if not (x.size and values.size):
+            return None
+        return _Call(values, x, (vectors[0], vectors[1]), shape, precision, device)
+    except ValueError:
+        return None
+
+
+def multiply_kron_sparse(
+    values: DeviceArray,
+    x: DeviceArray,
+    y: DeviceArray,
+    outer: int,
+    inner: int,
+    precision: Precision | None,
+) -> None:
+    """Write the product with values (a, b, c, d) on the device to y."""
+    device = current_device()
+    check_device(device, values, x, y)
+    pattern = check_pattern(values.shape)
+    with device_errors():
+        if not y.size:
+            return
+        if not x.size:
+            y.data.memset_async(0, y.nbytes)
+            return
+        name = values.dtype.name
+        products = PRODUCTS[precision] if name == "float32" else 0
+        addresses = x.data.ptr, y.data.ptr
+        shape = SparseShape(*pattern, outer, inner, name, products, common_alignment(*addresses))
+        prepared, stream = prepared_launch(shape, device), ready_stream(device)
+        layout = values.shape, values.strides, values.dtype.itemsize, name, prepared.stored, device
+        held, _memory = _stored_values(*layout).place(values.data.ptr, stream)
+        scalars = batch_scalars(sum_dtype(name))(1, False)
+        prepared.launch(stream, (*addresses, held), scalars)
