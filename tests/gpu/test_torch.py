@@ -119,6 +119,28 @@ def test_numbers_of_16_bits(bkt, tensor, layout, dtype):
         assert float((one.double() - other).detach().abs().max()) <= bound
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64], ids=str
+)
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("pattern", [(1, 48, 24, 2), (2, 24, 48, 1), (3, 5, 7, 2), (1, 40, 70, 16)])
+def test_gradients_of_the_values_of_many_vectors(bkt, tensor, pattern, layout, dtype):
+    """Sums in pieces, with some vectors left over; operands as they are, and copied."""
+    a, b, c, d = pattern
+    turn = (lambda one: one) if layout == "batch-first" else (lambda one: one.mT.contiguous())
+    count, wide = 5003, torch.complex128 if dtype.is_complex else torch.float64
+    values = tensor(*pattern).to(dtype).requires_grad_()
+    x, weight = (tensor(count, a * n * d, dtype=wide).to(dtype) for n in (c, b))
+    y = bkt.kronecker_sparse(turn(x), values, layout=layout)
+    (found,) = torch.autograd.grad(y, values, turn(weight))
+    assert (found.dtype, found.shape) == (dtype, pattern)
+    given, outputs = x.to(wide).view(count, a, c, d), weight.to(wide).view(count, a, b, d)
+    expected = torch.einsum("nikj,nilj->iklj", outputs, given.conj())
+    sums = torch.float32 if dtype.itemsize == 2 else dtype
+    bound = (count**0.5 * 10 * torch.finfo(sums).eps + torch.finfo(dtype).eps) * count**0.5 * 10
+    assert float((found.to(wide) - expected).abs().max()) <= bound
+
+
 def test_work_goes_to_torchs_current_stream(bkt, tensor):
     """A long wait on a stream of torch's delays the product; nothing waits on the host."""
     factors = [tensor(16, 16), tensor(16, 16)]

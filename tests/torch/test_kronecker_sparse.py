@@ -6,6 +6,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same
 
 from batchkron.torch import kronecker_sparse
+from batchkron.torch.sparse import contract_first, contract_last
 
 PATTERNS = [(1, 1, 1, 1), (2, 3, 2, 1), (1, 2, 3, 4), (3, 1, 2, 2), (2, 2, 5, 3)]
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -58,6 +59,25 @@ def test_a_chain(tensor):
     assert_same(kronecker_sparse(x, [left, right]), expected, 100)
     assert gradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
     assert gradgradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("leading", [(), (1,), (37,), (4, 8), (0, 3)])
+def test_gradients_of_the_values_by_pieces(tensor, pattern, leading, dtype):
+    """However sums are cut and blocks are multiplied; also where pieces leave some vectors over."""
+    a, b, c, d = pattern
+    x, gradient = (tensor(*leading, a * n * d, dtype=dtype) for n in (c, b))
+    count = x.numel() // (a * c * d)
+    expected = torch.zeros(pattern, dtype=dtype)
+    for one, other in zip(x.reshape(count, a, c, d), gradient.reshape(count, a, b, d), strict=True):
+        expected += other[:, :, None] * one[:, None]
+    turned = [one.movedim(-1, 0).contiguous() for one in (x, gradient)]
+    for pieces in (1, 2, 8) if count > 7 else (1,):
+        for whole in (False, True):
+            found = contract_first(x, gradient, pattern, pieces, whole)
+            assert_same(found, expected, 10 * count + 10)
+        assert_same(contract_last(*turned, pattern, pieces), expected, 10 * count + 10)
 
 
 @pytest.mark.parametrize("wanted", [0, 1])
