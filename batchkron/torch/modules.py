@@ -12,9 +12,20 @@ from torch import Tensor, nn
 
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
 from batchkron.torch.kron import kron_matmul
+from batchkron.torch.multilinear import is_eager, is_transformed
 from batchkron.torch.sparse import kronecker_sparse
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
+
+
+def _plus(y: Tensor, bias: Tensor) -> Tensor:
+    """Return y + bias, in the memory of y in an eager call; no one else may have y.
+
+    autograd allows that for a result that the function which made it has not saved.
+    """
+    if is_eager(y, bias) and not is_transformed() and y.dtype == bias.dtype:
+        return y.add_(bias)
+    return y + bias
 
 
 class KroneckerLinear(nn.Module):
@@ -223,9 +234,8 @@ class KroneckerSparseLinear(nn.Module):
         y = kronecker_sparse(x, list(self.values), layout=self.layout)
         if self.bias is None:
             return y
-        if self.layout == "batch-first":
-            return y + self.bias
-        return y + self.bias.reshape(-1, *[1] * (y.dim() - 1))
+        last = self.layout == "batch-last"
+        return _plus(y, self.bias.reshape(-1, *[1] * (y.dim() - 1)) if last else self.bias)
 
     def dense_weight(self) -> Tensor:
         """Return W, (out_features, in_features)."""

@@ -47,6 +47,35 @@ def test_forward_and_backward_as_a_dense_layer(tensor, name, bias, dtype):
         assert_same(layer.bias.grad, gradient, 1000)
 
 
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_gradients_of_a_chain_with_a_bias(tensor, layout):
+    """The bias is added in the memory of the product, of which no gradient may make use."""
+    layer = KroneckerSparseLinear([(1, 3, 2, 2), (2, 2, 3, 1)], layout=layout, dtype=torch.float64)
+    x = tensor(2, 6, grad=True) if layout == "batch-first" else tensor(6, 2, grad=True)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def function(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
+
+    given = x, *layer.parameters()
+    assert torch.autograd.gradcheck(function, given)
+    assert torch.autograd.gradgradcheck(function, given)
+    kept = x.detach().clone()
+    with torch.no_grad():
+        layer(x)
+    assert torch.equal(x, kept)
+
+
+def test_many_biases_of_one_chain(tensor):
+    layer = KroneckerSparseLinear([(1, 3, 2, 2)], dtype=torch.float64)
+    x, biases = tensor(4, 4), tensor(5, 6)
+    found = torch.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
+    expected = x @ layer.dense_weight().T + biases[:, None]
+    assert_same(found, expected, 100)
+    layer.bias = nn.Parameter(biases[0].float())
+    assert_same(layer(x), x @ layer.dense_weight().T + layer.bias, 100)
+
+
 def test_the_other_layout(tensor):
     layer = LAYERS["chain"](layout="batch-last", dtype=torch.float64)
     x = tensor(12, 4, 3)
