@@ -307,6 +307,9 @@ def kron_sparse(rng, dtype, small):
                 if kind == "float32":
                     fast = bk.KroneckerSparse(values, layout=layout, precision="tf32x3")
                     check(fast.to("cuda").apply(cupy.asarray(x)), op.apply(x), pattern)
+                turned = cupy.asarray(values.transpose(0, 2, 1, 3).copy()).transpose(0, 2, 1, 3)
+                y = bk.kronecker_sparse_multiply(turned, cupy.asarray(x), layout=layout)
+                check(y, op.apply(x), (pattern, layout, kind, family, "function"), 40)
 
 
 def segmented(rng, dtype, small):
@@ -373,7 +376,7 @@ PARTS = {
     ),
     "kron_sparse": (
         kron_sparse,
-        {f"cuda/kron_sparse/{name}.cuh" for name in KRON_SPARSE},
+        {f"cuda/kron_sparse/{name}.cuh" for name in (*KRON_SPARSE, "store")},
     ),
     "explicit": (
         explicit,
