@@ -172,9 +172,12 @@ class Unsorted(BatchFamily):
         return _fits(shape) and any(True for _ in self.variants(shape, device))
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> Iterator[UnsortedVariant]:
-        """Yield a variant for each number of elements that a thread may hold."""
+        """Yield a variant for each number of elements that a thread may hold, the largest first.
+
+        Of equal estimates the first one is taken: more elements need fewer passes.
+        """
         itemsize = shape.dtype.itemsize
-        for held in thread_element_counts(itemsize) if _fits(shape) else ():
+        for held in reversed(thread_element_counts(itemsize)) if _fits(shape) else ():
             if unsorted_tile(shape.steps, itemsize, held, device) is not None:
                 yield UnsortedVariant(held)
 
