@@ -202,6 +202,8 @@ def measured(
 
 def on_device(options: argparse.Namespace) -> int:
     """Measure on a device, print and write the rows; 1 if one of ours failed."""
+    if options.segments:
+        return try_segments(options)
     from benchmarks.gpu.parts.interpolated import device_rows
 
     rng, rows = np.random.default_rng(options.seed), []
@@ -224,6 +226,38 @@ def on_device(options: argparse.Namespace) -> int:
     return int(any("reason" in row["ours"] for row in rows))
 
 
+def try_segments(options: argparse.Namespace) -> int:
+    """Print times of the transpose alone on a device, for ways to cut its points in segments.
+
+    The first way is by the owners of cells, the second one the rule's.
+    """
+    from benchmarks.gpu.parts.interpolated import variant_time
+
+    rng, by_owners, rows = np.random.default_rng(options.seed), {"_MAX_PARTIAL": -1}, []
+    lengths = map(int, options.segments.split(","))
+    ways: list[dict[str, Any]] = [by_owners, {}]
+    ways += [
+        {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner} for n in lengths for inner in (0, 1, 2)
+    ]
+    for modes in map(int, options.modes.split(",")):
+        for dtype in ("float32", "float64"):
+            for batch in map(int, options.batch.split(",")):
+                data = InterpolatedData(modes, options.points, batch, dtype, "W", rng)
+                for way in ways:
+                    found = variant_time(data, way)
+                    text = ", ".join(f"{name} {value}" for name, value in way.items())
+                    rows.append({"sizes": data.sizes, "batch": batch, "dtype": dtype} | way | found)
+                    print(
+                        f"W transposed, {'x'.join(map(str, data.sizes))}, {data.count}, {batch}, "
+                        f"{dtype}, {text or 'the rule'}: "
+                        f"{found.get('microseconds', math.nan):.1f} µs {found.get('reason', '')}",
+                        flush=True,
+                    )
+    if options.json:
+        options.json.write_text(json.dumps({"cells": rows}, indent=1) + "\n")
+    return int(any("reason" in row for row in rows))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
@@ -231,6 +265,9 @@ def main() -> int:
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", default="1,17", help="numbers of vectors")
+    parser.add_argument(
+        "--segments", help="on a device: only the transpose, with so many points, such as 16,32,64"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds of a turn")
     parser.add_argument("--json", type=Path)

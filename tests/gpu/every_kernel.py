@@ -24,6 +24,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.interpolated import segments
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
 from batchkron.problems import SparseGrid
@@ -270,7 +271,18 @@ def triangles(rng, dtype, small):
 
 
 def interpolated(rng, dtype, small):
-    """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some."""
+    """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some.
+
+    The transpose is by segments of points, then by owners of cells, as if memory were short.
+    """
+    known = segments._MAX_PARTIAL
+    for memory in (known, -1):
+        segments._MAX_PARTIAL = memory
+        interpolated_products(rng, dtype, small)
+    segments._MAX_PARTIAL = known
+
+
+def interpolated_products(rng, dtype, small):
     for sizes in ((9,), (30, 41), (9, 8, 10), (5, 4, 6, 5), (4,) * 5, (5,) * 6):
         count = 40 if small else 400
         grid = bk.RegularGrid(0.0, 1.0, sizes)
@@ -372,7 +384,7 @@ PARTS = {
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
     "interpolated": (
         interpolated,
-        {"cuda/interpolated/gather.cuh", "cuda/interpolated/scatter.cuh"},
+        {f"cuda/interpolated/{name}.cuh" for name in ("gather", "scatter", "segments")},
     ),
     "kron_sparse": (
         kron_sparse,

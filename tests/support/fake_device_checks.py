@@ -539,6 +539,27 @@ def interpolated():
     np.testing.assert_array_equal(cells.get(), np.zeros((3, 30)))
     others = on_host.to("cuda").cross(points[:5])
     close(others.apply(cupy.asarray(x)), on_host.cross(points[:5]).apply(x))
+    interpolated_with_less_memory(rng)
+
+
+def interpolated_with_less_memory(rng):
+    """Wᵀ of some vectors at a time, and by the owners of cells."""
+    from batchkron.backends.cuda.interpolated import segments
+
+    points, grid, _ = interpolated_problem(rng, (5, 6), "float64")
+    host, x = bk.Interpolation(points, grid), rng.standard_normal((23, 8))
+    known = segments._MAX_PARTIAL
+    bounds = segments.segment_bounds((5, 6), 23, segments.DeviceLimits(0, 132))
+    kinds = {}
+    for vectors in (8, 2, 0):
+        segments._MAX_PARTIAL = vectors * bounds.spans * 4 * 8
+        W = bk.Interpolation(points, grid).to("cuda")
+        before = len(DEVICE.launches)
+        close(W.T.matmat(cupy.asarray(x)), host.T.matmat(x))
+        kinds[vectors] = [kernel.kind for kernel, _ in DEVICE.launches[before:]]
+    segments._MAX_PARTIAL = known
+    both = ["segments", "cells"]
+    assert kinds == {8: both, 2: both * 4, 0: ["scatter"]}
 
 
 def interpolated_products(rng, sizes, dtype):
@@ -581,7 +602,7 @@ def interpolated_products(rng, sizes, dtype):
     close(target, host.apply(x))
     kinds = [getattr(kernel, "kind", "kron") for kernel, _ in DEVICE.launches[before:]]
     shares = 3 if np.dtype(dtype).kind == "c" else 2  # of 17 vectors, 16 real ones at a time
-    assert kinds.count("scatter") == kinds.count("gather") == shares
+    assert kinds.count("segments") == kinds.count("cells") == kinds.count("gather") == shares
     assert kinds[-1] == "diagonal"
 
 

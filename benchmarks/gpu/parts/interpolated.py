@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import cupy
 import cupyx.scipy.sparse
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.interpolated import segments
 from benchmarks.gpu.cases.floors import interpolation_floor
 from benchmarks.gpu.measuring.timing import Contender, measured, random_array
 from benchmarks.gpu.parts.kron_sparse import copy_rate
@@ -33,6 +35,25 @@ def device_rows(data: InterpolatedData) -> Iterator[dict[str, Any]]:
     """A record for each kind of product with the points, grid and batch of some data."""
     for kind in KINDS:
         yield _row(data, kind)
+
+
+def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str, Any]:
+    """The time of our transpose with other constants of ``segments.py``, or why there is none."""
+    x = random_array((data.count, data.batch), data.dtype.name)
+    y = cupy.empty((data.operator.shape[1], data.batch), data.dtype)
+    few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
+    expected = _expected(data, "W transposed", x[:, few].get().astype(np.float64))
+
+    def error() -> float:
+        found = y[:, few].get().astype(np.float64)
+        return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+    def ours() -> Contender:
+        moved = bk.Interpolation(data.points, data.grid, data.dtype).to("cuda")
+        return Contender("batchkron", {"": [partial(moved.T.matmat, x, out=y)]})
+
+    with patch.multiple(segments, **constants):
+        return measured(ours, data.dtype.name, y, error)
 
 
 def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dense_oracle import random_array
 from interpolation_oracle import assert_close, dense_interpolation, dense_operator
 
 import batchkron as bk
+from batchkron.backends.cuda.interpolated import segments
 from batchkron.operators.interpolated import grid_product
 from batchkron.solvers import cg, logdet_slq
 
@@ -48,9 +49,16 @@ def test_products(cupy, rng, dtype, sizes, columns, poisoned_on_device):
     assert_close(op.diagonal().get(), A.diagonal(), magnitude.diagonal(), 19, grid, 2)
 
 
+@pytest.mark.parametrize("way", ["segments", "some vectors", "owners"])
 @pytest.mark.parametrize("count", [0, 1, 31, 5000])
 @pytest.mark.parametrize("sizes", [(9,), (40, 50), (12, 13, 14)], ids=str)
-def test_interpolation_and_its_transpose(cupy, rng, sizes, count, poisoned_on_device):
+def test_interpolation_and_its_transpose(
+    cupy, rng, sizes, count, way, poisoned_on_device, monkeypatch
+):
+    if way != "segments":
+        device = segments.DeviceLimits(0, cupy.cuda.Device().attributes["MultiProcessorCount"])
+        one = segments.segment_bounds(sizes, count, device).spans * 4 ** (len(sizes) - 1) * 8
+        monkeypatch.setattr(segments, "_MAX_PARTIAL", 4 * one if way == "some vectors" else -1)
     for dtype in ("float32", "float64"):
         points, grid, _ = problem(rng, sizes, dtype, count=count)
         host = bk.Interpolation(points, grid, dtype)
@@ -76,6 +84,43 @@ def test_all_points_in_one_cell(cupy, rng):
     dense = dense_interpolation(points, grid)
     slack = np.abs(x).sum(axis=1, keepdims=True)
     assert_close(found, x @ dense, abs(x) @ abs(dense), 3000, grid, slack=slack)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(64,), (9, 200), (7, 8, 9), (6, 5, 4, 8), (4, 5, 4, 4, 5)], ids=str
+)
+@pytest.mark.parametrize("spread", ["borders", "one cell", "few rows"])
+def test_points_that_lie_unevenly(cupy, rng, sizes, spread):
+    count = 2000
+    grid = bk.RegularGrid(0.0, 1.0, sizes)
+    if spread == "borders":
+        points = rng.integers(0, 2, (count, len(sizes))).astype(float)
+    elif spread == "one cell":
+        points = 0.5 + 1e-3 * rng.random((count, len(sizes)))
+    else:
+        points = rng.random((count, len(sizes)))
+        points[:, :-1] = points[rng.integers(0, 3, count), :-1]
+    dense = dense_interpolation(points, grid)
+    for dtype in ("float32", "float64"):
+        W = bk.Interpolation(points, grid, dtype).to("cuda")
+        for batch in (1, 2, 17):
+            x = random_array(rng, (count, batch), dtype)
+            found = (W.T @ cupy.asarray(x)).get()
+            assert (found == (W.T @ cupy.asarray(x)).get()).all()
+            slack = np.abs(x).sum(axis=0)
+            assert_close(found, dense.T @ x, abs(dense).T @ abs(x), count, grid, slack=slack)
+
+
+@pytest.mark.parametrize("inner", [0, 1, 2])
+def test_modes_in_registers(cupy, rng, inner, monkeypatch):
+    monkeypatch.setattr(segments, "INNER", inner)
+    for sizes in [(50,), (9, 40), (8, 7, 9), (5, 4, 6, 5)]:
+        points, grid, _ = problem(rng, sizes, "float64", count=3000)
+        host = bk.Interpolation(points, grid)
+        for batch in (1, 4, 16):
+            x = rng.standard_normal((3000, batch))
+            found = (host.to("cuda").T @ cupy.asarray(x)).get()
+            np.testing.assert_allclose(found, host.T @ x, rtol=0, atol=1e-11)
 
 
 def test_accumulate(cupy, rng, dtype):

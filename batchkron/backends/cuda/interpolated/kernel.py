@@ -159,8 +159,10 @@ def scatter_program(dtype: np.dtype[Any], modes: int, vectors: int, cut: Scatter
 def interpolation_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct InterpolationArguments."""
     fields = [
-        *pointer_fields("points", "grid", "weights", "corners", "places", "starts"),
-        *size_fields("count", "point_step", "cell_step"),
+        *pointer_fields("points", "grid", "partial"),
+        *pointer_fields("weights", "corners", "places", "starts"),
+        *pointer_fields("entries", "segments", "covers"),
+        *size_fields("count", "segment_count", "point_step", "cell_step"),
         ("sizes", "i8", (modes,)),
         ("steps", "i8", (modes,)),
         ("vectors", "i8", MAX_VECTORS),

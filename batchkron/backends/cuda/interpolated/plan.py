@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from batchkron.backends.cuda.interpolated.kernel import (
@@ -15,8 +16,19 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_program,
     sized_arguments,
 )
+from batchkron.backends.cuda.interpolated.segments import (
+    cell_cut,
+    cells_program,
+    segment_bounds,
+    segment_cut,
+    segment_lanes,
+    segments_of,
+    segments_program,
+    vectors_at_once,
+)
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
+    Workspaces,
     check_device,
     current_device,
     device_errors,
@@ -28,29 +40,61 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
-from batchkron.spec.interpolated import Windows
+from batchkron.spec.interpolated import WEIGHTS, Windows
+from batchkron.spec.kron import Array
 
 __all__ = ["InterpolationPlan"]
+
+_MAX_BLOCKS = 2**31 - 1  # of a launch
 
 
 class InterpolationPlan:
     """W of shape (points, cells) for fixed windows on one device; see the protocol.
 
-    Launches are kept by strides and by where vectors lie next to the first of them.
+    The transpose is by segments of points where there is memory for their sums, else by the owners
+    of cells. Launches are kept by strides and by where vectors lie next to the first of them.
     """
 
     def __init__(self, windows: Windows) -> None:
         self._device = current_device()
         self._sizes, self._dtype = windows.sizes, windows.weights.dtype
-        stored = device_windows(windows)
-        self._count, self._fullest = len(stored.corners), stored.fullest
-        self._arrays = place(stored.arrays)
+        self._count = len(windows.places)
+        limits = device_limits(self._device)
+        self._bounds = segment_bounds(self._sizes, self._count, limits)
+        self._by_segments = self._at_once(1) > 0
+        arrays = self._stored(windows)
+        self._names = tuple(arrays)
+        self._arrays = place(tuple(arrays.values()))
+        self._workspaces = Workspaces()
         self._scalars = batch_scalars(self._dtype)
         self._launches: BoundedCache[tuple[str, int, int, tuple[int, ...]], Launch] = BoundedCache()
 
+    def _at_once(self, vectors: int) -> int:
+        return vectors_at_once(self._sizes, self._bounds, vectors, self._dtype.itemsize)
+
+    def _stored(self, windows: Windows) -> dict[str, Array]:
+        """Return the arrays that kernels read, by their names.
+
+        The deepest place of the sums is noted, from which the lanes of a sum follow: a cell of the
+        last mode and the segments of a row that meet it, or a bin and its points.
+        """
+        stored = device_windows(windows)
+        arrays: dict[str, Array] = {
+            "weights": stored.weights,
+            "corners": stored.corners,
+            "places": stored.places,
+        }
+        if self._by_segments:
+            segments = segments_of(windows, self._bounds)
+            self._deepest = segments.deepest
+            names = "entries", "segments", "covers"
+            return arrays | dict(zip(names, segments.arrays, strict=True))
+        self._deepest = stored.fullest
+        return arrays | {"starts": stored.starts}  # only owners read them
+
     def set_windows(self, windows: Windows) -> None:
         """Copy windows of as many points in the same grid in place, so that graphs use them."""
-        upload(device_windows(windows).arrays, self._arrays)
+        upload(tuple(self._stored(windows).values()), self._arrays)
 
     def _launch(self, kind: str, point_step: int, cell_step: int, apart: tuple[int, ...]) -> Launch:
         """Return the launch for vectors at these distances from the first one."""
@@ -60,24 +104,34 @@ class InterpolationPlan:
             program, threads, scalars = self._kernel(kind, len(apart))
             count = self._count
             arguments = sized_arguments(self._dtype, self._sizes, cell_step, point_step, count)
-            names = "weights", "corners", "places", "starts"
-            for name, array in zip(names, self._arrays, strict=True):
+            for name, array in zip(self._names, self._arrays, strict=True):
                 arguments[name] = array.data.ptr
+            arguments["segment_count"] = self._bounds.segments
             arguments["vectors"][0, : len(apart)] = apart
             blocks = blocks_for(threads, device_limits(self._device))
+            if kind == "segments":  # they take different times: no thread has two
+                blocks = max(blocks, min(_MAX_BLOCKS, -(-threads // THREADS)))
             kernel = load_kernel(program, self._device)
-            known = Launch(kernel, (blocks, 1), THREADS, 0, arguments, 2, scalars)
+            known = Launch(kernel, (blocks, 1), THREADS, 0, arguments, 3, scalars)
             self._launches[key] = known
         return known
 
     def _kernel(self, kind: str, vectors: int) -> tuple[Program, int, str]:
         """Return a kernel, how many threads have work, and the first scalar of a call."""
-        modes = len(self._sizes)
+        modes, sizes, limits = len(self._sizes), self._sizes, device_limits(self._device)
         if kind == "gather":
             threads = self._count * gather_lanes(modes, vectors)
             return gather_program(self._dtype, modes, vectors), threads, "accumulate"
-        cut = scatter_cut(self._sizes, self._fullest, vectors, device_limits(self._device))
-        threads = scatter_owners(self._sizes, vectors, cut) * cut.share
+        if kind == "segments":
+            by = segment_cut(modes, vectors, self._dtype.itemsize)
+            threads = self._bounds.segments * segment_lanes(modes, vectors, by)
+            return segments_program(self._dtype, modes, vectors, by), threads, ""
+        if kind == "cells":
+            of = cell_cut(sizes, vectors, self._deepest, limits)
+            threads = math.prod(sizes) * vectors * of.share
+            return cells_program(self._dtype, modes, vectors, of), threads, ""
+        cut = scatter_cut(sizes, self._deepest, vectors, limits)
+        threads = scatter_owners(sizes, vectors, cut) * cut.share
         return scatter_program(self._dtype, modes, vectors, cut), threads, ""
 
     def scatter(
@@ -89,8 +143,21 @@ class InterpolationPlan:
         cell_step: int,
         column: int,
     ) -> None:
-        """Write W^T points to the grid, in one launch."""
-        self._run("scatter", points, point_step, vectors, grid, cell_step, column, b"")
+        """Write W^T points to the grid, in two launches for as many vectors as there is room."""
+        if not self._by_segments:
+            self._run("scatter", points, point_step, vectors, grid, cell_step, column, b"")
+            return
+        count = self._at_once(len(vectors))
+        leads = WEIGHTS ** (len(self._sizes) - 1)
+        partial = self._workspaces.pointer(
+            count * leads * self._bounds.spans * self._dtype.itemsize
+        )
+        for first in range(0, len(vectors), count):
+            some = vectors[first : first + count]
+            for kind in ("segments", "cells"):
+                self._run(
+                    kind, points, point_step, some, grid, cell_step, column + first, b"", partial
+                )
 
     def gather(
         self,
@@ -118,11 +185,13 @@ class InterpolationPlan:
         cell_step: int,
         column: int,
         scalars: bytes,
+        partial: int = 0,
     ) -> None:
         check_device(self._device, points, grid)
         first, itemsize = vectors[0], self._dtype.itemsize
         apart = tuple(place - first for place in vectors)
         with device_errors():
             launch = self._launch(kind, point_step, cell_step, apart)
-            addresses = points.data.ptr + first * itemsize, grid.data.ptr + column * itemsize
+            values = points.data.ptr + first * itemsize
+            addresses = values, grid.data.ptr + column * itemsize, partial
             launch(ready_stream(self._device), addresses, scalars)

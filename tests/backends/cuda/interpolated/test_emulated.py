@@ -15,6 +15,14 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_program,
     sized_arguments,
 )
+from batchkron.backends.cuda.interpolated.segments import (
+    CellCut,
+    SegmentBounds,
+    SegmentCut,
+    cells_program,
+    segments_of,
+    segments_program,
+)
 from batchkron.backends.reference import InterpolationPlan
 from batchkron.spec.interpolated import Windows
 
@@ -35,6 +43,23 @@ CASES = [
     ((4, 4, 5, 4, 4), 7, 2, ScatterCut(2, 1, 2)),
     ((4, 4, 4, 5, 4, 4), 5, 1, ScatterCut(1, 4, 1)),
 ]
+# the same by segments: sizes, points, vectors, points of a segment, how both kernels are cut
+SEGMENTED = [
+    ((7,), 40, 1, 3, SegmentCut(0, 4), CellCut(32, 32)),
+    ((9,), 33, 4, 100, SegmentCut(0, 2), CellCut(1, 1)),
+    ((4,), 5, 16, 2, SegmentCut(0, 4), CellCut(2, 2)),
+    ((5, 17), 150, 1, 4, SegmentCut(0, 4), CellCut(8, 4)),
+    ((8, 7), 50, 1, 5, SegmentCut(1, 2), CellCut(2, 1)),
+    ((9, 30), 21, 2, 1, SegmentCut(0, 4), CellCut(4, 1)),
+    ((6, 19), 60, 16, 7, SegmentCut(1, 4), CellCut(1, 1)),
+    ((5, 4, 6), 30, 1, 4, SegmentCut(0, 4), CellCut(16, 2)),
+    ((6, 5, 9), 90, 1, 6, SegmentCut(2, 2), CellCut(16, 1)),
+    ((4, 5, 5), 11, 4, 3, SegmentCut(2, 2), CellCut(4, 2)),
+    ((5, 4, 7), 9, 16, 4, SegmentCut(1, 2), CellCut(1, 1)),
+    ((4, 5, 4, 6), 12, 1, 2, SegmentCut(1, 4), CellCut(32, 1)),
+    ((4, 4, 5, 4, 4), 7, 2, 4, SegmentCut(1, 2), CellCut(2, 1)),
+    ((4, 4, 4, 5, 4, 4), 5, 1, 4, SegmentCut(1, 4), CellCut(8, 1)),
+]
 DTYPES = [np.dtype("f4"), np.dtype("f8")]
 
 
@@ -44,6 +69,12 @@ def windows(rng, sizes, count, dtype):
     corners = corners[np.lexsort(corners.T[::-1])]
     weights = rng.choice([-2, -1, 1, 2], (count, len(sizes), 4)).astype(dtype)
     return Windows(sizes, corners.astype(np.int64), weights, rng.permutation(count))
+
+
+def segmented_programs(case, dtype):
+    sizes, _, vectors, _, by, of = case
+    yield segments_program(dtype, len(sizes), vectors, by)
+    yield cells_program(dtype, len(sizes), vectors, of)
 
 
 def programs(case, dtype):
@@ -57,7 +88,7 @@ class Problem:
     """Vectors of a case; those of points one behind another (``inner`` 1) or side by side."""
 
     def __init__(self, rng, case, dtype, inner, column):
-        self.sizes, self.count, self.vectors, _ = case
+        self.sizes, self.count, self.vectors, *_ = case
         self.windows = windows(rng, self.sizes, self.count, dtype)
         stored = device_windows(self.windows)
         self.held = [placed(array, 0)[0] if array.dtype.kind == "f" else array.copy()
@@ -70,12 +101,19 @@ class Problem:
         self.grid = rng.integers(-3, 4, (np.prod(self.sizes), self.cell_step)).astype(dtype)
         self.dtype = dtype
 
+        self.segment_count = 0
+        self.partial, self.more = np.zeros(1, dtype), {}
+
     def run(self, launch, points, grid, when, rng, alpha=1, accumulate=False):
         arguments = sized_arguments(
             self.dtype, self.sizes, self.cell_step, self.point_step, self.count
         )
         for name, array in zip(("weights", "corners", "places", "starts"), self.held, strict=True):
             arguments[name] = array.ctypes.data
+        for name, array in self.more.items():
+            arguments[name] = array.ctypes.data
+        arguments["segment_count"] = self.segment_count
+        arguments["partial"] = self.partial.ctypes.data
         arguments["points"] = points.ctypes.data
         arguments["grid"] = grid.ctypes.data + self.column * grid.itemsize
         arguments["vectors"][0, : self.vectors] = self.starts
@@ -104,7 +142,18 @@ class Problem:
         np.testing.assert_array_equal(y, expected)
         assert np.isnan(whole).sum() - np.isnan(y).sum() == around, "neighbours were written"
 
-    def check_scatter(self, launch, when, rng):
+    def cut_in_segments(self, points, spare=2):
+        """Store segments of some points, empty ones behind them, and memory with NaN."""
+        given = segments_of(self.windows, SegmentBounds(points, self.count + spare, 0))
+        names = "entries", "segments", "covers"
+        self.more = dict(zip(names, given.arrays, strict=True))
+        self.segment_count = self.count + spare
+        spans = given.segments[:, 1].sum()
+        leads = 4 ** (len(self.sizes) - 1)
+        self.partial = np.full(spans * leads * self.vectors, np.nan, self.dtype)
+        return spans
+
+    def check_scatter(self, launches, when, rng):
         expected = np.full_like(self.grid, np.nan)
         y, whole = placed(expected, 1)
         around = np.isnan(whole).sum() - np.isnan(y).sum()
@@ -112,7 +161,8 @@ class Problem:
             self.points, self.point_step, self.starts, expected, self.cell_step, self.column
         )
         points, _ = placed(self.points, 1)
-        self.run(launch, points, y, when, rng)
+        for one in launches:
+            self.run(one, points, y, when, rng)
         np.testing.assert_array_equal(y, expected)
         assert np.isnan(whole).sum() - np.isnan(y).sum() == around, "neighbours were written"
 
@@ -128,7 +178,29 @@ def test_kernels_give_the_bits_of_the_reference(tmp_path, rng, dtype):
             problem = Problem(rng, case, dtype, inner, column)
             problem.check_gather(gather, "late", rng)
             problem.check_gather(gather, "at random", rng, alpha=-2, accumulate=True)
-            problem.check_scatter(scatter, "late", rng)
+            problem.check_scatter([scatter], "late", rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_segments_give_the_bits_of_the_reference(tmp_path, rng, dtype):
+    cases = SEGMENTED[:: 1 if dtype == np.float32 else 3]
+    found = [program for case in cases for program in segmented_programs(case, dtype)]
+    launches = compiled(found, tmp_path)
+    for number, case in enumerate(cases):
+        for inner, column in ((1, 0), (2, 3)):
+            problem = Problem(rng, case, dtype, inner, column)
+            problem.cut_in_segments(case[3])
+            problem.check_scatter(launches[2 * number : 2 * number + 2], "late", rng)
+            assert not np.isnan(problem.partial).any()  # each sum is written
+
+
+def test_all_points_in_one_bin(tmp_path, rng):
+    case = ((9, 20), 300, 1, 2, SegmentCut(0, 4), CellCut(32, 32))
+    launches = compiled(list(segmented_programs(case, DTYPES[1])), tmp_path)
+    problem = Problem(rng, case, DTYPES[1], 1, 0)
+    problem.windows.corners[...] = (3, 7)
+    assert problem.cut_in_segments(2) == 4 * (-(-300 // 7))  # sqrt(300 / 8) points, rounded up
+    problem.check_scatter(launches, "late", rng)
 
 
 MISTAKES = [
@@ -137,6 +209,14 @@ MISTAKES = [
     ("gather", "distance = vectors", "distance = 2 * vectors"),
     ("scatter", "first + c < a.sizes[last]", "first + c <= a.sizes[last]"),
     ("scatter", "p += share", "p += 1"),
+]
+SEGMENT_MISTAKES = [
+    ("corner < corners", "corner < corners - 1"),
+    ("ranges[j].begin += turns", "ranges[j].begin += 1"),
+    ("if (!is_there) terms.factor = 0", ""),
+    ("window.position < segment.span", "window.position < segment.span - 4"),
+    ("is_there ? first + u", "is_there ? first"),
+    ("behind[r][1] = behind[r][2]", "behind[r][1] = sum"),
 ]
 
 
@@ -151,13 +231,35 @@ def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
     launches = compiled(found, tmp_path, change=change)
     problem = Problem(rng, case, DTYPES[1], 1, 0)
     check = problem.check_gather if header == "gather" else problem.check_scatter
+    given = launches[0] if header == "gather" else launches[1:]
     with pytest.raises(AssertionError):
-        check(launches[header == "scatter"], "late", rng)
+        check(given, "late", rng)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        *SEGMENT_MISTAKES[:1],
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in SEGMENT_MISTAKES[1:]),
+    ],
+)
+def test_a_mistake_with_segments_is_seen(tmp_path, rng, right, wrong):
+    case = ((7, 25), 70, 1, 3, SegmentCut(0, 4), CellCut(4, 2))
+    change = mistake("cuda/interpolated/segments.cuh", right, wrong)
+    launches = compiled(list(segmented_programs(case, DTYPES[1])), tmp_path, change=change)
+    problem = Problem(rng, case, DTYPES[1], 1, 0)
+    problem.cut_in_segments(3)
+    with pytest.raises(AssertionError):
+        problem.check_scatter(launches, "late", rng)
 
 
 def test_no_points(tmp_path, rng):
     case = ((5, 6), 0, 1, ScatterCut(1, 4, 1))
-    gather, scatter = compiled(list(programs(case, DTYPES[0])), tmp_path)
+    by = (5, 6), 0, 1, 4, SegmentCut(0, 4), CellCut(1, 1)
+    found = [*programs(case, DTYPES[0]), *segmented_programs(by, DTYPES[0])]
+    gather, scatter, *segmented = compiled(found, tmp_path)
     problem = Problem(rng, case, DTYPES[0], 1, 0)
-    problem.check_scatter(scatter, "late", rng)
+    problem.check_scatter([scatter], "late", rng)
     problem.check_gather(gather, "late", rng)
+    problem.cut_in_segments(4)
+    problem.check_scatter(segmented, "late", rng)

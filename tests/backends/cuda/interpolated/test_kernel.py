@@ -5,7 +5,7 @@ import pytest
 from kernel_resources import compile_kernel
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.interpolated import kernel
+from batchkron.backends.cuda.interpolated import kernel, segments
 from batchkron.backends.cuda.interpolated.kernel import (
     ScatterCut,
     device_windows,
@@ -13,6 +13,18 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_cut,
     scatter_owners,
     scatter_program,
+)
+from batchkron.backends.cuda.interpolated.segments import (
+    CellCut,
+    SegmentBounds,
+    cell_cut,
+    cells_program,
+    segment_bounds,
+    segment_cut,
+    segment_lanes,
+    segments_of,
+    segments_program,
+    vectors_at_once,
 )
 from batchkron.spec.interpolated import RegularGrid, windows_of
 
@@ -62,6 +74,83 @@ def test_lanes_share_points_where_there_are_few_cells():
     assert scatter_cut((64,) * 3, 5, 16, DEVICE) == ScatterCut(4, 4, 1)
 
 
+@pytest.mark.parametrize("points", [1, 7, 1000])
+@pytest.mark.parametrize("sizes", [(4,), (30,), (5, 40), (4, 6, 25), (8, 5, 4)])
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_segments_have_all_points_and_cover_their_windows(rng, sizes, count, points, monkeypatch):
+    monkeypatch.setattr(segments, "MIN_POINTS", points)
+    monkeypatch.setattr(segments, "_MAX_POINTS", points)
+    given = windows(rng, sizes, count)
+    bounds = segment_bounds(sizes, count, DEVICE)
+    assert bounds.points == points
+    found = segments_of(given, bounds)
+    assert found.segments.shape == (bounds.segments + 1, 4)
+    base, span, first, begin = found.segments.T
+    assert (begin[-1], span[-1]) == (count, 0)
+    assert span.sum() <= bounds.spans
+    rows = [n - 3 for n in sizes[:-1]]
+    covers = found.covers.reshape(*rows, sizes[-1], 2)
+    np.testing.assert_array_equal(found.entries.T, [given.places, given.corners[:, -1]])
+    for s in np.flatnonzero(span):
+        inside = given.corners[begin[s] : begin[s + 1]]
+        assert len(inside) > 0
+        assert (inside[:, :-1] == inside[0, :-1]).all()
+        assert base[s] == span[:s].sum()
+        assert first[s] == inside[0, -1]
+        behind = inside[-1, -1] + 4
+        assert 0 <= span[s] - (behind - first[s]) < 4
+        assert span[s] % 4 == 0
+        row = covers[tuple(inside[0, :-1])]
+        met = (row[:, 0] <= s) & (s < row[:, 1])
+        np.testing.assert_array_equal(np.flatnonzero(met), np.arange(first[s], behind))
+    lengths = covers[..., 1] - covers[..., 0]
+    assert lengths.sum() == sum(
+        given.corners[begin[s + 1] - 1, -1] + 4 - first[s] for s in np.flatnonzero(span)
+    )
+    assert found.deepest == lengths.max()
+
+
+def test_points_in_few_cells_are_cut_in_longer_segments(rng):
+    given = windows(rng, (20, 20), 5000)
+    given.corners[...] = (5, 6)
+    found = segments_of(given, SegmentBounds(4, 5000, 0))
+    assert (found.segments[:, 1] > 0).sum() == found.deepest == -(-5000 // 25)
+    assert np.diff(found.segments[:201, 3]).min() == 25
+    assert cell_cut((20, 20), 1, 200, DEVICE) == CellCut(32, 32)
+    assert cell_cut((200,) * 3, 16, 10_000, DEVICE) == CellCut(32, 32)
+
+
+def test_how_segments_are_cut():
+    for sizes in [(4,), (10, 10), (128, 128), (32,) * 3, (16,) * 4, (8,) * 6]:
+        modes = len(sizes)
+        for vectors in (1, 2, 4, 8, 16):
+            for itemsize in (4, 8):
+                cut = segment_cut(modes, vectors, itemsize)
+                assert 0 <= cut.inner < modes
+                lanes = segment_lanes(modes, vectors, cut)
+                assert lanes == vectors * 4 ** (modes - 1) // 4**cut.inner
+            for deepest in (0, 1, 5, 100, 1000):
+                of = cell_cut(sizes, vectors, deepest, DEVICE)
+                assert of.share % of.turns == 0
+                assert of.share // of.turns <= 4 ** (modes - 1)
+    assert segment_bounds((128, 128), 500_000, DEVICE).points == 32
+    assert segment_bounds((32,) * 3, 500_000, DEVICE).points == 59
+    assert segment_bounds((16,) * 4, 262_144, DEVICE).points == 124
+    assert segment_bounds((128, 128), 1 << 26, DEVICE).points == 256
+
+
+def test_where_memory_is_short_fewer_vectors_are_taken():
+    bounds = segment_bounds((32,) * 3, 500_000, DEVICE)
+    assert vectors_at_once((32,) * 3, bounds, 16, 8) == 16
+    bounds = segment_bounds((8,) * 6, 16_384, DEVICE)
+    assert vectors_at_once((8,) * 6, bounds, 16, 4) == 2
+    assert vectors_at_once((8,) * 6, bounds, 16, 8) == 1
+    bounds = segment_bounds((16,) * 6, 1_000_000, DEVICE)
+    assert vectors_at_once((16,) * 6, bounds, 1, 4) == 0  # owners of cells need no memory
+    assert vectors_at_once((1 << 28,), SegmentBounds(32, 1, 8), 1, 4) == 0
+    assert vectors_at_once((9,), segment_bounds((9,), 0, DEVICE), 4, 8) == 4
+
+
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize(
     ("dtype", "modes", "vectors"),
@@ -81,6 +170,11 @@ def test_kernels_compile(capability, dtype, modes, vectors):
     programs = [gather_program(kind, modes, vectors)]
     cuts = [ScatterCut(held, 4, 1), ScatterCut(held, 1, 32)]
     programs += [scatter_program(kind, modes, vectors, cut) for cut in cuts]
+    by = segment_cut(modes, vectors, kind.itemsize)
+    programs.append(segments_program(kind, modes, vectors, by))
+    programs += [
+        cells_program(kind, modes, vectors, cut) for cut in (CellCut(1, 1), CellCut(32, 32))
+    ]
     for program in programs:
         made = compile_kernel(program, capability)
         assert "interpolate_" in made.name
