@@ -39,6 +39,8 @@ CASES = [
     ((5, 4, 6), 30, 1, ScatterCut(1, 4, 1)),
     ((4, 5, 5), 11, 4, ScatterCut(4, 1, 32)),
     ((5, 4, 7), 9, 16, ScatterCut(4, 4, 1)),
+    ((5, 4, 4), 40, 8, ScatterCut(4, 4, 1)),
+    ((4, 6), 30, 16, ScatterCut(4, 4, 1)),
     ((4, 5, 4, 6), 12, 1, ScatterCut(1, 4, 1)),
     ((4, 4, 5, 4, 4), 7, 2, ScatterCut(2, 1, 2)),
     ((4, 4, 4, 5, 4, 4), 5, 1, ScatterCut(1, 4, 1)),
@@ -209,6 +211,7 @@ MISTAKES = [
     ("gather", "distance = vectors", "distance = 2 * vectors"),
     ("scatter", "first + c < a.sizes[last]", "first + c <= a.sizes[last]"),
     ("scatter", "p += share", "p += 1"),
+    ("gather", "corner != window.corner", "window.corner < 0"),
 ]
 SEGMENT_MISTAKES = [
     ("corner < corners", "corner < corners - 1"),
@@ -225,7 +228,8 @@ SEGMENT_MISTAKES = [
     [*MISTAKES[:2], *(pytest.param(*one, marks=pytest.mark.slow) for one in MISTAKES[2:])],
 )
 def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
-    case = ((5, 7), 31, 4, ScatterCut(4, 1 if "share" in right else 4, 2))
+    vectors = 8 if "window" in right else 4
+    case = ((5, 7), 31, vectors, ScatterCut(4, 1 if "share" in right else 4, 2))
     found = list(programs(case, DTYPES[1]))
     change = mistake(f"cuda/interpolated/{header}.cuh", right, wrong)
     launches = compiled(found, tmp_path, change=change)
