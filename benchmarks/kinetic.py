@@ -40,8 +40,12 @@ STEPS = (("two-stream", 7, "rk4", {}), ("relaxation-1x1v", 5, "ark3", IMPLICIT))
 COMPARED_LEVELS = (5, 6, 7)  # of two-stream, next to ASGarD
 RELAXATION_LEVEL, RELAXATION_STEP, RELAXATION_RATE = 5, 5e-4, 1e3
 CHECKED_STEPS = 10
-AGREEMENT = 1e-5
-"""Largest relative difference of norms: ASGarD's E is constant in each cell, ours is not."""
+AGREEMENT = {"relaxation-1x1v": lambda level: 1e-5, "two-stream": lambda level: 4.0 * 0.25**level}
+"""Largest relative difference of the changes' norms, by the level.
+
+That of two-stream is O(h²), because ASGarD's E is constant in each cell: 2.6e-3, 6.5e-4 and 1.6e-4
+on the levels 5 to 7.
+"""
 ASGARDS = ("-sv gmres -ist 1e-8 -isi 1000 -isn 50", "-sv bicgstab -ist 1e-8 -isi 1000")
 """Solvers of ASGarD's implicit steps, the first one that of its own program; the faster counts."""
 
@@ -117,7 +121,7 @@ def step_seconds(
 def our_run(
     problem: Problem, method: str, dt: float, options: dict[str, Any]
 ) -> tuple[float, float]:
-    """Return the seconds of a step from the start, and the norm of the last state.
+    """Return the seconds of a step from the start, and the norm of what the steps have changed.
 
     The first of `CHECKED_STEPS` steps, which also makes solvers, is not counted.
     """
@@ -127,18 +131,19 @@ def our_run(
     for step in range(1, CHECKED_STEPS):
         stepper.step(u, step * dt, (step + 1) * dt)
     seconds = (time.perf_counter() - began) / (CHECKED_STEPS - 1)
-    return seconds, float(np.linalg.norm(u))
+    return seconds, float(np.linalg.norm(u - problem.initial))
 
 
 def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
     """Return the same of ASGarD, from a problem at its start, which is closed."""
     if made.unknowns != unknowns:
         raise ValueError(f"ASGarD has {made.unknowns} unknowns, batchkron {unknowns}")
+    start = np.array(made.state)
     made.advance(1)
     began = time.perf_counter()
     made.advance(CHECKED_STEPS - 1)
     seconds = (time.perf_counter() - began) / (CHECKED_STEPS - 1)
-    norm = float(np.linalg.norm(made.state))
+    norm = float(np.linalg.norm(made.state - start))
     made.close()
     return seconds, norm
 
@@ -148,7 +153,7 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
 
     Of two-stream a step of three stages; of relaxation-1x1v our steps of order 1, 2 and 3, next to
     its backward Euler, which takes the moments of the step's begin. Bases are orthonormal and span
-    the same space, so that equal functions have equal norms.
+    the same space, so that equal changes of the state have equal norms.
     """
     asgard.library.set_threads(1)
     cases: list[tuple[Problem, str, float, Sequence[Callable[[], AsgardProblem]]]] = []
@@ -169,6 +174,7 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
             runs += [asgards_run(maker(), problem.unknowns) for maker in makers]
             for k, (seconds, norm) in enumerate(runs):
                 best[k], norms[k] = min(best[k], seconds), norm
+        agreement = AGREEMENT[problem.name](max(problem.grid.levels))
         found.append(
             {
                 "problem": problem.name,
@@ -179,7 +185,7 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
                 "seconds": best[0],
                 "asgard": best[1:],
                 "ratio": min(best[1:]) / best[0],
-                "wrong": not np.allclose(norms, norms[0], rtol=AGREEMENT, atol=0.0),
+                "wrong": not np.allclose(norms, norms[0], rtol=agreement, atol=0.0),
             }
         )
     return found
@@ -217,7 +223,7 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
 
 def print_asgard(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table next to ASGarD."""
-    print("\n| problem, level | method | unknowns | a step | ASGarD | ratio | norms differ by |")
+    print("\n| problem, level | method | unknowns | a step | ASGarD | ratio | changes differ by |")
     print("| --- " * 7 + "|")
     for row in rows:
         apart = max(abs(norm / row["norms"][0] - 1) for norm in row["norms"])
