@@ -15,6 +15,7 @@ from batchkron.operators import on_device
 
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
+from ..basis.multiwavelets import legendre_values
 from ..basis.quadrature import gauss_rule
 from .local_blocks import BlockVector, LocalBlocks, ancestor_sums, matrices_of
 from .modes import FieldMode
@@ -23,6 +24,11 @@ from .points import CellPoints
 __all__ = ["PartBlocks", "heap_sums"]
 
 Values = NDArray[np.float64]
+
+# Levels that one launch of a device takes together. A cell has an edge for each finest cell in it,
+# and up to 16 groups of threads share the edges of a cell: then each of them has one. With all 8
+# levels in one launch a group has 16, one after another.
+_MAX_DEPTH = 4
 
 
 class PartBlocks:
@@ -41,9 +47,10 @@ class PartBlocks:
 
     Notes
     -----
-    On the host the blocks of the finest cells are coarsened level by level. On a device all levels
-    are one launch, with an edge from each cell to each finest cell in it, and all ancestors another
-    one; with a volume element it is done as on the host.
+    On the host the blocks of the finest cells are coarsened level by level. On a device a few
+    levels at a time are one launch, with an edge from each cell to each of the finest cells of
+    these levels in it, and all ancestors another one; with a volume element it is done as on the
+    host.
     """
 
     def __init__(
@@ -72,11 +79,13 @@ class PartBlocks:
             self._volume = on_device(first.volume, device)
             self._inverse = on_device(np.asarray(np.linalg.inv(mass)), device)
         symmetric = self._volume is None
-        self._sums: list[SegmentedModeMultiply] = []
+        self._sums: list[tuple[int, SegmentedModeMultiply]] = []
+        self._upward: SegmentedModeMultiply | None = None
         if device != "cpu" and symmetric:
-            self._sums = [heap_sums(axis, level, degree, len(modes)).to(device)]
+            found = heap_sums(axis, level, degree, len(modes))
+            self._sums = [(first, sums.to(device)) for first, sums in found]
             if level:
-                self._sums.append(ancestor_sums(level, degree, len(modes)).to(device))
+                self._upward = ancestor_sums(level, degree, len(modes)).to(device)
         self._fast: tuple[Values, ...] | None = None
         if device == "cpu" and symmetric:
             coarsen, upward = matrices_of(level, degree)
@@ -113,10 +122,13 @@ class PartBlocks:
             given = self._module.maximum(given, self._lowest)
         if self._sums:
             source = self._module.ascontiguousarray(given).reshape(-1, self._points.count)
-            q = (self._points.degree + 1) ** 2
-            self._sums[0].apply(source, out=into.heap.reshape(-1, 4 * q))
-            for sums in self._sums[1:]:
-                sums.apply(into.heap.reshape(-1, q), out=into.ancestors.reshape(-1, q))
+            q, end = (self._points.degree + 1) ** 2, len(into.heap)
+            for first, sums in self._sums:
+                sums.apply(source, out=into.heap[first:end].reshape(-1, 4 * q))
+                # the next finest cells are the intervals of the first of these
+                source, end = into.heap[first : 2 * first].reshape(-1, q), first
+            if self._upward is not None:
+                self._upward.apply(into.heap.reshape(-1, q), out=into.ancestors.reshape(-1, q))
             return
         if self._volume is not None:
             given = given * self._volume
@@ -126,8 +138,10 @@ class PartBlocks:
         self.local.write(blocks, into)
 
 
-def heap_sums(axis: Axis, level: int, degree: int, parts: int) -> SegmentedModeMultiply:
-    """Return the map from values (parts, finest cells, q) to the heap of `BlockVector`.
+def heap_sums(
+    axis: Axis, level: int, degree: int, parts: int
+) -> list[tuple[int, SegmentedModeMultiply]]:
+    """Return the maps from values (parts, finest cells, q) to the heap of `BlockVector`.
 
     Parameters
     ----------
@@ -140,47 +154,93 @@ def heap_sums(axis: Axis, level: int, degree: int, parts: int) -> SegmentedModeM
 
     Returns
     -------
-    SegmentedModeMultiply
-        From blocks (parts · cells, q) to blocks (cells · parts, 4 n²). S is zero but for cell 0.
+    list of (int, SegmentedModeMultiply)
+        Maps to the blocks (cells · parts, 4 n²) of the cells from the given one up to that of the
+        map before. The first map is of blocks (parts · finest cells, q); the others are of the
+        blocks (intervals · parts · 4, n²) of the first cells of the map before, of which they use
+        the S.
     """
-    n, q, cells = degree + 1, (degree + 1) ** 2, 1 << level
+    found: list[tuple[int, SegmentedModeMultiply]] = []
+    end = level
+    while end > 0 or not found:
+        begin = max(0, end - _MAX_DEPTH)
+        found.append(_sums_of_levels(axis, (begin, end), degree, parts, is_finest=end == level))
+        end = begin
+    return found
+
+
+def _sums_of_levels(
+    axis: Axis, levels: tuple[int, int], degree: int, parts: int, *, is_finest: bool
+) -> tuple[int, SegmentedModeMultiply]:
+    """Return one map of `heap_sums`, from intervals of the second of two levels.
+
+    Its cells are those of the levels after the first, up to the second; if the first is 0, also
+    the cell of level 0.
+    """
+    begin, end = levels
+    n, intervals = degree + 1, 1 << end
+    first = 0 if begin == 0 else 1 << begin
     matrices: list[Values] = []
-    firsts = []
-    for own in range(level + 1):
-        depth = level - max(own - 1, 0)
-        small = Axis(axis.name, 0.0, axis.length / (1 << (level - depth)))
-        points = CellPoints(small, depth, degree)
-        weights = gauss_rule(points.count)[1] * (small.cell_width(depth) / 2)
-        made = np.zeros((1 << depth, 4 * q, points.count))
-        phi = points.values(np.eye(n << depth)[:n]) * weights
-        if own == 0:
-            made[:, :q] = _products(phi / weights, phi)
-        else:
-            psi = points.values(np.eye(n << depth)[n : 2 * n])
-            made[:, q : 2 * q] = _products(psi, phi)
-            made[:, 2 * q : 3 * q] = _products(psi, psi * weights)
-            made[:, 3 * q :] = _products(phi, psi)
-        firsts.append(sum(len(known) for known in matrices))
-        matrices.append(made)
+    firsts: dict[int, int] = {}
+    for own in range(0 if begin == 0 else begin + 1, end + 1):
+        firsts[own] = sum(len(known) for known in matrices)
+        matrices.append(_matrices_of_cell(axis, own, end, n, is_finest=is_finest))
     ids, children, counts = [], [], []
-    for cell in range(cells):
+    for cell in range(first, intervals):
         own = cell.bit_length()
-        depth = level - max(own - 1, 0)
+        depth = end - max(own - 1, 0)
         inside = np.arange(1 << depth)
-        first = (cell - (1 << (own - 1))) << depth if own else 0
+        place = ((cell - (1 << (own - 1))) << depth if own else 0) + inside
         for part in range(parts):
             ids.append(firsts[own] + inside)
-            children.append(part * cells + first + inside)
+            children.append(part * intervals + place if is_finest else (place * parts + part) * 4)
             counts.append(len(inside))
-    return SegmentedModeMultiply(
+    return first, SegmentedModeMultiply(
         np.concatenate(matrices),
         np.concatenate([[0], np.cumsum(counts)]),
         np.concatenate(ids),
         np.concatenate(children),
         before=1,
         behind=1,
-        num_inputs=parts * cells,
+        num_inputs=parts * intervals * (1 if is_finest else 4),
     )
+
+
+def _matrices_of_cell(axis: Axis, own: int, end: int, n: int, *, is_finest: bool) -> Values:
+    """Return what each interval adds to S, C, D and B of a cell, (intervals, 4 n², inputs).
+
+    The cell is one of level ``own``, the intervals are those of level ``end`` in it. The inputs are
+    values at Gauss points if these are the finest cells, else the entries of S on the interval.
+    """
+    q, depth = n * n, end - max(own - 1, 0)
+    small = Axis(axis.name, 0.0, axis.length / (1 << (end - depth)))
+    points = CellPoints(small, depth, n - 1)
+    nodes, weights = gauss_rule(points.count)
+    width = small.cell_width(depth)
+    functions = points.values(np.eye(n << depth)[: 2 * n if own else n])  # φ, then ψ
+    if is_finest:
+        measure = weights * (width / 2)
+    else:  # the functions in those of an interval
+        shapes = legendre_values(nodes, n - 1, width) * (weights * (width / 2))[:, None]
+        functions = functions @ shapes
+    phi, psi = functions[:n], functions[n:]
+
+    def block(rows: Values, columns: Values) -> Values:
+        if is_finest:
+            return _products(rows, columns * measure)
+        return (
+            (rows[:, None, :, :, None] * columns[None, :, :, None, :])
+            .transpose(2, 0, 1, 3, 4)
+            .reshape(1 << depth, q, q)
+        )
+
+    made = np.zeros((1 << depth, 4 * q, points.count if is_finest else q))
+    made[:, :q] = block(phi, phi)
+    if own:
+        made[:, q : 2 * q] = block(psi, phi)
+        made[:, 2 * q : 3 * q] = block(psi, psi)
+        made[:, 3 * q :] = block(phi, psi)
+    return made
 
 
 def _products(rows: Values, columns: Values) -> Values:

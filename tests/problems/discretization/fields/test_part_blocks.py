@@ -26,7 +26,7 @@ def dense(blocks):
 @pytest.mark.parametrize("way", ["compiled", "levels", "edges"])
 @pytest.mark.parametrize("curved", [False, True])
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
-@pytest.mark.parametrize("level", [0, 1, 4])
+@pytest.mark.parametrize("level", [0, 1, 4, 6])
 def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
     points, n = CellPoints(X, level, degree), degree + 1
     first, second = Moment(V), Moment({V: 1})
@@ -62,6 +62,36 @@ def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
         found = vector.whole[blocks.local.places(part)]
         operator = ModeOperator(2**level, n, blocks.local.rows, blocks.local.columns, found)
         np.testing.assert_allclose(operator.to_dense(), dense(expected), atol=1e-13 * (level + 1))
+
+
+def test_many_levels_are_several_sums():
+    """Cells with more finest cells than a launch takes are sums of S of cells between."""
+    found = part_blocks.heap_sums(X, 9, 0, 3)
+    assert [first for first, _ in found] == [32, 2, 0]
+    assert [sums.output_shape[0] for _, sums in found] == [480 * 3, 30 * 3, 2 * 3]
+    edges = [np.diff(sums._spec.starts).max() for _, sums in found]
+    assert edges == [16, 16, 2]
+
+
+@pytest.mark.parametrize(("level", "degree"), [(9, 0), (9, 2), (10, 1)])
+def test_sums_of_sums_are_the_blocks_of_the_host(rng, monkeypatch, level, degree):
+    field = Moment(V)
+    modes = [FieldMode(X, level, degree, field, part) for part in (1, -1)]
+    host = PartBlocks(modes, [field], None)
+    monkeypatch.setattr(part_blocks.SegmentedModeMultiply, "to", lambda self, _: self)
+    monkeypatch.setattr(part_blocks, "on_device", lambda array, _: np.asarray(array))
+    device = PartBlocks(modes, [field], None, "cuda")
+    values = [rng.uniform(-1.0, 1.0, (2**level, CellPoints(X, level, degree).count))]
+    vectors = [blocks.local.vector() for blocks in (host, device)]
+    vectors[1].whole[:] = np.nan
+    for blocks, vector in zip((host, device), vectors, strict=True):
+        blocks(values, vector)
+    for part in range(2):
+        expected, found = (
+            vector.whole[blocks.local.places(part)]
+            for blocks, vector in zip((host, device), vectors, strict=True)
+        )
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * (level + 1))
 
 
 def test_what_is_not_a_number_spreads(rng):
