@@ -301,6 +301,34 @@ class Backend(ABC):
         """
         return None
 
+    def repeated_work(
+        self,
+        work: Callable[[Any, Any], None],
+        sizes: tuple[int, int],
+        dtype: np.dtype[Any],
+        beside: Any = None,
+    ) -> Callable[..., None]:
+        """Return what does work that launches the same kernels in every call, with less effort.
+
+        Parameters
+        ----------
+        work : callable
+            ``work(x, y)`` reads x and overwrites y, and may change arrays of its own. It must not
+            keep the result alive.
+        sizes : (int, int)
+            Lengths of x and y; the latter is 0 for work without y, which is called with None.
+        dtype : numpy.dtype
+            Of both.
+        beside : callable, optional
+            What this method has returned for other work that changes the same arrays.
+
+        Returns
+        -------
+        callable
+            It takes (x, y). The work itself where nothing can be saved.
+        """
+        return work
+
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others: what ranks pack and unpack.
 

@@ -61,6 +61,7 @@ NEEDS_A_DEVICE = {
     "kron_sum.triangular_plan",
     "krylov.passes",
     "runtime.call_workspace",
+    "runtime.repeated_work",
     "runtime.device",
     "runtime.launch",
     "segmented.plan",

@@ -9,6 +9,7 @@ import ctypes
 import math
 import operator
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 
@@ -33,6 +34,9 @@ class Memory:
     def __init__(self, host):
         self.host, self.mem, self.device_id = host, SimpleNamespace(size=host.nbytes), 0
         self.ptr = host.__array_interface__["data"][0]
+
+    def copy_from_device_async(self, source, size, stream):
+        ctypes.memmove(self.ptr, source.ptr, size)
 
     def memset_async(self, value, size):
         ctypes.memset(self.ptr, value, size)
@@ -151,6 +155,56 @@ class Stream:
     def synchronize(self):
         assert not self.capturing
 
+    def __enter__(self):
+        DEVICES[-1].streams.append(self)
+
+    def __exit__(self, *error):
+        DEVICES[-1].streams.pop()
+
+    def wait_event(self, event):
+        DEVICES[-1].waits.append((self, event.stream))
+
+    def begin_capture(self):
+        assert not self.capturing
+        self.capturing, self.graph = 1, Graph()
+
+    def end_capture(self):
+        assert self.capturing
+        self.capturing = 0
+        return self.graph
+
+
+class Graph:
+    """What a stream captures: functions, which work on it hands over instead of running them."""
+
+    def __init__(self):
+        self.nodes, self.launches = [], 0
+
+    def launch(self, stream):
+        assert not stream.capturing
+        self.launches += 1
+        for node in self.nodes:
+            node()
+
+
+class Event:
+    """An event, which knows the stream that it was recorded on."""
+
+    def __init__(self, disable_timing=False):
+        self.stream = None
+
+    def record(self, stream):
+        assert not stream.capturing
+        self.stream = stream
+
+
+@contextmanager
+def using_allocator(allocator):
+    yield
+
+
+DEVICES = []  # the one that is installed
+
 
 class Device:
     """The current device and stream; what was allocated in bytes, and launched on which stream.
@@ -160,8 +214,13 @@ class Device:
 
     def __init__(self):
         self.current, self.stream = 0, Stream(0)
+        self.streams, self.waits, self.made = [], [], 0  # those of "with" blocks; of wait_event
         self.allocated, self.launches, self.kernels, self.known = [], [], [], {}
         self.launch = LAUNCH(self._launch)
+
+    def new_stream(self, non_blocking=False):
+        self.made += 1
+        return Stream(self.made)
 
     def alloc(self, size):
         self.allocated.append(size)
@@ -462,6 +521,7 @@ COMPUTE = {
 def install():
     """Put the module in CuPy's place, and return the `Device`."""
     device = Device()
+    DEVICES.append(device)
     cupy = ModuleType("cupy")
     error = type("CUDAError", (RuntimeError,), {"status": 1})
     runtime = SimpleNamespace(
@@ -481,7 +541,11 @@ def install():
         runtime=runtime,
         driver=SimpleNamespace(CUDADriverError=error),
         nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
-        get_current_stream=lambda *_: device.stream,
+        get_current_stream=lambda *_: device.streams[-1] if device.streams else device.stream,
+        Stream=device.new_stream,
+        Event=Event,
+        MemoryPool=lambda: SimpleNamespace(malloc=device.alloc),
+        using_allocator=using_allocator,
         alloc=device.alloc,
         alloc_pinned_memory=pinned,
         Device=lambda *_: SimpleNamespace(compute_capability="90", synchronize=lambda: None),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Reader,
         Recorder,
     )
+    from batchkron.backends.cuda.runtime.repeated_work import RepeatedWork
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
 
 
@@ -193,6 +194,18 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.batch import list_calls
 
         return list_calls.fast_batched_kron
+
+    def repeated_work(
+        self,
+        work: Callable[[Any, Any], None],
+        sizes: tuple[int, int],
+        dtype: np.dtype[Any],
+        beside: RepeatedWork | None = None,
+    ) -> RepeatedWork:
+        """Return what does work by a CUDA graph after a few calls, if it can be captured."""
+        from batchkron.backends.cuda.runtime import repeated_work
+
+        return repeated_work.RepeatedWork(work, sizes, dtype, beside)
 
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others, all in few launches."""

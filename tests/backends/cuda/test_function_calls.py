@@ -23,6 +23,7 @@ CHECKS = (
     "transforms",
     "solves",
     "lanczos",
+    "repeated_work",
 )
 
 

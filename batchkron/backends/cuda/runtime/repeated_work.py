@@ -1,0 +1,227 @@
+"""Work on vectors of fixed lengths that a device repeats by a CUDA graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    cupy,
+    current_device,
+    device_errors,
+    moves,
+    runtime,
+)
+
+# Calls before the one that captures, which takes about as long as four others; chosen by hand.
+_CALLS_BEFORE_CAPTURE = 5
+
+
+# Elements of x or y from which work is never a graph, whose own vectors would take memory. Kernels
+# take longer than their launches there; chosen by hand.
+_MAX_ELEMENTS = 1 << 21
+_MAX_PREPARED = 64  # threads with their streams that a work remembers
+
+
+class _Turns:
+    """Work on the same arrays: threads take turns, and streams wait for each other."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._last: Any = None  # the last stream; kept, so that no other has its address
+        self._done: Any = None  # the event after its work
+
+    def begin(self, stream: Any) -> None:
+        """Let the stream wait for earlier work on another one."""
+        if self._last is not None and self._last.ptr != stream.ptr:
+            stream.wait_event(self._done)
+
+    def end(self, stream: Any) -> None:
+        """Record the end of work."""
+        if self._done is None:
+            self._done = cupy.cuda.Event(disable_timing=True)
+        self._done.record(stream)
+        self._last = stream
+
+
+class _WarmUp(threading.local):
+    """Whether the calling thread does work once before it captures it."""
+
+    is_under_way = False
+
+
+_warm_up = _WarmUp()
+
+
+class RepeatedWork:
+    """Work that reads a vector x and overwrites a vector y, after a few calls by a graph.
+
+    The graph has an x and a y of its own, to and from which vectors are copied, so that it does not
+    depend on the addresses of a call. What the work allocates while it is captured comes from a
+    memory pool that belongs to the graph. Work that cannot be captured is called as it is, always;
+    so is all work on a stream that is captured by others.
+
+    Threads take turns. A call on another stream than the one before waits for it on the device. The
+    first call of a thread on a stream is never a graph, so that the thread may capture the work
+    itself afterwards. Work may consist of other repeated work.
+
+    Parameters
+    ----------
+    work : callable
+        ``work(x, y)`` launches the same kernels for all x, on the current stream. It may change
+        arrays of its own. It must not keep this object alive.
+    sizes : (int, int)
+        Lengths of x and y; the latter is 0 for work without y, which is called with None.
+    dtype : numpy.dtype
+        Of both.
+    beside : RepeatedWork, optional
+        Work on the same arrays, with which it takes turns.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Any, Any], None],
+        sizes: tuple[int, int],
+        dtype: np.dtype[Any],
+        beside: RepeatedWork | None = None,
+    ) -> None:
+        self._work, self._sizes, self._dtype = work, sizes, np.dtype(dtype)
+        self._device = current_device()
+        self._turns: _Turns = _Turns() if beside is None else beside._turns
+        self._prepared: set[tuple[int, int]] = set()  # threads and streams that have done the work
+        self._calls, self._moves = 0, moves()
+        self._refused = max(sizes) > _MAX_ELEMENTS  # whether it is never captured
+        self._graph: Any = None
+        self._pool: Any = None  # the memory of the graph
+        self._x: DeviceArray | None = None
+        self._y: DeviceArray | None = None
+        self._own_stream: Any = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether the next call will be a graph."""
+        return self._graph is not None and self._moves == moves()
+
+    def __call__(self, x: DeviceArray, y: DeviceArray | None = None) -> None:
+        """Do the work, as work of the current stream."""
+        stream = cupy.cuda.get_current_stream()
+        if _warm_up.is_under_way or stream.is_capturing() or not self._fit(x, y):
+            with self._turns.lock:
+                self._work(x, y)
+            return
+        with self._turns.lock, device_errors():
+            self._turns.begin(stream)
+            try:
+                self._run(stream, x, y)
+            finally:
+                self._turns.end(stream)
+
+    def _fit(self, x: DeviceArray, y: DeviceArray | None) -> bool:
+        """Whether vectors can be copied to and from those of the graph as they are."""
+        if runtime.getDevice() != self._device:
+            return False
+        given = (x,) if y is None else (x, y)
+        return all(
+            type(one) is cupy.ndarray
+            and one.data.device_id == self._device
+            and one.dtype == self._dtype
+            and one.size == size
+            and one.flags.c_contiguous
+            for one, size in zip(given, self._sizes, strict=False)
+        )
+
+    def _run(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
+        if self._moves != moves():
+            self._drop()
+        caller = threading.get_ident(), int(stream.ptr)
+        if caller not in self._prepared or self._refused or not x.size:
+            if len(self._prepared) >= _MAX_PREPARED:
+                self._prepared.clear()
+            self._prepared.add(caller)
+            self._calls += 1
+            self._work(x, y)
+            return
+        if self._graph is None:
+            self._calls += 1
+            if self._calls <= _CALLS_BEFORE_CAPTURE:
+                self._work(x, y)
+            else:
+                self._capture(stream, x, y)
+            return
+        assert self._x is not None
+        self._x.data.copy_from_device_async(x.data, x.nbytes, stream)
+        self._graph.launch(stream)
+        self._copy_result(y, stream)
+
+    def _copy_result(self, y: DeviceArray | None, stream: Any) -> None:
+        if y is not None and self._y is not None:
+            y.data.copy_from_device_async(self._y.data, y.nbytes, stream)
+
+    def _drop(self) -> None:
+        """Forget the graph: an update has moved arrays that it reads."""
+        self._moves, self._graph, self._calls = moves(), None, 0
+
+    def _capture(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
+        """Do the work on a stream of its own, so that workspace is there, and capture it."""
+        if not self._allocated():
+            self._refused = True
+            self._work(x, y)
+            return
+        assert self._x is not None
+        own = self._own_stream
+        self._x.data.copy_from_device_async(x.data, x.nbytes, stream)
+        _order(stream, own)
+        _warm_up.is_under_way = True
+        try:
+            with own:
+                self._work(self._x, self._y)
+        finally:
+            _warm_up.is_under_way = False
+            _order(own, stream)
+        self._copy_result(y, stream)
+        self._graph = self._captured(own)
+        self._refused = self._graph is None
+
+    def _allocated(self) -> bool:
+        """Make the graph's own vectors and stream; return whether there is memory for them."""
+        if self._x is None:
+            self._pool = cupy.cuda.MemoryPool()
+            try:
+                with cupy.cuda.using_allocator(self._pool.malloc):
+                    self._y = cupy.empty(self._sizes[1], self._dtype) if self._sizes[1] else None
+                    self._x = cupy.empty(self._sizes[0], self._dtype)
+            except MemoryError:
+                return False
+            self._own_stream = cupy.cuda.Stream(non_blocking=True)
+        return True
+
+    def _captured(self, stream: Any) -> Any:
+        """Return the graph of the work, None if it cannot be captured."""
+        graph = None
+        with stream, cupy.cuda.using_allocator(self._pool.malloc):
+            try:
+                stream.begin_capture()
+                self._work(self._x, self._y)
+            except Exception:  # such as copies to the host; the work has been done before
+                with suppress(Exception):  # a capture that has become invalid ends with an error
+                    stream.end_capture()
+                return None
+            except BaseException:
+                with suppress(Exception):
+                    stream.end_capture()
+                raise
+            with suppress(Exception):
+                graph = stream.end_capture()
+        return graph
+
+
+def _order(first: Any, second: Any) -> None:
+    """Let later work on the second stream wait for the present work on the first."""
+    done = cupy.cuda.Event(disable_timing=True)
+    done.record(first)
+    second.wait_event(done)
