@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.backends import backend_on
 from batchkron.operators import Operator, SparseGridOperator, ValidationReport
 
 from ..discretization.parts import OperatorTerm
@@ -31,6 +33,8 @@ from .vector_checks import check_vector
 
 __all__ = ["SemidiscreteSystem", "TimeParts"]
 
+_building = threading.Lock()  # of what threads that share a problem must have in common
+
 
 class TimeParts(NamedTuple):
     """A system u' = Σ_g f_g(t) A_g u + Σ_h f_h(t) s_h.
@@ -47,6 +51,28 @@ class TimeParts(NamedTuple):
     sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
 
 
+class _StateProduct:
+    """Overwrites a vector with A(u) u, of the terms that do not depend on time.
+
+    It is what a device repeats by a graph, and so does not know the problem, which keeps that.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[TermGroup],
+        terms: FieldTerms,
+        t0: float,
+    ) -> None:
+        self._groups, self._terms, self._t0 = groups, terms, t0
+
+    def __call__(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        t = self._t0  # on a device it is in no error text
+        out[...] = 0.0
+        for group in self._groups:
+            group.accumulate(t, u, out)
+        self._terms.accumulate(t, u, out)
+
+
 class ImplicitFields:
     """The terms that a method treats implicitly, with the fields of a state that is given.
 
@@ -58,16 +84,31 @@ class ImplicitFields:
         Their sources.
     gains : sequence of MaxwellianOfState
         What is added to the sources, for the state.
+    like : ndarray, shape (N,), float64
+        A state.
+
+    Notes
+    -----
+    On a device the fields of a state are a CUDA graph after a few states, unless something in
+    them needs the host.
     """
 
     def __init__(
         self,
         terms: FieldTerms,
         sources: TimeCombination,
-        gains: Sequence[MaxwellianOfState] = (),
+        gains: Sequence[MaxwellianOfState],
+        like: NDArray[np.float64],
     ) -> None:
-        self._terms, self._sources, self._gains = terms, sources, tuple(gains)
-        self._gain: NDArray[np.float64] | None = None
+        self._terms, self._sources = terms, sources
+        self._gains = tuple(gains)
+        if self._gains:
+            self._gain = array_module(like).zeros_like(like)
+        self._repeated: Callable[..., None] | None = None
+        if terms.is_repeatable and array_module(like) is not np:
+            self._repeated = backend_on("cuda").repeated_work(
+                lambda u, _: terms.follow(0.0, u), (like.size, 0), like.dtype
+            )
 
     @property
     def operator(self) -> SparseGridOperator:
@@ -82,16 +123,19 @@ class ImplicitFields:
         NotPhysicalError
             If a field is not defined for the state.
         """
-        self._terms.follow(t, u)
+        if self._repeated is None or not self._terms.is_repeatable:
+            self._terms.follow(t, u)
+        else:  # on a device the time is in no error text
+            self._repeated(u)
         if self._gains:
-            self._gain = array_module(u).zeros_like(u)
+            self._gain[...] = 0.0
             for gain in self._gains:
                 gain.accumulate(t, u, self._gain)
 
     def source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with the sources at a time, and the gains of the state."""
         self._sources.evaluate(t, out)
-        if self._gain is not None:
+        if self._gains:
             out += self._gain
 
 
@@ -174,7 +218,9 @@ class SemidiscreteSystem(ProblemValue):
         own = [term for term in self.terms if not term.one_sided]
         if not (self.gains or any(term.has_fields for term in own)):
             return None
-        return ImplicitFields(FieldTerms(self, own), self._implicit_sources, self._gains)
+        return ImplicitFields(
+            FieldTerms(self, own), self._implicit_sources, self._gains, self.initial
+        )
 
     def whole_part(self) -> ImplicitFields | None:
         """Return all of A(t, u) u + s(t) with an operator that follows given states.
@@ -186,7 +232,9 @@ class SemidiscreteSystem(ProblemValue):
         """
         if not self.has_fields:
             return None
-        return ImplicitFields(FieldTerms(self, self.terms), self._sources, self._gains)
+        return ImplicitFields(
+            FieldTerms(self, self.terms), self._sources, self._gains, self.initial
+        )
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -269,7 +317,8 @@ class SemidiscreteSystem(ProblemValue):
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite `out` with A(t, u) u + s(t).
 
-        Without fields it allocates nothing after a thread's first call.
+        Without fields it allocates nothing after a thread's first call. With fields, on a device,
+        it is a CUDA graph after a few calls, but for what depends on time.
 
         Parameters
         ----------
@@ -288,6 +337,10 @@ class SemidiscreteSystem(ProblemValue):
             If a field divides by something that is not positive.
         """
         self._check_pair(u, out)
+        if self._repeated is not None and not self._sources.parts:
+            self._repeated(u, out)
+            self._accumulate_rest(t, u, out)
+            return
         self._sources.evaluate(t, out)
         self._accumulate(t, u, out)
 
@@ -350,6 +403,34 @@ class SemidiscreteSystem(ProblemValue):
         check_vector("out", out, self.initial, is_output=True)
         self._implicit_sources.evaluate(t, out)
 
+    def repeated_work(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None] | None:
+        """Return what does work of calls of `rhs` and other launches, such as a step, by a graph.
+
+        Parameters
+        ----------
+        work : callable
+            ``work(u, out)`` reads a vector (N,) and overwrites another, which may be the same one.
+            It launches the same kernels in each call, and does not keep the result alive.
+
+        Returns
+        -------
+        callable or None
+            It takes (u, out); after a few calls it is a CUDA graph. None on the CPU, and if `rhs`
+            depends on time or needs the host.
+        """
+        if self.device == "cpu":
+            return None
+        functions = [group.time for group in self._groups]
+        functions += [function for function, _ in self._sources.parts]
+        depends = not all(function.is_constant for function in functions)
+        if depends or (self.has_fields and self._repeated is None):
+            return None
+        sizes = self.unknowns, self.unknowns
+        found: Callable[[Any, Any], None] = backend_on(self.device).repeated_work(
+            work, sizes, self.initial.dtype, self._repeated
+        )
+        return found
+
     @property
     def is_linear(self) -> bool:
         """Whether `rhs` is A(t) u + s(t): without fields, and if no subclass overrides `rhs`."""
@@ -404,10 +485,44 @@ class SemidiscreteSystem(ProblemValue):
             return self._sources
         return TimeCombination(kept, self.grid, self.degree + 1, self.device)
 
+    @property
+    def _repeated(self) -> Callable[..., None] | None:
+        """A(u) u of the terms that do not depend on time, as a device repeats it; or None.
+
+        There is one, also if several threads ask for it at the same time: its calls take turns.
+        """
+        if self.device == "cpu" or not self.has_fields:
+            return None
+        if "_repeated_product" not in self.__dict__:
+            with _building:
+                if "_repeated_product" not in self.__dict__:
+                    self.__dict__["_repeated_product"] = self._repeatable_product()
+        return self.__dict__["_repeated_product"]  # type: ignore[no-any-return]
+
+    def _repeatable_product(self) -> Callable[..., None] | None:
+        terms = self._field_terms
+        if terms is None or not terms.is_repeatable:
+            return None
+        groups = [group for group in self._groups if group.time.is_constant]
+        sizes = self.unknowns, self.unknowns
+        return backend_on(self.device).repeated_work(
+            _StateProduct(groups, terms, self.t0), sizes, self.initial.dtype
+        )
+
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        if self._repeated is not None:
+            product = array_module(u).empty_like(u)
+            self._repeated(u, product)
+            out += product
+        self._accumulate_rest(t, u, out)
+
+    def _accumulate_rest(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Add what `_repeated` does not have; without it, that is all."""
+        is_repeated = self._repeated is not None
         for group in self._groups:
-            group.accumulate(t, u, out)
-        if self._field_terms is not None:
+            if not (is_repeated and group.time.is_constant):
+                group.accumulate(t, u, out)
+        if self._field_terms is not None and not is_repeated:
             self._field_terms.accumulate(t, u, out)
         for gain in self._gains:
             gain.accumulate(t, u, out)

@@ -29,10 +29,26 @@ class LinkedBlocks:
     """
 
     def __init__(
-        self, values: Array, places: Mapping[int, _Places], assign: Callable[[], None]
+        self,
+        values: Array,
+        places: Mapping[int, _Places],
+        assign: Callable[[], None],
+        is_alone: Callable[[], bool],
     ) -> None:
         self.values, self._places, self._assign = values, dict(places), assign
-        self._is_ahead = False
+        self._is_ahead, self._is_alone = False, is_alone
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether `update` may be captured in a graph: if the operator has no relatives.
+
+        After a replay, say so by `note_replay`.
+        """
+        return self._is_alone()
+
+    def note_replay(self) -> None:
+        """Say that a graph may have done what `update` does."""
+        self._is_ahead = True
 
     def update(self) -> None:
         """Replace the blocks by the present entries of ``values``.

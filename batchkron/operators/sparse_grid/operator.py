@@ -335,15 +335,18 @@ class SparseGridOperator(BlockOperator):
         checked = checked_places(spec, places, count)
         with building_on(self._backend):
             values = self._program.link(checked, count, spec)
-        self._linked = LinkedBlocks(values, checked, self._take_linked)
+        self._linked = LinkedBlocks(values, checked, self._take_linked, self._has_no_relatives)
         return self._linked
 
     def _take_linked(self) -> None:
         """Replace blocks by those of the linked vector."""
-        if all(relative is self for relative in self._relatives.values()):
+        if self._has_no_relatives():
             self._program.gather()
         else:
             self.update([matrix.blocks for matrix in self._spec.matrices])
+
+    def _has_no_relatives(self) -> bool:
+        return all(relative is self for relative in self._relatives.values())
 
     @property
     def _spec(self) -> SweepSpec:

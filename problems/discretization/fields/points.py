@@ -116,7 +116,7 @@ class CellPoints:
         if level not in self._projections:
             units = self._module.eye(size).reshape(-1, self.count)
             self._projections[level] = self._projected(units, level).reshape(size, size)
-        found = values.reshape(-1, size) @ self._projections[level]
+        found = _product(values.reshape(-1, size), self._projections[level])
         return found.reshape(values.shape)
 
     def _projected(self, values: Values, level: int) -> Values:
@@ -133,11 +133,11 @@ class CellPoints:
     def mass_blocks(self, values: Values) -> Values:
         """Return the blocks ∫ g φ_i φ_j of multiplications by g, (..., cells, n, n)."""
         n = self.degree + 1
-        return (values @ self._outer).reshape(*values.shape[:-1], n, n)  # type: ignore[no-any-return]
+        return _product(values, self._outer).reshape(*values.shape[:-1], n, n)
 
     def integral(self, values: Values) -> Any:
         """Return ∫ g dx over the axis, an array of shape ()."""
-        return (values @ self._weights).sum()
+        return _product(values, self._weights).sum()
 
     def antiderivative(self, values: Values) -> Values:
         """Return the integrals ∫ g dx from the lower end of the axis to each point.
@@ -145,9 +145,21 @@ class CellPoints:
         g is the polynomial of degree q - 1 through its values in each cell, which is integrated
         exactly.
         """
-        whole = values @ self._weights
+        whole = _product(values, self._weights)
         before = self._module.cumsum(whole) - whole
-        return before[:, None] + values @ self._antiderivative  # type: ignore[no-any-return]
+        return before[:, None] + _product(values, self._antiderivative)  # type: ignore[no-any-return]
+
+
+def _product(values: Values, matrix: Values) -> Values:
+    """Return the product of values (..., r) with a small matrix (r, s) or vector (r,).
+
+    On a device it is a sum of products: CuPy refuses cuBLAS while a graph is captured.
+    """
+    if isinstance(values, np.ndarray):
+        return values @ matrix
+    if matrix.ndim == 1:
+        return (values * matrix).sum(axis=-1)
+    return (values[..., None] * matrix).sum(axis=-2)
 
 
 def _antiderivative(nodes: Values, weights: Values) -> Values:

@@ -130,6 +130,14 @@ class FieldEvaluation:
         for node in self._nodes:
             if node in self._given and id(node) not in self._known:
                 self._known[id(node)] = self._value(node, self._known, 0.0)
+        shape = self.points.cells, self.points.count
+        self._ready = {  # id of a field that is given: its values at all points
+            id(field): self._module.broadcast_to(
+                self._module.asarray(self._known[id(field)], dtype=np.float64), shape
+            )
+            for field in self._fields
+            if field in self._given
+        }
         self._prepare_channels(axes, grid, masses, place, device)
 
     def _prepare_channels(
@@ -267,10 +275,9 @@ class FieldEvaluation:
                 found.update((id(node), whole) for node in nodes)
         for node in self._evaluated:
             found[id(node)] = self._value(node, found, t)
-        shape = (self.points.cells, self.points.count)
         return [
-            values if values.shape == shape else self._module.broadcast_to(values, shape)
-            for values in (self._module.asarray(found[id(field)]) for field in self._fields)
+            self._ready[id(field)] if id(field) in self._ready else found[id(field)]
+            for field in self._fields
         ]
 
     def _value(self, node: FieldExpression, found: dict[int, Any], t: float) -> Any:

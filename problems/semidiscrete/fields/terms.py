@@ -160,7 +160,7 @@ class FieldTerms:
             listed.append([stand_ins.get(id(entry), entry) for entry in term.modes])
         numbers = np.array([term.time(problem.t0) for term in self._terms])
         with building_on(backend_on(problem.device)):
-            self.operator = SparseGridOperator(
+            self._operator = SparseGridOperator(
                 problem.grid, listed, problem.degree + 1, coefficients=numbers
             )
         self._places = {
@@ -178,13 +178,13 @@ class FieldTerms:
         moved._lock = threading.Lock()
         moved._axes = [parts.on_grid(grid) for parts in self._axes]
         with self._lock:
-            moved.operator = self.operator.on_grid(grid)
+            moved._operator = self._operator.on_grid(grid)
         moved._link_vectors()
         return moved
 
     def _link_vectors(self) -> None:
         """Make the vector of the blocks' entries, from which the operator copies them."""
-        count = sum(parts.size for parts in self._axes)
+        count, self._was_followed = sum(parts.size for parts in self._axes), False
         self._linked = self._link(count)
         module = array_module(on_device(np.zeros(0), self._device))
         memory = module.zeros(count) if self._linked is None else self._linked.values
@@ -199,9 +199,21 @@ class FieldTerms:
         if not self._is_constant:
             return None
         try:
-            return self.operator.link(self._places, count)
+            return self._operator.link(self._places, count)
         except ValueError:
             return None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a product launches the same kernels at all times, with no copy to the host."""
+        return self._linked is not None and self._linked.is_repeatable
+
+    @property
+    def operator(self) -> SparseGridOperator:
+        """The terms' operator, with the blocks of the last state."""
+        if self._linked is not None and self._was_followed:
+            self._linked.note_replay()  # graphs change blocks without a call from Python
+        return self._operator
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add the terms' A(t, u) u to ``out``.
@@ -211,10 +223,10 @@ class FieldTerms:
         NotPhysicalError
             If a field is not defined for the state.
         """
-        shape = (self.operator.num_inputs, -1)
+        shape = (self._operator.num_inputs, -1)
         with self._lock:
             self.follow(t, u)
-            self.operator.accumulate(u.reshape(shape), out.reshape(shape))
+            self._operator.accumulate(u.reshape(shape), out.reshape(shape))
 
     def follow(self, t: float, u: Values) -> None:
         """Put the blocks for a state into the operator.
@@ -226,6 +238,7 @@ class FieldTerms:
         """
         for parts, vector in zip(self._axes, self._vectors, strict=True):
             parts.blocks(parts.evaluate(t, u), vector)
+        self._was_followed = True
         if self._linked is not None:
             self._linked.update()
             return
@@ -235,4 +248,4 @@ class FieldTerms:
             for number, mode in enumerate(self._modes)
         ]
         numbers = None if self._is_constant else [term.time(t) for term in self._terms]
-        self.operator.update(blocks, numbers)
+        self._operator.update(blocks, numbers)

@@ -1,0 +1,76 @@
+"""What a device repeats by graphs, with calls in the place of graphs."""
+
+import numpy as np
+import pytest
+
+from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, bgk, div, make, mass, time
+from batchkron.problems.semidiscrete.fields.terms import FieldTerms
+from batchkron.problems.semidiscrete.system import _StateProduct
+
+
+def with_everything(form="sweep"):
+    """Terms with fields and without, constant and not, a source that changes, and a gain."""
+    x, v = Axis("x", 0.0, 3.0), Axis("v", -6.0, 6.0)
+    wave = time.cos(1.0)
+    terms = [
+        div(x, -1.0, others={v: lambda s: s}) * wave,
+        mass(x, lambda s: -0.1 * s),
+        div(v, -1.0, others={x: Poisson(x, Moment(v))}),
+        *bgk(v, 2.0, position=x),
+    ]
+    initial = Separable(
+        x=lambda s: 1.0 + 0.1 * np.cos(2.0 * np.pi * s / 3.0),
+        v=lambda s: np.exp(-0.5 * (s - 1.0) ** 2),
+    )
+    source = Separable(x=lambda s: 1.0 + 0.0 * s, v=lambda s: np.exp(-(s**2)), t=wave)
+    boundary = {x: "periodic", v: "inflow"}
+    pde = PDE([x, v], terms, boundary=boundary, initial=initial, sources=[source])
+    return pde.discretize(3, 2).with_form(form)
+
+
+@pytest.mark.parametrize("form", ["sweep", "batch"])
+@pytest.mark.parametrize("name", ["two-stream", "everything"])
+def test_right_hand_sides_of_parts(rng, monkeypatch, name, form):
+    problem = with_everything(form) if name == "everything" else make(name, 3, 2).with_form(form)
+    expected, found = np.full((2, 2, problem.unknowns), np.nan)
+    u = problem.initial * rng.uniform(0.999, 1.001, problem.unknowns)
+    problem.rhs(0.3, u, expected[0])
+    expected[1] = u
+    problem.accumulate(0.3, u, expected[1])
+    groups = [group for group in problem._groups if group.time.is_constant]
+    calls = []
+    product = _StateProduct(groups, problem._field_terms, problem.t0)
+    monkeypatch.setattr(
+        type(problem), "_repeated", staticmethod(lambda u, out: calls.append(product(u, out)))
+    )
+    problem.rhs(0.3, u, found[0])
+    found[1] = u
+    problem.accumulate(0.3, u, found[1])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
+    assert len(calls) == 2
+
+
+def test_the_operator_has_what_a_replay_wrote(rng, monkeypatch):
+    problem = make("two-stream", 3, 1)
+    terms, other = (FieldTerms(problem, problem.terms) for _ in range(2))
+    before = terms.operator.to_dense()
+    np.testing.assert_array_equal(terms.operator.to_dense(), before)
+    terms.follow(0.0, problem.initial)
+    assert terms.is_repeatable
+    u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
+    monkeypatch.setattr(terms._linked, "update", terms.operator._program.gather)  # a replay's
+    terms.follow(0.0, u)
+    other.follow(0.0, u)
+    dense = other.operator.to_dense()
+    assert np.abs(dense - before).max() > 0.1
+    np.testing.assert_array_equal(terms.operator.to_dense(), dense)
+    assert terms.operator.validate().ok
+    transpose = terms.operator.T
+    assert not terms.is_repeatable  # its relatives follow by way of the host
+    np.testing.assert_array_equal(transpose.to_dense(), dense.T)
+
+
+def test_the_host_repeats_nothing():
+    problem = make("two-stream", 3, 1)
+    assert problem._repeated is None
+    assert problem.repeated_work(lambda u, out: None) is None
