@@ -33,7 +33,10 @@ class TimeProblem(Protocol):
     latter is True, f is A(t) u + s(t) with the operator, and ``source(t, out)``, if there is one,
     writes s(t); otherwise f is tested when it matters. ``is_linear`` is ignored if it may belong to
     another ``rhs``: if it is passed on by ``__getattr__``, or inherited by a class that defines its
-    own ``rhs``.
+    own ``rhs``. ``repeated_work(work)``, which is ignored likewise, returns what does
+    ``work(u, out)`` with less effort than calling it each time, or None. The work consists of calls
+    of ``rhs`` and of other work on vectors: it is the step of an explicit method, which then passes
+    any time to ``rhs``.
 
     If the state is spread over ranks, ``initial`` and all vectors are this rank's blocks, and
     ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from batchkron import linear_combination
 
 from ..protocols import TimeProblem
-from .stepper import Stepper
+from .stepper import FixedStepper
 
 
-class ForwardEuler(Stepper):
+class ForwardEuler(FixedStepper):
     """u_next = u + dt f(t, u); order 1.
 
     Parameters
@@ -39,8 +39,7 @@ class ForwardEuler(Stepper):
         super().__init__(problem, dt)
         self._slope = self._vector()
 
-    def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        """Advance ``u`` in place from t to t_next."""
+    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
         slope = self._slope
         self.problem.rhs(t, u, slope)
         linear_combination([1.0, self.dt], [u, slope], u, scratch=slope)

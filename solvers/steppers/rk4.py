@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from batchkron import linear_combination
 
 from ..protocols import TimeProblem
-from .stepper import Stepper
+from .stepper import FixedStepper
 
 
-class Rk4(Stepper):
+class Rk4(FixedStepper):
     """u_next = u + dt (k₁ + 2 k₂ + 2 k₃ + k₄) / 6; order 4.
 
     k₁ = f(t, u), k₂ = f(t + dt/2, u + dt/2 k₁), k₃ = f(t + dt/2, u + dt/2 k₂),
@@ -45,8 +45,7 @@ class Rk4(Stepper):
         super().__init__(problem, dt)
         self._slope, self._stage, self._total = self._vector(), self._vector(), self._vector()
 
-    def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        """Advance ``u`` in place from t to t_next."""
+    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
         middle = t + 0.5 * self.dt
         np.copyto(self._total, u)
         self.problem.rhs(t, u, self._slope)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from batchkron import linear_combination
 
 from ..protocols import TimeProblem
-from .stepper import Stepper
+from .stepper import FixedStepper
 
 
-class SspRk3(Stepper):
+class SspRk3(FixedStepper):
     """Three forward Euler steps in a convex combination; order 3.
 
     v = u + dt f(t, u),
@@ -45,8 +45,7 @@ class SspRk3(Stepper):
         super().__init__(problem, dt)
         self._slope, self._stage = self._vector(), self._vector()
 
-    def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        """Advance ``u`` in place from t to t_next."""
+    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
         slope, stage, dt = self._slope, self._stage, self.dt
         self.problem.rhs(t, u, slope)
         linear_combination([1.0, dt], [u, slope], stage, scratch=slope)

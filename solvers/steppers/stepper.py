@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 
 from ..krylov.systems.result import KrylovResult
-from ..protocols import TimeProblem, operator_of, whole_part_of
+from ..protocols import TimeProblem, known_beside_rhs, operator_of, whole_part_of
 from .stage_iteration import StageIteration
 from .stage_solver import StageSolver
 
@@ -99,6 +101,41 @@ class Stepper(ABC):
         module = array_module(self.problem.initial)
         initial = module.asarray(self.problem.initial)
         return module.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))  # type: ignore[no-any-return]
+
+
+class FixedStepper(Stepper):
+    """Base class of explicit methods whose step is always the same work, for a given dt.
+
+    A step of a problem whose ``repeated_work`` says so is done by that: on a device by a CUDA
+    graph after a few steps.
+    """
+
+    def __init__(self, problem: TimeProblem, dt: float) -> None:
+        super().__init__(problem, dt)
+        self._repeated: Callable[[Any, Any], None] | None = None
+        repeated_work = known_beside_rhs(problem, "repeated_work")
+        if repeated_work is not None:
+            known, t0 = ref(self), getattr(problem, "t0", 0.0)  # rhs does not depend on the time
+
+            def work(u: NDArray[Any], out: NDArray[Any]) -> None:
+                if out is not u:
+                    np.copyto(out, u)
+                stepper = known()
+                assert stepper is not None
+                stepper._advance_state(out, t0, t0 + stepper.dt)
+
+            self._repeated = repeated_work(work)
+
+    def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
+        """Advance ``u`` in place from t to t_next."""
+        if self._repeated is None:
+            self._advance_state(u, t, t_next)
+        else:
+            self._repeated(u, u)
+
+    @abstractmethod
+    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
+        """Do a step."""
 
 
 class ImplicitStepper(Stepper):
