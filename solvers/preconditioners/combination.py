@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.backends import backend_on
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.operators.kronecker_terms import terms_of
 
@@ -91,6 +94,8 @@ class CombinationPreconditioner:
     Storage: two dense matrices per mode and level, and one number and one index per unknown of the
     full grids, which have about d times the sparse grid's unknowns in two dimensions; with a mode
     solved by dense inverses, n numbers per unknown, where n is the mode's number of 1-D functions.
+    On a device M becomes a CUDA graph after a few products, with two vectors of its own and those
+    between its steps; not with dense inverses.
     Cost: two products with these matrices for each full grid; those along a grid's longest mode are
     shared with other grids. "multiplicative" costs one product with A more, "symmetric" half as
     much again and two products with A.
@@ -172,6 +177,14 @@ class CombinationPreconditioner:
     def _solve_with(self, scale: Any) -> None:
         self.scale = scale
         self._groups = [group.shifted(scale) for group in self._groups]
+        self._repeated: Callable[..., None] | None = None
+        if self.device != "cpu":
+            known = ref(self)  # the repeated work must not keep the preconditioner
+            self._repeated = backend_on(self.device).repeated_work(
+                lambda x, out: cast(CombinationPreconditioner, known())._multiply(x, out),
+                (self.shape[1], self.shape[0]),
+                self.dtype,
+            )
 
     def dealt_out(self, parts: int) -> list[list[DealtGrids]]:
         """Return the full grids of each sum, dealt out to ranks by their costs.
@@ -223,9 +236,18 @@ class CombinationPreconditioner:
         module = array_module(x)
         if out is None:
             out = module.empty(self.shape[0], self.dtype)
+        if self._repeated is None:
+            self._multiply(x, out)
+        else:
+            self._repeated(x, out)
+        return out
+
+    def _multiply(self, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """Overwrite ``out`` with M x."""
+        module = array_module(x)
         if self._whole:
             out[...] = self._groups[0].solve(x)
-            return out
+            return
         extra = 0 if all(group.complete for group in self._groups) else 1
         padded, target = x, out
         if extra:
@@ -239,7 +261,6 @@ class CombinationPreconditioner:
             self._groups[number].add(padded, target)
         if target is not out:
             out[...] = target[:-1]
-        return out
 
     def _residual(self, b: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> None:
         """Write b - B x into the first N elements of ``out``."""
