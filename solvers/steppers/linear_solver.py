@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.operators import Operator
+
 from ..krylov.bicgstab import Bicgstab
 from ..krylov.cg import Cg
 from ..krylov.fgmres import Fgmres
@@ -80,6 +82,11 @@ class ShiftedOperator(OnRanks):
     def communicator(self) -> Ranks | None:  # type: ignore[override]
         """The ranks that share vectors, None if A is not distributed."""
         return ranks_of(self.operator)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs, as those with A."""
+        return isinstance(self.operator, Operator) and self.operator.capturable
 
     def multiply(self, x: Vector, out: Vector) -> None:
         """Write A x into ``out``."""

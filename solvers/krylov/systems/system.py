@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module, is_plain
-from batchkron.operators import Operator
 
 from ...products import (
     Vector,
@@ -91,7 +90,7 @@ class LinearSystem:
         self.b = b
         self.operators = A, M
         self.recordable = all(
-            op is None or (isinstance(op, Operator) and op.capturable) for op in (A, M)
+            op is None or getattr(op, "capturable", False) is True for op in (A, M)
         )
         self._product = as_product(A, "A", b)
         self._allocating = allocating_product(A, b)

@@ -294,3 +294,16 @@ def test_long_runs_on_grids_that_follow(cupy):
     found = evolve(problem.to("cuda"), until=0.06, **rule)
     np.testing.assert_array_equal(found.problem.grid.cells, expected.problem.grid.cells)
     close(found.u, expected.u, 1e-11)
+
+
+@pytest.mark.parametrize("solver", ["cg", "gmres", "bicgstab"])
+def test_iterations_of_stages_become_graphs(cupy, solver):
+    problem = make("diffusion-2d", 5, 1)
+    device, dt = problem.to("cuda"), 1e-3
+    pair = [steppers.get("backward-euler")(one, dt, solver=solver) for one in (problem, device)]
+    u, v = problem.initial.copy(), cupy.array(device.initial)
+    for k in range(12):
+        for stepper, state in zip(pair, (u, v), strict=True):
+            assert stepper.step(state, k * dt, (k + 1) * dt) is None
+    close(v, u, 1e-8)
+    assert pair[1]._solver._solver._workspace._recorder._graphs
