@@ -63,6 +63,37 @@ def resolved_level(grid: SparseGrid, place: int, velocities: Sequence[int]) -> i
     return grid.levels[place]
 
 
+def _with_equals(
+    evaluated: Sequence[FieldExpression], nodes: Sequence[FieldExpression]
+) -> list[tuple[FieldExpression, FieldExpression | None]]:
+    """Return some expressions, each with an earlier one of them that is the same, or None.
+
+    ``nodes`` are all expressions, operands first.
+    """
+    keys: dict[int, Any] = {}  # of each expression; equal ones have one number
+    numbers: dict[Any, int] = {}
+    for node in nodes:
+        operands = tuple(keys[id(operand)] for operand in node.operands)
+        key: Any = id(node)
+        if isinstance(node, Moment):
+            key = moment_key(node)
+        elif isinstance(node, Uniform):
+            key = node.value
+        elif isinstance(node, Arithmetic):
+            key = node.operation
+        elif isinstance(node, Power):
+            key = node.exponent, node.is_polynomial
+        elif isinstance(node, Resolved):
+            key = node.velocities
+        keys[id(node)] = numbers.setdefault((type(node), key, operands), len(numbers))
+    first: dict[int, FieldExpression] = {}
+    found = []
+    for node in evaluated:
+        known = first.setdefault(keys[id(node)], node)
+        found.append((node, None if known is node else known))
+    return found
+
+
 class FieldEvaluation:
     """Evaluates fields along one axis of a problem.
 
@@ -183,9 +214,8 @@ class FieldEvaluation:
             channels.append(("value", LinearPart(dict(summands)), velocities))
             self._channels.append((nodes, None))
         linked = {id(node) for nodes, _ in self._channels for node in nodes}
-        self._evaluated = [
-            node for node in self._nodes if id(node) in needed and id(node) not in linked
-        ]
+        evaluated = [node for node in self._nodes if id(node) in needed and id(node) not in linked]
+        self._evaluated = _with_equals(evaluated, self._nodes)
         self._map: PointMap | None = None
         if not channels:
             return
@@ -273,8 +303,8 @@ class FieldEvaluation:
             for values, (nodes, fixed) in zip(linear, self._channels, strict=True):
                 whole = values if fixed is None else values + fixed
                 found.update((id(node), whole) for node in nodes)
-        for node in self._evaluated:
-            found[id(node)] = self._value(node, found, t)
+        for node, equal in self._evaluated:
+            found[id(node)] = self._value(node, found, t) if equal is None else found[id(equal)]
         return [
             self._ready[id(field)] if id(field) in self._ready else found[id(field)]
             for field in self._fields

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, bgk, div, make, mass, time
+from batchkron.problems.semidiscrete.fields import evaluation
 from batchkron.problems.semidiscrete.fields.terms import FieldTerms
 from batchkron.problems.semidiscrete.system import _StateProduct
 
@@ -74,3 +75,18 @@ def test_the_host_repeats_nothing():
     problem = make("two-stream", 3, 1)
     assert problem._repeated is None
     assert problem.repeated_work(lambda u, out: None) is None
+
+
+@pytest.mark.parametrize("name", ["relaxation-1x1v", "relaxation-1x2v"])
+def test_equal_expressions_are_evaluated_once(rng, monkeypatch, name):
+    problem, other = make(name, 3, 1), make(name, 3, 1)
+    u = problem.initial * rng.uniform(0.999, 1.001, problem.unknowns)
+    expected, found = np.full((2, problem.unknowns), np.nan)
+    problem.rhs(0.0, u, found)
+    monkeypatch.setattr(evaluation, "_with_equals", lambda some, _: [(one, None) for one in some])
+    other.rhs(0.0, u, expected)
+    np.testing.assert_array_equal(found, expected)
+    (parts,) = problem._field_terms._axes
+    texts = [node.text() for node, equal in parts.evaluate._evaluated if equal is None]
+    assert len(texts) < len(parts.evaluate._evaluated)
+    assert max(map(texts.count, texts)) <= 2  # a field, and what of it is resolved
