@@ -311,6 +311,7 @@ class SemidiscreteSystem(ProblemValue):
         """
         groups = self._groups
         if self._field_terms is not None:
+            self._field_terms.take_replays()
             groups = (*groups, TermGroup(constant(), self._field_terms.operator))
         return validate_groups(groups, samples, seed)
 

@@ -99,6 +99,10 @@ def test_right_hand_sides_without_launches(cupy, rng, no_launches, name):
             device.rhs(0.0, given, out)
         close(out, evaluated(problem, u), 1e-11)
     assert device.validate(samples=5).ok
+    for _ in range(2):  # the transpose that was made follows, too
+        device.rhs(0.0, given, out)
+        close(out, evaluated(problem, u), 1e-11)
+    assert device.validate(samples=5).ok
     added = cupy.asarray(problem.initial)
     device.accumulate(0.0, given, added)
     close(added, problem.initial + evaluated(problem, u), 1e-11)

@@ -20,8 +20,6 @@ from batchkron.backends.cuda.runtime.device import (
 
 # Calls before the one that captures, which takes about as long as four others; chosen by hand.
 _CALLS_BEFORE_CAPTURE = 5
-
-
 # Elements of x or y from which work is never a graph, whose own vectors would take memory. Kernels
 # take longer than their launches there; chosen by hand.
 _MAX_ELEMENTS = 1 << 21

@@ -69,6 +69,11 @@ def test_the_operator_has_what_a_replay_wrote(rng, monkeypatch):
     transpose = terms.operator.T
     assert not terms.is_repeatable  # its relatives follow by way of the host
     np.testing.assert_array_equal(transpose.to_dense(), dense.T)
+    terms.follow(0.0, problem.initial)  # a replay does not know the transpose
+    other.follow(0.0, problem.initial)
+    monkeypatch.undo()
+    terms.take_replays()
+    np.testing.assert_array_equal(transpose.to_dense(), other.operator.to_dense().T)
 
 
 def test_the_host_repeats_nothing():
