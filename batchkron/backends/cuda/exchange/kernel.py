@@ -119,6 +119,8 @@ def copies_of(pairs: Sequence[tuple[Array, Array]]) -> list[Copies]:
 def _rectangle(target: Array, source: Array) -> _Rectangle:
     """Return a copy; axes that follow each other on both sides are one."""
     item = target.itemsize
+    if _runs_along_b(target, source):
+        target, source = (array.transpose(0, 2, 1, 3) for array in (target, source))
     sizes, to, given = list(target.shape), list(target.strides), list(source.strides)
     for axis in range(4):  # strides of axes of one element are arbitrary
         if sizes[axis] == 1:
@@ -134,6 +136,14 @@ def _rectangle(target: Array, source: Array) -> _Rectangle:
             each[1], each[2] = each[2], each[1]
     first, second = (int(array.__array_interface__["data"][0]) for array in (target, source))
     return _Rectangle(first, second, tuple(sizes), tuple(to), tuple(given))
+
+
+def _runs_along_b(target: Array, source: Array) -> bool:
+    """Whether neighbours along axis b lie side by side on both sides, and those along c do not."""
+    item, (_, rows, columns, run) = target.itemsize, target.shape
+    strides = [array.strides[1:3] for array in (target, source)]
+    beside = all(stride == (run * item) for stride, _ in strides)
+    return rows > 1 and columns > 1 and beside and all(c != run * item for _, c in strides)
 
 
 def _cut(whole: _Rectangle) -> Iterator[_Rectangle]:

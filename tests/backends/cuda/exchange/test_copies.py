@@ -94,6 +94,38 @@ def test_exchanges_are_packed_unpacked_and_stored(launches, rng, dtype):
 
 
 @linux
+@pytest.mark.parametrize("inner", [1, 3])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_neighbours_on_both_sides_are_copied_in_runs(launches, rng, parts, inner):
+    """Parts that stay in the order (l, s): words of 16 bytes, and threads along the runs of s."""
+    moved, others, vectors = 8 * parts, 3 * parts, 2
+    sources = tuple(3 * part for part in range(parts + 1))
+    targets = tuple(8 * others * part for part in range(parts + 1))
+    exchange = Exchange(moved, others, sources, targets, in_place=True)
+    products = rng.standard_normal((vectors, 3, moved, inner)).astype("float32")
+    packed = filled(products.size, "float32")
+    pairs = exchange.pack(1, products, packed)
+    for copies in copies_of(pairs):
+        assert (copies.word, copies.turned) == (16, False)
+        sizes = copies.arguments["rectangles"][0]["sizes"][: len(pairs)]
+        assert sizes.tolist() == [[1, vectors, 3, 8 * inner // 4]] * parts
+    run(launches, pairs, [products], rng)
+    expected = filled(products.size, "float32")
+    for target, view in exchange.pack(1, products, expected):
+        target[...] = view
+    np.testing.assert_array_equal(packed, expected)
+    part = filled((vectors, 8 * others, inner), "float32")
+    received = rng.standard_normal(part.size).astype("float32")
+    pairs = exchange.unpack(1, received, part)
+    assert {copies.word for copies in copies_of(pairs)} == {16}
+    run(launches, pairs, [received], rng)
+    expected = np.full_like(part, np.nan)
+    for target, view in exchange.unpack(1, received, expected):
+        target[...] = view
+    np.testing.assert_array_equal(part, expected)
+
+
+@linux
 def test_more_rectangles_than_a_launch_takes(launches, rng):
     source = rng.standard_normal((80, 5, 6, 1))
     target = filled((80, 6, 5, 1), float)
