@@ -14,6 +14,7 @@ from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners
 from batchkron.distributed.communication.communicator import Pending
 from batchkron.distributed.exchanges.exchange import Exchange
+from batchkron.distributed.exchanges.shared_buffers import SharedBuffers
 from batchkron.distributed.operator import DistributedFactors, Ranks
 from batchkron.distributed.products.product_plan import ExchangeRule, Plan, Round, make_plan
 from batchkron.distributed.vectors.layout import Layout
@@ -71,20 +72,10 @@ class DistributedProduct(DistributedFactors):
             (first, last): KroneckerProduct(factors[first : last + 1]) for first, last in spans
         }
         self._workspace = self._backend.workspace()
-        self._shared: dict[int, list[Array]] = {}  # of communicators that store
-
-    def _buffers_of_ranks(self, number: int, vectors: int) -> list[Array]:
-        """Return one of two buffers of each rank that all ranks can write to, for their parts."""
-        part = max(
-            _part(each.exchange, rank)
-            for each in self.plan.rounds
-            for rank in range(self.plan.parts)
+        self._shared = SharedBuffers(self.communicator, dtype, self._arrays)
+        self._largest_part = max(
+            _part(each.exchange, rank) for each in self.plan.rounds for rank in range(parts)
         )
-        known = self._shared.get(number)
-        if known is None or known[0].size < part * vectors:
-            known = self.communicator.share_memory(part * vectors, self.dtype, self._arrays)
-            self._shared[number] = known
-        return known
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
@@ -218,7 +209,8 @@ class _Run:
         exchange, communicator = each.exchange, self.communicator
         before = each.bounds[self.rank + 1] - each.bounds[self.rank]
         given = source.reshape(self.outer, before * self.inner)
-        parts = self.operator._buffers_of_ranks(number % 2, self.outer * self.inner)
+        elements = self.operator._largest_part * self.outer * self.inner
+        parts = self.operator._shared.take(number % 2, elements)
         owned = [
             memory[: self.outer * _part(exchange, rank) * self.inner].reshape(
                 self.outer, _part(exchange, rank), self.inner
