@@ -106,7 +106,9 @@ def distribute(
         CombinationPreconditioner for a sparse grid, whose full grids are dealt out to the ranks.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process. If obj is on a device, each rank has a device,
-        the current one, and exchanges its arrays by NCCL: see `choose_device`.
+        the current one (see `choose_device`). Then products write their results straight to the
+        memory of the devices that own them, where these can access each other; everything else
+        goes by NCCL. `NcclCommunicator` takes ``stores=False`` for NCCL in any case.
     grid : "auto" or (G_M, G_K)
         G_M · G_K ranks: vectors are dealt out to G_M groups, and each vector is spread over the
         G_K ranks of a group. By default the grid of the least estimated time: (G, 1), without

@@ -45,7 +45,7 @@ class Ranks:
 
             faulthandler.dump_traceback_later(START_SECONDS, exit=True)
             self.module = cupy
-            self.nccl = NcclCommunicator(self.host)
+            self.nccl = NcclCommunicator(self.host, stores=False)
             self._direct: NcclCommunicator | None = None
             faulthandler.cancel_dump_traceback_later()
 

@@ -48,6 +48,7 @@ class Array:
     def __init__(self, shape, dtype=float, host=None, memptr=None):
         if memptr is not None:
             host = at(memptr.ptr, shape, dtype)
+        self.memory = memptr  # kept as long as the array
         self.host = np.full(shape, 7, dtype) if host is None else host
         self.data, self.dtype = Memory(self.host), self.host.dtype
 

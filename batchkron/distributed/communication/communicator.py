@@ -58,7 +58,7 @@ class Communicator(ABC):
     size: int
     traffic: Traffic
     capturable = True  # whether exchanges of device arrays may be captured in a CUDA graph
-    stores = False  # whether products write results straight to the memory of their owners
+    stores: bool = False  # whether products write results straight to the memory of their owners
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None) -> None:
         self.rank, self.size = rank, size
@@ -84,8 +84,12 @@ class Communicator(ABC):
             return self
         if count not in self._neighbours:
             self._neighbours[count] = self.split(self.rank // count)
-        self._neighbours[count].stores = self.stores
+        self._neighbours[count]._follow(self)
         return self._neighbours[count]
+
+    def _follow(self, whole: Communicator) -> None:
+        """Do as the communicator that this one is a part of."""
+        self.stores = whole.stores
 
     def ialltoallv(
         self,

@@ -105,7 +105,10 @@ class MpiCommunicator(Communicator):
         return place
 
     def of_devices(self) -> Communicator:
-        """Return NCCL's communicator of the same ranks, made on the first request for a device."""
+        """Return the communicator of their devices, made on the first request for a device.
+
+        Products store results to each other's memory if all devices can.
+        """
         device = current_device()
         if device not in self._of_devices:
             self._of_devices[device] = NcclCommunicator(self)

@@ -52,14 +52,18 @@ class NcclCommunicator(Communicator):
         The same ranks: of MPI, or threads of `simulate`. The current device of each is its own.
     traffic : Traffic, optional
         Where what this rank sends is counted.
-    stores : bool
+    stores : bool, optional
         Whether products write their results straight to the memory of the devices that own them,
-        in place of sending them by NCCL: for devices of one machine that can access each other.
+        in place of sending them by NCCL: for devices of one machine that can access each other. By
+        default they do where a trial says that all of them can; so does each group of ranks that
+        share vectors.
 
     Attributes
     ----------
     overlaps : bool
         Whether an exchange may go on beside the work that follows it.
+    stores : bool
+        Whether products write to other devices' memory.
 
     Raises
     ------
@@ -68,13 +72,34 @@ class NcclCommunicator(Communicator):
     """
 
     def __init__(
-        self, host: Communicator, traffic: Traffic | None = None, *, stores: bool = False
+        self, host: Communicator, traffic: Traffic | None = None, *, stores: bool | None = None
     ) -> None:
         from batchkron.backends.cuda.exchange.nccl import NcclRanks
 
         super().__init__(host.rank, host.size, traffic)
-        self.host, self.overlaps, self.stores = host, True, stores
+        self.host, self.overlaps = host, True
         self._ranks = NcclRanks(host.rank, host.size, lambda value: host.broadcast(value, 0))
+        self._chosen, self._can_store = stores, stores is None and self._tried_to_store()
+
+    @property
+    def stores(self) -> bool:
+        """Whether products write to other devices' memory; to be set on all ranks alike."""
+        return self._can_store if self._chosen is None else self._chosen
+
+    @stores.setter
+    def stores(self, chosen: bool) -> None:
+        self._chosen = chosen
+
+    def _tried_to_store(self) -> bool:
+        """Whether all ranks can write to each other's devices; all of them call it."""
+        from batchkron.backends.cuda.exchange.peers import can_store
+
+        return self.size > 1 and can_store(self.rank, self.size, self.host.allgather)
+
+    def _follow(self, whole: Communicator) -> None:
+        """Do as the communicator that this one is a part of, where its user has chosen."""
+        if isinstance(whole, NcclCommunicator):
+            self.overlaps, self._chosen = whole.overlaps, whole._chosen
 
     @property
     def place_on_machine(self) -> int:
@@ -118,8 +143,10 @@ class NcclCommunicator(Communicator):
 
         Raises
         ------
+        MemoryError
+            If a device has too little free memory; on every rank.
         BackendUnavailableError
-            If a device cannot access another one, or is in another machine.
+            If a device cannot access another one, or is in another machine; on every rank.
         """
         from batchkron.backends.cuda.exchange.peers import share_memory
 
@@ -142,6 +169,6 @@ class NcclCommunicator(Communicator):
 
     def split(self, group: int) -> NcclCommunicator:
         """Return the communicator of the ranks that pass the same number, in their order."""
-        part = NcclCommunicator(self.host.split(group), self.traffic, stores=self.stores)
+        part = NcclCommunicator(self.host.split(group), self.traffic, stores=self._chosen)
         part.overlaps = self.overlaps
         return part

@@ -36,6 +36,42 @@ def check_products(comm, rng):
                 close(op.gather(y), whole.apply(x))
 
 
+def check_choices(comm, rng):
+    """Devices of one machine that can access each other store, unless told otherwise."""
+    can_access = cupy.cuda.runtime.deviceCanAccessPeer
+    devices = comm.allgather(np.array([cupy.cuda.Device().id]))[:, 0].tolist()
+    able = comm.size > 1 and all(can_access(a, b) for a in devices for b in devices if a != b)
+    chosen = NcclCommunicator(comm).stores
+    if len(set(devices)) == comm.size:  # else each process sees its own device only
+        check(chosen == able, "another way than devices can")
+    by_nccl = NcclCommunicator(comm, stores=False)
+    check(not by_nccl.stores, "stores against the user's choice")
+    check_products(by_nccl, rng)
+    check_graph(by_nccl, rng)
+
+
+def check_more_vectors(comm, rng):
+    """A captured product keeps its buffers when a later one needs larger ones."""
+    whole = bk.KroneckerProduct(rng.standard_normal((4, 6, 6)))
+    op = distribute(whole.to("cuda"), comm, (1, comm.size))
+    x = rng.standard_normal((5, 6**4))
+    few, many = (op.scatter(rows) for rows in (x[:1], x))
+    y, stream = cupy.full_like(few, np.nan), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        op.apply(few, out=y)
+        stream.begin_capture()
+        op.apply(few, out=y)
+        graph = stream.end_capture()
+        for _ in range(3):
+            more = op.apply(many)
+            y.fill(np.nan)
+            graph.launch(stream)
+        stream.synchronize()
+    close(op.gather(more), whole.apply(x))
+    close(op.gather(y), whole.apply(x[:1]))
+
+
 def check_stores(comm, rng):
     """Results that are written straight to their owners' memory, also by a captured product."""
     direct = NcclCommunicator(comm, stores=True)
@@ -122,8 +158,16 @@ def main():
     choose_device(comm)
     check(comm.size == int(sys.argv[1]), "another number of ranks")
     rng = np.random.default_rng(0)
-    for name in (check_products, check_others, check_solvers, check_graph, check_stores):
-        name(comm, rng)
+    for check_part in (
+        check_products,
+        check_others,
+        check_solvers,
+        check_graph,
+        check_stores,
+        check_choices,
+        check_more_vectors,
+    ):
+        check_part(comm, rng)
     check_runs(comm)
     if comm.rank == 0:
         print(f"{comm.size} ranks agree")
