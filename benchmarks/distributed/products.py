@@ -77,7 +77,8 @@ def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
         seconds = ranks.seconds(lambda: comm.alltoallv(sent, counts, received, counts))
         return sent.nbytes / seconds
     shared = comm.share_memory(sum(counts), np.dtype("float32"), ranks.module)
-    others = [other for other in range(ranks.size) if other != ranks.rank]
+    # begin with the next rank, as NCCL does: not all ranks write to the same one at first
+    others = [(ranks.rank + k) % ranks.size for k in range(1, ranks.size)]
 
     def store() -> None:
         from batchkron.backends import backend_on

@@ -163,8 +163,9 @@ class Exchange:
             Those of all ranks, whose memory this rank can write to.
         """
         begin, found = self.sources[rank], []
-        for target, part in enumerate(parts):
-            rectangles = self._rectangles(target, part)
+        for target in ((rank + k) % self.parts for k in range(1, self.parts + 1)):
+            # begin with the next rank: not all ranks write to the same one at first
+            rectangles = self._rectangles(target, parts[target])
             for number, piece in self.pieces(rank, target):
                 span, rectangle = rectangles[number]
                 rows = slice(piece.l0 - begin, piece.l1 - begin)

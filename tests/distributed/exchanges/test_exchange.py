@@ -119,3 +119,15 @@ def test_copies_between_the_last_rounds_have_long_runs(size, parts):
 def test_modes_stay_in_front_where_the_last_exchange_is_left_out():
     plan = make_plan([(4, 4)] * 3, 2, "group", False)
     assert not any(each.exchange.in_place or each.behind for each in plan.rounds)
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_stores_begin_with_the_next_rank(rank):
+    exchange = Exchange(6, 6, (0, 2, 4, 6), (0, 12, 24, 36))
+    places = [np.zeros((1, 12, 1)) for _ in range(3)]
+    written = [target for target, _ in exchange.store(rank, np.ones((1, 2, 6, 1)), places)]
+    owners = [
+        next(owner for owner, place in enumerate(places) if np.shares_memory(place, target))
+        for target in written
+    ]
+    assert owners == [(rank + 1) % 3, (rank + 2) % 3, rank]
