@@ -1,9 +1,15 @@
 """A model of 1 to 1024 devices: ``python -m benchmarks.distributed.model [--svg PATH]``.
 
-A product takes two times, less the share of the shorter that goes on beside the longer one:
+Inside of a host, products store their results to the owners' memory. The last multiply of each
+group of factors takes the longer one of multiplying and storing the bytes that the plan counts,
+plus a share of the shorter one; the other multiplies come before it, and a copy of the result at
+the end.
+
+Between hosts, and for ``rule="every"``, which is what other codes do, NCCL sends. Then a product
+takes two times, less the share of the shorter that goes on beside the longer one:
 
 - multiplying, by the time of one device for its share (measured), plus a pass over memory to pack
-  and one to unpack each exchange;
+  and one to unpack each exchange, which turn rows into columns for "every";
 - sending: of the bytes that the plan counts, those to devices of the same host at NVLink's rate,
   others at the network's; and for each exchange a latency.
 
@@ -11,10 +17,9 @@ Sweeps on a sparse grid take their launches, the busiest device's work, and one 
 cells need of others; nothing of that overlaps. A device's own part of the work is by one device's
 measured times of several grids.
 
-Chunks are exchanged while the next one is multiplied. On two H100s that hides little, because
-NCCL's kernels wait for multiprocessors that the multiplies have. The grid is the one of the least
-time; FastKron's grid is shown beside it. ``--measured PATH`` takes rates, and how much is hidden,
-from a ``--json`` file of `benchmarks.distributed`.
+The grid is the one of the least time; FastKron's grid is shown beside it. ``--measured PATH`` takes
+rates, and how much is hidden, from a ``--json`` file of `benchmarks.distributed`, and prints its
+times beside those of the model.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -43,15 +48,18 @@ class Machine:
     """Rates of a device and its links, in bytes or multiply-adds a second, and seconds.
 
     The defaults are an H200's: `benchmarks/results/h200-gpu.json` for multiplies (16: 64^4 in
-    float32, 3158 µs), the vendor's figures for links, reduced by what NCCL usually reaches.
+    float32, 3158 µs), `benchmarks/results/h200-four-gpus.json` for NVLink.
     """
 
     multiply_adds: float = 16 * 64**4 * 64 * 4 / 3158e-6
     rates: tuple[tuple[int, float], ...] = ()  # multiply-adds a second by P, where known
-    memory: float = 4.0e12  # reading and writing together
-    inside: float = 360e9  # a device sends to others of its host: NVLink 4, 450e9 at most
+    memory: float = 4.0e12  # reading and writing together, of long runs; assumed
+    turning: tuple[tuple[int, float], ...] = ()  # the same where P × … is transposed, by P
+    inside: float = 328e9  # a device sends to others of its host by NCCL; four H200s, 2026-11
+    stores: float = 395e9  # it stores to them from a multiply; fitted to four H200s, 2026-11
+    stores_hidden: float = 0.45  # share of the shorter time, of multiplying and storing; fitted
     outside: float = 45e9  # to other hosts: one network card of 400 Gbit/s for each device
-    hidden: float = 0.08  # share of the shorter time, of all chunks but one; two H100s, 2026-11
+    hidden: float = 0.26  # NCCL: share of the shorter time, of all chunks but one; four H200s
     host: int = 8  # devices of a host
     latency: float = 20e-6  # of an exchange inside of a host
     network_latency: float = 40e-6  # of one between hosts
@@ -134,33 +142,86 @@ def plan_of(P: int, N: int, parts: int, rule: str = "group") -> Plan:
 
 
 def estimate(
-    machine: Machine, case: Case, grid: tuple[int, int], rule: str = "group"
+    machine: Machine,
+    case: Case,
+    grid: tuple[int, int],
+    rule: str = "group",
+    transport: str = "auto",
 ) -> Estimate | None:
-    """Return what a product takes on a grid, None where it has fewer rows than that."""
+    """Return what a product takes on a grid, None where it has fewer rows than that.
+
+    ``transport``: "stores", "nccl", or "auto" for stores in groups inside of a host.
+    """
     devices, parts = grid[0] * grid[1], grid[1]
     rows = case.rows if case.total else case.rows * devices
     if rows < grid[0]:
         return None
     if isinstance(case, Sweeps):
         return _sweeps(machine, case, grid, rows)
-    plan = plan_of(case.P, case.N, parts, rule)
-    rate = dict(machine.rates).get(case.P, machine.multiply_adds)
-    alone = case.multiply_adds(devices) / rate
-    own_rows = math.ceil(rows / grid[0])
-    size = float(case.P) ** case.N * 4 / parts * own_rows  # bytes of a block
-    share = own_rows * grid[0] / rows  # more where rows do not divide
-    rounds = plan.num_exchanges
-    multiplying = share * alone + rounds * 4 * size / machine.memory
-    sent = own_rows * 4.0 * max(plan.sent(rank) for rank in range(parts))
+    inside = parts <= machine.host and rule == "group"
+    if transport == "stores" or (transport == "auto" and inside):
+        return _stores(machine, case, grid, rows, rule)
+    return _nccl(machine, case, grid, rows, rule)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a device has of a product."""
+
+    plan: Plan
+    own_rows: int
+    alone: float  # seconds of its multiplies, where rows divide
+    multiplying: float
+    block: float  # bytes of its part of the vectors
+
+    @staticmethod
+    def of(machine: Machine, case: Product, grid: tuple[int, int], rows: int, rule: str) -> _Share:
+        rate = dict(machine.rates).get(case.P, machine.multiply_adds)
+        alone = case.multiply_adds(grid[0] * grid[1]) / rate
+        own_rows = math.ceil(rows / grid[0])
+        share = own_rows * grid[0] / rows  # more where rows do not divide
+        block = float(case.P) ** case.N * 4 / grid[1] * own_rows
+        plan = plan_of(case.P, case.N, grid[1], rule)
+        return _Share(plan, own_rows, alone, share * alone, block)
+
+
+def _stores(
+    machine: Machine, case: Product, grid: tuple[int, int], rows: int, rule: str
+) -> Estimate:
+    """Return what a product takes whose last multiplies store to the owners' memory."""
+    own = _Share.of(machine, case, grid, rows, rule)
+    rounds = own.plan.num_exchanges
+    if not rounds:
+        return Estimate(math.prod(grid), grid, own.multiplying, 0.0, own.multiplying, 0, own.alone)
+    one, seconds, sending = own.multiplying / case.N, 0.0, 0.0
+    for each in own.plan.rounds:
+        factors = sum(local.last - local.first + 1 for local in each.products)
+        storing = 4.0 * own.own_rows * max(each.exchange.sent) / machine.stores
+        last = one * bool(factors)
+        beside = (1 - machine.stores_hidden) * min(last, storing)
+        seconds += factors * one - last + max(last, storing) + beside + machine.latency
+        sending += storing
+    multiplying = own.multiplying + 2 * own.block / machine.memory
+    seconds += 2 * own.block / machine.memory
+    return Estimate(math.prod(grid), grid, multiplying, sending, seconds, rounds, own.alone)
+
+
+def _nccl(machine: Machine, case: Product, grid: tuple[int, int], rows: int, rule: str) -> Estimate:
+    """Return what a product takes whose exchanges are packed, sent by NCCL and unpacked."""
+    own, parts = _Share.of(machine, case, grid, rows, rule), grid[1]
+    rounds = own.plan.num_exchanges
+    memory = machine.memory if rule == "group" else dict(machine.turning).get(case.P, 3.2e12)
+    multiplying = own.multiplying + rounds * 4 * own.block / memory
+    sent = own.own_rows * 4.0 * max(own.plan.sent(rank) for rank in range(parts))
     near = min(parts, machine.host)
     far = (parts - near) / max(parts - 1, 1)  # of what is sent
     sending = max(sent * (1 - far) / machine.inside, sent * far / machine.outside)
     latency = rounds * (machine.latency if parts <= machine.host else machine.network_latency)
-    chunks = max(1, min(CHUNKS, own_rows))
+    chunks = max(1, min(CHUNKS, own.own_rows))
     # the first chunk is multiplied before anything is sent, the last one sent after all is done
     hidden = machine.hidden * (1 - 1 / chunks) * min(multiplying, sending)
     seconds = multiplying + sending - hidden + (latency * chunks if rounds else 0.0)
-    return Estimate(devices, grid, multiplying, sending, seconds, rounds, alone)
+    return Estimate(math.prod(grid), grid, multiplying, sending, seconds, rounds, own.alone)
 
 
 def _sweeps(machine: Machine, case: Sweeps, grid: tuple[int, int], rows: int) -> Estimate:
@@ -198,7 +259,8 @@ def fastkron_grid(devices: int) -> tuple[int, int]:
 def measured(machine: Machine, path: Path) -> Machine:
     """Return the machine with the rates of a run."""
     content = json.loads(path.read_text())
-    for one in content["cases"]:
+    cases = content["cases"]
+    for one in cases:
         if one["case"] == "link" and one["transport"] == "nccl" and one["bytes_per_second"]:
             machine = replace(machine, inside=one["bytes_per_second"])
         for case in (each for each in CASES if not each.total):
@@ -206,22 +268,98 @@ def measured(machine: Machine, path: Path) -> Machine:
                 rate = case.multiply_adds(1) / one["alone_seconds"]
                 others = tuple(pair for pair in machine.rates if pair[0] != case.P)
                 machine = replace(machine, rates=(*others, (case.P, rate)))
-    machine = _measured_sweeps(machine, content["cases"])
+    machine = _measured_sweeps(machine, cases)
+    runs = list(_runs(cases))
+    machine = _measured_overlap(machine, runs, content["ranks"])
+    machine = _measured_turning(machine, runs)
+    return _measured_stores(machine, runs)
+
+
+def _runs(cases: Sequence[dict[str, Any]]) -> Iterator[tuple[Product, dict[str, Any]]]:
+    """Yield the measured products with exchanges, in float32, and their cases."""
+    for one in cases:
+        for case in CASES:
+            known = one["case"] == f"{case.rows}: {case.P}^{case.N} float32"
+            if known and one["grid"][1] > 1 and not one["transpose"]:
+                yield case, one
+
+
+def _measured_overlap(machine: Machine, runs: Sequence[Any], ranks: int) -> Machine:
+    """Return the machine with the share that chunks hide of NCCL's exchanges, of 64^4."""
     ways = {
         one["transport"]: one
-        for one in content["cases"]
-        if one["case"] == "64: 64^4 float32"
-        and (one["grid"][1], one["exchange"]) == (content["ranks"], "group")
-        and one["sending_seconds"]
+        for case, one in runs
+        if case == CASES[0] and (one["grid"], one["exchange"]) == ([1, ranks], "group")
     }
     alone, chunked = ways.get("nccl, no overlap"), ways.get("nccl")
-    if alone is None or chunked is None:
+    if alone is None or chunked is None or not alone["sending_seconds"]:
         return machine
-    passes = alone["seconds"] - alone["alone_seconds"] - alone["sending_seconds"]
-    bytes_passed = 2 * 4 * 64 * 64**4 * 4  # of two exchanges, a block of float32 read and written
     shorter = min(alone["seconds"] - alone["sending_seconds"], alone["sending_seconds"])
     hidden = (alone["seconds"] - chunked["seconds"]) / shorter / (1 - 1 / CHUNKS)
-    return replace(machine, memory=bytes_passed / passes, hidden=min(max(hidden, 0.0), 1.0))
+    return replace(machine, hidden=min(max(hidden, 0.0), 1.0))
+
+
+def _measured_turning(machine: Machine, runs: Sequence[Any]) -> Machine:
+    """Return the machine with the rates of passes that transpose, from "every", by P.
+
+    They are what is left of a product's time. One vector, which is one chunk, is not among them.
+    """
+    found: dict[int, list[float]] = {}
+    for case, one in runs:
+        if case.total or (one["transport"], one["exchange"]) != ("nccl", "every"):
+            continue
+        rows = case.rows * math.prod(one["grid"])
+        own = _Share.of(machine, case, (one["grid"][0], one["grid"][1]), rows, "every")
+        hidden = machine.hidden * (1 - 1 / CHUNKS) * one["sending_seconds"]
+        passes = one["seconds"] - one["alone_seconds"] - one["sending_seconds"] + hidden
+        moved = own.plan.num_exchanges * 4 * own.block
+        found.setdefault(case.P, []).append(passes / moved)
+    turning = tuple((P, len(times) / sum(times)) for P, times in found.items())
+    return replace(machine, turning=turning) if turning else machine
+
+
+def _measured_stores(machine: Machine, runs: Sequence[Any]) -> Machine:
+    """Return the machine with the rate of stores, and their overlap, of the least errors."""
+    stored = [(case, one) for case, one in runs if one["transport"] == "peer"]
+    if not stored:
+        return machine
+
+    def errors(tried: Machine) -> float:
+        total = 0.0
+        for case, one in stored:
+            found = estimate(tried, case, tuple(one["grid"]), one["exchange"], "stores")
+            assert found is not None
+            total += math.log(found.seconds / one["seconds"]) ** 2
+        return total
+
+    return min(
+        (
+            replace(machine, stores=1e9 * rate, stores_hidden=share / 20)
+            for rate in range(150, 451, 5)  # at most what NVLink has
+            for share in range(21)
+        ),
+        key=errors,
+    )
+
+
+def comparison(machine: Machine, path: Path) -> list[str]:
+    """Return the lines of a table of a run's products with exchanges, beside the model."""
+    lines = [
+        "| case | grid | transport | exchange | model ms | measured ms | error |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case, one in _runs(json.loads(path.read_text())["cases"]):
+        if one["transport"] not in ("nccl", "peer"):
+            continue
+        transport = "stores" if one["transport"] == "peer" else "nccl"
+        found = estimate(machine, case, tuple(one["grid"]), one["exchange"], transport)
+        assert found is not None
+        lines.append(
+            f"| {case.rows}: {case.P}^{case.N} | {tuple(one['grid'])} | {transport} |"
+            f" {one['exchange']} | {1e3 * found.seconds:.3g} | {1e3 * one['seconds']:.3g} |"
+            f" {found.seconds / one['seconds'] - 1:+.0%} |"
+        )
+    return lines
 
 
 def _measured_sweeps(machine: Machine, cases: Sequence[dict[str, Any]]) -> Machine:
@@ -257,8 +395,34 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
-def draw(machine: Machine, path: Path, cases: Sequence[Case] = CASES) -> None:
-    """Draw efficiency over the number of devices, a column for each case."""
+def measured_efficiencies(path: Path, case: Case) -> list[tuple[int, float]]:
+    """Return the devices and efficiencies of a run: without exchanges, or by stores."""
+    content = json.loads(path.read_text())
+    if isinstance(case, Sweeps):
+        name = f"sweeps, continuity-6d, level {case.level}, degree 1"
+    else:
+        name = f"{case.rows}: {case.P}^{case.N} float32"
+    known = [one for one in content["cases"] if one["case"] == name]
+    grids = fastkron_grid(content["ranks"]), (content["ranks"], 1), (1, content["ranks"])
+    return [
+        (content["ranks"], one["efficiency"])
+        for one in known
+        if (isinstance(case, Sweeps) and case.total)
+        or ("grid" in one and _is_drawn(one, grids[: 3 if case.total else 2]))
+    ]
+
+
+def _is_drawn(one: dict[str, Any], grids: Sequence[tuple[int, int]]) -> bool:
+    """Whether a measured product is one of the picture's: the model's transport and grids."""
+    transport = "nccl" if one["grid"][1] == 1 else "peer"
+    ours = one["transport"] == transport and one["exchange"] == "group"
+    return ours and tuple(one["grid"]) in grids
+
+
+def draw(
+    machine: Machine, path: Path, cases: Sequence[Case] = CASES, run: Path | None = None
+) -> None:
+    """Draw efficiency over the number of devices, a column for each case, and a run's."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -282,7 +446,11 @@ def draw(machine: Machine, path: Path, cases: Sequence[Case] = CASES) -> None:
                 places = [one.devices for one in found]
                 values = [100 * one.efficiency for one in found]
                 axes.plot(places, values, style, label=label, markersize=4)
-        if not case.total or isinstance(case, Sweeps):
+        known = measured_efficiencies(run, case) if run else []
+        if known:
+            places, values = [one for one, _ in known], [100 * share for _, share in known]
+            axes.plot(places, values, "kx", markersize=7, label="measured")
+        if not case.total:
             axes.plot(16, 100 * FASTKRON_AT_16, "k*", markersize=10, label="FastKron, 16 V100s")
         axes.set_xscale("log", base=2)
         axes.set_xlabel("GPUs")
@@ -307,8 +475,10 @@ def main() -> None:
         machine = measured(machine, options.measured)
     cases = (*CASES, *SWEEPS)
     print("\n".join(table(machine, cases)))
+    if options.measured:
+        print(machine, *comparison(machine, options.measured), sep="\n")
     if options.svg:
-        draw(machine, options.svg, cases[: len(CASES) + 1])
+        draw(machine, options.svg, cases[: len(CASES) + 1], options.measured)
 
 
 if __name__ == "__main__":
