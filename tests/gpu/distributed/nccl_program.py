@@ -8,7 +8,7 @@ import numpy as np
 import batchkron as bk
 from batchkron.distributed import NcclCommunicator, choose_device, distribute, world
 from batchkron.problems import make
-from batchkron.solvers import Status, cg, evolve, gmres
+from batchkron.solvers import Status, cg, evolve, gmres, steppers
 
 
 def check(same, text):
@@ -70,6 +70,26 @@ def check_more_vectors(comm, rng):
         stream.synchronize()
     close(op.gather(more), whole.apply(x))
     close(op.gather(y), whole.apply(x[:1]))
+
+
+def check_step(comm, rng):
+    """A step of an explicit method, captured by hand, has the bits of eager ones."""
+    part = distribute(make("pitch-angle-e", level=5, degree=2).to("cuda"), comm)
+    stepper = steppers.get("ssp-rk3")(part, 1e-4)
+    eager, stream = part.initial.copy(), cupy.cuda.Stream(non_blocking=True)
+    for _ in range(6):
+        stepper.step(eager, 0.0, 1e-4)
+    u = part.initial.copy()
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stepper.step(u, 0.0, 1e-4)
+        stream.begin_capture()
+        stepper.step(u, 0.0, 1e-4)
+        graph = stream.end_capture()
+        for _ in range(5):
+            graph.launch(stream)
+        stream.synchronize()
+    np.testing.assert_array_equal(u.get(), eager.get())
 
 
 def check_stores(comm, rng):
@@ -165,6 +185,7 @@ def main():
         check_graph,
         check_stores,
         check_choices,
+        check_step,
         check_more_vectors,
     ):
         check_part(comm, rng)
