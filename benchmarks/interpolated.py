@@ -237,7 +237,7 @@ def try_segments(options: argparse.Namespace) -> int:
     lengths = map(int, options.segments.split(","))
     ways: list[dict[str, Any]] = [by_owners, {}]
     ways += [
-        {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner} for n in lengths for inner in (0, 1, 2)
+        {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner} for n in lengths for inner in (0, 1)
     ]
     for modes in map(int, options.modes.split(",")):
         for dtype in ("float32", "float64"):

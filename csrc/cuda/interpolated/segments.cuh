@@ -50,7 +50,7 @@ __device__ inline void store_four(double* to, double a, double b, double c, doub
 
 template <int modes, int vectors, int inner>
 struct SegmentThreads {
-  static_assert(inner >= 0 && inner < modes, "");
+  static_assert(inner >= 0 && inner < 2 && inner < modes, "");
   static constexpr int outer = modes - 1 - inner;  // modes that are one factor
   static constexpr int held = 1 << 2 * inner;      // leads of a thread
   static constexpr int leads = 1 << 2 * (modes - 1);

@@ -18,10 +18,13 @@ from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_t
 from batchkron.spec.interpolated import WEIGHTS, Windows
 
 MIN_POINTS = 32
-"""Points of a segment at least; not measured yet."""
+"""Points of a segment at least; chosen by hand."""
 
 INNER: int | None = None
-"""If given, the modes whose weights a thread keeps, in place of the rule; for benchmarks."""
+"""If given, the modes (0 or 1) whose weights a thread keeps, in place of the rule; for benchmarks.
+
+With two, float64's sums do not fit in registers, and were wrong on an H100.
+"""
 
 _MAX_POINTS = 256  # of a segment, where rows are not long: a thread takes one point after another
 _SEGMENT_THREADS = 1024  # of a multiprocessor with segments, at least, if there are enough points
