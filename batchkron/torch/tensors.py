@@ -80,4 +80,6 @@ def view(tensor: Tensor) -> Any:
         return array_kinds.native(tensor.detach(), "a tensor")
     if tensor.is_cpu:
         return tensor.numpy(force=True)  # of a lazy conjugate it is a copy
-    return array_kinds.cuda_view(tensor.resolve_conj().resolve_neg())
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return array_kinds.cuda_view(tensor)
