@@ -38,6 +38,7 @@ with warnings.catch_warnings():
     from linear_operator.operators import KroneckerProductLinearOperator
 
 from batchkron.linear_operator import accelerate
+from benchmarks.machine import machine
 from benchmarks.torch_layers import synchronize
 
 TRAINED = 0.64  # share of the points that the paper's program trains with
@@ -276,13 +277,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     with warnings.catch_warnings(), settings(options):
         warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
+        belongs_to = machine(options.device)
         for name in names:
             for model in options.models:
                 for dtype in options.dtypes:
                     rows.append(measure(name, chosen[name], model, dtype, options))
                     print_row(rows[-1])
                     if options.json is not None:
-                        found = {"device": options.device, "rows": [asdict(row) for row in rows]}
+                        found = {"machine": belongs_to, "device": options.device}
+                        found["rows"] = [asdict(row) for row in rows]
                         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if any("differs" in remark for row in rows for remark in row.remarks):
         sys.exit("losses differ")

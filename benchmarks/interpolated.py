@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from benchmarks.cpu.contenders import OURS, Contender
 from benchmarks.cpu.data import Array, Data, random_array
 from benchmarks.cpu.machine import describe_machine
 from benchmarks.cpu.timing import Effort, Failure, Times, measure
+from benchmarks.machine import machine
 
 GRIDS = {2: (128,) * 2, 3: (32,) * 3, 4: (16,) * 4, 5: (10,) * 5, 6: (8,) * 6}
 MAX_ENTRIES = 1 << 26  # of a sparse W: 768 MiB in float64; fewer points are taken beyond
@@ -200,6 +201,12 @@ def measured(
         }
 
 
+def write(options: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the rows that are there so far."""
+    found = {"machine": machine(options.device), "cells": rows}
+    options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def on_device(options: argparse.Namespace) -> int:
     """Measure on a device, print and write the rows; 1 if one of ours failed."""
     if options.segments:
@@ -221,8 +228,8 @@ def on_device(options: argparse.Namespace) -> int:
                         f"gain {row.get('gain', math.nan):.2f} {row['ours'].get('reason', '')}",
                         flush=True,
                     )
-    if options.json:
-        options.json.write_text(json.dumps({"cells": rows}, indent=1) + "\n")
+                    if options.json:
+                        write(options, rows)
     return int(any("reason" in row["ours"] for row in rows))
 
 
@@ -253,8 +260,8 @@ def try_segments(options: argparse.Namespace) -> int:
                         f"{found.get('microseconds', math.nan):.1f} µs {found.get('reason', '')}",
                         flush=True,
                     )
-    if options.json:
-        options.json.write_text(json.dumps({"cells": rows}, indent=1) + "\n")
+                    if options.json:
+                        write(options, rows)
     return int(any("reason" in row for row in rows))
 
 

@@ -1,9 +1,9 @@
 """Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``.
 
 The time of a product, and of it with all its gradients, compiled by `jax.jit`, next to a chain of
-JAX's own operations (reshape, matmul, transpose for each factor) compiled likewise. Contenders take
-turns; a figure is the median over all rounds. Each result and each gradient is compared once with
-the chain in float64.
+JAX's own operations (reshape, matmul, transpose for each factor) compiled likewise, without TF32.
+Contenders take turns; a figure is the median over all rounds. Each result and each gradient is
+compared once with the chain in float64.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from batchkron.jax import kron_matmul
+from benchmarks.machine import machine
 
 Product = Callable[[Any, Sequence[Any]], Any]
 
@@ -126,8 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    found = []
-    with jax.enable_x64(True):
+    found: list[Row] = []
+    belongs_to = machine("cuda" if jax.default_backend() == "gpu" else "cpu")
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         print(f"{'rows: sizes':12} {'dtype':8}" + "".join(f"{name:>18}" for name in CONTENDERS))
         for dtype in options.dtype:
             for name in options.shapes:
@@ -136,9 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 remark = f"  wrong: {', '.join(row.wrong)}" if row.wrong else ""
                 print(f"{name:12} {dtype:8}{figures}{remark}")
                 found.append(row)
+                if options.json:
+                    table = {"machine": belongs_to, "rows": [asdict(row) for row in found]}
+                    options.json.write_text(json.dumps(table, indent=1) + "\n")
     print("microseconds: medians")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in found], indent=1))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import batchkron
 from batchkron.arrays import array_module
 from batchkron.problems import Problem, gallery, make
 from batchkron.solvers import Adapt, evolve, steppers
+from benchmarks.machine import machine
 from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
 
 DEGREE = 2
@@ -316,6 +317,7 @@ def write(
     if options.json is None:
         return
     record = {
+        "machine": machine(options.device),
         "device": options.device,
         "threads": batchkron.get_num_threads(),
         "instruction_set": batchkron.instruction_set(),

@@ -17,7 +17,7 @@ import math
 import statistics
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +28,7 @@ from torch import Tensor
 
 import batchkron as bk
 from batchkron.torch import kron_matmul
+from benchmarks.machine import machine
 
 Call = Callable[[], object]
 Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
@@ -188,9 +189,8 @@ def contenders(compile_backend: str) -> dict[str, Function]:
     return found
 
 
-def products(device: str, rounds: int, names: Sequence[str], backend: str) -> list[Row]:
+def products(device: str, rounds: int, names: Sequence[str], backend: str) -> Iterator[Row]:
     """A product and all its gradients, for each shape."""
-    rows = []
     for name in names:
         count, sizes = SHAPES[name]
         columns = math.prod(sizes)
@@ -228,9 +228,7 @@ def products(device: str, rounds: int, names: Sequence[str], backend: str) -> li
             peers = [t for who, t in found.items() if who != "ours" and t is not None]
             if found.get("ours") and peers:
                 notes.append(f"best peer / ours: {min(peers) / (found['ours'] or 1):.2f}")
-            rows.append(Row(name, str(dtype).removeprefix("torch."), found, notes))
-            print_rows(rows[-1:])
-    return rows
+            yield Row(name, str(dtype).removeprefix("torch."), found, notes)
 
 
 def print_rows(rows: Sequence[Row]) -> None:
@@ -254,10 +252,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # of peers
     print(f"torch {torch.__version__} on {options.device}, {torch.get_num_threads()} threads")
     print("a call without gradients")
+    belongs_to = machine(options.device)
     first = overheads(options.device, options.rounds)
     print_rows(first)
     print("a product and all its gradients")
-    second = products(options.device, options.rounds, options.shapes, options.compile)
+    second: list[Row] = []
+    for row in products(options.device, options.rounds, options.shapes, options.compile):
+        print_rows([row])
+        second.append(row)
+        if options.json is not None:
+            tables = {
+                "machine": belongs_to,
+                "calls": [asdict(row) for row in first],
+                "products": [asdict(row) for row in second],
+            }
+            options.json.write_text(json.dumps(tables, indent=1) + "\n")
     ratios = [
         min(t for who, t in row.microseconds.items() if who != "ours" and t is not None) / ours
         for row in second
@@ -265,9 +274,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     if ratios:
         print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")
-    if options.json is not None:
-        tables = {"calls": [asdict(row) for row in first], "products": [asdict(r) for r in second]}
-        options.json.write_text(json.dumps(tables, indent=1) + "\n")
 
 
 if __name__ == "__main__":

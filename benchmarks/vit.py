@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from batchkron.torch import KroneckerSparseLinear
+from benchmarks.machine import machine
 from benchmarks.torch_layers import medians
 
 Factory = Callable[[int, int, bool], nn.Module]
@@ -339,12 +340,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"torch {torch.__version__} on {options.device}")
     print(f"ViT-{options.size}, images: {options.images}")
     rows: list[Row] = []
+    belongs_to = machine(options.device)
     for dtype in options.dtypes:
         for name in options.parts:
             rows += measure(name, dtype, options)
             if options.json is not None:
                 found = {"size": options.size, "images": options.images, "device": options.device}
-                table = {**found, "rows": [asdict(row) for row in rows]}
+                table = {"machine": belongs_to, **found, "rows": [asdict(row) for row in rows]}
                 options.json.write_text(json.dumps(table, indent=1) + "\n")
     for line in shares(rows, options.size):
         print(line)

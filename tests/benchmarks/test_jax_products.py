@@ -26,7 +26,7 @@ def test_a_run(products, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(products, "ROUND_SECONDS", 1e-4)
     file = tmp_path / "times.json"
     products.main(["--rounds", "1", "--shapes", "4: 8^3", "--json", str(file)])
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text())["rows"]
     assert [row["dtype"] for row in found] == ["float32", "float64"]
     for row in found:
         assert row["name"] == "4: 8^3"

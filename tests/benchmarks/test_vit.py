@@ -35,7 +35,7 @@ def test_a_run(vit, short, tmp_path, capsys):
     for row in rows:
         assert set(row["milliseconds"]) == {"dense", "bmm", "ours"}
         assert not row["remarks"]
-    assert "feed-forward layers, float32: 0." in capsys.readouterr().out
+    assert "feed-forward layers, float32: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("n", [24, 48, 384])
