@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,28 +83,27 @@ def _gradients(
     rows = [factor.shape[0] for factor in factors]
     columns = [factor.shape[1] for factor in factors]
     wanted = [k for k, is_needed in enumerate(needed) if is_needed]
-    after = {len(rows) - 1: gradient}
-    for k in range(len(rows) - 1, wanted[0], -1):
-        size = outer * math.prod(columns[:k])
-        after[k - 1] = _mode(factors[k].conj_physical(), after[k], size)
-    found, before = [], x
-    for k in range(wanted[-1] + 1):
-        size = outer * math.prod(columns[:k])
-        if needed[k]:
-            found.append(contract(before, after[k], size, rows[k], columns[k]))
-        if k < wanted[-1]:
-            before = _mode(factors[k].mT, before, size)
+    after = {len(rows) - 1: gradient.contiguous()}
+    found, before = [], x.contiguous()
+    with on_stream_of(x):
+        for k in range(len(rows) - 1, wanted[0], -1):
+            size = outer * math.prod(columns[:k])
+            after[k - 1] = _mode(view(factors[k].conj_physical()), after[k], size)
+        for k in range(wanted[-1] + 1):
+            size = outer * math.prod(columns[:k])
+            if needed[k]:
+                found.append(contract(before, after[k], size, rows[k], columns[k]))
+            if k < wanted[-1]:
+                before = _mode(view(factors[k]).T, before, size)
     return found
 
 
-def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
-    """Return matrix · x over the middle axis of x (outer, columns, inner)."""
+def _mode(matrix: Any, x: Tensor, outer: int) -> Tensor:
+    """Return matrix · x over the middle axis of the contiguous x (outer, columns, inner)."""
     rows, columns = matrix.shape
     inner = x.numel() // max(1, outer * columns)
     out = x.new_empty((outer, rows, inner))
-    with on_stream_of(x):
-        source = x.reshape(outer, columns, inner)
-        batchkron.gekmm([view(matrix)], view(source), out=view(out))
+    batchkron.gekmm([matrix], view(x).reshape(outer, columns, inner), out=view(out))
     return out
 
 
