@@ -127,6 +127,7 @@ class ImplicitFields:
             self._terms.follow(t, u)
         else:  # on a device the time is in no error text
             self._repeated(u)
+            self._terms.note_replay()
         if self._gains:
             self._gain[...] = 0.0
             for gain in self._gains:

@@ -178,8 +178,9 @@ class CombinationPreconditioner:
         self.scale = scale
         self._groups = [group.shifted(scale) for group in self._groups]
         self._repeated: Callable[..., None] | None = None
+        self._repeats: ref[CombinationPreconditioner] | None = None
         if self.device != "cpu":
-            known = ref(self)  # the repeated work must not keep the preconditioner
+            known = self._repeats = ref(self)  # repeated work must not keep the preconditioner
             self._repeated = backend_on(self.device).repeated_work(
                 lambda x, out: cast(CombinationPreconditioner, known())._multiply(x, out),
                 (self.shape[1], self.shape[0]),
@@ -236,7 +237,7 @@ class CombinationPreconditioner:
         module = array_module(x)
         if out is None:
             out = module.empty(self.shape[0], self.dtype)
-        if self._repeated is None:
+        if self._repeated is None or self._repeats is None or self._repeats() is not self:
             self._multiply(x, out)
         else:
             self._repeated(x, out)

@@ -86,7 +86,8 @@ class ShiftedOperator(OnRanks):
     @property
     def capturable(self) -> bool:
         """Whether products on a device may be captured in CUDA graphs, as those with A."""
-        return isinstance(self.operator, Operator) and self.operator.capturable
+        A = self.operator
+        return isinstance(A, Operator) and A.dtype == self.dtype and A.capturable
 
     def multiply(self, x: Vector, out: Vector) -> None:
         """Write A x into ``out``."""

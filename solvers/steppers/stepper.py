@@ -113,6 +113,7 @@ class FixedStepper(Stepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._repeated: Callable[[Any, Any], None] | None = None
+        self._repeats: tuple[Any, float] | None = None  # whose steps are repeated, and their dt
         repeated_work = known_beside_rhs(problem, "repeated_work")
         if repeated_work is not None:
             known, t0 = ref(self), getattr(problem, "t0", 0.0)  # rhs does not depend on the time
@@ -125,13 +126,22 @@ class FixedStepper(Stepper):
                 stepper._advance_state(out, t0, t0 + stepper.dt)
 
             self._repeated = repeated_work(work)
+            if self._repeated is not None:
+                self._repeats = known, dt
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
         """Advance ``u`` in place from t to t_next."""
-        if self._repeated is None:
+        if self._repeated is None or not self._is_repeated:
             self._advance_state(u, t, t_next)
         else:
             self._repeated(u, u)
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether the repeated steps are of this object, not of one it was copied from, and dt."""
+        assert self._repeats is not None
+        known, dt = self._repeats
+        return known() is self and self.dt == dt
 
     @abstractmethod
     def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:

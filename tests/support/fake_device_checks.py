@@ -1,6 +1,7 @@
 """Checks of functions on the device of fake_cupy.py, each for a process of its own."""
 
 import sys
+import threading
 from functools import partial
 
 import fake_cupy
@@ -818,6 +819,26 @@ def repeated_work():
         for calls in range(8, 10):
             check(repeated, work, calls)
         assert not repeated.is_captured
+        assert repeated._pool is None
+    workspaces = device_runtime.Workspaces()
+    places = []
+
+    def with_workspace(x, y):
+        places.append(workspaces.pointer(64))
+        work(x, y)
+
+    work = Squares()
+    repeated = RepeatedWork(with_workspace, (7, 7), np.dtype("f8"))
+    for calls in range(1, 6):
+        check(repeated, work, calls)
+    check(repeated, work, 7)
+    assert places[-1] == places[-2] != places[0]  # of the graph, for which it was made before
+    assert not workspaces._captured
+    thread = threading.Thread(target=check, args=(repeated, work, 8))
+    thread.start()  # has a stream without workspace
+    thread.join()
+    check(repeated, work, 8)
+    assert places[-1] not in places[:-1]
     work = Squares(KeyboardInterrupt())
     repeated = RepeatedWork(work, (7, 7), np.dtype("f8"))
     for calls in range(1, 6):

@@ -215,6 +215,11 @@ class FieldTerms:
             self._linked.note_replay()  # graphs change blocks without a call from Python
         return self._operator
 
+    def note_replay(self) -> None:
+        """Say that a graph may have followed a state."""
+        if self._linked is not None:
+            self._linked.note_replay()
+
     def take_replays(self) -> None:
         """Give the operator's transpose and other relatives the blocks that graphs have written."""
         if self._linked is not None and self._was_followed:

@@ -6,16 +6,17 @@ import threading
 from typing import Any
 
 from batchkron.backends.cuda.runtime.device import (
+    GraphMemory,
     capture_number,
     cupy,
     current_device,
+    graph_memory,
     ready_stream,
 )
 
-# Workspace of captured graphs, by stream and number of the capture. It is never freed: nothing
-# tells when the last graph that uses it is gone.
-_captured: dict[tuple[int, int], Any] = {}
-_outgrown: list[Any] = []  # memory that later calls of the same capture were too large for
+# Workspace of captured graphs that others made, by stream and number of the capture. It is never
+# freed: nothing tells when the last graph that uses it is gone.
+_captured = GraphMemory()
 _changing = threading.Lock()
 
 
@@ -35,10 +36,10 @@ def _of_graph(size: int) -> Any:
     """Return memory for a call that the current stream captures."""
     stream = ready_stream(current_device())
     key = stream, capture_number(stream)
+    kept = graph_memory() or _captured
     with _changing:
-        memory = _captured.get(key)
-        if memory is None or memory.mem.size < size:
-            if memory is not None:
-                _outgrown.append(memory)
-            memory = _captured[key] = cupy.cuda.alloc(size)
+        memory = kept.get(key, size)
+        if memory is None:
+            memory = cupy.cuda.alloc(size)
+            kept.put(key, memory)
         return memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -410,12 +410,59 @@ def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
     return copies
 
 
+class GraphMemory:
+    """Device memory that captured graphs use, kept as long as this object lives."""
+
+    def __init__(self) -> None:
+        self._memories: dict[Any, Any] = {}
+        self._outgrown: list[Any] = []
+
+    def get(self, key: Any, size: int) -> Any:
+        """Return the memory of a key, None if it has fewer bytes."""
+        memory = self._memories.get(key)
+        return None if memory is None or memory.mem.size < size else memory
+
+    def put(self, key: Any, memory: Any) -> None:
+        """Keep memory for a key; what the key had before is kept, too, for earlier graphs."""
+        if key in self._memories:
+            self._outgrown.append(self._memories[key])
+        self._memories[key] = memory
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Take all workspace of the calling thread from here, while a graph is made."""
+        before, _thread.graph_memory = _thread.graph_memory, self
+        try:
+            yield
+        finally:
+            _thread.graph_memory = before
+
+
+class _Thread(threading.local):
+    graph_memory: GraphMemory | None = None
+
+
+_thread = _Thread()
+
+
+def graph_memory() -> GraphMemory | None:
+    """Return the memory of the graph that this thread makes now, None if its owner has none."""
+    return _thread.graph_memory
+
+
+_NO_WORKSPACE = (
+    "workspace is needed, which cannot be allocated while a graph is captured; apply the same "
+    "operator once on this stream before the capture (functions need contiguous arrays of one "
+    "dtype, transpose=False and conj=False)"
+)
+
+
 class Workspaces:
     """Workspace of one operator: separate device memory for each device, stream and thread.
 
-    Memory that a captured CUDA graph uses is reserved for the graph as long as this object lives;
-    later calls outside the graph get other memory. All other memory of a thread is freed when the
-    thread ends.
+    Memory that a captured CUDA graph uses is reserved for the graph as long as this object lives,
+    or belongs to the graph's own `GraphMemory`; later calls outside the graph get other memory. All
+    other memory of a thread is freed when the thread ends.
     """
 
     def __init__(self) -> None:
@@ -439,22 +486,31 @@ class Workspaces:
         RuntimeError
             If the stream captures a CUDA graph and its memory so far is not large enough.
         """
-        memories: dict[tuple[int, int], Any] = self._local.__dict__.setdefault("memories", {})
         stream = cupy.cuda.get_current_stream()
         key = (current_device(), int(stream.ptr))
+        if (own := graph_memory()) is not None:
+            return self._of_graph(own, (self, *key), size, stream.is_capturing())
+        memories: dict[tuple[int, int], Any] = self._local.__dict__.setdefault("memories", {})
         memory = memories.get(key)
         captured = any(memory is kept for kept in self._captured)
         if stream.is_capturing():
             if memory is None or memory.mem.size < size:
-                raise RuntimeError(
-                    "workspace is needed, which cannot be allocated while a graph is captured; "
-                    "apply the same operator once on this stream before the capture (functions "
-                    "need contiguous arrays of one dtype, transpose=False and conj=False)"
-                )
+                raise RuntimeError(_NO_WORKSPACE)
             if not captured:
                 self._captured.append(memory)
         elif memory is None or memory.mem.size < size or captured:
             with device_errors():
                 memory = cupy.cuda.alloc(size)
             memories[key] = memory
+        return memory
+
+    @staticmethod
+    def _of_graph(own: GraphMemory, key: Any, size: int, capturing: bool) -> Any:
+        memory = own.get(key, size)
+        if memory is None:
+            if capturing:
+                raise RuntimeError(_NO_WORKSPACE)
+            with device_errors():
+                memory = cupy.cuda.alloc(size)
+            own.put(key, memory)
         return memory

@@ -11,6 +11,7 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
+    GraphMemory,
     cupy,
     current_device,
     device_errors,
@@ -23,7 +24,8 @@ _CALLS_BEFORE_CAPTURE = 5
 # Elements of x or y from which work is never a graph, whose own vectors would take memory. Kernels
 # take longer than their launches there; chosen by hand.
 _MAX_ELEMENTS = 1 << 21
-_MAX_PREPARED = 64  # threads with their streams that a work remembers
+_MAX_PREPARED = 64  # streams of a thread that a work remembers
+_STREAM_OF_THREAD = 2  # the address of the default stream of whatever thread asks for it
 
 
 class _Turns:
@@ -36,7 +38,9 @@ class _Turns:
 
     def begin(self, stream: Any) -> None:
         """Let the stream wait for earlier work on another one."""
-        if self._last is not None and self._last.ptr != stream.ptr:
+        if self._last is None:
+            return
+        if self._last.ptr != stream.ptr or stream.ptr == _STREAM_OF_THREAD:
             stream.wait_event(self._done)
 
     def end(self, stream: Any) -> None:
@@ -45,6 +49,13 @@ class _Turns:
             self._done = cupy.cuda.Event(disable_timing=True)
         self._done.record(stream)
         self._last = stream
+
+
+class _Prepared(threading.local):
+    """The streams on which the calling thread has done a work."""
+
+    def __init__(self) -> None:
+        self.streams: set[int] = set()
 
 
 class _WarmUp(threading.local):
@@ -61,8 +72,8 @@ class RepeatedWork:
 
     The graph has an x and a y of its own, to and from which vectors are copied, so that it does not
     depend on the addresses of a call. What the work allocates while it is captured comes from a
-    memory pool that belongs to the graph. Work that cannot be captured is called as it is, always;
-    so is all work on a stream that is captured by others.
+    memory pool that belongs to the graph, as does the workspace of operators. Work that cannot be
+    captured is called as it is, always; so is all work on a stream that is captured by others.
 
     Threads take turns. A call on another stream than the one before waits for it on the device. The
     first call of a thread on a stream is never a graph, so that the thread may capture the work
@@ -91,11 +102,12 @@ class RepeatedWork:
         self._work, self._sizes, self._dtype = work, sizes, np.dtype(dtype)
         self._device = current_device()
         self._turns: _Turns = _Turns() if beside is None else beside._turns
-        self._prepared: set[tuple[int, int]] = set()  # threads and streams that have done the work
+        self._prepared = _Prepared()
         self._calls, self._moves = 0, moves()
         self._refused = max(sizes) > _MAX_ELEMENTS  # whether it is never captured
         self._graph: Any = None
-        self._pool: Any = None  # the memory of the graph
+        self._pool: Any = None  # for arrays of the graph
+        self._memory: GraphMemory | None = None  # workspace of the graph
         self._x: DeviceArray | None = None
         self._y: DeviceArray | None = None
         self._own_stream: Any = None
@@ -128,7 +140,7 @@ class RepeatedWork:
             type(one) is cupy.ndarray
             and one.data.device_id == self._device
             and one.dtype == self._dtype
-            and one.size == size
+            and one.shape == (size,)
             and one.flags.c_contiguous
             for one, size in zip(given, self._sizes, strict=False)
         )
@@ -136,11 +148,11 @@ class RepeatedWork:
     def _run(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
         if self._moves != moves():
             self._drop()
-        caller = threading.get_ident(), int(stream.ptr)
-        if caller not in self._prepared or self._refused or not x.size:
-            if len(self._prepared) >= _MAX_PREPARED:
-                self._prepared.clear()
-            self._prepared.add(caller)
+        address, prepared = int(stream.ptr), self._prepared.streams
+        if address not in prepared or self._refused or not x.size:
+            if len(prepared) >= _MAX_PREPARED:
+                prepared.clear()
+            prepared.add(address)
             self._calls += 1
             self._work(x, y)
             return
@@ -162,28 +174,34 @@ class RepeatedWork:
 
     def _drop(self) -> None:
         """Forget the graph: an update has moved arrays that it reads."""
-        self._moves, self._graph, self._calls = moves(), None, 0
+        self._moves, self._graph, self._memory, self._calls = moves(), None, None, 0
 
     def _capture(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
         """Do the work on a stream of its own, so that workspace is there, and capture it."""
         if not self._allocated():
-            self._refused = True
+            self._refuse()
             self._work(x, y)
             return
         assert self._x is not None
-        own = self._own_stream
+        own, self._memory = self._own_stream, GraphMemory()
         self._x.data.copy_from_device_async(x.data, x.nbytes, stream)
         _order(stream, own)
         _warm_up.is_under_way = True
         try:
-            with own:
+            with own, self._memory.in_use():
                 self._work(self._x, self._y)
         finally:
             _warm_up.is_under_way = False
             _order(own, stream)
         self._copy_result(y, stream)
-        self._graph = self._captured(own)
-        self._refused = self._graph is None
+        self._graph = self._captured(own, self._memory)
+        if self._graph is None:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Never try again, and give back all memory."""
+        self._refused = True
+        self._x = self._y = self._pool = self._memory = self._own_stream = None
 
     def _allocated(self) -> bool:
         """Make the graph's own vectors and stream; return whether there is memory for them."""
@@ -198,10 +216,10 @@ class RepeatedWork:
             self._own_stream = cupy.cuda.Stream(non_blocking=True)
         return True
 
-    def _captured(self, stream: Any) -> Any:
+    def _captured(self, stream: Any, memory: GraphMemory) -> Any:
         """Return the graph of the work, None if it cannot be captured."""
         graph = None
-        with stream, cupy.cuda.using_allocator(self._pool.malloc):
+        with stream, memory.in_use(), cupy.cuda.using_allocator(self._pool.malloc):
             try:
                 stream.begin_capture()
                 self._work(self._x, self._y)

@@ -76,6 +76,23 @@ def test_the_operator_has_what_a_replay_wrote(rng, monkeypatch):
     np.testing.assert_array_equal(transpose.to_dense(), other.operator.to_dense().T)
 
 
+def test_an_operator_that_is_kept_follows_replays(rng, monkeypatch):
+    problem = make("relaxation-1x1v", 3, 1)
+    part, other = problem.implicit_part(), problem.implicit_part()
+    kept = part.operator
+    part.follow(0.0, problem.initial)
+    monkeypatch.setattr(part, "_repeated", lambda u: part._terms.follow(0.0, u))
+    monkeypatch.setattr(part._terms._linked, "update", part._terms.operator._program.gather)
+    for _ in range(2):
+        u = problem.initial * rng.uniform(0.999, 1.001, problem.unknowns)
+        part.follow(0.0, u)
+        other.follow(0.0, u)
+        expected = other.operator.to_dense()
+        bound = 1e-13 * np.abs(expected).max()
+        np.testing.assert_allclose(kept.diagonal(), expected.diagonal(), rtol=0, atol=bound)
+        np.testing.assert_allclose(kept.to_dense(), expected, rtol=0, atol=bound)
+
+
 def test_the_host_repeats_nothing():
     problem = make("two-stream", 3, 1)
     assert problem._repeated is None
