@@ -180,7 +180,10 @@ def native(value: Any, name: str) -> Any:
         if value.is_cpu:  # half the time of from_dlpack
             array = value.numpy()
         elif value.is_cuda and _own_stream(value.device) is None:  # a tenth of its time
-            array = cuda_view(value)
+            try:
+                array = cuda_view(value)
+            except RuntimeError as error:  # such as of a sparse tensor, which has no such memory
+                raise TypeError(f"{name}, a {kind.name}, cannot be read: {error}") from error
         if array is not None:
             return array.view(_bfloat16(name)) if half else array
     device = int(value.__dlpack_device__()[0])

@@ -110,11 +110,16 @@ def _multiprocessors(device: torch.device) -> int:
 
 def _are_multiplied_whole(x: Tensor, pattern: Sequence[int]) -> bool:
     """Whether d² products of a block take less time than copies of the operands and d products."""
-    _, b, c, d = pattern
+    a, b, c, d = pattern
     if d == 1:
         return True
+    if not x.is_cuda or not x.numel():
+        return False
     operations, copied = b * c * (d - 1), (b + c) * x.element_size()  # n a d times, both twice
-    return x.is_cuda and operations < _OPERATIONS_PER_BYTE[x.dtype] * copied
+    written = b * c * d * x.element_size() / (x.numel() // (a * c * d))  # results; n a d times
+    return operations + _OPERATIONS_PER_BYTE[x.dtype] * written < (
+        _OPERATIONS_PER_BYTE[x.dtype] * copied
+    )
 
 
 def _pieces(x: Tensor, pattern: Sequence[int], whole: bool = False) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import uuid
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 from batchkron.arrays import device_errors
 from batchkron.backends.cuda.exchange.copies import copy_views
 from batchkron.backends.cuda.runtime.device import DeviceArray, cupy, current_device, runtime
-from batchkron.errors import BackendUnavailableError
+from batchkron.errors import BackendUnavailableError, ContextLostError
 from batchkron.spec.kron import Array
 
 __all__ = ["can_store", "share_memory"]
@@ -110,20 +111,51 @@ def can_store(rank: int, ranks: int, allgather: Callable[[Array], Array]) -> boo
     Returns
     -------
     bool
-        The same on all ranks.
+        The same on all ranks. False if the environment variable NCCL_P2P_DISABLE is set to another
+        number than 0: who sets it knows that devices do not reach each other.
+
+    Raises
+    ------
+    ContextLostError
+        If the stores have made this rank's device unusable. Other ranks return False.
     """
+    refused = os.environ.get("NCCL_P2P_DISABLE", "0") not in ("", "0")
+    if allgather(np.array([refused], np.uint8)).any():
+        return False
     try:
         memory = share_memory(rank, ranks, np.dtype(np.uint32), allgather)
     except (BackendUnavailableError, MemoryError):
         return False
-    number, own = cupy.full((1, 1, 1, 1), rank + 1, np.uint32), memory[rank]
-    with device_errors():
+    problem: Exception | None = None
+    own, came = memory[rank], False
+
+    def trying(work: Callable[[], None]) -> None:
+        """Do work, unless some failed before, and wait for all ranks, whatever happens."""
+        nonlocal problem
+        if problem is None:
+            try:
+                with device_errors():
+                    work()
+                    runtime.deviceSynchronize()
+            except Exception as error:
+                problem = error
+        allgather(np.zeros(1, np.uint8))
+
+    def store() -> None:
+        number = cupy.full((1, 1, 1, 1), rank + 1, np.uint32)
         copy_views([(each[rank : rank + 1].reshape(1, 1, 1, 1), number) for each in memory])
-        runtime.deviceSynchronize()
-        allgather(np.zeros(1, np.uint8))  # all have stored
+
+    def look() -> None:
+        nonlocal came
         came = np.array_equal(own.get(), np.arange(1, ranks + 1))
-    del memory  # unmapped here, before others free it
-    return bool(allgather(np.array([came], np.uint8)).all())
+
+    for work in (lambda: own.fill(0), store, look):  # what came before may be there yet
+        trying(work)
+    memory.clear()  # unmapped here, before others free it
+    able = bool(allgather(np.array([came], np.uint8)).all())
+    if isinstance(problem, ContextLostError):
+        raise problem
+    return able
 
 
 def _failure(problem: Exception | None) -> int:

@@ -205,3 +205,71 @@ for text, able in simulate(2, program):
     assert "stores=False" in text
     assert not able
 """)  # fmt: skip
+
+
+def test_a_rank_whose_device_fails_keeps_no_other_waiting(request):
+    run(request, """
+from batchkron.errors import ContextLostError
+
+ALL, given, found = threading.Barrier(2), [None, None], [None, None]
+
+
+def synchronize():
+    if RANK.number == 1:
+        error = runtime.CUDARuntimeError("an illegal memory access was encountered")
+        error.status = 700
+        raise error
+
+
+def program(rank):
+    def allgather(array):
+        given[rank] = array
+        ALL.wait(10)
+        together = np.stack(given)
+        ALL.wait(10)
+        return together
+
+    RANK.number = rank
+    try:
+        found[rank] = peers.can_store(rank, 2, allgather)
+    except Exception as error:
+        found[rank] = error
+
+
+runtime.deviceSynchronize = synchronize
+threads = [threading.Thread(target=program, args=(rank,)) for rank in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert found[0] is False, found
+assert isinstance(found[1], ContextLostError), found
+""")  # fmt: skip
+
+
+def test_numbers_of_an_earlier_trial_do_not_count(request):
+    run(request, """
+peers.copy_views = lambda pairs: None  # nothing arrives
+alloc = DEVICE.alloc
+
+
+def stale(size):
+    memory = alloc(size)
+    fake_cupy.at(memory.ptr, (2,), np.uint32)[...] = 1, 2
+    return memory
+
+
+DEVICE.alloc = stale
+assert simulate(2, tried) == [False] * 2
+""")  # fmt: skip
+
+
+def test_who_turns_peer_access_off_gets_none(request):
+    run(request, """
+import os
+
+os.environ["NCCL_P2P_DISABLE"] = "1"
+assert simulate(2, tried) == [False] * 2
+os.environ["NCCL_P2P_DISABLE"] = "0"
+assert simulate(2, tried) == [True] * 2
+""")  # fmt: skip
