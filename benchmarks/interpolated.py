@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits
 import batchkron as bk
 from benchmarks.cpu.contenders import OURS, Contender
 from benchmarks.cpu.data import Array, Data, random_array
-from benchmarks.cpu.machine import describe_machine
 from benchmarks.cpu.timing import Effort, Failure, Times, measure
 from benchmarks.machine import machine
 
@@ -304,8 +303,7 @@ def main() -> int:
     gains = np.array([row["gain"] for row in rows])
     print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
     if options.json:
-        report = {"machine": describe_machine([], {}, []), "cells": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        write(options, rows)
     return int(any(OURS in row["failed"] for row in rows))
 
 

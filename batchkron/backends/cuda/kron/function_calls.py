@@ -42,8 +42,8 @@ def fast_kron_multiply(
 
     It applies to non-empty, C-contiguous CuPy arrays of one supported dtype on the current device,
     factors without leading axes (or transposes of such), real alpha and beta, and an ``out`` that
-    overlaps no input. It
-    returns None, and has done nothing, for all other calls, also for those that are refused.
+    overlaps no input. It returns None, and has done nothing, for all other calls, also for those
+    that are refused.
     """
     array = cupy.ndarray
     if (

@@ -27,6 +27,7 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     load_kernel,
     moves,
+    order_streams,
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
@@ -223,10 +224,10 @@ class Recorder:
                 self._stream = cupy.cuda.Stream(non_blocking=True)
             current = cupy.cuda.get_current_stream()
             if runs == _RUNS_BEFORE_CAPTURE:
-                self._order(current, self._stream)
+                order_streams(current, self._stream)
                 with self._stream, self._memory.in_use():
                     work()
-                self._order(self._stream, current)
+                order_streams(self._stream, current)
                 return False
             with self._stream, self._memory.in_use():
                 self._stream.begin_capture()
@@ -237,10 +238,3 @@ class Recorder:
             self._graphs[key] = graph
             graph.launch(current)
             return False
-
-    @staticmethod
-    def _order(first: Any, second: Any) -> None:
-        """Let later work on the second stream wait for the present work on the first."""
-        done = cupy.cuda.Event()
-        done.record(first)
-        second.wait_event(done)

@@ -410,6 +410,13 @@ def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
     return copies
 
 
+def order_streams(first: Any, second: Any) -> None:
+    """Let later work on the second stream wait for the present work on the first."""
+    done = cupy.cuda.Event(disable_timing=True)
+    done.record(first)
+    second.wait_event(done)
+
+
 class GraphMemory:
     """Device memory that captured graphs use, kept as long as this object lives."""
 

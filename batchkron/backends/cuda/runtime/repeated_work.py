@@ -16,6 +16,7 @@ from batchkron.backends.cuda.runtime.device import (
     current_device,
     device_errors,
     moves,
+    order_streams,
     runtime,
 )
 
@@ -185,14 +186,14 @@ class RepeatedWork:
         assert self._x is not None
         own, self._memory = self._own_stream, GraphMemory()
         self._x.data.copy_from_device_async(x.data, x.nbytes, stream)
-        _order(stream, own)
+        order_streams(stream, own)
         _warm_up.is_under_way = True
         try:
             with own, self._memory.in_use():
                 self._work(self._x, self._y)
         finally:
             _warm_up.is_under_way = False
-            _order(own, stream)
+            order_streams(own, stream)
         self._copy_result(y, stream)
         self._graph = self._captured(own, self._memory)
         if self._graph is None:
@@ -234,10 +235,3 @@ class RepeatedWork:
             with suppress(Exception):
                 graph = stream.end_capture()
         return graph
-
-
-def _order(first: Any, second: Any) -> None:
-    """Let later work on the second stream wait for the present work on the first."""
-    done = cupy.cuda.Event(disable_timing=True)
-    done.record(first)
-    second.wait_event(done)
