@@ -272,7 +272,7 @@ def results_of(name):
     return path, json.loads(path.read_text())
 
 
-RUNS = ["h100-two-gpus.json", "h200-four-gpus.json"]
+RUNS = ["h200-two-gpus.json", "h200-four-gpus.json"]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -350,22 +350,23 @@ def test_the_table_has_all_numbers_of_devices(model):
     assert len({line.count("|") for line in lines}) == 1
 
 
+@pytest.mark.parametrize("level", [7, 8])
 @pytest.mark.parametrize("name", RUNS)
-def test_the_model_of_sweeps_takes_the_times_of_a_run(model, name):
+def test_the_model_of_sweeps_takes_the_times_of_a_run(model, name, level):
     """The line through one device's times, and what several devices needed of each level."""
     path, content = results_of(name)
     machine = model.measured(model.Machine(), path)
-    sweeps = "sweeps, continuity-6d, level 6, degree 1"
+    sweeps = f"sweeps, continuity-6d, level {level}, degree 1"
     (one,) = (each for each in content["cases"] if each["case"] == sweeps)
     alone, several = (
-        model.estimate(machine, model.Sweeps(6, 1, total=True), (1, parts))
+        model.estimate(machine, model.Sweeps(level, 1, total=True), (1, parts))
         for parts in (1, content["ranks"])
     )
     assert alone.seconds == pytest.approx(one["alone_seconds"], rel=0.1)
     assert (alone.rounds, alone.efficiency) == (0, 1)
     # the run counts what ranks send, the model what they get, too
     assert one["sending_seconds"] <= several.sending * (1 + 1e-6) <= 1.2 * one["sending_seconds"]
-    assert several.seconds == pytest.approx(one["graph_seconds"], rel=0.1)
+    assert several.seconds == pytest.approx(one["graph_seconds"], rel=0.2)
 
 
 def test_the_model_of_sweeps_counts_what_ranks_send():
