@@ -24,6 +24,7 @@ __all__ = [
     "common_kind",
     "cuda_view",
     "cupy_stream",
+    "dtype_in_numpy",
     "in_kind",
     "kind_of",
     "native",
@@ -219,7 +220,7 @@ def cuda_view(tensor: Any) -> Any:
         It keeps the tensor alive.
     """
     cupy = backend_on("cuda").array_module
-    dtype, itemsize, device = _dtype_in_numpy(tensor), tensor.itemsize, tensor.get_device()
+    dtype, itemsize, device = dtype_in_numpy(tensor), tensor.itemsize, tensor.get_device()
     shape, steps = tuple(tensor.shape), None
     size = tensor.numel() * itemsize
     if size and not tensor.is_contiguous():
@@ -233,7 +234,8 @@ def cuda_view(tensor: Any) -> Any:
 _dtypes: dict[Any, np.dtype[Any]] = {}  # of NumPy, by those of torch
 
 
-def _dtype_in_numpy(tensor: Any) -> np.dtype[Any]:
+def dtype_in_numpy(tensor: Any) -> np.dtype[Any]:
+    """Return the dtype of NumPy that a tensor's is, which is not bfloat16."""
     known = _dtypes.get(tensor.dtype)
     if known is None:
         empty = sys.modules["torch"].empty(0, dtype=tensor.dtype)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 import batchkron
+from batchkron.array_kinds import dtype_in_numpy
 from batchkron.torch.multilinear import Multilinear, register
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
-__all__ = ["contract", "gekmm", "kron_matmul"]
+__all__ = ["gekmm", "kron_matmul"]
 
 _FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
@@ -64,69 +65,114 @@ class _KronMatmul(Multilinear):
         lists: Sequence[Tensor],
         numbers: Sequence[int],
     ) -> list[Tensor]:
-        if not numbers:
-            return _gradients(x, gradient, arguments, needed, math.prod(x.shape[:-1]))
-        turned = [factor.mT for factor in arguments]
-        found = _gradients(x, gradient, turned, needed, math.prod(x.shape[:-2]))
-        return [one.mT.contiguous() for one in found]
+        return _found(x, gradient, arguments, needed, numbers, with_x=False)[1]
+
+    def all_gradients(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        arguments: Sequence[Tensor],
+        needed: Sequence[bool],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> tuple[Tensor, list[Tensor]] | None:
+        if not needed[0]:
+            return None
+        of_x, found = _found(x, gradient, arguments, needed, numbers, with_x=True)
+        assert of_x is not None
+        return of_x, found
+
+
+def _found(
+    x: Tensor,
+    gradient: Tensor,
+    arguments: Sequence[Tensor],
+    needed: Sequence[bool],
+    numbers: Sequence[int],
+    *,
+    with_x: bool,
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Return the gradients of x, if wanted, and of the factors of either form."""
+    if not numbers:
+        outer = math.prod(x.shape[:-1])
+        return _gradients(x, gradient, arguments, needed, outer, with_x=with_x)
+    turned = [factor.mT for factor in arguments]
+    outer = math.prod(x.shape[:-2])
+    of_x, found = _gradients(x, gradient, turned, needed, outer, with_x=with_x)
+    return of_x, [one.mT.contiguous() for one in found]
 
 
 def _gradients(
-    x: Tensor, gradient: Tensor, factors: Sequence[Tensor], needed: Sequence[bool], outer: int
-) -> list[Tensor]:
+    x: Tensor,
+    gradient: Tensor,
+    factors: Sequence[Tensor],
+    needed: Sequence[bool],
+    outer: int,
+    *,
+    with_x: bool,
+) -> tuple[Tensor | None, list[Tensor]]:
     """Contract x with the factors before A_k, the gradient with those after it.
 
     ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
     summed over all indices but those of mode k. The second parts are computed for all k first, and
-    kept. The modes lie behind the ``outer`` first indices; others may follow.
+    kept; one more multiply makes the gradient of x of the first of them. The modes lie behind the
+    ``outer`` first indices; others may follow.
     """
     rows = [factor.shape[0] for factor in factors]
     columns = [factor.shape[1] for factor in factors]
     wanted = [k for k, is_needed in enumerate(needed) if is_needed]
-    after = {len(rows) - 1: gradient.contiguous()}
-    found, before = [], x.contiguous()
+    found, before, last = [], x.contiguous(), gradient.contiguous()
+    after = {len(rows) - 1: last}
     with on_stream_of(x):
-        for k in range(len(rows) - 1, wanted[0], -1):
+        values = view(last)
+        for k in range(len(rows) - 1, -1 if with_x else wanted[0], -1):
             size = outer * math.prod(columns[:k])
-            after[k - 1] = _mode(view(factors[k].conj_physical()), after[k], size)
+            last, values = _mode(view(factors[k].conj_physical()), values, size, x)
+            after[k - 1] = last
+        values = view(before)
         for k in range(wanted[-1] + 1):
             size = outer * math.prod(columns[:k])
             if needed[k]:
-                found.append(contract(before, after[k], size, rows[k], columns[k]))
+                found.append(_contract(before, after[k], size, rows[k], columns[k]))
             if k < wanted[-1]:
-                before = _mode(view(factors[k]).T, before, size)
-    return found
+                before, values = _mode(view(factors[k]).T, values, size, x)
+    return last.view(x.shape) if with_x else None, found
 
 
-def _mode(matrix: Any, x: Tensor, outer: int) -> Tensor:
-    """Return matrix · x over the middle axis of the contiguous x (outer, columns, inner)."""
-    rows, columns = matrix.shape
-    inner = x.numel() // max(1, outer * columns)
-    out = x.new_empty((outer, rows, inner))
-    batchkron.gekmm([matrix], view(x).reshape(outer, columns, inner), out=view(out))
-    return out
+def _mode(matrix: Any, x: Any, outer: int, like: Tensor) -> tuple[Tensor, Any]:
+    """Return matrix · x over the middle axis of the contiguous array x (outer, columns, inner).
 
-
-def contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
-    """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns).
-
-    Parameters
-    ----------
-    x : Tensor, (outer, rows, R) elements
-    y : Tensor, (outer, columns, R) elements
-    outer, rows, columns : int
-
-    Returns
-    -------
-    Tensor, (rows, columns)
+    The result is a new tensor of the kind of ``like``, and the array in its memory.
     """
+    rows, columns = matrix.shape
+    inner = x.size // max(1, outer * columns)
+    result = like.new_empty((outer, rows, inner))
+    values = view(result)
+    batchkron.gekmm([matrix], x.reshape(outer, columns, inner), out=values)
+    return result, values
+
+
+def _contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
+    """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors."""
     inner = x.numel() // max(1, outer * rows)
+    if x.is_cuda:
+        return _contract_on_device(x, y, (outer, rows, columns, inner))
     if inner == 1:
         return x.reshape(outer, rows).conj_physical().mT @ y.reshape(outer, columns)
     left, right = x.reshape(outer, rows, inner), y.reshape(outer, columns, inner)
     if inner >= max(rows, columns):  # the products of all l take no more memory than x and y
         return (left.conj_physical() @ right.mT).sum(0)
     return torch.tensordot(left.conj_physical(), right, dims=([0, 2], [0, 2]))
+
+
+def _contract_on_device(x: Tensor, y: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    from batchkron.backends.cuda.gram.plan import gram_plan
+
+    plan = gram_plan(*shape, dtype_in_numpy(x))
+    sums = x.new_empty(shape[1:3])
+    workspace = x.new_empty(plan.workspace)
+    plan.run(x.data_ptr(), y.data_ptr(), sums.data_ptr(), workspace.data_ptr())
+    return sums
 
 
 _multiply = register(_KronMatmul())

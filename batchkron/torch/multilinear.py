@@ -89,6 +89,18 @@ class Multilinear(ABC):
     ) -> list[Tensor]:
         """Return D_k(x, gradient; arguments) of the arguments that are needed, in new memory."""
 
+    def all_gradients(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        arguments: Sequence[Tensor],
+        needed: Sequence[bool],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> tuple[Tensor, list[Tensor]] | None:
+        """Return the gradients of x and of the needed arguments together, None if it costs more."""
+        return None
+
     @abstractmethod
     def adjoint(
         self,
@@ -130,7 +142,8 @@ class Entry:
             return self._product(x, arguments, lists, numbers)  # type: ignore[no-any-return]
         if _is_recorded(x, *arguments):
             counts = len(arguments), len(lists)
-            return _Product.apply(self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
+            function = _Product if is_transformed() else _EagerProduct
+            return function.apply(self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
         return self.run(x, arguments, lists, numbers)
 
     def derivative(
@@ -207,6 +220,13 @@ class Entry:
         """Return the gradients of x and the arguments of a product, from its context."""
         (x,), arguments, lists = _saved(ctx, 1)
         of_x, found = None, []
+        if needs_x and any(needed) and x.numel() and gradient.numel():
+            tensors = x, gradient, *arguments
+            if is_eager(*tensors) and not _is_recorded(*tensors):
+                given = x, gradient, arguments, needed, lists, ctx.numbers
+                both = self.function.all_gradients(*given)
+                if both is not None:
+                    return both[0], _spread(both[1], needed)
         if needs_x:
             adjoint = self.function.adjoint(arguments, lists, ctx.numbers, x.shape)
             of_x = self(gradient, *adjoint)
@@ -276,6 +296,23 @@ class _Product(torch.autograd.Function):
         arguments, lists = rest[: counts[0]], rest[counts[0] :]
         dims = in_dims[3], in_dims[4 : 4 + counts[0]], in_dims[4 + counts[0] :], None
         return entry.mapped(entry, info, dims, (x, arguments, lists, numbers))
+
+
+class _EagerProduct(torch.autograd.Function):
+    """`_Product` outside of transforms: torch binds its arguments 30 µs faster.
+
+    What `setup_context` is for, torch.func, needs the arguments' names, and takes them from the
+    signature in each call.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, entry: Entry, counts: Any, numbers: Any, x: Tensor, *rest: Tensor) -> Any:
+        _Product.setup_context(ctx, (entry, counts, numbers, x, *rest), None)
+        return _Product.forward(entry, counts, numbers, x, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _Product.backward(ctx, gradient)
 
 
 class _Gradients(torch.autograd.Function):

@@ -24,6 +24,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.gram.plan import GramPlan
 from batchkron.backends.cuda.interpolated import segments
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
@@ -270,6 +271,20 @@ def triangles(rng, dtype, small):
             check(op.to("cuda").solve(cupy.asarray(b)), op.solve(b), (sizes, columns))
 
 
+def gram(rng, dtype, small):
+    """Gram matrices of small, middle and large modes, with one pair (l, r) and with many."""
+    for outer, rows, columns, inner in (
+        (1, 1, 1, 1), (70, 3, 2, 1), (9, 8, 8, 40), (3, 12, 20, 300), (5, 70, 9, 11),
+        (1, 64, 130, 65),
+    ):  # fmt: skip
+        x, y = (random_array(rng, (outer, n, inner), dtype) for n in (rows, columns))
+        plan = GramPlan((outer, rows, columns, inner), np.dtype(dtype), 0)
+        device_x, device_y = cupy.asarray(x), cupy.asarray(y)
+        sums, workspace = (cupy.empty(n, dtype) for n in ((rows, columns), plan.workspace))
+        plan.run(*(one.data.ptr for one in (device_x, device_y, sums, workspace)))
+        check(sums, np.einsum("lpr,lqr->pq", x.conj(), y), (outer, rows, columns, inner))
+
+
 def interpolated(rng, dtype, small):
     """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some.
 
@@ -382,6 +397,7 @@ PARTS = {
     "triangles": (triangles, {"cuda/kron_sum/back_substitution.cuh"}),
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
+    "gram": (gram, {"cuda/gram.cuh"}),
     "interpolated": (
         interpolated,
         {f"cuda/interpolated/{name}.cuh" for name in ("gather", "scatter", "segments")},

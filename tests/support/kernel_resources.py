@@ -36,6 +36,7 @@ from batchkron.backends.cuda.general_kernel import (
     batch_program,
     batch_tiling,
 )
+from batchkron.backends.cuda.gram.kernel import gram_cut, gram_program, total_program
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
@@ -399,6 +400,14 @@ def diagonal_kernels(dtype, capability):
         _begun(diagonal_program(kind, 256, repeated), capability) for repeated in (False, True)
     ]
     return [kernel.result() for kernel in begun]
+
+
+def gram_kernels(dtype, capability):
+    """The kernels of Gram matrices: of small, middle and large modes."""
+    kind, limits, programs = np.dtype(dtype), DEVICES[capability], [total_program(np.dtype(dtype))]
+    for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
+        programs.append(gram_program(kind, gram_cut(*shape, kind.itemsize, limits)))
+    return [_begun(program, capability).result() for program in programs]
 
 
 def krylov_methods_kernels(dtype, capability):

@@ -18,6 +18,7 @@ from kernel_resources import (
     diagonal_kernels,
     dtype_of,
     explicit_kernels,
+    gram_kernels,
     growth,
     kernels_of,
     krylov_methods_kernels,
@@ -41,6 +42,7 @@ from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
+from batchkron.backends.cuda.gram.kernel import gram_arguments, total_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
@@ -155,6 +157,14 @@ def test_diagonal_products_compile(dtype, capability):
     for kernel in diagonal_kernels(dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
+        assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_gram_matrices_compile(dtype, capability):
+    for kernel in gram_kernels(dtype, capability):
+        assert "gram" in kernel.name
+        assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack == 0
 
 
@@ -285,6 +295,8 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitTilesArguments<{scalar}>": tiles_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
+        f"batchkron::GramArguments<{scalar}>": gram_arguments(),
+        f"batchkron::GramTotalArguments<{scalar}>": total_arguments(),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
         f"batchkron::InterpolationArguments<{scalar}, 3>": interpolation_arguments(dtype, 3),

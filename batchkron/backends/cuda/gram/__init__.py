@@ -1,0 +1,1 @@
+"""Gram matrices of one mode on a CUDA device."""

@@ -1,0 +1,143 @@
+"""The kernels of Gram matrices, ``csrc/cuda/gram.cuh``: how work is cut, and their arguments.
+
+No device is needed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.spec.kron import Array
+
+THREADS = 256
+"""Threads of a thread block; chosen by hand."""
+SHARES = 8
+"""Threads that add the parts of one sum."""
+
+_MICRO = 4  # a thread multiplies 4 x 4 elements, gram_micro of gram.cuh
+_MAX_TILE = 64  # rows and columns of a tile: 16 x 16 threads hold its sums
+_MAX_WIDTH = 8  # neighbours along r that threads read together, a sector of float32
+_CHUNK_BYTES = 24 << 10  # shared memory of a chunk; chosen by hand
+_MAX_PAIRS = 512  # of a chunk; chosen by hand
+_BLOCKS_PER_PROCESSOR = 6  # that work at the same time; chosen by hand
+_PAIRS_PER_SUM = 8  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
+
+
+@dataclass(frozen=True, slots=True)
+class GramCut:
+    """How the sums over x (outer, rows, inner) and y (outer, columns, inner) are cut.
+
+    Attributes
+    ----------
+    row_tile, column_tile : int
+        Size of the tiles, multiples of 4.
+    width : int
+        Neighbours along r that threads read together.
+    capacity : int
+        Pairs (l, r) for which a chunk has shared memory.
+    outer_step, inner_step : int
+        Values of l and of r in a chunk.
+    blocks : int
+        Thread blocks that share the chunks of one tile.
+    shared_bytes : int
+        Shared memory of a thread block: of a chunk, then of the sums of half of the teams.
+    """
+
+    row_tile: int
+    column_tile: int
+    width: int
+    capacity: int
+    outer_step: int
+    inner_step: int
+    blocks: int
+    shared_bytes: int
+
+
+def gram_cut(
+    outer: int, rows: int, columns: int, inner: int, itemsize: int, limits: DeviceLimits
+) -> GramCut:
+    """Return how the work on tensors that are not empty is cut."""
+    row_tile, column_tile = _tile(rows), _tile(columns)
+    tiles = -(-rows // row_tile) * -(-columns // column_tile)
+    pair_bytes = itemsize * (row_tile + column_tile + 2 * _MICRO)
+    capacity = min(_MAX_PAIRS, _CHUNK_BYTES // pair_bytes)
+    team = row_tile * column_tile // _MICRO**2  # threads
+    teams = THREADS // team
+    whole = teams if capacity >= teams else _MAX_WIDTH
+    capacity -= capacity % whole  # all teams have as many pairs
+    width = min(_MAX_WIDTH, inner)
+    if inner < capacity:
+        outer_step, inner_step = capacity // inner, inner
+    else:
+        pieces = -(-inner // (capacity - capacity % width))
+        outer_step, inner_step = 1, -(-inner // (pieces * width)) * width
+    chunks = -(-outer // outer_step) * -(-inner // inner_step)
+    least = max(1, _PAIRS_PER_SUM * max(rows, columns) // capacity)  # chunks of a block
+    wanted = max(1, _BLOCKS_PER_PROCESSOR * limits.multiprocessors // tiles)
+    blocks = min(wanted, -(-chunks // least))
+    shared = max(capacity * pair_bytes, itemsize * (teams // 2) * team * _MICRO**2)
+    return GramCut(row_tile, column_tile, width, capacity, outer_step, inner_step, blocks, shared)
+
+
+def _tile(size: int) -> int:
+    """Return the size of tiles for so many rows: multiples of 4 that waste little."""
+    tiles = -(-size // _MAX_TILE)
+    return -(-size // (_MICRO * tiles)) * _MICRO
+
+
+def gram_program(dtype: np.dtype[Any], cut: GramCut) -> Program:
+    """Return the kernel that multiplies."""
+    options = cut.row_tile, cut.column_tile, cut.width, cut.capacity, THREADS
+    return Program("cuda/gram.cuh", template_type("mode_gram", SCALARS[dtype], *options))
+
+
+def total_program(dtype: np.dtype[Any]) -> Program:
+    """Return the kernel that adds the parts of several blocks."""
+    return Program("cuda/gram.cuh", template_type("gram_total", SCALARS[dtype], THREADS, SHARES))
+
+
+@cache
+def gram_arguments() -> np.dtype[Any]:
+    """Return the layout of the C++ struct GramArguments."""
+    sizes = size_fields(
+        "outer", "rows", "columns", "inner", "blocks", "column_tiles", "outer_step", "inner_step",
+        "inner_chunks", "chunks", "groups", "group_factor",
+    )  # fmt: skip
+    return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
+
+
+@cache
+def total_arguments() -> np.dtype[Any]:
+    """Return the layout of the C++ struct GramTotalArguments."""
+    return np.dtype([*pointer_fields("parts", "sums"), *size_fields("count", "blocks")], align=True)
+
+
+def sized_arguments(outer: int, rows: int, columns: int, inner: int, cut: GramCut) -> Array:
+    """Return a record of `gram_arguments` without addresses."""
+    arguments = np.zeros(1, gram_arguments())
+    inner_chunks = -(-inner // cut.inner_step)
+    groups = -(-cut.inner_step // cut.width)
+    values = {
+        "outer": outer,
+        "rows": rows,
+        "columns": columns,
+        "inner": inner,
+        "blocks": cut.blocks,
+        "column_tiles": -(-columns // cut.column_tile),
+        "outer_step": cut.outer_step,
+        "inner_step": cut.inner_step,
+        "inner_chunks": inner_chunks,
+        "chunks": -(-outer // cut.outer_step) * inner_chunks,
+        "groups": groups,
+        "group_factor": -(-(1 << 31) // groups),
+    }
+    for name, value in values.items():
+        arguments[name] = value
+    return arguments

@@ -1,0 +1,65 @@
+"""Gram matrices of one mode on a device, against float64 on the host."""
+
+import numpy as np
+import pytest
+from dense_oracle import random_array
+
+from batchkron.backends.cuda.gram.plan import gram_plan
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [  # outer, rows, columns, inner
+    (1, 1, 1, 1),
+    (1, 1, 1, 100_000),
+    (100_000, 3, 2, 1),
+    (1000, 2, 2, 64),
+    (33, 8, 8, 512),
+    (4096, 8, 8, 8),
+    (5, 24, 20, 1000),
+    (129, 64, 64, 64),
+    (2, 64, 63, 4096),
+    (7, 130, 65, 17),
+    (1, 300, 5, 33),
+    (1000, 128, 128, 1),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sums(cupy, rng, poisoned_on_device, dtype, shape):
+    outer, rows, columns, inner = shape
+    x = random_array(rng, (outer, rows, inner), dtype)
+    y = random_array(rng, (outer, columns, inner), dtype)
+    dtype = np.dtype(dtype)
+    plan = gram_plan(*shape, dtype)
+    first, second = cupy.asarray(x), cupy.asarray(y)
+    results = []
+    for _ in range(2):
+        sums = poisoned_on_device((rows, columns), dtype)
+        workspace = poisoned_on_device(plan.workspace, dtype)
+        plan.run(first.data.ptr, second.data.ptr, sums.data.ptr, workspace.data.ptr)
+        results.append(sums.get())
+        assert not np.isnan(workspace.get()).any()
+    np.testing.assert_array_equal(*results)
+    wide = np.result_type(dtype, np.float64)
+    left, right = (one.astype(wide).transpose(1, 0, 2).reshape(-1, outer * inner) for one in (x, y))
+    expected, bound = left.conj() @ right.T, abs(left) @ abs(right).T
+    rounding = 4 * np.finfo(dtype).eps * np.sqrt(outer * inner)
+    assert np.all(abs(results[0] - expected) <= rounding * bound)
+
+
+def test_captured(cupy, rng, captured):
+    shape, dtype = (300, 9, 8, 40), np.dtype("f4")
+    x, y = (cupy.asarray(random_array(rng, (300, n, 40), dtype)) for n in (9, 8))
+    plan = gram_plan(*shape, dtype)
+    sums, workspace = cupy.empty((9, 8), dtype), cupy.empty(plan.workspace, dtype)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    addresses = [one.data.ptr for one in (x, y, sums, workspace)]
+    graph = captured(stream, lambda: plan.run(*addresses))
+    expected = sums.copy()
+    x *= 2
+    sums[...] = np.nan
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    assert (sums == 2 * expected).all()
