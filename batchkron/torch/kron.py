@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-import batchkron
 from batchkron.array_kinds import dtype_in_numpy
 from batchkron.torch.multilinear import Multilinear, register
-from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
+from batchkron.torch.products import multiply
+from batchkron.torch.tensors import check_tensors, numbered, on_stream_of
 
 __all__ = ["gekmm", "kron_matmul"]
 
@@ -41,11 +40,7 @@ class _KronMatmul(Multilinear):
         out: Tensor,
     ) -> None:
         with on_stream_of(x):
-            factors = [view(factor) for factor in arguments]
-            if numbers:
-                batchkron.gekmm(factors, view(x), out=view(out))
-            else:
-                batchkron.gemkm(view(x), factors, out=view(out))
+            multiply(arguments, x, x.shape, out, left=bool(numbers))
 
     def adjoint(
         self,
@@ -124,32 +119,25 @@ def _gradients(
     found, before, last = [], x.contiguous(), gradient.contiguous()
     after = {len(rows) - 1: last}
     with on_stream_of(x):
-        values = view(last)
         for k in range(len(rows) - 1, -1 if with_x else wanted[0], -1):
-            size = outer * math.prod(columns[:k])
-            last, values = _mode(view(factors[k].conj_physical()), values, size, x)
+            last = _mode(factors[k].conj_physical(), last, outer * math.prod(columns[:k]))
             after[k - 1] = last
-        values = view(before)
         for k in range(wanted[-1] + 1):
             size = outer * math.prod(columns[:k])
             if needed[k]:
                 found.append(_contract(before, after[k], size, rows[k], columns[k]))
             if k < wanted[-1]:
-                before, values = _mode(view(factors[k]).T, values, size, x)
+                before = _mode(factors[k].mT, before, size)
     return last.view(x.shape) if with_x else None, found
 
 
-def _mode(matrix: Any, x: Any, outer: int, like: Tensor) -> tuple[Tensor, Any]:
-    """Return matrix · x over the middle axis of the contiguous array x (outer, columns, inner).
-
-    The result is a new tensor of the kind of ``like``, and the array in its memory.
-    """
+def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
+    """Return matrix · x over the middle axis of the contiguous x (outer, columns, inner)."""
     rows, columns = matrix.shape
-    inner = x.size // max(1, outer * columns)
-    result = like.new_empty((outer, rows, inner))
-    values = view(result)
-    batchkron.gekmm([matrix], x.reshape(outer, columns, inner), out=values)
-    return result, values
+    inner = x.numel() // max(1, outer * columns)
+    result = x.new_empty((outer, rows, inner))
+    multiply([matrix], x, (outer, columns, inner), result, left=True)
+    return result
 
 
 def _contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
@@ -170,7 +158,7 @@ def _contract_on_device(x: Tensor, y: Tensor, shape: tuple[int, int, int, int]) 
 
     plan = gram_plan(*shape, dtype_in_numpy(x))
     sums = x.new_empty(shape[1:3])
-    workspace = x.new_empty(plan.workspace)
+    workspace = x.new_empty(plan.workspace) if plan.workspace else sums
     plan.run(x.data_ptr(), y.data_ptr(), sums.data_ptr(), workspace.data_ptr())
     return sums
 

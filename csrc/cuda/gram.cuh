@@ -3,9 +3,9 @@
 //   sums[p, q] = Σ conj(x[l, p, r]) y[l, q, r]   over l < outer and r < inner.
 //
 // x and y are contiguous and aligned to an element; sums overlaps neither. The sums are cut into
-// tiles, and the pairs (l, r) into chunks, which `blocks` thread blocks of each tile share out. Block
-// b of a tile writes its part to sums[b, p, q]; gram_total adds the parts if there are several. All
-// additions have a fixed order. A chunk lies in shared memory pair by pair; from there each thread
+// tiles, and the pairs (l, r) into chunks, which `blocks` thread blocks of each tile share out.
+// Block b of a tile writes its part to sums[b, p, q]; gram_total adds the parts if there are
+// several. All additions have a fixed order. A chunk lies in shared memory pair by pair; from there each thread
 // multiplies 4 x 4 elements, and several teams of threads, which hold a tile each, go through
 // different pairs.
 #pragma once
@@ -27,6 +27,7 @@ struct GramArguments {
   Index inner_chunks, chunks;    // chunks along r, and in all
   Index groups;                  // ceil(inner_step / width)
   Index group_factor;            // ceil(2^31 / groups), to divide by groups
+  Index near;                    // whether distances within a chunk fit into 31 bits
 };
 
 __device__ inline float conjugate(float value) { return value; }
@@ -38,48 +39,99 @@ __device__ Complex<Real> conjugate(Complex<Real> value) {
 
 constexpr int gram_micro = 4;  // a thread's tile is 4 x 4
 
-// Copies rows first to first + tile of the chunk that begins at `from`, pair by pair; zeros stand
-// for what lies outside. Neighbouring threads read `width` neighbours along r, then go to the next
-// row.
-template <int tile, int width, int threads, class T>
-__device__ void stage_chunk(T* shared, const T* from, int rows, int l_count, int r_count,
-                            const GramArguments<T>& a, Index row_step) {
-  constexpr int stride = tile + gram_micro;
-  constexpr int held = 4;  // elements that a thread loads before it stores the first
-  const int groups = int(a.groups), step = int(a.inner_step);
-  const int count = int(a.outer_step) * groups * width * tile;
-  for (int begin = threadIdx.x; begin < count; begin += held * threads) {
-    T values[held];
-    int places[held];
+// How `threads` threads copy the rows of a tile, pair by pair, for a chunk: thread t copies the
+// elements number t + h · threads. Neighbouring threads take `width` neighbours along r, then go
+// to the next row. A chunk has at most `capacity` pairs.
+template <int tile, int width, int capacity, int threads>
+struct GramCopies {
+  static constexpr int stride = tile + gram_micro;
+  static constexpr int each = (capacity * tile + threads - 1) / threads;
+
+  // Which element number e is: l, r and the row; false if the chunk has no such element.
+  template <class T>
+  static __device__ bool find(int e, const GramArguments<T>& a, int& l, int& r, int& p) {
+    const int groups = int(a.groups), step = int(a.inner_step);
+    const int rest = e / (width * tile);
+    l = int((long long)(rest)*a.group_factor >> 31);
+    r = (rest - l * groups) * width + e % width;
+    p = e / width % tile;
+    return l < a.outer_step && r < step;
+  }
+
+  // Where the thread's elements lie: in x or y behind the chunk's first one, and in shared memory;
+  // -1 where there are none. row_step is from l to l + 1.
+  template <class T>
+  static __device__ void prepare(const GramArguments<T>& a, int rows, Index row_step, int* from,
+                                 int* places) {
 #pragma unroll
-    for (int h = 0; h < held; ++h) {
-      const int e = begin + h * threads;
-      const int low = e % width, p = e / width % tile, rest = e / (width * tile);
-      const int l = int((long long)(rest) * a.group_factor >> 31);
-      const int r = (rest - l * groups) * width + low;
-      values[h] = T{};
-      places[h] = e < count && r < step ? (l * step + r) * stride + p : -1;
-      if (places[h] >= 0 && p < rows && l < l_count && r < r_count)
-        values[h] = from[l * row_step + p * a.inner + r];
+    for (int h = 0; h < each; ++h) {
+      int l, r, p;
+      const bool is_there = find(int(threadIdx.x) + h * threads, a, l, r, p);
+      places[h] = is_there ? (l * int(a.inner_step) + r) * stride + p : -1;
+      from[h] = is_there && p < rows ? int(l * row_step + p * a.inner + r) : -1;
     }
+  }
+  template <class T>
+  static __device__ void load(T* values, const T* chunk, const int* from) {
 #pragma unroll
-    for (int h = 0; h < held; ++h)
+    for (int h = 0; h < each; ++h) values[h] = from[h] < 0 ? T{} : chunk[from[h]];
+  }
+  template <class T>
+  static __device__ void store(T* shared, const T* values, const int* places) {
+#pragma unroll
+    for (int h = 0; h < each; ++h)
       if (places[h] >= 0) shared[places[h]] = values[h];
   }
-}
 
-template <class T, int row_tile, int column_tile, int width, int capacity, int threads>
-__global__ void __launch_bounds__(threads) mode_gram(GramArguments<T> a) {
+  // The same at once, for a chunk that is not whole: zeros stand for l and r behind the counts.
+  template <class T>
+  static __device__ void copy(T* shared, const T* chunk, const GramArguments<T>& a, int rows,
+                              Index row_step, int l_count, int r_count) {
+#pragma unroll 1
+    for (int h = 0; h < each; ++h) {
+      int l, r, p;
+      if (!find(int(threadIdx.x) + h * threads, a, l, r, p)) continue;
+      const bool is_there = p < rows && l < l_count && r < r_count;
+      shared[(l * int(a.inner_step) + r) * stride + p] =
+          is_there ? chunk[l * row_step + p * a.inner + r] : T{};
+    }
+  }
+};
+
+// The part of x and y that a thread block multiplies at once.
+template <class T>
+struct GramChunk {
+  const T* x;
+  const T* y;
+  int l_count, r_count;
+  bool is_whole;  // and distances in it have 31 bits
+
+  __device__ GramChunk(const GramArguments<T>& a, Index number, int row, int column) {
+    const Index l = number / a.inner_chunks * a.outer_step;
+    const Index r = number % a.inner_chunks * a.inner_step;
+    const Index l_left = a.outer - l, r_left = a.inner - r;
+    l_count = int(l_left < a.outer_step ? l_left : a.outer_step);
+    r_count = int(r_left < a.inner_step ? r_left : a.inner_step);
+    is_whole = a.near && l_count == a.outer_step && r_count == a.inner_step;
+    x = a.x + (l * a.rows + row) * a.inner + r;
+    y = a.y + (l * a.columns + column) * a.inner + r;
+  }
+};
+
+// square: x and y have as many rows, so that their elements lie at the same distances.
+template <class T, int row_tile, int column_tile, bool square, int width, int capacity, int threads>
+__global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(GramArguments<T> a) {
   wait_for_earlier_kernels();
   constexpr int u = gram_micro;
-  constexpr int x_stride = row_tile + u, y_stride = column_tile + u;
+  using XCopies = GramCopies<row_tile, width, capacity, threads>;
+  using YCopies = GramCopies<column_tile, width, capacity, threads>;
   constexpr int across = column_tile / u, team = row_tile / u * across, teams = threads / team;
   static_assert(row_tile % u == 0 && column_tile % u == 0 && teams > 0, "tiles of 4 x 4");
   using Four = Elements<T, u>;
-  // capacity · (x_stride + y_stride) elements, and room for the sums of half of the teams
+  // capacity · (strides of x and y) elements, and room for the sums of half of the teams
   extern __shared__ __align__(64) unsigned char shared_memory[];
   T* const xs = reinterpret_cast<T*>(shared_memory);
-  T* const ys = xs + capacity * x_stride;
+  T* const ys = xs + capacity * XCopies::stride;
 
   const Index tile = blockIdx.x / a.blocks, block = blockIdx.x % a.blocks;
   const int row = int(tile / a.column_tiles) * row_tile;
@@ -88,25 +140,39 @@ __global__ void __launch_bounds__(threads) mode_gram(GramArguments<T> a) {
   const int mine = int(threadIdx.x) / team, place = int(threadIdx.x) % team;
   const int p0 = place / across * u, q0 = place % across * u;
   const int pairs = int(a.outer_step * a.inner_step);
+  const Index x_step = a.rows * a.inner, y_step = a.columns * a.inner;
+
+  int x_from[XCopies::each], x_places[XCopies::each];
+  int y_from[square ? 1 : YCopies::each], y_places[square ? 1 : YCopies::each];
+  T x_values[XCopies::each], y_values[YCopies::each];
+  XCopies::prepare(a, rows, x_step, x_from, x_places);
+  if constexpr (!square) YCopies::prepare(a, columns, y_step, y_from, y_places);
+  const auto load = [&](Index number) {
+    const GramChunk<T> chunk(a, number, row, column);
+    if (!chunk.is_whole) return;
+    XCopies::load(x_values, chunk.x, x_from);
+    YCopies::load(y_values, chunk.y, square ? x_from : y_from);
+  };
 
   T sums[u][u] = {};
-  for (Index chunk = block; chunk < a.chunks; chunk += a.blocks) {
-    const Index l0 = chunk / a.inner_chunks * a.outer_step;
-    const Index r0 = chunk % a.inner_chunks * a.inner_step;
-    const Index l_left = a.outer - l0, r_left = a.inner - r0;
-    const int l_count = int(l_left < a.outer_step ? l_left : a.outer_step);
-    const int r_count = int(r_left < a.inner_step ? r_left : a.inner_step);
+  if (block < a.chunks) load(block);
+  for (Index number = block; number < a.chunks; number += a.blocks) {
+    const GramChunk<T> chunk(a, number, row, column);
     __syncthreads();
-    stage_chunk<row_tile, width, threads>(xs, a.x + (l0 * a.rows + row) * a.inner + r0, rows,
-                                          l_count, r_count, a, a.rows * a.inner);
-    stage_chunk<column_tile, width, threads>(ys, a.y + (l0 * a.columns + column) * a.inner + r0,
-                                             columns, l_count, r_count, a, a.columns * a.inner);
+    if (chunk.is_whole) {
+      XCopies::store(xs, x_values, x_places);
+      YCopies::store(ys, y_values, square ? x_places : y_places);
+    } else {
+      XCopies::copy(xs, chunk.x, a, rows, x_step, chunk.l_count, chunk.r_count);
+      YCopies::copy(ys, chunk.y, a, columns, y_step, chunk.l_count, chunk.r_count);
+    }
     __syncthreads();
+    if (number + a.blocks < a.chunks) load(number + a.blocks);  // while this one is multiplied
     if (mine >= teams) continue;
 #pragma unroll 2
     for (int k = mine; k < pairs; k += teams) {
-      const Four x = *reinterpret_cast<const Four*>(xs + k * x_stride + p0);
-      const Four y = *reinterpret_cast<const Four*>(ys + k * y_stride + q0);
+      const Four x = *reinterpret_cast<const Four*>(xs + k * XCopies::stride + p0);
+      const Four y = *reinterpret_cast<const Four*>(ys + k * YCopies::stride + q0);
 #pragma unroll
       for (int i = 0; i < u; ++i)
 #pragma unroll
@@ -121,7 +187,8 @@ __global__ void __launch_bounds__(threads) mode_gram(GramArguments<T> a) {
     __syncthreads();
     if (mine >= kept && mine < left)
       for (int i = 0; i < u; ++i)
-        for (int j = 0; j < u; ++j) xs[((mine - kept) * u * u + i * u + j) * team + place] = sums[i][j];
+        for (int j = 0; j < u; ++j)
+          xs[((mine - kept) * u * u + i * u + j) * team + place] = sums[i][j];
     __syncthreads();
     if (mine < left - kept)
       for (int i = 0; i < u; ++i)

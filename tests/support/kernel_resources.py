@@ -406,7 +406,8 @@ def gram_kernels(dtype, capability):
     """The kernels of Gram matrices: of small, middle and large modes."""
     kind, limits, programs = np.dtype(dtype), DEVICES[capability], [total_program(np.dtype(dtype))]
     for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
-        programs.append(gram_program(kind, gram_cut(*shape, kind.itemsize, limits)))
+        cut = gram_cut(*shape, kind.itemsize, limits)
+        programs.append(gram_program(kind, cut, shape[1] == shape[2]))
     return [_begun(program, capability).result() for program in programs]
 
 

@@ -60,9 +60,10 @@ class Problem:
 
     @property
     def programs(self):
-        return [gram_program(self.dtype, self.cut), total_program(self.dtype)]
+        square = self.shape[1] == self.shape[2]
+        return [gram_program(self.dtype, self.cut, square), total_program(self.dtype)]
 
-    def run(self, multiply, total, rng):
+    def run(self, multiply, total, rng, near=None):
         _, rows, columns, _ = self.shape
         cut = self.cut
         parts, around = placed(np.full((self.blocks, rows, columns), np.nan, self.dtype), 1)
@@ -70,6 +71,8 @@ class Problem:
         arguments = sized_arguments(*self.shape, cut)
         for name, array in (("x", self.x), ("y", self.y), ("sums", parts)):
             arguments[name] = array.ctypes.data
+        if near is not None:
+            arguments["near"] = near
         tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
         arrays = [self.x, self.y, parts]
         self.launch(multiply, arguments, self.blocks * tiles, cut.shared_bytes, arrays, rng)
@@ -112,11 +115,20 @@ def test_sums_of_integers_are_exact(tmp_path, rng, dtype):
         check(problem, (next(launches), next(launches)), rng)
 
 
+def test_distances_of_more_than_31_bits(tmp_path, rng):
+    """As `near` 0 says; here they are short."""
+    problem = Problem(rng, (40, 12, 5, 7, 2), np.dtype("f4"))
+    assert sized_arguments(*problem.shape, problem.cut)["near"] == 1
+    assert sized_arguments(3, 12, 5, 1 << 29, problem.cut)["near"] == 0
+    sums = problem.run(*compiled(problem.programs, tmp_path), rng, near=0)
+    np.testing.assert_array_equal(sums, problem.expected)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
         ("p < rows && l < l_count", "p < rows"),
-        ("chunk += a.blocks", "chunk += 1"),
+        ("number += a.blocks", "number += 1"),
         ("k += teams", "k += teams + 1"),
         ("mine < left - kept", "mine < kept"),
         ("conjugate(x.values[i])", "x.values[i]"),
@@ -139,6 +151,8 @@ def test_work_is_cut_for_every_shape(rng, itemsize):
         assert 1 <= cut.outer_step * cut.inner_step <= cut.capacity
         assert cut.inner_step <= inner
         assert cut.inner_step == inner or cut.inner_step % cut.width == 0
+        padded = -(-cut.inner_step // cut.width) * cut.width
+        assert cut.outer_step * padded <= max(cut.capacity, padded)
         assert cut.row_tile % 4 == cut.column_tile % 4 == 0
         assert cut.row_tile * cut.column_tile <= 16 * THREADS
         assert cut.row_tile - rows < 4

@@ -13,7 +13,7 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.spec.kron import Array
 
 THREADS = 256
@@ -27,7 +27,7 @@ _MAX_WIDTH = 8  # neighbours along r that threads read together, a sector of flo
 _CHUNK_BYTES = 24 << 10  # shared memory of a chunk; chosen by hand
 _MAX_PAIRS = 512  # of a chunk; chosen by hand
 _BLOCKS_PER_PROCESSOR = 6  # that work at the same time; chosen by hand
-_PAIRS_PER_SUM = 8  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
+_PAIRS_PER_SUM = 4  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ def gram_cut(
     teams = THREADS // team
     whole = teams if capacity >= teams else _MAX_WIDTH
     capacity -= capacity % whole  # all teams have as many pairs
-    width = min(_MAX_WIDTH, inner)
     if inner < capacity:
-        outer_step, inner_step = capacity // inner, inner
+        width, inner_step = _width(inner), inner
+        outer_step = max(1, capacity // (-(-inner // width) * width))
     else:
-        pieces = -(-inner // (capacity - capacity % width))
-        outer_step, inner_step = 1, -(-inner // (pieces * width)) * width
+        width, inner_step = _pieces(inner, capacity)
+        outer_step = 1
     chunks = -(-outer // outer_step) * -(-inner // inner_step)
     least = max(1, _PAIRS_PER_SUM * max(rows, columns) // capacity)  # chunks of a block
     wanted = max(1, _BLOCKS_PER_PROCESSOR * limits.multiprocessors // tiles)
@@ -92,9 +92,24 @@ def _tile(size: int) -> int:
     return -(-size // (_MICRO * tiles)) * _MICRO
 
 
-def gram_program(dtype: np.dtype[Any], cut: GramCut) -> Program:
-    """Return the kernel that multiplies."""
-    options = cut.row_tile, cut.column_tile, cut.width, cut.capacity, THREADS
+def _width(length: int) -> int:
+    """Return how many neighbours of so many threads read together: many, with few left over."""
+    return min(range(min(_MAX_WIDTH, length), 0, -1), key=lambda w: -(-length // w) * (w + 1))
+
+
+def _pieces(inner: int, capacity: int) -> tuple[int, int]:
+    """Return a width, and the length of pieces of r of at most ``capacity``, equal if possible."""
+    least = -(-inner // (capacity - capacity % _MAX_WIDTH))
+    for pieces in range(least, 2 * least):
+        length = inner // pieces
+        if inner % pieces == 0 and length % _width(length) == 0:
+            return _width(length), length
+    return _MAX_WIDTH, -(-inner // (least * _MAX_WIDTH)) * _MAX_WIDTH
+
+
+def gram_program(dtype: np.dtype[Any], cut: GramCut, square: bool) -> Program:
+    """Return the kernel that multiplies; ``square``: there are as many rows as columns."""
+    options = cut.row_tile, cut.column_tile, flag(square), cut.width, cut.capacity, THREADS
     return Program("cuda/gram.cuh", template_type("mode_gram", SCALARS[dtype], *options))
 
 
@@ -108,7 +123,7 @@ def gram_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct GramArguments."""
     sizes = size_fields(
         "outer", "rows", "columns", "inner", "blocks", "column_tiles", "outer_step", "inner_step",
-        "inner_chunks", "chunks", "groups", "group_factor",
+        "inner_chunks", "chunks", "groups", "group_factor", "near",
     )  # fmt: skip
     return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
 
@@ -137,6 +152,7 @@ def sized_arguments(outer: int, rows: int, columns: int, inner: int, cut: GramCu
         "chunks": -(-outer // cut.outer_step) * inner_chunks,
         "groups": groups,
         "group_factor": -(-(1 << 31) // groups),
+        "near": cut.outer_step * max(rows, columns) * inner < 1 << 31,
     }
     for name, value in values.items():
         arguments[name] = value

@@ -7,7 +7,7 @@ functions are mostly called with the same factors again. All other calls go thro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from batchkron.backends.cuda.kernel_family import forget_by
@@ -139,6 +139,12 @@ class _Call:
         self._multiply.launch(begin, x, result.data.ptr, previous, scalars)
         return result
 
+    def at(self, x: int, out: int) -> None:
+        """Write A x to a contiguous result that overlaps no input; both are addresses."""
+        size = self._multiply.workspace
+        begin, _memory = call_workspace(size) if size else (0, None)
+        self._multiply.launch(begin, x, out, 0, self._layout.plain_scalars)
+
     def _is_apart(self, x: int, previous: int, y: Any, out: DeviceArray) -> bool:
         """Whether ``out`` overlaps no input; it may be y itself."""
         size = self._layout.out_bytes
@@ -156,8 +162,47 @@ class _Call:
 
 _calls: BoundedCache[tuple[Any, ...], _Call] = BoundedCache(_MAX_CACHED)
 _layouts: BoundedCache[tuple[Any, ...], _Layout | None] = BoundedCache(_MAX_CACHED)
-for _clear in (_calls.clear, _layouts.clear):
+_addressed: BoundedCache[Hashable, _Call | None] = BoundedCache(_MAX_CACHED)
+for _clear in (_calls.clear, _layouts.clear, _addressed.clear):
     forget_by(_clear)
+
+
+def addressed_multiply(
+    key: Hashable, operands: Callable[[], tuple[Sequence[DeviceArray], DeviceArray]], left: bool
+) -> Callable[[int, int], None] | None:
+    """Return a multiply of vectors at an address, for those who have no arrays.
+
+    Parameters
+    ----------
+    key : hashable
+        Tells apart all addresses and layouts of factors, layouts and dtypes of vectors, devices,
+        and what ``left`` says.
+    operands : callable
+        Returns factors and vectors as arrays of CuPy; it is called for a new key only.
+    left : bool
+        As for `fast_kron_multiply`.
+
+    Returns
+    -------
+    callable or None
+        Takes the addresses of the vectors and of a contiguous result, which overlaps no operand,
+        on the current device and CuPy's current stream. None if the fast path does not apply.
+    """
+    if wanted_tuning() is not None:
+        return None
+    try:
+        call = _addressed[key]
+    except KeyError:
+        factors, x = operands()
+        device = runtime.getDevice()
+        places = [x.data, *(factor.data for factor in factors)]
+        call = None
+        if all(memory.device_id == device for memory in places):
+            with device_errors():
+                layout = _planned(factors, x, left, None, device)
+                call = None if layout is None else _Call(layout, factors, left)
+        _addressed[key] = call
+    return None if call is None else call.at
 
 
 def _learn(

@@ -1,0 +1,64 @@
+"""Kron-Matmuls of tensors: on the CPU as arrays of NumPy, on a device by their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+import batchkron
+from batchkron.torch.tensors import view
+
+__all__ = ["multiply"]
+
+
+def multiply(
+    factors: Sequence[Tensor], x: Tensor, shape: Sequence[int], out: Tensor, *, left: bool
+) -> None:
+    """Write (A_1 ⊗ … ⊗ A_d) x, or x (A_1 ⊗ … ⊗ A_d) unless ``left``, to ``out``.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor
+    x : Tensor
+        Taken as contiguous of ``shape`` if that is another one than its own.
+    shape : sequence of int
+    out : Tensor
+        Contiguous; overlaps no other tensor. On a device, torch's current stream is CuPy's.
+    left : bool
+    """
+    if x.is_cuda:
+        run = _on_device(factors, x, shape, left)
+        if run is not None:
+            run(x.data_ptr(), out.data_ptr())
+            return
+    matrices = [view(factor) for factor in factors]
+    values = view(x)
+    if values.shape != tuple(shape):
+        values = values.reshape(shape)
+    if left:
+        batchkron.gekmm(matrices, values, out=view(out))
+    else:
+        batchkron.gemkm(values, matrices, out=view(out))
+
+
+def _on_device(
+    factors: Sequence[Tensor], x: Tensor, shape: Sequence[int], left: bool
+) -> Callable[[int, int], None] | None:
+    """Return what multiplies vectors like x at an address, None if that needs arrays."""
+    from batchkron.backends.cuda.kron.function_calls import addressed_multiply
+
+    if not x.is_contiguous():
+        return None
+    key: list[Any] = [left, x.dtype, x.get_device(), *shape]
+    for factor in (x, *factors) if x.is_complex() else ():
+        if factor.is_conj() or factor.is_neg():
+            return None
+    for factor in factors:
+        key += factor.data_ptr(), factor.shape, factor.stride()
+
+    def operands() -> tuple[list[Any], Any]:
+        return [view(factor) for factor in factors], view(x).reshape(shape)
+
+    return addressed_multiply(tuple(key), operands, left)
