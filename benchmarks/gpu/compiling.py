@@ -9,26 +9,24 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.cases.list_cases import ListCase
 from benchmarks.gpu.cases.sparse_cases import SparseCase
 
 Job = Callable[[], None]
-
-
-def _use_managed_memory() -> None:
-    import cupy
-
-    cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
 
 
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
@@ -90,35 +88,81 @@ def compile_list(case: ListCase, dtype: str) -> None:
 
 def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
     """The kernels of products with Kronecker-sparse matrices."""
-    import cupy
-
-    from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
-    from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
     from benchmarks.gpu.cases.sparse_cases import shape_of
 
-    device = cupy.cuda.Device().id
-    limits = device_limits(device)
-    for case in cases:
-        load_kernel(fastest_kernel(shape_of(case, dtype), limits).program(), device)
+    for program in sparse_programs(shape_of(case, dtype) for case in cases):
+        compile_program(program)
+
+
+def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
+    """The kernels that are chosen for products with Kronecker-sparse matrices, each once."""
+    import cupy
+
+    from batchkron.backends.cuda.runtime.device import device_limits
+
+    limits = device_limits(cupy.cuda.Device().id)
+    return list(dict.fromkeys(fastest_kernel(shape, limits).program() for shape in shapes))
+
+
+def compile_program(program: Program) -> None:
+    """Compile a kernel into the cache on disk."""
+    import cupy
+
+    from batchkron.backends.cuda.runtime.device import load_kernel
+
+    load_kernel(program, cupy.cuda.Device().id)
+
+
+def _in_managed_memory(job: Job) -> None:
+    """Do a job with arrays in managed memory."""
+    import cupy
+
+    cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
+    job()
 
 
 def _quietly(job: Job) -> str:
     """Run a job; what fails is compiled again where it is measured, and reported there."""
     try:
-        _use_managed_memory()
         job()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
-    """Do all jobs; return what went wrong."""
-    if not jobs or processes < 1:
+def outcomes(jobs: Sequence[Job], processes: int, seconds: float | None = None) -> list[str | None]:
+    """Do jobs in several processes; return what went wrong with each, "" if nothing did.
+
+    None stands for a job that had not ended after so many seconds; its process is killed.
+    """
+    if not jobs:
         return []
     context = multiprocessing.get_context("spawn")  # a device's context does not survive a fork
-    with ProcessPoolExecutor(min(processes, len(jobs)), context) as pool:
-        return [said for said in pool.map(_quietly, jobs) if said]
+    # a compiler that a killed process has started ends with its group
+    group = None if seconds is None else os.setpgrp
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, group)
+    futures = [pool.submit(_quietly, job) for job in jobs]
+    wait(futures, seconds)
+    said = [_outcome(future) if future.done() else None for future in futures]
+    if None in said:
+        for process in multiprocessing.active_children():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    pool.shutdown(cancel_futures=True)
+    return said
+
+
+def _outcome(future: Future[str]) -> str:
+    error = future.exception()  # of a process that has died
+    return future.result() if error is None else f"{type(error).__name__}: {error}"
+
+
+def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
+    """Do all jobs; return what went wrong."""
+    if processes < 1:
+        return []
+    managed = [partial(_in_managed_memory, job) for job in jobs]
+    return [said for said in outcomes(managed, processes) if said]
 
 
 def default_processes() -> int:

@@ -29,11 +29,9 @@ from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.runtime.device import (
     device_limits,
     device_name,
-    load_kernel,
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import batch_scalars
-from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.cases.sparse_cases import (
     FIRST,
     LAYOUTS,
@@ -42,7 +40,7 @@ from benchmarks.gpu.cases.sparse_cases import (
     shape_of,
     sparse_patterns,
 )
-from benchmarks.gpu.compiling import compile_all, default_processes
+from benchmarks.gpu.compiling import compile_all, compile_program, default_processes
 from benchmarks.gpu.measuring.timing import Contender, timed
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
@@ -112,11 +110,6 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
         }
 
 
-def compile_one(program: Program) -> None:
-    """Compile a kernel into the cache on disk."""
-    load_kernel(program, cupy.cuda.Device().id)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("measurements", type=Path)
@@ -132,7 +125,7 @@ def main() -> None:
         for case in (SparseCase(pattern, layout) for pattern in patterns for layout in LAYOUTS)
     ]
     programs = dict.fromkeys(kernel.program() for _, _, kernels in work for kernel in kernels)
-    jobs = [partial(compile_one, program) for program in programs]
+    jobs = [partial(compile_program, program) for program in programs]
     print(*compile_all(jobs, default_processes()), sep="\n")
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
     rate = copy_rate()
