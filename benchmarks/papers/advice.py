@@ -7,7 +7,7 @@ reads files of `benchmarks.kronecker_sparse`, of the tables of `benchmarks.paper
 "kronecker-sparse" of `benchmarks.gpu`, and prints in which share of the cells the table names the
 faster one of ours and dense, and the fastest of all three; also by tables to which the cell's
 pattern did not contribute. ``--write`` puts it in the place of the package's table. Of a CPU the
-times of one thread are taken; times of contenders that ran once only are not.
+times of one thread are taken; times of contenders that were stopped early are not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
         known = {
             NAMES[name]: value
             for name, value in seconds.items()
-            if name in NAMES and name not in cell.get("single", ())
+            if name in NAMES and name not in cell.get("stopped_early", ())
         }
         if known:
             pattern, batch = Pattern(*cell["pattern"]), cell.get("batch", GPU_BATCH)

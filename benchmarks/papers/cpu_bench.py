@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import batchkron as bk
 from benchmarks.cpu.machine import describe_machine
 from benchmarks.kronecker_sparse import SparseData, by_matrix, einsum, permuted, sparse_matrix
 from benchmarks.papers.measuring import Problem
-from benchmarks.papers.results import ALONE, OURS
+from benchmarks.papers.results import ALONE, OURS, Cell, Key
 
 REPEATS = 5
 
@@ -24,9 +24,15 @@ Call = Callable[[], Any]
 class CpuBench:
     """Runs contenders on the threads of this process."""
 
+    module = np
+
     def __init__(self) -> None:
         described = describe_machine([], {}, [])
         self.machine = {**described, "device": described["processor"]}
+
+    def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:
+        """Nothing is compiled."""
+        return True
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender."""

@@ -14,11 +14,6 @@ ENERGY_D = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # pairs (b, c) that are left out where a > 1, and of all energies
 LEFT_OUT = {(b, c) for pair in ((1024, 256), (512, 128), (256, 64)) for b, c in (pair, pair[::-1])}
 MAX_ELEMENTS = 2**31 - 1  # of x, y and the values: indices of 32 bits
-TABLE_SET: tuple[Pattern, ...] = (
-    (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
-    (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (3, 96, 96, 16),
-    (1, 512, 512, 4), (64, 64, 64, 4),
-)  # fmt: skip
 
 
 def fits(pattern: Pattern, batch: int = BATCH) -> bool:
@@ -65,20 +60,16 @@ def ratio(pattern: Pattern) -> float:
     return (b + c) / (b * c)
 
 
-def spread(patterns: Sequence[Pattern], each: int) -> list[Pattern]:
-    """``each`` patterns of each ratio, evenly spaced in the order of the matrices' sizes."""
-    by_ratio: dict[float, list[Pattern]] = {}
-    for pattern in sorted(patterns, key=lambda one: one[0] * one[3] * max(one[1:3])):
-        by_ratio.setdefault(ratio(pattern), []).append(pattern)
-    found = []
-    for key in sorted(by_ratio):
-        own = by_ratio[key]
-        count = min(each, len(own))
-        found += [own[(2 * k + 1) * len(own) // (2 * count)] for k in range(count)]
-    return found
+def fair_order(patterns: Sequence[Pattern], part: tuple[int, int] = (1, 1)) -> list[Pattern]:
+    """Return part I of N, from 1, in an order whose beginning is a fair sample of the whole.
 
-
-def part_of(patterns: Sequence[Pattern], part: tuple[int, int]) -> list[Pattern]:
-    """Part I of N, from 1: every N-th pattern, so that each part has all sizes."""
+    The patterns are sorted by their ratio and their size, of which the part has every N-th one, and
+    taken by their places with reversed bits (van der Corput's sequence): first one of each half,
+    then of each quarter, and so on.
+    """
     number, count = part
-    return list(patterns[number - 1 :: count])
+    own = sorted(patterns, key=lambda one: (ratio(one), one[0] * one[3] * max(one[1:3]), one))
+    own = own[number - 1 :: count]
+    bits = len(own).bit_length()
+    places = (int(f"{k:0{bits}b}"[::-1], 2) for k in range(1 << bits))
+    return [own[place] for place in places if place < len(own)]

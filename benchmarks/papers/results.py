@@ -34,8 +34,15 @@ class Cell:
         The energy of one product of each contender, where it was measured.
     failed : dict
         Why a contender has no time, or no energy (under its name and " energy").
-    single : list of str
-        Contenders that ran once only, since they were far slower than the fastest.
+    stopped_early : list of str
+        Contenders far slower than the fastest, whose time is that of their second call.
+    vectors : dict
+        How many vectors the time of a contender was measured with, where these are not all: the
+        time is scaled to all of them. Such a contender was stopped early.
+    phases : dict
+        Seconds that the measurement took: compile, prepare, check, time.
+    commit : str
+        Of the source that was measured last.
     """
 
     pattern: Pattern
@@ -45,7 +52,10 @@ class Cell:
     seconds: dict[str, float] = field(default_factory=dict)
     joules: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    single: list[str] = field(default_factory=list)
+    stopped_early: list[str] = field(default_factory=list)
+    vectors: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    commit: str = ""
 
     @property
     def key(self) -> Key:

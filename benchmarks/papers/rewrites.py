@@ -28,7 +28,7 @@ def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[f
     for cell in cells:
         if (cell.dtype, cell.layout) != (dtype, layout) or not {"bmm", ALONE} <= set(cell.seconds):
             continue
-        if "bmm" in cell.single:  # a single call has the time of its launches, too
+        if "bmm" in cell.stopped_early:  # a single call has the time of its launches, too
             continue
         share = 1 - cell.seconds[ALONE] / cell.seconds["bmm"]
         found.setdefault(ratio(cell.pattern), []).append(100 * share)

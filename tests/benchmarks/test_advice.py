@@ -96,7 +96,8 @@ def test_held_out_patterns_do_not_contribute():
 def test_files_of_three_kinds():
     common = {"pattern": [1, 2, 3, 4], "dtype": "float32", "layout": "batch-last"}
     cpu = {**common, "batch": 7, "seconds": {"batchkron": 1.0, "permuted matmul": 2.0, "einsum": 3}}
-    papers = {**common, "batch": 9, "seconds": {"batchkron": 1.0, "bmm": 2.0}, "single": ["bmm"]}
+    papers = {**common, "batch": 9, "seconds": {"batchkron": 1.0, "bmm": 2.0}}
+    papers["stopped_early"] = ["bmm"]
     peers = {"dense": {"microseconds": 5e6}, "bmm": {"reason": "not measured"}}
     device = {**common, "ours": {"microseconds": 4e6}, "peers": peers}
     given = [{**cpu, "threads": 1}, {**cpu, "threads": 2}, papers, device]

@@ -41,10 +41,25 @@ def test_patterns_are_those_of_the_paper():
     assert (min(ratios), max(ratios)) == pytest.approx((0.00195, 0.04167), rel=0.01)
     assert max(a * max(b, c) * d for a, b, c, d in times) == 73728
     assert len(patterns.energy_patterns()) == 651
-    assert len(patterns.spread(times, 3)) == 48
-    assert set(patterns.spread(times, 3)) <= set(times)
-    parts = [patterns.part_of(times, (k, 4)) for k in range(1, 5)]
+
+
+def test_the_first_patterns_are_a_fair_sample():
+    patterns = papers("patterns")
+    times = patterns.time_patterns()
+    by_ratio = sorted(times, key=patterns.ratio)
+    middle = by_ratio[len(times) // 2]
+    for part in [(1, 1), (1, 4), (3, 4), (4, 4)]:
+        order = patterns.fair_order(times, part)
+        assert order == patterns.fair_order(times[::-1], part)
+        for count in (16, 50, 100, len(order)):
+            few = order[:count]
+            low = sum(patterns.ratio(one) < patterns.ratio(middle) for one in few)
+            exact = sum(patterns.ratio(one) < patterns.ratio(middle) for one in times)
+            assert abs(low / len(few) - exact / len(times)) < 0.05 + 1 / len(few)
+        assert len({patterns.ratio(one) for one in order[:60]}) == 16
+    parts = [patterns.fair_order(times, (k, 4)) for k in range(1, 5)]
     assert sorted(itertools.chain(*parts)) == sorted(times)
+    assert patterns.fair_order([]) == []
 
 
 def reference(values, x, layout):
@@ -92,9 +107,14 @@ class Bench:
     """A device whose contenders take the times that a test gives, in NumPy."""
 
     def __init__(self, seconds, wrong=(), refused=(), power=200.0):
-        self.machine = {"device": "fake"}
+        self.machine, self.module = {"device": "fake", "commit": "abc"}, np
         self.seconds, self.wrong, self.refused, self.power = seconds, wrong, refused, power
-        self.calls = []
+        self.calls, self.compiled, self.lost, self.whole = [], [], False, None
+
+    def compile(self, keys, cells, seconds):
+        assert seconds > 0
+        self.compiled.append(list(keys))
+        return seconds > 1
 
     def prepare(self, given):
         a, _, c, d = given.key[0]
@@ -105,7 +125,8 @@ class Bench:
         def make(name):
             if name in self.refused:
                 raise RuntimeError("no kernel")
-            return SimpleNamespace(name=name, result=y + (name in self.wrong))
+            share = given.key[1] / self.whole if self.whole else 1.0
+            return SimpleNamespace(name=name, result=y + (name in self.wrong), share=share)
 
         return {name: (lambda name=name: make(name)) for name in self.seconds}
 
@@ -119,11 +140,11 @@ class Bench:
 
     def once(self, call):
         self.calls.append(("once", call.name))
-        return self.seconds[call.name]
+        return self.seconds[call.name] * call.share
 
     def repeated(self, call):
         self.calls.append(("repeated", call.name))
-        return self.seconds[call.name]
+        return self.seconds[call.name] * call.share
 
     def watts(self, call, seconds):
         assert seconds == self.seconds[call.name]
@@ -131,15 +152,17 @@ class Bench:
 
     def release(self):
         self.calls.append(("release", ""))
+        if self.lost:
+            raise papers("measuring").DeviceLostError("an illegal access")
 
 
 TIMES = {
     "batchkron": 1.0,
     "bmm": 2.0,
     "einsum": 3.0,
-    "bsr": 4.0,
+    "bsr": 2.5,
     "dense": 9.0,
-    "sparse": 4.5,
+    "sparse": 2.8,
     "bmm, multiply alone": 1.5,
 }
 
@@ -155,18 +178,22 @@ def keys_of(dtypes=("float32",)):
     return papers("measuring").keys_of(PATTERNS[:3], 40, dtypes)
 
 
-def test_slow_contenders_run_once_and_wrong_ones_have_no_time(tmp_path):
+def test_slow_contenders_stop_early_and_wrong_ones_have_no_time(tmp_path):
     bench = Bench(TIMES, wrong=["einsum"], refused=["bsr"])
     _, cells = measured(tmp_path, bench, keys_of(), energy=True)
     assert len(cells) == 6
     for cell in cells:
-        assert cell.single == ["dense"]
+        assert cell.stopped_early == ["dense"]
+        assert cell.vectors == {}
+        assert cell.commit == "abc"
+        assert set(cell.phases) == set(papers("measuring").PHASES)
         assert cell.seconds == {k: v for k, v in TIMES.items() if k not in ("einsum", "bsr")}
         assert cell.failed["einsum"].startswith("ArithmeticError: wrong result")
         assert cell.failed["bsr"] == "RuntimeError: no kernel"
         assert cell.failed["dense energy"] == "not measured: too slow"
-        assert cell.joules == {"batchkron": 200.0, "bmm": 400.0, "sparse": 900.0}
+        assert cell.joules == {"batchkron": 200.0, "bmm": 400.0, "sparse": 560.0}
     assert ("repeated", "dense") not in bench.calls
+    assert bench.calls.count(("once", "dense")) == len(cells)
     first = next(name for kind, name in bench.calls if kind == "once")
     assert first == "batchkron"
 
@@ -176,8 +203,12 @@ def test_runs_append_and_go_on_where_the_last_one_ended(tmp_path):
     bench = Bench(TIMES)
     _, first = measured(tmp_path, bench, keys_of(), seconds=3, clock=lambda: next(ticks))
     assert 0 < len(first) < 6
+    assert bench.compiled == [keys_of()]
+    _, too_late = measured(tmp_path, Bench(TIMES), keys_of(), seconds=1)
+    assert not too_late
     _, second = measured(tmp_path, bench, keys_of())
     assert len(first) + len(second) == 6
+    assert bench.compiled[1] == keys_of()[len(first) :]
     results, none = measured(tmp_path, Bench({}), keys_of())
     assert not none
     assert len(results.cells) == 6
@@ -190,6 +221,98 @@ def test_runs_append_and_go_on_where_the_last_one_ended(tmp_path):
     assert not list(tmp_path.glob("*.part"))
     with pytest.raises(ValueError, match="has times of fake, this is other"):
         papers("results").Results(tmp_path / "cells.json", {"device": "other"})
+
+
+def test_what_takes_long_is_scaled_from_some_vectors(tmp_path):
+    bench, batch = Bench({**TIMES, "einsum": 2.7, "sparse": 3.5}, wrong=["dense"]), 25 * 512
+    bench.whole = batch
+    key = ((1, 3, 5, 2), batch, "float32", "batch-last")
+    _, (cell,) = measured(tmp_path, bench, [key])
+    assert cell.stopped_early == ["sparse"]
+    assert cell.vectors == {"sparse": 2560}
+    assert cell.seconds["sparse"] == pytest.approx(3.5)
+    assert cell.failed["dense"].startswith("ArithmeticError")
+    assert ("repeated", "einsum") in bench.calls
+    assert ("repeated", "sparse") not in bench.calls
+    assert [name for kind, name in bench.calls if kind == "once"].count("batchkron") == 1
+    _, (other,) = measured(tmp_path, bench, [((1, 3, 5, 2), batch + 1, "float32", "batch-last")])
+    assert other.vectors == {}
+    assert other.stopped_early == ["sparse"]
+
+
+def test_some_vectors_and_all_have_the_same_kernels_of_triton():
+    compiling, measuring, patterns = papers("compiling"), papers("measuring"), papers("patterns")
+    for key in measuring.keys_of(patterns.time_patterns(), patterns.BATCH, ("float32",)):
+        few = (key[0], measuring.TRIED_VECTORS, *key[2:])
+        assert compiling.block_kind(few) == compiling.block_kind(key)
+
+
+def test_a_cell_that_cannot_be_prepared_fails_and_the_next_goes_on(tmp_path):
+    bench = Bench(TIMES)
+    prepare, left = bench.prepare, iter([MemoryError("no room")])
+
+    def prepare_later(given):
+        for error in left:
+            raise error
+        return prepare(given)
+
+    bench.prepare = prepare_later
+    _, cells = measured(tmp_path, bench, keys_of())
+    assert set(cells[0].failed.values()) == {"MemoryError: no room"}
+    assert set(cells[0].failed) == set(TIMES)
+    assert all(set(one.seconds) == set(TIMES) for one in cells[1:])
+
+
+def test_a_lost_device_ends_the_run_and_the_next_one_leaves_out_what_lost_it(tmp_path):
+    bench = Bench(TIMES, refused=["einsum"])
+    bench.lost = True
+    with pytest.raises(papers("measuring").DeviceLostError):
+        measured(tmp_path, bench, keys_of())
+    (written,) = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    assert set(written["failed"]) == {"einsum"}
+    assert set(written["seconds"]) == {"batchkron", "bmm"}
+    _, cells = measured(tmp_path, Bench(TIMES), keys_of())
+    assert set(cells[0].seconds) == set(TIMES) - {"einsum"}
+    assert len(cells) == 6
+
+
+@pytest.mark.parametrize("batch", [1, 7, 96, 97, 98, 1000, 2048])
+def test_compared_vectors_are_those_of_the_batch(batch):
+    measuring = papers("measuring")
+    for dtype, layout in itertools.product(("float16", "float32"), ("batch-first", "batch-last")):
+        given = measuring.problem(((2, 4, 6, 3), batch, dtype, layout))
+        assert given.values.dtype == given.few.dtype == dtype
+        assert given.values.shape == (2, 4, 6, 3)
+        assert np.abs(given.values).max() <= 1 / np.sqrt(6) * (1 + 2**-10)
+        assert batch - 1 in given.sampled
+        for some in (given, given.with_vectors(max(97, batch // 3)) if batch > 97 else given):
+            assert some.sampled.min() >= 0
+            np.testing.assert_array_equal(some.repeated[some.sampled], given.chosen)
+        x = given.few[given.chosen].astype("f8")
+        expected = reference(given.values.astype("f8"), x, "batch-first")
+        np.testing.assert_allclose(given.expected, expected, rtol=1e-13, atol=1e-13)
+        magnitudes = reference(np.abs(given.values.astype("f8")), np.abs(x), "batch-first")
+        assert (given.bound > 2 * measuring.EPS[dtype] * magnitudes).all()
+        assert (given.bound < 50 * measuring.EPS[dtype] * (magnitudes + 1)).all()
+
+
+def test_kernels_of_triton_are_those_of_square_blocks_of_a_power_of_two():
+    compiling, patterns = papers("compiling"), papers("patterns")
+    key = ((1, 64, 256, 4), 25_088, "float16", "batch-last")
+    assert compiling.block_kind(key) == (64, "float16", "batch-last")
+    others = [((1, 48, 192, 4), *key[1:]), ((1, 1024, 1024, 1), *key[1:]), (key[0], 100, *key[2:])]
+    assert [compiling.block_kind(one) for one in others] == [None] * 3
+    keys = papers("measuring").keys_of(patterns.time_patterns(), 25_088, ("float32", "float16"))
+    found = list(compiling.block_kernels(keys).values())
+    kinds = [compiling.block_kind(one) for one in found]
+    assert set(kinds) == {compiling.block_kind(one) for one in keys} - {None}
+    assert kinds[: len(set(kinds))] == sorted(set(kinds))
+    assert max(np.prod(pattern) for pattern, *_ in found) <= 2**22
+    given_up = cell((1, 64, 256, 4), "batch-last", {})
+    given_up.failed["bsr"] = "NotCompiledError: not in 90 s"
+    assert compiling.not_compiled([given_up]) == [given_up.key]
+    given_up.failed["bsr"] = "OutOfMemoryError"
+    assert compiling.not_compiled([given_up]) == []
 
 
 def cell(pattern, layout, seconds, dtype="float32", joules=()):
@@ -236,7 +359,7 @@ def test_shares_and_gains_are_those_of_the_papers_definition():
 def test_short_calls_are_repeated_though_a_single_one_is_slow(tmp_path):
     bench = Bench({name: 1e-4 * seconds for name, seconds in TIMES.items()})
     _, cells = measured(tmp_path, bench, keys_of()[:1])
-    assert cells[0].single == []
+    assert cells[0].stopped_early == []
     assert ("repeated", "dense") in bench.calls
 
 
@@ -248,7 +371,7 @@ def test_rewrites_are_a_share_of_bmm(tmp_path):
         for layout in ("batch-first", "batch-last")
     ]
     once = cell(PATTERNS[0], "batch-first", {"bmm": 40.0, "bmm, multiply alone": 3.0})
-    once.single.append("bmm")
+    once.stopped_early.append("bmm")
     found = rewrites.shares([*cells, once], "float32", "batch-first")
     assert found[8 / 15] == [25.0]
     assert sorted(itertools.chain(*found.values())) == [0.0, 12.5, 25.0, 50.0, 75.0]

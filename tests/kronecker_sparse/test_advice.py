@@ -76,7 +76,8 @@ def measured(name):
     """Cells of a file in which both times are known: arguments of advise, ours, dense."""
     for cell in json.loads((RESULTS / name).read_text())["cells"]:
         if "seconds" in cell:
-            seconds = {k: v for k, v in cell["seconds"].items() if k not in cell.get("single", ())}
+            early = cell.get("stopped_early", ())
+            seconds = {k: v for k, v in cell["seconds"].items() if k not in early}
         else:
             ways = {"batchkron": cell["ours"], **cell["peers"]}
             seconds = {k: v["microseconds"] for k, v in ways.items() if "microseconds" in v}
