@@ -91,10 +91,12 @@ def compute_grid(
 
 
 def _grid(axes: Sequence[Tensor]) -> RegularGrid | None:
-    """Return the grid of a kernel, or None if an axis is too short."""
+    """Return the grid of a kernel, or None if an axis is too short or does not rise."""
     if any(axis.dim() != 1 or len(axis) < WEIGHTS for axis in axes):
         return None
     lower, upper = [float(axis[0]) for axis in axes], [float(axis[-1]) for axis in axes]
+    if any(first >= last for first, last in zip(lower, upper, strict=True)):
+        return None  # GPyTorch's grids of few points
     return RegularGrid(lower, upper, [len(axis) for axis in axes])
 
 

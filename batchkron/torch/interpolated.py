@@ -15,8 +15,8 @@ from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import WEIGHTS
 from batchkron.spec.interpolated import windows_of as windows_at
 from batchkron.torch.kron import gekmm
-from batchkron.torch.multilinear import is_transformed
-from batchkron.torch.tensors import check_tensors, numbered, view
+from batchkron.torch.multilinear import applied, is_transformed
+from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["interpolate", "interpolate_columns", "interpolated_kronecker", "windows_of"]
 
@@ -39,12 +39,15 @@ class _Interpolate(torch.autograd.Function):
     def forward(
         u: Tensor, points: Tensor | None, interpolation: Interpolation, transposed: bool
     ) -> Tensor:
-        if u.is_cpu:
-            return _by_plan(u, interpolation, transposed)
-        windows = windows_of(interpolation, u.dtype, u.device)
-        if transposed:
-            return scatter(u, *windows, interpolation.grid.sizes)
-        return gather(u, *windows, interpolation.grid.sizes)
+        rows, cells = interpolation.shape
+        out = u.new_empty((cells if transposed else rows, u.shape[-1]))
+        with on_stream_of(u):
+            values = view(u)
+            operator: Any = interpolation.astype(values.dtype)
+            if not u.is_cpu:
+                operator = operator.to("cuda")
+            (operator.T if transposed else operator).matmat(values, out=view(out))
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -62,7 +65,7 @@ class _Interpolate(torch.autograd.Function):
         u, points = ctx.saved_tensors if ctx.has_points else (None, None)
         of_u, of_points = None, None
         if ctx.needs_input_grad[0]:
-            of_u = _Interpolate.apply(gradient, points, ctx.interpolation, not ctx.transposed)
+            of_u = applied(_Interpolate, gradient, points, ctx.interpolation, not ctx.transposed)
         if ctx.needs_input_grad[1]:
             on_grid, at_points = (gradient, u) if ctx.transposed else (u, gradient)
             of_points = point_gradient(on_grid, at_points, ctx.interpolation, points)
@@ -75,7 +78,7 @@ class _Interpolate(torch.autograd.Function):
                 "points has a batch of torch.vmap; expected those of the interpolation"
             )
         columns = u.movedim(in_dims[0], -1)  # (rows, columns, batch)
-        found = _Interpolate.apply(columns.flatten(-2), points, *rest)
+        found = applied(_Interpolate, columns.flatten(-2), points, *rest)
         return found.unflatten(-1, columns.shape[-2:]), 2
 
 
@@ -115,15 +118,6 @@ def point_gradient(u: Tensor, g: Tensor, interpolation: Interpolation, points: T
             columns.append(left[:, 0])
         found.append(torch.stack(columns, dim=-1))
     return torch.cat(found).to(points.dtype) if found else torch.zeros_like(points)
-
-
-def _by_plan(u: Tensor, interpolation: Interpolation, transposed: bool) -> Tensor:
-    values = view(u)
-    operator: Any = interpolation.astype(values.dtype)
-    rows, cells = interpolation.shape
-    out = u.new_empty((cells if transposed else rows, u.shape[-1]))
-    (operator.T if transposed else operator).matmat(values, out=view(out))
-    return out
 
 
 def windows_of(
@@ -185,34 +179,6 @@ def _chunks(corners: Tensor, sizes: Sequence[int], columns: int) -> Iterator[tup
         yield part, first[part, None] + offsets
 
 
-def gather(u: Tensor, corners: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return W u by torch's gathers, for u (cells, columns) on any device."""
-    out = u.new_empty(len(corners), u.shape[-1])
-    for part, cells in _chunks(corners, sizes, u.shape[-1]):
-        values = u[cells]
-        for k in range(len(sizes)):
-            values = values.unflatten(1, (WEIGHTS, -1))
-            values = torch.einsum("pw,pwrc->prc", weights[part, k].to(u.dtype), values)
-        out[part] = values[:, 0]
-    return out
-
-
-def scatter(x: Tensor, corners: Tensor, weights: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return Wᵀ x by torch's `index_add_`, for x (n, columns) on any device.
-
-    The order of its sums on a CUDA device is not fixed.
-    """
-    out = x.new_zeros(math.prod(sizes), x.shape[-1])
-    for part, cells in _chunks(corners, sizes, x.shape[-1]):
-        values = x[part, None]
-        for k in range(len(sizes)):
-            values = torch.einsum("pw,prc->prwc", weights[part, k].to(x.dtype), values).flatten(
-                1, 2
-            )
-        out.index_add_(0, cells.flatten(), values.flatten(0, 1))
-    return out
-
-
 def interpolate_columns(
     u: Tensor,
     interpolation: Interpolation,
@@ -221,7 +187,7 @@ def interpolate_columns(
     points: Tensor | None = None,
 ) -> Tensor:
     """Compute W u, or Wᵀ u, for the columns of u (cells, C) or (n, C), with gradients."""
-    return _Interpolate.apply(u, points, interpolation, transpose)  # type: ignore[no-any-return]
+    return applied(_Interpolate, u, points, interpolation, transpose)  # type: ignore[no-any-return]
 
 
 def interpolate(
@@ -258,9 +224,8 @@ def interpolate(
 
     Notes
     -----
-    On the CPU by the kernels of `batchkron.Interpolation`. On a CUDA device this function does not
-    use them: torch gathers the 4^N values of each point's window, and adds them with `index_add_`.
-    So it does for the gradient of points everywhere.
+    By the kernels of `batchkron.Interpolation`, on the device of u; the order of sums is fixed. For
+    the gradient of points torch gathers the 4^N values of each point's window.
 
     Examples
     --------

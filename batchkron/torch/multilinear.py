@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ __all__ = [
     "LIBRARY",
     "Entry",
     "Multilinear",
+    "applied",
     "is_eager",
     "is_transformed",
     "looped",
@@ -142,8 +144,7 @@ class Entry:
             return self._product(x, arguments, lists, numbers)  # type: ignore[no-any-return]
         if _is_recorded(x, *arguments):
             counts = len(arguments), len(lists)
-            function = _Product if is_transformed() else _EagerProduct
-            return function.apply(self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
+            return applied(_Product, self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
         return self.run(x, arguments, lists, numbers)
 
     def derivative(
@@ -161,7 +162,7 @@ class Entry:
         if _is_recorded(x, gradient, *arguments):
             counts = len(arguments), len(lists)
             rest = *arguments, *lists
-            return _Gradients.apply(self, counts, numbers, needed, x, gradient, *rest)  # type: ignore[no-any-return]
+            return applied(_Gradients, self, counts, numbers, needed, x, gradient, *rest)  # type: ignore[no-any-return]
         return self.run_gradients(x, gradient, needed, arguments, lists, numbers)
 
     def result(
@@ -296,23 +297,6 @@ class _Product(torch.autograd.Function):
         arguments, lists = rest[: counts[0]], rest[counts[0] :]
         dims = in_dims[3], in_dims[4 : 4 + counts[0]], in_dims[4 + counts[0] :], None
         return entry.mapped(entry, info, dims, (x, arguments, lists, numbers))
-
-
-class _EagerProduct(torch.autograd.Function):
-    """`_Product` outside of transforms: torch binds its arguments 30 µs faster.
-
-    What `setup_context` is for, torch.func, needs the arguments' names, and takes them from the
-    signature in each call.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, entry: Entry, counts: Any, numbers: Any, x: Tensor, *rest: Tensor) -> Any:
-        _Product.setup_context(ctx, (entry, counts, numbers, x, *rest), None)
-        return _Product.forward(entry, counts, numbers, x, *rest)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Product.backward(ctx, gradient)
 
 
 class _Gradients(torch.autograd.Function):
@@ -478,6 +462,29 @@ def _chosen(given: Any, dims: Any, b: int) -> Any:
 def _has_batch(dims: Any) -> bool:
     """Whether an argument, or one in a list of arguments, has a batch."""
     return any(map(_has_batch, dims)) if isinstance(dims, (list, tuple)) else dims is not None
+
+
+def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """Return what an autograd function with `setup_context` returns.
+
+    Outside of transforms it is called by a twin without: for `setup_context`, which torch.func
+    needs, torch looks up the names of the arguments in each call, which takes 30 µs and more.
+    """
+    chosen: Any = function
+    if not is_transformed():
+        chosen = _eager_twin(chosen)
+    return chosen.apply(*arguments)
+
+
+@cache
+def _eager_twin(function: Any) -> Any:
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        output = function.forward(*arguments)
+        function.setup_context(ctx, arguments, output)
+        return output
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(function.backward)}
+    return type(function.__name__, (torch.autograd.Function,), methods)
 
 
 def is_transformed() -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from batchkron.operators import KroneckerSum
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.multilinear import LIBRARY, is_eager, is_transformed, looped
+from batchkron.torch.multilinear import LIBRARY, applied, is_eager, is_transformed, looped
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -152,7 +152,7 @@ class _SolveSum(torch.autograd.Function):
 def _solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Solve with gradients: by the registered operator, which has none under torch.func."""
     if is_transformed() and is_eager(b, *factors):
-        return _SolveSum.apply(b, *factors)  # type: ignore[no-any-return]
+        return applied(_SolveSum, b, *factors)  # type: ignore[no-any-return]
     return _operator(b, factors)  # type: ignore[no-any-return]
 
 

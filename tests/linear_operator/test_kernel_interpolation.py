@@ -193,6 +193,7 @@ def cases():
     return {
         "points in the outermost interval": {"bounds": [(-1.0, 1.0)] * 3},
         "sizes that differ": {"sizes": [7, 8, 9]},
+        "an axis that falls": {"sizes": [4, 4, 4]},
         "a short axis": {"sizes": [8, 8, 3], "bounds": [(-9.0, 9.0)] * 3},
     }
 
