@@ -16,11 +16,12 @@ from batchkron.distributed.kronecker_sparse.kronecker_sparse import DistributedS
 from batchkron.distributed.kronecker_sparse.sparse_plan import make_sparse_plan
 from batchkron.distributed.lists.batched_kron import DistributedBatch
 from batchkron.distributed.lists.halo import HaloPlan
-from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.operator import DistributedOperator, Ranks, distributed_parts
 from batchkron.distributed.preconditioners.combination import (
     DistributedCombination,
     SumOfGrids,
 )
+from batchkron.distributed.preconditioners.like_operator import is_combination, like_operator
 from batchkron.distributed.problems.operators import ProblemOperators, on_device_of
 from batchkron.distributed.problems.problem import DistributedProblem, SeparableProblem
 from batchkron.distributed.products.kronecker_product import (
@@ -64,6 +65,7 @@ def distribute(
     exchange: ExchangeRule = "group",
     redistribute: bool = True,
     transpose: bool = False,
+    like: Operator | None = None,
 ) -> DistributedOperator: ...
 @overload
 def distribute(
@@ -79,7 +81,7 @@ def distribute(
     comm: Any = None,
     grid: Literal["auto"] | Grid = "auto",
     *,
-    like: DistributedOperator | None = None,
+    like: Operator | None = None,
 ) -> DistributedCombination: ...
 def distribute(
     obj: Any,
@@ -90,7 +92,7 @@ def distribute(
     exchange: ExchangeRule = "group",
     redistribute: bool = True,
     transpose: bool = False,
-    like: DistributedOperator | None = None,
+    like: Operator | None = None,
     max_imbalance: float = MAX_IMBALANCE,
 ) -> DistributedOperator | DistributedProblem | DistributedCombination:
     """Return an operator on blocks: each rank has one of every vector. All ranks call it.
@@ -126,9 +128,11 @@ def distribute(
         With ``exchange="every"``, transpose in a pass of its own before each exchange, as codes do
         whose multiplies cannot; a baseline for measurements.
 
-    like : DistributedOperator, optional
-        For a preconditioner: its operator, distributed, by which products with A are computed, and
-        whose layout its vectors have. By default the preconditioner's operator is distributed.
+    like : Operator, optional
+        For a preconditioner: its operator, distributed, or a sum or multiple of distributed ones,
+        by which products with A are computed, and whose layout its vectors have. By default the
+        operator of a CombinationPreconditioner is distributed. Of batch lists ``block_jacobi``
+        makes a preconditioner: with ``like`` nothing of it is exchanged.
     max_imbalance : float
         For a problem whose grid follows the solution (`evolve` with ``adapt``): the work of the
         busiest rank in that of the mean, 1 or more. Up to this, ranks keep their cells when the
@@ -194,7 +198,7 @@ def distribute(
         raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
     options = ProductOptions(rows, rule, redistribute, transpose)
     plain = options == ProductOptions(1, "group", True, False)
-    if callable(getattr(type(obj), "dealt_out", None)):  # nothing of a problem is computed for it
+    if is_combination(obj) or (like is not None and isinstance(obj, BatchedKron)):
         if not plain:
             raise ValueError("a preconditioner takes one vector, and no options of products")
         if max_imbalance != MAX_IMBALANCE:
@@ -320,30 +324,15 @@ def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
 
 
 def _preconditioner(
-    whole: SumOfGrids, comm: Any, grid: Any, like: DistributedOperator | None
-) -> DistributedCombination:
-    """Return a preconditioner whose full grids are dealt out to ranks."""
-    if like is None:
-        operator = distribute(whole.operator, comm, grid)
-    elif not isinstance(like, DistributedOperator):
-        raise TypeError(f"like is a {type(like).__name__}; expected a DistributedOperator")
-    else:
-        operator = like
-    ranks = operator.ranks.all.size
-    if comm is not None and as_communicator(comm).size != ranks:
-        raise ValueError(f"like is an operator on {ranks} ranks, and comm has others; give one")
-    unknowns, device = whole.operator.shape[0], getattr(whole, "device", "cpu")
-    if operator.layout.size != unknowns or operator.layout != operator.output_layout:
-        raise ValueError(
-            f"like is an operator on vectors of {operator.layout.size} elements; expected the "
-            f"preconditioner's, of {unknowns}, with one layout"
-        )
-    if operator.device != device:
-        raise TypeError(
-            f"the preconditioner is on {device!r} and the operator on {operator.device!r}; put "
-            "both on one device before they are distributed"
-        )
-    return DistributedCombination(whole, operator)
+    whole: Any, comm: Any, grid: Any, like: Any
+) -> DistributedOperator | DistributedCombination:
+    """Return a preconditioner on blocks of its operator's vectors."""
+    operator = distribute(whole.operator, comm, grid) if like is None else like
+    for part in distributed_parts(operator)[:1]:
+        ranks = part.ranks.all.size
+        if comm is not None and as_communicator(comm).size != ranks:
+            raise ValueError(f"like is an operator on {ranks} ranks, and comm has others; give one")
+    return like_operator(whole, operator)
 
 
 def _problem(

@@ -18,7 +18,7 @@ from batchkron.operators import Operator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array, same_shapes
 
-__all__ = ["DistributedFactors", "DistributedOperator", "Ranks", "Volume"]
+__all__ = ["DistributedFactors", "DistributedOperator", "Ranks", "Volume", "distributed_parts"]
 
 
 @dataclass(frozen=True)
@@ -237,3 +237,23 @@ class DistributedFactors(DistributedOperator):
             As for `KroneckerProduct.update`.
         """
         self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+
+
+def distributed_parts(operator: Any) -> list[DistributedOperator]:
+    """Return the distributed operators that a sum, multiple or composition is made of.
+
+    Parameters
+    ----------
+    operator : Operator
+        Or an object with one in its attribute ``operator``.
+
+    Returns
+    -------
+    list of DistributedOperator
+        [operator] if it is one; [] if there are none.
+    """
+    if isinstance(operator, DistributedOperator):
+        return [operator]
+    inner = operator.args if isinstance(operator, Operator) else [getattr(operator, "operator", ())]
+    parts = [part for part in inner if isinstance(part, Operator)]
+    return [found for part in parts for found in distributed_parts(part)]

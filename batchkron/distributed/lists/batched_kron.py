@@ -14,7 +14,7 @@ from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
-from batchkron.operators import BatchedKron
+from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.spec.batch import pool_arrays, pool_values, weight_values
 from batchkron.spec.kron import Array, BatchSpec
 
@@ -33,11 +33,23 @@ class DistributedBatch(DistributedOperator):
     ranks : Ranks
     rows : int
         The number of vectors.
+    bounds : tuple of int, (G_K + 1,), optional
+        Where the ranks' blocks of x, and those of y, begin and end. By default ranks have equally
+        many.
+    terms : KroneckerTerms, optional
+        Those of which the whole list was made; see `BatchedKron.declare_terms`.
     """
 
-    def __init__(self, spec: BatchSpec, ranks: Ranks, rows: int) -> None:
-        self._spec = spec
-        self.plan = plan = HaloPlan(spec, ranks.grid[1])
+    def __init__(
+        self,
+        spec: BatchSpec,
+        ranks: Ranks,
+        rows: int,
+        bounds: tuple[int, ...] | None = None,
+        terms: KroneckerTerms | None = None,
+    ) -> None:
+        self._spec, self._bounds, self._terms = spec, bounds, terms
+        self.plan = plan = HaloPlan(spec, ranks.grid[1], bounds)
         layout = Layout(ranks.grid, rows, _elements(plan.input_bounds, spec.input_size))
         output = Layout(ranks.grid, rows, _elements(plan.output_bounds, spec.output_size))
         super().__init__(ranks, layout, output, spec.dtype, plan)
@@ -90,7 +102,18 @@ class DistributedBatch(DistributedOperator):
             new_weights = weight_values(given, (), self.dtype)
         self._update(new_pools, new_weights, set())
 
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms of the whole operator, on every rank.
+
+        Raises
+        ------
+        TypeError
+            If they are not known, or `update` has replaced the entries since.
+        """
+        return super().kronecker_terms() if self._terms is None else self._terms
+
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        self._terms = None
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
         known = self._spec.weights if weights is None else np.asarray(weights, self.dtype)
         self._spec = replace(self._spec, pools=pools, weights=known)
@@ -124,18 +147,18 @@ class DistributedBatch(DistributedOperator):
             num_inputs=spec.num_outputs,
             num_outputs=spec.num_inputs,
         )
-        return DistributedBatch(swapped, self.ranks, self.layout.rows)
+        return DistributedBatch(swapped, self.ranks, self.layout.rows, self._bounds)
 
     def _build_conjugate(self) -> DistributedBatch:
         pools = tuple(pool.conj() for pool in self._spec.pools)
         conjugate = replace(self._spec, pools=pools, weights=self._spec.weights.conj())
-        return DistributedBatch(conjugate, self.ranks, self.layout.rows)
+        return DistributedBatch(conjugate, self.ranks, self.layout.rows, self._bounds)
 
     def _build_as(self, dtype: np.dtype[Any]) -> DistributedBatch:
         pools = tuple(pool.astype(dtype) for pool in self._spec.pools)
         weights = self._spec.weights.astype(dtype)
         converted = replace(self._spec, pools=pools, weights=weights, dtype=dtype)
-        return DistributedBatch(converted, self.ranks, self.layout.rows)
+        return DistributedBatch(converted, self.ranks, self.layout.rows, self._bounds)
 
 
 def _elements(bounds: Sequence[int], size: int) -> tuple[int, ...]:

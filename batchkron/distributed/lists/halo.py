@@ -30,20 +30,24 @@ class HaloPlan:
         Of the whole list, with one system.
     parts : int
         The number of ranks that a vector is spread over.
+    bounds : tuple of int, (parts + 1,), optional
+        Where the ranks' blocks of x, and those of y, begin and end. By default ranks have equally
+        many.
     """
 
     spec: BatchSpec
     parts: int
+    bounds: tuple[int, ...] | None = None
 
     @cached_property
     def input_bounds(self) -> tuple[int, ...]:
         """Where the ranks' blocks of x begin and end, (parts + 1,)."""
-        return even_bounds(self.spec.num_inputs, self.parts)
+        return self.bounds or even_bounds(self.spec.num_inputs, self.parts)
 
     @cached_property
     def output_bounds(self) -> tuple[int, ...]:
         """Where the ranks' blocks of y begin and end, (parts + 1,)."""
-        return even_bounds(self.spec.num_outputs, self.parts)
+        return self.bounds or even_bounds(self.spec.num_outputs, self.parts)
 
     def products(self, rank: int) -> Blocks:
         """Return the products of a rank's outputs, in the order of the list."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.exchanges.rearrangement import ElementMove, ElementSum, Rearrangement
-from batchkron.distributed.operator import DistributedOperator, Volume
-from batchkron.operators import Operator
+from batchkron.distributed.operator import Volume, distributed_parts
 from batchkron.spec.kron import Array
 
 __all__ = ["DistributedCombination", "SumOfGrids"]
@@ -60,8 +59,8 @@ class DistributedCombination:
     ----------
     whole : CombinationPreconditioner
         The whole preconditioner, on every rank.
-    operator : DistributedOperator
-        The operator A on blocks.
+    operator : Operator
+        The operator A on blocks: a distributed operator, or a sum or multiple of such.
 
     Attributes
     ----------
@@ -74,23 +73,26 @@ class DistributedCombination:
         For each sum over full grids the estimated multiply-adds of each rank.
     """
 
-    def __init__(self, whole: SumOfGrids, operator: DistributedOperator) -> None:
-        self.shape, self.dtype = operator.shape, np.dtype(whole.dtype)
-        self.device = operator.device
-        self.communicator: Communicator = operator.communicator
+    def __init__(self, whole: SumOfGrids, operator: Any) -> None:
+        parts = distributed_parts(operator)
+        first = parts[0]
+        self.shape, self.dtype = first.shape, np.dtype(whole.dtype)
+        self.device = first.device
+        self.communicator: Communicator = first.communicator
         self._order, self._scale = list(whole.order), whole.scale
         self._operator = _in_kind(operator, self.dtype)
-        self._arrays, self._operator_plan = operator._arrays, operator._traffic_plan
-        ranks = operator.ranks.grid[1]
+        self._arrays = first._arrays
+        self._operator_plans = [part._traffic_plan for part in parts]
+        ranks = first.ranks.grid[1]
         dealt = whole.dealt_out(ranks)
         self.work = [[float(own.cost) for own in each] for each in dealt]
-        layout, rank = operator.layout, self.communicator.rank
+        layout, rank = first.layout, self.communicator.rank
         has = [layout.columns(part) for part in range(ranks)]
         self._plans = [Rearrangement(has, [own.elements for own in each]) for each in dealt]
-        self._there = [ElementMove(plan, rank, operator._backend) for plan in self._plans]
-        self._back = [ElementSum(plan, rank, operator._backend) for plan in self._plans]
+        self._there = [ElementMove(plan, rank, first._backend) for plan in self._plans]
+        self._back = [ElementSum(plan, rank, first._backend) for plan in self._plans]
         self._grids = [each[rank] for each in dealt]
-        self._workspace = operator._backend.workspace()
+        self._workspace = first._backend.workspace()
         self._solve_with(whole.scale)
 
     def _solve_with(self, scale: Any) -> None:
@@ -113,12 +115,14 @@ class DistributedCombination:
         """
         rank, size = self.communicator.rank, self.dtype.itemsize
         plans = [self._plans[number] for number in self._order]
-        products, plan = len(plans) - 1, self._operator_plan  # products with A between the sums
+        products = len(plans) - 1  # with A, between the sums
         sent = [
-            sum(each.sent(r) + each.received(r) for each in plans) + products * plan.sent(r)
-            for r in range(plan.parts)
+            sum(each.sent(r) + each.received(r) for each in plans)
+            + products * sum(part.sent(r) for part in self._operator_plans)
+            for r in range(self.communicator.size)
         ]
-        exchanges = 2 * len(plans) + products * plan.num_exchanges
+        exchanges = 2 * len(plans)
+        exchanges += products * sum(part.num_exchanges for part in self._operator_plans)
         total, own = sum(sent), sent[rank]
         return Volume(exchanges, total, total * size, own, own * size)
 
@@ -188,7 +192,7 @@ class DistributedCombination:
         return r
 
 
-def _in_kind(operator: Operator, dtype: np.dtype[Any]) -> Operator:
+def _in_kind(operator: Any, dtype: np.dtype[Any]) -> Any:
     """Return an operator whose products with vectors of a dtype have this dtype."""
     if np.result_type(operator.dtype, dtype) == dtype:
         return operator

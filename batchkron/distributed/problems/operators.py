@@ -86,7 +86,7 @@ class ProblemOperators:
         sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
         batches = [op for op in operators if isinstance(op, BatchedKron)]
         if len(batches) == len(operators):
-            return [DistributedBatch(op._spec, self._ranks, 1) for op in batches]
+            return [DistributedBatch(op._spec, self._ranks, 1, None, op._terms) for op in batches]
         if len(sweeps) < len(operators):
             raise TypeError(
                 "the problem's operator is a dense matrix; distribute its with_form('sweep') or "

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import array_module
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.operator import DistributedOperator
+from batchkron.distributed.preconditioners.like_operator import like_operator
 from batchkron.distributed.problems.adaptive import DistributedAdaptive
 from batchkron.distributed.problems.operators import ProblemOperators
 from batchkron.distributed.vectors.layout import Layout
@@ -185,6 +186,23 @@ class DistributedProblem:
     def implicit_operator_at(self, t: float) -> Operator:
         """Return the part of A(t) that IMEX methods treat implicitly, on blocks."""
         return _sum_at(self._implicit[0], t)
+
+    def distribute_preconditioner(self, whole: Any, operator: Any) -> Any:
+        """Return a preconditioner of a whole operator on blocks; `evolve` asks for it.
+
+        Parameters
+        ----------
+        whole : CombinationPreconditioner or BatchedKron
+            The whole preconditioner, on every rank, such as `block_jacobi` returns.
+        operator : Operator
+            The operator A on blocks, which knows the Kronecker terms of the whole one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `distribute` with ``like``.
+        """
+        return like_operator(whole, operator)
 
     def rhs(self, t: float, u: Array, out: Array) -> None:
         """Overwrite ``out`` with A(t) u + s(t). All ranks call it at the same time.

@@ -16,6 +16,7 @@ from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.sweeps.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
 from batchkron.distributed.vectors.layout import Layout
+from batchkron.operators import KroneckerTerms
 from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum, list_sweeps
 from batchkron.operators.sparse_grid.spec import (
@@ -23,6 +24,7 @@ from batchkron.operators.sparse_grid.spec import (
     checked_values,
     conjugated,
     of_dtype,
+    terms_of_sweeps,
     transposed,
     with_values,
 )
@@ -93,6 +95,10 @@ class DistributedSweeps(DistributedOperator):
             As for `SparseGridOperator.update`.
         """
         self._update(*checked_values(self._spec, blocks, coefficients), set())
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms of the whole operator on the cells of the grid, on every rank."""
+        return terms_of_sweeps(self._spec)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self._spec = with_values(self._spec, matrices, weights)

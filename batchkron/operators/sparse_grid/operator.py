@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from batchkron.backends import building_on
 from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
-from batchkron.operators.kronecker_terms import Blocks, KroneckerTerm, KroneckerTerms
+from batchkron.operators.kronecker_terms import Blocks, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended
 from batchkron.operators.sparse_grid.fibre_profiles import Profiles
 from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks, checked_places
@@ -27,6 +27,7 @@ from batchkron.operators.sparse_grid.spec import (
     conjugated,
     of_dtype,
     sweep_spec,
+    terms_of_sweeps,
     transposed,
     with_values,
 )
@@ -374,12 +375,7 @@ class SparseGridOperator(BlockOperator):
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms on the cells of the grid."""
-        spec = self._spec
-        terms = tuple(
-            KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
-            for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
-        )
-        return KroneckerTerms(spec.sizes, terms, spec.cells)
+        return terms_of_sweeps(self._spec)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), from the factors' diagonals."""

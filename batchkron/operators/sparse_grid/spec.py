@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.operators.couplings import Connections, Ids
-from batchkron.operators.kronecker_terms import Blocks
+from batchkron.operators.kronecker_terms import Blocks, KroneckerTerm, KroneckerTerms
 from batchkron.spec.kron import (
     Array,
     check_replacement,
@@ -29,6 +29,7 @@ __all__ = [
     "conjugated",
     "of_dtype",
     "sweep_spec",
+    "terms_of_sweeps",
     "transposed",
     "with_values",
 ]
@@ -266,6 +267,15 @@ def of_dtype(spec: SweepSpec, dtype: np.dtype[Any]) -> SweepSpec:
     matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in spec.matrices)
     scale = spec.coefficients.astype(dtype)
     return replace(spec, matrices=matrices, coefficients=scale, dtype=dtype)
+
+
+def terms_of_sweeps(spec: SweepSpec) -> KroneckerTerms:
+    """Return the Kronecker terms on the cells of the grid."""
+    terms = tuple(
+        KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
+        for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
+    )
+    return KroneckerTerms(spec.sizes, terms, spec.cells)
 
 
 def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
