@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
 
-from ..products import Vector, norm
+from ..products import Vector
 from .systems.result import KrylovResult, Status
+from .vectors.ranks import Ranks, norm_over, sum_over
 
 __all__ = ["KrylovPhi"]
 
@@ -33,6 +34,9 @@ class KrylovPhi:
         The error of a call, relative to the largest of ‖v_0‖ and dt^k ‖v_k‖.
     dimension : int
         The most Krylov vectors.
+    ranks : Ranks, optional
+        The ranks that share vectors, of which ``like`` and all others are this one's blocks. All of
+        them make the object and call `solve` at the same time.
 
     Raises
     ------
@@ -51,13 +55,20 @@ class KrylovPhi:
     Storage: ``dimension`` + 2 vectors. One product with A for each Krylov vector.
     """
 
-    def __init__(self, like: Vector, rtol: float = 1e-9, dimension: int = 30) -> None:
+    def __init__(
+        self,
+        like: Vector,
+        rtol: float = 1e-9,
+        dimension: int = 30,
+        ranks: Ranks | None = None,
+    ) -> None:
         if dimension < 2:
             raise ValueError(f"dimension is {dimension}; expected at least 2")
         if not 0.0 < rtol < 1.0:
             raise ValueError(f"rtol is {rtol}; expected a number between 0 and 1")
-        self._arrays = array_module(like)
-        self._dimension = min(int(dimension), like.size + 4)  # with a few augmented entries
+        self._arrays, self._ranks = array_module(like), ranks
+        unknowns = int(sum_over(ranks, np.array([like.size]))[0])
+        self._dimension = min(int(dimension), unknowns + 4)  # with a few augmented entries
         self._basis = self._arrays.empty((self._dimension + 1, like.size), like.dtype)
         self._work = self._arrays.empty(like.size, like.dtype)
         self._rtol = max(rtol, 50 * float(np.finfo(like.dtype).eps))
@@ -89,7 +100,9 @@ class KrylovPhi:
             ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one.
         """
         start, forcing = vectors[0], list(vectors[1:])
-        sizes = [0.0 if v is None else norm(v) * dt**k for k, v in enumerate(vectors)]
+        sizes = [
+            0.0 if v is None else norm_over(self._ranks, v) * dt**k for k, v in enumerate(vectors)
+        ]
         largest = max(sizes)
         if start is None:
             out[...] = 0
@@ -125,7 +138,7 @@ class KrylovPhi:
             vectors += min(count, self._dimension)
             weights = self._arrays.asarray((beta * coefficients).astype(w.dtype))
             np.dot(weights, self._basis[:count], out=w)
-            size = norm(w)
+            size = norm_over(self._ranks, w)
             trial = 2.0 * tau
             done = dt if tau >= left * (1.0 - 1e-12) else done + tau
             substeps += 1
@@ -173,13 +186,15 @@ class KrylovPhi:
         basis, new = self._basis, self._basis[j + 1]
         for _ in range(2):
             products = to_host(np.dot(basis[: j + 1].conj(), new), "products").astype(matrix.dtype)
+            sum_over(self._ranks, products)
             products = products + tails[: j + 1].conj() @ tails[j + 1]
             weights = self._arrays.asarray(products.astype(new.dtype))
             np.dot(weights, basis[: j + 1], out=self._work)
             np.subtract(new, self._work, out=new)
             tails[j + 1] -= products @ tails[: j + 1]
             matrix[: j + 1, j] += products
-        below = math.hypot(_plain_norm(new), float(np.linalg.norm(tails[j + 1])))
+        square = sum_over(self._ranks, np.array([float(np.vdot(new, new).real)]))[0]
+        below = math.hypot(math.sqrt(square), float(np.linalg.norm(tails[j + 1])))
         matrix[j + 1, j] = below
         if below > 0.0 and math.isfinite(below):
             np.multiply(new, 1.0 / below, out=new)
@@ -228,11 +243,6 @@ class _Augmented:
                 np.multiply(vector, number, out=self._work)
                 np.add(out, self._work, out=out)
         return np.concatenate([tail[:1] * 0.0, tail[:-1]])
-
-
-def _plain_norm(x: Vector) -> float:
-    """Return ‖x‖ of a vector whose squares stay in range, as those of the basis do."""
-    return math.sqrt(float(np.vdot(x, x).real))
 
 
 def _evaluate(

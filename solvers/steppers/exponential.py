@@ -13,6 +13,7 @@ from batchkron.operators.kronecker_sum.exponential import SumPropagator
 
 from ..krylov.phi_functions import KrylovPhi
 from ..krylov.systems.result import KrylovResult
+from ..krylov.vectors.ranks import Ranks, ranks_of_problem
 from ..products import as_product
 from ..protocols import TimeProblem, operator_of
 from .embedded import EmbeddedStepper
@@ -36,6 +37,8 @@ class PhiEngine:
         whole tensor product; "auto" (the default) the factors if A is such a sum. A mapping may
         also contain ``rtol`` (1e-9, or 1e-5 in single precision) and ``dimension`` (30) of
         `KrylovPhi`.
+    ranks : Ranks, optional
+        The ranks that share vectors, of which ``like`` is this one's block.
 
     Attributes
     ----------
@@ -50,7 +53,7 @@ class PhiEngine:
         If the solver has another type.
     """
 
-    def __init__(self, like: NDArray[Any], solver: Any) -> None:
+    def __init__(self, like: NDArray[Any], solver: Any, ranks: Ranks | None = None) -> None:
         named = solver is None or isinstance(solver, str)
         options = {"name": solver or "auto"} if named else solver
         if not isinstance(options, Mapping):
@@ -66,7 +69,7 @@ class PhiEngine:
             )
         self._name = name
         rtol = float(options.get("rtol", _DEFAULT_RTOL[like.dtype.char]))
-        self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)))
+        self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)), ranks)
         self._like = like
         self._propagators: dict[float, SumPropagator] = {}
         self.keeps = True
@@ -141,6 +144,7 @@ class ExponentialStepper(EmbeddedStepper):
     """
 
     implicit = True
+    works_on_ranks = True
     real_limit = np.inf
     imaginary_limit = np.inf
 
@@ -159,7 +163,7 @@ class ExponentialStepper(EmbeddedStepper):
                 f"method {self.name!r} solves no system and takes no preconditioner; leave it out."
             )
         self._slope = self._vector()
-        self._engine = PhiEngine(self._slope, solver)
+        self._engine = PhiEngine(self._slope, solver, ranks_of_problem(problem))
         self._taken = 0.0, 0.0  # time t and step dt of the last attempt
         operator_of(problem, t0)
 

@@ -5,11 +5,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.linalg
+from dense_oracle import random_array
 
 import batchkron as bk
 from batchkron.distributed import DistributedProblem, distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
 from batchkron.solvers import CheckpointError, EvolveStatus, Quantity, evolve
+from batchkron.solvers.krylov.phi_functions import KrylovPhi
+from batchkron.solvers.steppers import Stepper
 from batchkron.storage import load_checkpoint
 
 
@@ -92,6 +96,56 @@ def test_implicit_steps(options):
         assert (result.status, result.steps) == (alone.status, alone.steps)
         np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-9 * np.abs(alone.u).max())
         np.testing.assert_allclose(error, problem.l2_error(alone.u, alone.t), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "exponential-euler", "dt": 0.01},
+        {"method": "exponential-trapezoidal", "rtol": 1e-5},
+        {"method": "exponential-euler", "dt": 0.02, "solver": {"dimension": 8}},  # with substeps
+    ],
+    ids=["equal", "chosen", "short spaces"],
+)
+def test_exponential_steps(driven, options):
+    """The Krylov space is one of whole vectors, also where a rank has fewer elements than it."""
+    several = driven if "rtol" in options else make("diffusion-2d", 3, 1)
+    for problem, ranks in ((several, 3), (make("diffusion-1d", 2, 1), 5)):  # four cells on five
+        alone = evolve(problem, until=0.02, **options)
+        results = run_on(ranks, problem, **options, until=0.02)
+        assert (0 in {result.u.size for _, result in results}) == (ranks == 5)
+        for u, result in results:
+            assert (result.status, result.steps) == (alone.status, alone.steps)
+            np.testing.assert_array_equal(u, results[0][0])
+            np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-9 * np.abs(alone.u).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_phi_functions_of_vectors_on_ranks(rng, dtype):
+    """Next to the exponential of the dense augmented matrix."""
+    factors = [random_array(rng, (n, n), dtype) - 2 * np.eye(n) for n in (3, 4)]
+    whole, dt = bk.KroneckerSum(factors), 0.5
+    vectors = [random_array(rng, 12, dtype) for _ in range(3)]
+    augmented = np.zeros((14, 14), dtype)  # w' = A w + v_1 + t v_2
+    augmented[:12, :12], augmented[:12, 12] = whole.to_dense(), vectors[2]
+    augmented[:12, 13], augmented[12, 13] = vectors[1], 1.0
+    start = np.concatenate([vectors[0], [0.0, 1.0]])
+    expected = (scipy.linalg.expm(dt * augmented) @ start)[:12]
+
+    def program(comm):
+        op = distribute(whole, comm, (1, 5))
+        blocks = [op.scatter(vector) for vector in vectors]
+        out = np.full_like(blocks[0], np.nan)
+        phi = KrylovPhi(out, rtol=1e-12, dimension=9, ranks=op.communicator)
+        result = phi.solve(lambda x, y: op.apply(x, y), blocks, dt, out)
+        return op.gather(out), result
+
+    results = simulate(5, program)
+    assert {len(result.x) for _, result in results} == {0, 4}  # three slices of four on five ranks
+    for w, result in results:
+        assert result.converged
+        np.testing.assert_array_equal(w, results[0][0])
+        np.testing.assert_allclose(w, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("method", ["ark2", "crank-nicolson", "rk4"])
@@ -266,6 +320,15 @@ def test_fields_are_refused():
     simulate(2, program)
 
 
+class Own(Stepper):
+    """A method of one's own, which does not say that it works on ranks."""
+
+    name, order, stages, real_limit, imaginary_limit = "own", 1, 1, 2.0, 0.0
+
+    def step(self, u, t, t_next):
+        raise AssertionError("a step was taken")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -273,7 +336,10 @@ def test_fields_are_refused():
         ({"preconditioner": "block-jacobi", "method": "backward-euler"}, "whole operator"),
         ({"events": lambda t, u: u[0]}, "events are functions"),
         ({"watch": {"w": lambda t, u: u[0]}}, r"watch\['w'\] is a function"),
-        ({"method": "exponential-euler"}, "takes no steps of a state that is spread over ranks"),
+        (
+            {"method": Own, "dt": 0.01},
+            "takes no steps of a state that is spread over ranks; take one of",
+        ),
     ],
     ids=lambda case: case if isinstance(case, str) else "-".join(case),
 )
