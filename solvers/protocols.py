@@ -42,7 +42,9 @@ class TimeProblem(Protocol):
     ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank
     then evaluates f at the same time. `distribute` makes such an object of a problem. Checkpoints
     also need ``content_hash``, ``gather(u, root=0)``, which returns the whole state on rank 0, and
-    ``scatter(u)``, which returns the block of a whole state that all ranks have.
+    ``scatter(u)``, which returns the block of a whole state that all ranks have; preconditioners
+    by name ``distribute_preconditioner(M, A)``, which returns the whole preconditioner M on the
+    blocks of the distributed operator A, which knows the Kronecker terms of the whole one.
     """
 
     @property

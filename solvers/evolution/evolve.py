@@ -185,8 +185,10 @@ def evolve(
     decide together on every step and on the end; a callback that stops one stops all. Rank 0 shows
     the progress, and writes checkpoints of the whole state, which any number of ranks resumes; all
     of them read the file. With ``adapt`` all ranks decide about the whole grid, as one process, and
-    ``result.problem`` knows the blocks of the last one. Events, functions in ``watch``, functions
-    as ``solver`` and preconditioners by name need the whole state and are refused (TypeError).
+    ``result.problem`` knows the blocks of the last one. A preconditioner by name is made of the
+    whole operator by each rank, and dealt out to all of them; so is a function's by
+    `batchkron.distributed.distribute`. Events, functions in ``watch`` and functions as ``solver``
+    need the whole state and are refused (TypeError).
 
     Examples
     --------

@@ -44,11 +44,12 @@ def refuse_options(
             "solver is a function, which would solve for each rank's block alone, and the problem "
             "is distributed; name one, such as 'gmres'."
         )
-    if isinstance(preconditioner, str):
+    if isinstance(preconditioner, str) and not hasattr(problem, "distribute_preconditioner"):
         raise TypeError(
             f"preconditioner is {preconditioner!r}, which is built from the whole operator, and "
-            "the problem is distributed; leave it out, or give a distributed operator, or one "
-            "of this rank's block."
+            "the problem, whose state is spread over ranks, has no distribute_preconditioner(M, A) "
+            "for it; leave it out, or give a distributed operator, one of this rank's block, or a "
+            "function (A, c) -> M."
         )
     if callable(events) or len(events):
         raise TypeError(

@@ -12,6 +12,7 @@ from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import ranks_of_problem
+from ..preconditioners import NamedPreconditioner
 from ..steppers.stepper import Stepper
 from .adapt.adapt import adaptive_problem
 from .adapt.follower import GridFollower
@@ -242,6 +243,9 @@ def _stepper_factory(
     problem, method = integration.problem, integration.method
     if method.implicit:
         make: Callable[..., Stepper] = method
+        if integration.ranks is not None and isinstance(preconditioner, str):
+            deal = getattr(problem, "distribute_preconditioner", None)
+            preconditioner = NamedPreconditioner(preconditioner, integration.u.dtype, deal)
         settings = {"t0": integration.t0, "solver": solver, "preconditioner": preconditioner}
         return lambda dt: make(problem, dt, **settings)
     if solver is not None or preconditioner is not None:

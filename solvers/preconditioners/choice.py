@@ -94,6 +94,9 @@ class NamedPreconditioner:
         One of `names`.
     dtype : dtype, optional
         Dtype of the vectors.
+    deal : callable, optional
+        ``deal(M, A)`` returns a whole preconditioner on the blocks of a distributed operator A,
+        which knows the Kronecker terms of the whole one.
 
     Raises
     ------
@@ -101,18 +104,22 @@ class NamedPreconditioner:
         If the name is unknown.
     """
 
-    def __init__(self, name: str, dtype: Any = None) -> None:
+    def __init__(
+        self, name: str, dtype: Any = None, deal: Callable[[Any, Any], Any] | None = None
+    ) -> None:
         _check(name)
-        self.name, self._dtype = name, dtype
+        self.name, self._dtype, self._deal = name, dtype, deal
         self._operator: Any = None
         self._made: Any = None
 
     def __call__(self, operator: Any, scale: Any) -> Any:
         """Return M for the operator A and the number c."""
-        if isinstance(self._made, CombinationPreconditioner) and operator is self._operator:
+        if hasattr(self._made, "shifted") and operator is self._operator:
             return self._made.shifted(scale)
         self._operator = operator
         self._made = make(self.name, operator, scale, dtype=self._dtype)
+        if self._deal is not None and self._made is not None:
+            self._made = self._deal(self._made, operator)
         return self._made
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..krylov.systems.result import KrylovResult
+from ..krylov.vectors.ranks import Ranks, any_over, ranks_of
 from ..preconditioners import NamedPreconditioner
 from ..products import as_product
 from .linear_solver import LinearSolver, ShiftedOperator
@@ -62,7 +63,7 @@ class StageSolver:
         if self._make is not None:
             self._preconditioner = self._make(operator, scale)
         if self._preconditioner is not None:
-            as_product(self._preconditioner, "preconditioner", like)
+            _refuse_unfit(self._preconditioner, like, ranks_of(self._shifted))
         self.last: KrylovResult | None = None
 
     def multiply(self, t: float, x: NDArray[Any], out: NDArray[Any]) -> None:
@@ -84,3 +85,17 @@ class StageSolver:
             self._shifted = ShiftedOperator(operator, scale, self._like)
         if changed and self._make is not None:
             self._preconditioner = self._make(self._first, scale)
+
+
+def _refuse_unfit(preconditioner: Any, like: NDArray[Any], ranks: Ranks | None) -> None:
+    """Raise on all ranks if a preconditioner does not fit the vectors of one of them."""
+    fault: Exception | None = None
+    try:
+        as_product(preconditioner, "preconditioner", like)
+    except (TypeError, ValueError) as error:
+        fault = error
+    if any_over(ranks, fault is not None):
+        raise fault or ValueError(
+            "the preconditioner does not fit the vectors of another rank: was it made for another "
+            "grid, or another layout?"
+        )

@@ -138,6 +138,10 @@ class TimedProblem:
         whole: NDArray[np.float64] | None = self._shared.gather(u, root)
         return whole
 
+    def distribute_preconditioner(self, whole: Any, operator: Any) -> Any:
+        """Return a whole preconditioner on blocks of vectors, of a distributed problem."""
+        return self._shared.distribute_preconditioner(whole, operator)
+
     def adaptive(self, **rule: Any) -> TimedAdaptive:
         """Return the problem with a rule by which its grid follows the solution."""
         return TimedAdaptive(self._problem.adaptive(**rule), self)

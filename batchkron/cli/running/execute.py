@@ -214,11 +214,6 @@ def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
     """Return the problem whose state all ranks share; the problem itself on one."""
     if not ranks.several:
         return whole
-    if options.preconditioner is not None:
-        raise CommandError(
-            f"--preconditioner {options.preconditioner} is built from the whole operator, of which "
-            "each rank has a part; leave it out, or run in one process."
-        )
     asked = {
         "--record": options.record,
         "--movie": options.movie,

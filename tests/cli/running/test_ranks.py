@@ -85,11 +85,21 @@ def test_an_implicit_run_with_a_checkpoint_goes_on_in_one_process():
 
 
 @needs_mpi
+def test_preconditioners_are_dealt_out(cli):
+    given = "run", "diffusion-2d", "--level", "3", "--degree", "1", "--until", "0.02", "--quiet"
+    words = *given, "--preconditioner", "auto", "--adapt-tol", "1e-2", "--dt", "0.005"
+    cli(*words, "-o", "one.h5")
+    run(*words, "-o", "two.h5")
+    one, two = load_result("one.h5"), load_result("two.h5")
+    np.testing.assert_allclose(two.u, one.u, rtol=0, atol=1e-7 * np.abs(one.u).max())
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (("nothere.h5",), "is neither a file nor a name of the gallery"),
-        (("diffusion-2d", "--preconditioner", "auto"), "built from the whole operator"),
+        ((*C2, "--preconditioner", "auto"), "is explicit and solves no system"),
         ((*C2, "--operator", "dense"), "is a dense matrix"),
         ((*C2, "--dt", "0.05"), "is not stable with it"),
     ],

@@ -333,7 +333,6 @@ class Own(Stepper):
     ("options", "text"),
     [
         ({"solver": lambda A, b, M: (b, 0), "method": "backward-euler"}, "solver is a function"),
-        ({"preconditioner": "block-jacobi", "method": "backward-euler"}, "whole operator"),
         ({"events": lambda t, u: u[0]}, "events are functions"),
         ({"watch": {"w": lambda t, u: u[0]}}, r"watch\['w'\] is a function"),
         (
