@@ -17,8 +17,10 @@ def iterations(result):
     return [record["iterations"] for record in result.history if record["event"] == "step"]
 
 
-@pytest.mark.parametrize("form", ["sweep", "batch"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [*((name, "sweep") for name in names()), ("auto", "batch"), ("block-jacobi", "batch")],
+)
 def test_steps_take_the_iterations_of_one_process(name, form):
     problem = make("diffusion-2d", 4, 1).with_form(form)
     options = {"until": 0.02, "dt": 0.01, "method": "backward-euler", "preconditioner": name}
