@@ -198,6 +198,32 @@ def test_a_grid_follows_the_solution_on_simulated_ranks(cupy):
         close(u, alone.u, float)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "backward-euler", "preconditioner": "block-jacobi"},
+        {"method": "backward-euler", "preconditioner": "symmetric-combination"},
+        {"method": "exponential-euler"},
+    ],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_stiff_steps_on_grids_that_follow_the_solution(cupy, options):
+    """Preconditioners are made for each grid, on the devices of its cells."""
+    problem, rule = make("diffusion-2d", 3, 1), Adapt(1e-3, every=2, horizon=1e-3, max_level=4)
+    run = {"until": 0.02, "dt": 5e-3, "adapt": rule, **options}
+    alone = evolve(problem, **run)
+    assert alone.u.size != problem.unknowns
+
+    def program(comm):
+        part = distribute(problem.to("cuda"), comm, max_imbalance=1.0)
+        result = evolve(part, **run)
+        return result.problem.gather(result.u), result.problem.whole.grid.cells
+
+    for u, cells in simulate(3, program):
+        np.testing.assert_array_equal(cells, alone.problem.grid.cells)
+        close(u, alone.u, float, 1e4)
+
+
 @pytest.mark.parametrize("name", ["continuity-2d", "diffusion-2d"])
 def test_runs_on_simulated_ranks(cupy, name):
     problem = make(name, level=3, degree=2)
