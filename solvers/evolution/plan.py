@@ -163,6 +163,7 @@ def plan_run(
     ranks = integration.ranks
     if ranks is not None:
         refuse_method(integration.method)
+    _refuse_solver(integration.method, solver, preconditioner)
     observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
     resumed = integration.resumed
     on_other_grid = resumed is not None and resumed.grid is not None  # then u is the whole state
@@ -236,6 +237,17 @@ def _refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:
         )
 
 
+def _refuse_solver(method: type[Stepper], solver: Any, preconditioner: Any) -> None:
+    """Raise ValueError for a solver that a method does not use, or a name that is not known."""
+    if not method.implicit and (solver is not None or preconditioner is not None):
+        raise ValueError(
+            f"method {method.name!r} is explicit and solves no system: leave solver and "
+            "preconditioner out, or take an implicit method."
+        )
+    if isinstance(preconditioner, str):
+        NamedPreconditioner(preconditioner)
+
+
 def _stepper_factory(
     integration: Integration, solver: Any, preconditioner: Any
 ) -> Callable[[float], Stepper]:
@@ -248,9 +260,4 @@ def _stepper_factory(
             preconditioner = NamedPreconditioner(preconditioner, integration.u.dtype, deal)
         settings = {"t0": integration.t0, "solver": solver, "preconditioner": preconditioner}
         return lambda dt: make(problem, dt, **settings)
-    if solver is not None or preconditioner is not None:
-        raise ValueError(
-            f"method {method.name!r} is explicit and solves no system: leave solver and "
-            "preconditioner out, or take an implicit method."
-        )
     return lambda dt: method(problem, dt)

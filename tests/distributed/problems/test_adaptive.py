@@ -198,6 +198,25 @@ def test_a_preconditioner_of_one_grid_ends_the_run_on_all_ranks(drifting):
     simulate(3, program)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"method": "backward-euler", "preconditioner": "jacoby"}, "preconditioner is 'jacoby'"),
+        ({"method": "rk4", "preconditioner": "auto"}, "is explicit and solves no system"),
+    ],
+)
+def test_wrong_preconditioners_are_refused_before_a_grid_is_made(monkeypatch, options, text):
+    problem = make("diffusion-1d", 2, 1)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        with pytest.raises(ValueError, match=text):
+            evolve(part, until=0.1, dt=0.1, adapt=Adapt(1e-3), **options)
+
+    monkeypatch.setattr(type(problem), "adaptive", lambda *_, **rule: pytest.fail("grids are made"))
+    simulate(2, program)
+
+
 def test_cells_stay_where_they_are(rng):
     """Each old cell that is still there keeps its rank; new ones join the cell before them."""
     for _ in range(200):
