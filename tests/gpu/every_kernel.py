@@ -400,7 +400,7 @@ PARTS = {
     "gram": (gram, {"cuda/gram.cuh"}),
     "interpolated": (
         interpolated,
-        {f"cuda/interpolated/{name}.cuh" for name in ("gather", "scatter", "segments")},
+        {f"cuda/interpolated/{name}.cuh" for name in ("fold", "gather", "scatter", "segments")},
     ),
     "kron_sparse": (
         kron_sparse,

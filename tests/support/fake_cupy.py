@@ -19,6 +19,7 @@ from batchkron.backends.cuda.batch.records import unsorted_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
+from batchkron.backends.cuda.interpolated.pieces import fold_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
 from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
@@ -403,6 +404,7 @@ def run_other(kernel, address):
         "diagonal": multiply_diagonal,
         "back_substitution": substitute_back,
         "store": store_values,
+        "fold": fold_pieces,
     }
     others.get(kernel.kind, interpolate)(kernel, address)
 
@@ -434,6 +436,19 @@ def substitute_back(kernel, address):
             fibre = x[(*index[:k], slice(place + 1, None), *index[k + 1 :])]
             total = total + matrix[place, place + 1 :] @ fibre
         x[index] = (x[index] - total) / divisor
+
+
+def fold_pieces(kernel, address):
+    """Add the pieces of points."""
+    (vectors,) = kernel.numbers
+    given = at(address, (), fold_arguments(kernel.dtype))
+    pieces, count, step = (int(given[name]) for name in ("pieces", "count", "point_step"))
+    partial = at(given["partial"], (pieces, count, vectors), kernel.dtype)
+    starts = given["vectors"][:vectors]
+    points = at(given["points"], (count * step + int(starts.max()),), kernel.dtype)
+    where = np.arange(count)[:, None] * step + starts
+    sums = given["alpha"] * partial.sum(axis=0)
+    points[where] = points[where] + sums if given["accumulate"] else sums
 
 
 def interpolate(kernel, address):
@@ -618,7 +633,7 @@ def _replace_driver(device):
     kron._may_be_constant = lambda spec: False
     for place, name in (
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
-        (interpolated, "segments"), (interpolated, "cells"),
+        (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
     ):  # fmt: skip
         _note_other(place, name, device.known)

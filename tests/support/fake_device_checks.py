@@ -591,11 +591,13 @@ def interpolated_products(rng, sizes, dtype):
     close(op.diagonal(), host.diagonal())
     close((op + 2 * op).apply(given), 3 * host.apply(x))
     again = interpolated_problem(rng, sizes, dtype)
-    arrays = [array.data.ptr for array in op.interpolation.plan._arrays]
+    plan = op.interpolation.plan
+    plans = plan._there, plan._back
+    arrays = [array.data.ptr for one in plans for array in one._arrays]
     op.update(points=again[0], factors=again[2], noise=0.25)
     close(op.apply(given), host.apply(x))
     close(op.T.apply(given), host.T.apply(x))
-    assert [array.data.ptr for array in op.interpolation.plan._arrays] == arrays
+    assert [array.data.ptr for one in plans for array in one._arrays] == arrays
     DEVICE.stream.capturing = 1
     before = len(DEVICE.launches)
     op.apply(given, target := cupy.asarray(x.copy()))
@@ -604,6 +606,7 @@ def interpolated_products(rng, sizes, dtype):
     kinds = [getattr(kernel, "kind", "kron") for kernel, _ in DEVICE.launches[before:]]
     shares = 3 if np.dtype(dtype).kind == "c" else 2  # of 17 vectors, 16 real ones at a time
     assert kinds.count("segments") == kinds.count("cells") == kinds.count("gather") == shares
+    assert kinds.count("fold") == (shares if len(sizes) > 1 else 0)  # 23 points are few
     assert kinds[-1] == "diagonal"
 
 

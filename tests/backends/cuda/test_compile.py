@@ -44,6 +44,7 @@ from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.gram.kernel import gram_arguments, total_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
+from batchkron.backends.cuda.interpolated.pieces import fold_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
 from batchkron.backends.cuda.kron_sum.systems import sum_arguments
@@ -300,6 +301,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::GramTotalArguments<{scalar}>": total_arguments(),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
+        f"batchkron::FoldArguments<{scalar}>": fold_arguments(dtype),
         f"batchkron::InterpolationArguments<{scalar}, 3>": interpolation_arguments(dtype, 3),
         f"batchkron::BackSubstitutionArguments<{scalar}, 3>": back_substitution_arguments(dtype, 3),
         runtime: steps_argument(13, False),

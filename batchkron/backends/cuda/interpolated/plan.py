@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from batchkron.backends.cuda.interpolated.kernel import (
     THREADS,
     blocks_for,
@@ -15,6 +17,13 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_owners,
     scatter_program,
     sized_arguments,
+)
+from batchkron.backends.cuda.interpolated.pieces import (
+    fold_arguments,
+    fold_program,
+    gather_cut,
+    in_pieces,
+    scatter_cut_modes,
 )
 from batchkron.backends.cuda.interpolated.segments import (
     cell_cut,
@@ -51,12 +60,100 @@ _MAX_BLOCKS = 2**31 - 1  # of a launch
 class InterpolationPlan:
     """W of shape (points, cells) for fixed windows on one device; see the protocol.
 
-    The transpose is by segments of points where there is memory for their sums, else by the owners
-    of cells. Launches are kept by strides and by where vectors lie next to the first of them.
+    Windows may be cut into pieces, for W and for its transpose at different modes: a few points
+    in many modes would keep few threads busy, and cells would look for points in vain. Then the
+    values of a point's pieces are gathered to a workspace, and added.
     """
 
     def __init__(self, windows: Windows) -> None:
-        self._device = current_device()
+        self._device, self._dtype = current_device(), windows.weights.dtype
+        self._count, modes = len(windows.places), len(windows.sizes)
+        limits = device_limits(self._device)
+        self._gather_cut = gather_cut(modes, self._count, limits)
+        self._scatter_cut = scatter_cut_modes(windows.sizes, self._count)
+        self._back = _WindowsPlan(in_pieces(windows, self._scatter_cut, shared=True))
+        self._there = self._back
+        if self._gather_cut or self._scatter_cut:
+            self._there = _WindowsPlan(self._gathered(windows), transposed=False)
+        self._workspaces = Workspaces()
+        self._scalars = batch_scalars(self._dtype)
+        self._folds: BoundedCache[tuple[int, tuple[int, ...]], Launch] = BoundedCache()
+
+    def _gathered(self, windows: Windows) -> Windows:
+        return in_pieces(windows, self._gather_cut, shared=False)
+
+    def set_windows(self, windows: Windows) -> None:
+        """Copy windows of as many points in the same grid in place, so that graphs use them."""
+        self._back.set_windows(in_pieces(windows, self._scatter_cut, shared=True))
+        if self._there is not self._back:
+            self._there.set_windows(self._gathered(windows))
+
+    def scatter(
+        self,
+        points: DeviceArray,
+        point_step: int,
+        vectors: Sequence[int],
+        grid: DeviceArray,
+        cell_step: int,
+        column: int,
+    ) -> None:
+        """Write W^T points to the grid, in two launches for as many vectors as there is room."""
+        self._back.scatter(points, point_step, vectors, grid, cell_step, column)
+
+    def gather(
+        self,
+        grid: DeviceArray,
+        cell_step: int,
+        column: int,
+        points: DeviceArray,
+        point_step: int,
+        vectors: Sequence[int],
+        alpha: float,
+        accumulate: bool,
+    ) -> None:
+        """Write alpha W grid to the points, or add it, in one launch or two."""
+        if not self._gather_cut:
+            there, scalars = (points, point_step, vectors), self._scalars(alpha, accumulate)
+            self._there.gather(grid, cell_step, column, *there, scalars)
+            return
+        if not self._count:
+            return
+        check_device(self._device, points, grid)
+        pieces, count = WEIGHTS**self._gather_cut, len(vectors)
+        partial = self._workspaces.array(pieces * self._count * count, self._dtype)
+        there = partial, count, tuple(range(count))
+        self._there.gather(grid, cell_step, column, *there, self._scalars(1, False))
+        with device_errors():
+            addresses = points.data.ptr, partial.data.ptr
+            fold = self._fold(point_step, tuple(vectors))
+            fold(ready_stream(self._device), addresses, self._scalars(alpha, accumulate))
+
+    def _fold(self, point_step: int, vectors: tuple[int, ...]) -> Launch:
+        """Return the launch that adds the pieces of all points."""
+        known = self._folds.get((point_step, vectors))
+        if known is None:
+            arguments = np.zeros(1, fold_arguments(self._dtype))
+            arguments["count"], arguments["point_step"] = self._count, point_step
+            arguments["pieces"] = WEIGHTS**self._gather_cut
+            arguments["vectors"][0, : len(vectors)] = vectors
+            threads = self._count * len(vectors)
+            blocks = blocks_for(threads, device_limits(self._device))
+            kernel = load_kernel(fold_program(self._dtype, len(vectors)), self._device)
+            known = Launch(kernel, (blocks, 1), THREADS, 0, arguments, 2, "accumulate")
+            self._folds[point_step, vectors] = known
+        return known
+
+
+class _WindowsPlan:
+    """The kernels for whole windows, of which several may have one place for the transpose.
+
+    The transpose is by segments of points where there is memory for their sums, else by the owners
+    of cells; without ``transposed`` there is none. Launches are kept by strides and by where
+    vectors lie next to the first of them.
+    """
+
+    def __init__(self, windows: Windows, *, transposed: bool = True) -> None:
+        self._device, self._transposed = current_device(), transposed
         self._sizes, self._dtype = windows.sizes, windows.weights.dtype
         self._count = len(windows.places)
         limits = device_limits(self._device)
@@ -66,7 +163,6 @@ class InterpolationPlan:
         self._names = tuple(arrays)
         self._arrays = place(tuple(arrays.values()))
         self._workspaces = Workspaces()
-        self._scalars = batch_scalars(self._dtype)
         self._launches: BoundedCache[tuple[str, int, int, tuple[int, ...]], Launch] = BoundedCache()
 
     def _at_once(self, vectors: int) -> int:
@@ -84,6 +180,8 @@ class InterpolationPlan:
             "corners": stored.corners,
             "places": stored.places,
         }
+        if not self._transposed:
+            return arrays
         if self._by_segments:
             segments = segments_of(windows, self._bounds)
             self._deepest = segments.deepest
@@ -167,12 +265,10 @@ class InterpolationPlan:
         points: DeviceArray,
         point_step: int,
         vectors: Sequence[int],
-        alpha: float,
-        accumulate: bool,
+        scalars: bytes,
     ) -> None:
-        """Write alpha W grid to the points, or add it, in one launch."""
+        """Write alpha W grid to the points, or add it, in one launch, as the scalars say."""
         if self._count:
-            scalars = self._scalars(alpha, accumulate)
             self._run("gather", points, point_step, vectors, grid, cell_step, column, scalars)
 
     def _run(

@@ -15,6 +15,7 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_program,
     sized_arguments,
 )
+from batchkron.backends.cuda.interpolated.pieces import fold_arguments, fold_program
 from batchkron.backends.cuda.interpolated.segments import (
     CellCut,
     SegmentBounds,
@@ -267,3 +268,27 @@ def test_no_points(tmp_path, rng):
     problem.check_gather(gather, "late", rng)
     problem.cut_in_segments(4)
     problem.check_scatter(segmented, "late", rng)
+
+
+@pytest.mark.parametrize(("dtype", "vectors"), [("f4", 1), ("f8", 4), ("f8", 16)])
+def test_pieces_are_added(tmp_path, rng, dtype, vectors):
+    dtype, count, pieces, step = np.dtype(dtype), 37, 16, vectors + 2
+    (launch,) = compiled([fold_program(dtype, vectors)], tmp_path)
+    partial, _ = placed(rng.integers(-9, 9, (pieces, count, vectors)).astype(dtype), 1)
+    starts = rng.permutation(step)[:vectors]
+    for accumulate in (False, True):
+        points, _ = placed(np.full((count, step), np.nan, dtype), 1)
+        expected = points.copy()
+        if accumulate:
+            points[:, starts] = expected[:, starts] = rng.integers(-9, 9, (count, vectors))
+        before = expected[:, starts] if accumulate else 0
+        expected[:, starts] = before - 3 * partial.sum(axis=0)
+        arguments = np.zeros(1, fold_arguments(dtype))
+        arguments["points"], arguments["partial"] = points.ctypes.data, partial.ctypes.data
+        arguments["count"], arguments["pieces"], arguments["point_step"] = count, pieces, step
+        arguments["vectors"][0, :vectors] = starts
+        arguments["accumulate"], arguments["alpha"] = accumulate, -3
+        how = Launch(blocks=2, threads=THREADS, shared_bytes=0, when=COPIES["late"], seed=1)
+        failure = launch(arguments.tobytes(), how, [points, partial])
+        assert not failure, failure
+        np.testing.assert_array_equal(points, expected)

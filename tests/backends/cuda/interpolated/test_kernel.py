@@ -14,6 +14,7 @@ from batchkron.backends.cuda.interpolated.kernel import (
     scatter_owners,
     scatter_program,
 )
+from batchkron.backends.cuda.interpolated.pieces import fold_program
 from batchkron.backends.cuda.interpolated.segments import (
     CellCut,
     SegmentBounds,
@@ -175,6 +176,7 @@ def test_kernels_compile(capability, dtype, modes, vectors):
     programs += [
         cells_program(kind, modes, vectors, cut) for cut in (CellCut(1, 1), CellCut(32, 32))
     ]
+    programs.append(fold_program(kind, vectors))
     for program in programs:
         made = compile_kernel(program, capability)
         assert "interpolate_" in made.name

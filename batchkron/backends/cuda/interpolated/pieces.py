@@ -1,0 +1,105 @@
+"""Windows in pieces: each cell of a window's first modes becomes a point with a shorter window.
+
+A window of N modes has 4^c pieces along its first c ones. In these modes a piece has one cell, so
+that they and the next mode are one mode of a smaller grid, where pieces have windows of N - c
+modes. Their weights in the first of them include those of the modes that were cut. No device is
+needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.interpolated.kernel import MAX_VECTORS, THREADS, gather_lanes
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.spec.interpolated import WEIGHTS, Windows
+
+_MAX_PIECES = 1 << 23  # of all points; chosen by hand
+_POINT_COST = 16  # of a piece that is scattered, in visits of a cell; chosen by hand
+_RESIDENT_THREADS = 1024  # of a multiprocessor that gathers, so many that latency is hidden
+
+
+def in_pieces(windows: Windows, cut: int, *, shared: bool) -> Windows:
+    """Return the pieces of windows, whose first ``cut`` modes are cut.
+
+    Parameters
+    ----------
+    windows : Windows, of n points
+    cut : int
+        Less than the number of modes.
+    shared : bool
+        Whether the 4^c pieces of a point have its place; else piece s has the place s n + p.
+    """
+    if cut == 0:
+        return windows
+    count, weights = len(windows.places), windows.weights
+    leads, factors = np.zeros((count, 1), np.int64), np.ones((count, 1), weights.dtype)
+    for k in range(cut):
+        cells = windows.corners[:, k, None] + np.arange(WEIGHTS)
+        shape = count, WEIGHTS ** (k + 1)
+        leads = (leads[:, :, None] * windows.sizes[k] + cells[:, None]).reshape(shape)
+        factors = (factors[:, :, None] * weights[:, k, None]).reshape(shape)
+    pieces = WEIGHTS**cut
+    corners = np.repeat(windows.corners[:, None, cut:], pieces, axis=1)
+    corners[:, :, 0] += leads * windows.sizes[cut]
+    values = np.repeat(weights[:, None, cut:], pieces, axis=1)
+    values[:, :, 0] *= factors[:, :, None]
+    places = np.repeat(windows.places[:, None], pieces, axis=1)
+    if not shared:
+        places = places + count * np.arange(pieces)
+    sizes = math.prod(windows.sizes[: cut + 1]), *windows.sizes[cut + 1 :]
+    modes = len(sizes)
+    corners = corners.reshape(-1, modes)
+    order = np.argsort(np.ravel_multi_index(tuple(corners.T), sizes), kind="stable")
+    values = values.reshape(-1, modes, WEIGHTS)
+    return Windows(sizes, corners[order], values[order], places.reshape(-1)[order])
+
+
+def gather_cut(modes: int, count: int, device: DeviceLimits) -> int:
+    """Return how many modes are cut where values are gathered: as many as threads are missing."""
+    wanted = _RESIDENT_THREADS * device.multiprocessors
+    cut = 0
+    while cut < modes - 1 and count * WEIGHTS**cut * gather_lanes(modes - cut, 1) < wanted:
+        cut += 1
+    return cut
+
+
+def scatter_cut_modes(sizes: tuple[int, ...], count: int) -> int:
+    """Return how many modes are cut for the transpose.
+
+    Each cell visits the 4^(N - c - 1) leads of a piece, whether they have points or not; so a few
+    points in many modes are cut to short pieces.
+    """
+    modes, cells = len(sizes), math.prod(sizes)
+
+    def cost(cut: int) -> int:
+        leads, pieces = 1 << 2 * (modes - cut - 1), 1 << 2 * cut
+        return cells * leads + _POINT_COST * count * pieces
+
+    allowed = [c for c in range(modes) if c == 0 or count * WEIGHTS**c <= _MAX_PIECES]
+    return min(allowed, key=cost)
+
+
+def fold_program(dtype: np.dtype[Any], vectors: int) -> Program:
+    """Return the kernel that adds the pieces of points."""
+    options = SCALARS[dtype], vectors, THREADS
+    return Program("cuda/interpolated/fold.cuh", template_type("interpolate_fold", *options))
+
+
+@cache
+def fold_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the layout of the C++ struct FoldArguments."""
+    fields = [
+        *pointer_fields("points", "partial"),
+        *size_fields("count", "pieces", "point_step"),
+        ("vectors", "i8", MAX_VECTORS),
+        *size_fields("accumulate"),
+        ("alpha", dtype),
+    ]
+    return np.dtype(fields, align=True)
