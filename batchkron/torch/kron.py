@@ -15,6 +15,9 @@ from batchkron.torch.tensors import check_tensors, numbered, on_stream_of
 
 __all__ = ["gekmm", "kron_matmul"]
 
+# Rows and columns up to which factors' gradients have a kernel of their own on a device; for 128
+# cuBLAS is up to four times as fast (docs/results/frameworks.md).
+_MAX_OF_KERNEL = 64
 _FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
 
@@ -143,7 +146,7 @@ def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
 def _contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
     """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors."""
     inner = x.numel() // max(1, outer * rows)
-    if x.is_cuda:
+    if x.is_cuda and max(rows, columns) <= _MAX_OF_KERNEL:
         return _contract_on_device(x, y, (outer, rows, columns, inner))
     if inner == 1:
         return x.reshape(outer, rows).conj_physical().mT @ y.reshape(outer, columns)
