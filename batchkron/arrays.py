@@ -167,6 +167,11 @@ class _Layout:
         self.__array_interface__ = interface
 
 
+def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the machine's byte order: NumPy's own object, which is fast to compare."""
+    return np.dtype(dtype.type)
+
+
 def is_aligned(array: NDArray[Any]) -> bool:
     """Whether the elements are aligned to their size; on a device they always are."""
     return not isinstance(array, np.ndarray) or bool(array.flags.aligned)

@@ -117,6 +117,8 @@ class Operator(SciPyOperator["Operator"]):
         -------
         ndarray or Operator
         """
+        if type(x) is self._arrays.ndarray and x.ndim == 1:  # type: ignore[attr-defined]
+            return self.matvec(x)  # type: ignore[arg-type]
         if isinstance(x, Operator):
             return ComposedOperator(self, x)
         if is_scalar(x):

@@ -205,6 +205,8 @@ class OperatorBase(LinearOperator[Related]):
             return out
         if type(x) is self._arrays.ndarray:
             vectors: Array = x  # type: ignore[assignment]
+            if out is None and (fresh := self._fresh(vectors)) is not None:
+                return fresh
         elif any_foreign(x, out):
             return cast(Array, self._in_kind(self.apply, x, out))
         else:
@@ -214,6 +216,16 @@ class OperatorBase(LinearOperator[Related]):
             raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
         outer = self._outer(vectors.shape, 1)
         return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
+
+    def _fresh(self, x: Array) -> Array | None:
+        """Return A x[..., :] in a new array by the fast path, None if that does not apply."""
+        rows, columns = self.shape
+        if self._apply_fast is None or x.ndim == 0 or x.shape[-1] != columns:
+            return None
+        if x.dtype != self.dtype:
+            return None
+        out = self._backend.empty((*x.shape[:-1], rows), x.dtype)
+        return out if self._apply_fast(x, out) else None
 
     def apply_flat(self, x: Array, out: Array) -> Array:
         """Compute out[..., :] = A x[..., :] for flat vectors, as Krylov methods have them.

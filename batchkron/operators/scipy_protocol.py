@@ -54,6 +54,8 @@ class SciPyOperator(ConvertibleOperator[Related]):
             return out
         if type(x) is self._arrays.ndarray:
             vector: Array = x  # type: ignore[assignment]
+            if out is None and vector.ndim == 1 and (fresh := self._fresh(vector)) is not None:
+                return fresh
         elif any_foreign(x, out):
             return cast(Array, self._in_kind(self.matvec, x, out))
         else:

@@ -18,6 +18,7 @@ from batchkron.arrays import (
     is_masked,
     is_plain,
     is_scalar,
+    native_dtype,
     on_host_layout,
     overlaps_itself,
     refuse_masked,
@@ -153,7 +154,7 @@ def compute_dtype(*arrays: Array) -> np.dtype[Any]:
         else:
             dtypes.append(array.dtype)
     if all(dtype.kind in "fc" for dtype in dtypes):
-        dtype = np.result_type(*dtypes).newbyteorder("=")
+        dtype = native_dtype(np.result_type(*dtypes))
         if dtype in SUPPORTED_DTYPES:
             return dtype
     names = ", ".join(sorted({str(array.dtype) for array in arrays}))

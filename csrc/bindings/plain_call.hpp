@@ -70,7 +70,14 @@ class FastArray {
     static PyObject* const dtype = py::dtype::of<T>().release().ptr();
     if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return false;
     const auto* proxy = py::detail::array_proxy(object.ptr());
-    return proxy->descr == dtype && (proxy->flags & flags) == flags && proxy->nd >= 1;
+    if (proxy->descr != dtype && !is_equal(proxy->descr, dtype)) return false;
+    return (proxy->flags & flags) == flags && proxy->nd >= 1;
+  }
+  // Whether two dtypes are the same though two objects, as those of unpickled arrays are.
+  static bool is_equal(PyObject* first, PyObject* second) {
+    const auto one = py::reinterpret_borrow<py::dtype>(first);
+    const auto other = py::reinterpret_borrow<py::dtype>(second);
+    return one.num() == other.num() && one.byteorder() == other.byteorder();
   }
 
   const py::detail::PyArray_Proxy* proxy_;

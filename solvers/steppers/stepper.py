@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, native_dtype
 
 from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem, known_beside_rhs, operator_of, whole_part_of
@@ -100,7 +100,7 @@ class Stepper(ABC):
         """Return a vector of NaN, so that elements that ``rhs`` does not write are noticed."""
         module = array_module(self.problem.initial)
         initial = module.asarray(self.problem.initial)
-        return module.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))  # type: ignore[no-any-return]
+        return module.full(initial.shape, np.nan, native_dtype(initial.dtype))  # type: ignore[no-any-return]
 
 
 class FixedStepper(Stepper):

@@ -3,6 +3,7 @@
 They must give the same bits as the way through Python, and leave to it whatever it refuses.
 """
 
+import pickle
 import threading
 from functools import partial
 
@@ -103,6 +104,22 @@ def test_factors_in_either_order_of_memory(rng, through_python, is_plain, left):
     expected = through_python(call)
     np.testing.assert_array_equal(call(), expected)
     assert is_plain()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unpickled_arrays(rng, is_plain, dtype):
+    """Their dtypes are equal to NumPy's own, but other objects."""
+    factors = [pickle.loads(pickle.dumps(numbers(rng, (3, 3), dtype))) for _ in range(2)]
+    x = pickle.loads(pickle.dumps(numbers(rng, (2, 9), dtype)))
+    assert x.dtype is not np.dtype(dtype)
+    bk.gemkm(np.array(x.tolist(), dtype), factors)  # plans the shape
+    is_plain()
+    y = bk.gemkm(x, factors)
+    assert is_plain()
+    np.testing.assert_allclose(y, x @ np.kron(*factors), rtol=1e-4)
+    swapped = x.astype(x.dtype.newbyteorder())
+    np.testing.assert_allclose(bk.gemkm(swapped, factors), y, rtol=1e-4)
+    assert not is_plain()
 
 
 def test_a_tuple_of_factors(rng, is_plain):

@@ -1,6 +1,7 @@
 """Inputs that have broken things before, or would break them quietly."""
 
 import copy
+import pickle
 import threading
 
 import numpy as np
@@ -130,6 +131,29 @@ def test_arrays_of_quick_calls(rng, kind):
     fixed.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         op.apply(x[:12], fixed)
+
+
+def test_quick_calls_without_an_array_for_the_result(rng, monkeypatch):
+    """Vectors take the compiled fast path in all ways to multiply; others the general one."""
+    op = bk.KroneckerProduct([rng.standard_normal((n, n)) for n in (3, 1, 4)])
+    dense, x = op.to_dense(), rng.standard_normal(12)
+    assert op.dtype is np.dtype(float)  # the fast path compares dtypes as objects first
+    general, calls = op._dispatch, []
+    monkeypatch.setattr(op, "_dispatch", lambda *given: calls.append(1) or general(*given))
+    given = pickle.loads(pickle.dumps(x))
+    for vector in (x, given, -x):
+        expected = dense @ vector
+        for y in (op.apply(vector), op.matvec(vector), op @ vector, op.dot(vector), op * vector):
+            np.testing.assert_allclose(y, expected, atol=1e-12)
+    two = op.apply(np.stack([x, -x]))
+    np.testing.assert_allclose(two, np.stack([dense @ x, -dense @ x]), atol=1e-12)
+    assert not calls
+    for other in (x.astype(np.float32), x[::-1], x.astype(">f8")):
+        np.testing.assert_allclose(op @ other, dense @ other, atol=1e-6)
+        assert calls
+        calls.clear()
+    with pytest.raises(ValueError, match="expected"):
+        op @ x[:11]
 
 
 def test_high_powers_and_long_sums(rng):

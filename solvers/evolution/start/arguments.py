@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, native_dtype
 
 from ...krylov.vectors.ranks import any_over, ranks_of_problem
 from ...steppers.registry import get, names
@@ -86,7 +86,7 @@ def initial_state(problem: Any) -> NDArray[Any]:
             f"problem.initial[{place}] is {initial[place]}; expected finite values, none that are "
             "NaN or infinite."
         )
-    return initial.astype(initial.dtype.newbyteorder("="), copy=False)
+    return initial.astype(native_dtype(initial.dtype), copy=False)
 
 
 def finite_number(name: str, value: Any) -> float:

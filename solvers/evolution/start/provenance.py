@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import batchkron
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import array_module, native_dtype, to_host
 
 __all__ = ["problem_hash", "surroundings"]
 
@@ -33,7 +33,7 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
     if own is not None:
         return str(own)
     initial = to_host(initial, "problem.initial")
-    initial = initial.astype(initial.dtype.newbyteorder("="), copy=False)
+    initial = initial.astype(native_dtype(initial.dtype), copy=False)
     described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
     described.update(np.ascontiguousarray(initial).tobytes())
     return described.hexdigest()

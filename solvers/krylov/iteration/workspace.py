@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, native_dtype
 from batchkron.operators import Operator, on_device
 
 from ...products import Vector, working_dtype
@@ -58,7 +58,7 @@ class MethodWorkspace(ABC):
         self.size = check_count("size", size, minimum=0)
         self._ranks = ranks_of(self._A)
         self._unknowns = self._over_ranks(self.size)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
+        self.dtype = native_dtype(np.dtype(np.float64 if dtype is None else dtype))
         if self.dtype.char not in "fdFD":
             raise TypeError(
                 f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
