@@ -5,6 +5,7 @@ import pytest
 
 from batchkron.problems import make
 from batchkron.solvers import EvolveStatus, evolve, steppers
+from batchkron.solvers.steppers.stage_iteration import Acceleration
 
 
 class Logistic:
@@ -45,6 +46,33 @@ def test_a_step_of_backward_euler_is_the_root_of_its_equation():
     f = np.empty(3)
     problem.rhs(dt, u, f)
     np.testing.assert_allclose(u, problem.initial + dt * f, rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "f4"])
+def test_acceleration_solves_linear_equations_that_plain_iteration_does_not(rng, dtype):
+    """Eigenvalues of modulus 2: n + 1 moves are enough for n unknowns."""
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    map_ = (turn @ np.diag([2.0, -2.0, 1.5, -1.5]) @ turn.T).astype(dtype)
+    right = rng.standard_normal(4).astype(dtype)
+    right = right + 1j * right[::-1] if dtype == "c16" else right
+    expected = np.linalg.solve(np.eye(4) - map_, right)
+    delta = right.copy()
+    acceleration = Acceleration(lambda: np.full(4, np.nan, dtype))
+    for _ in range(2):  # what the first use has left does not matter
+        delta[...] = right
+        acceleration.begin(delta)
+        for _ in range(6):
+            acceleration.move(delta, right + map_ @ delta - delta)
+        np.testing.assert_allclose(delta, expected, rtol=0, atol=200 * np.finfo(dtype).eps)
+
+
+def test_stages_of_stiff_collisions_take_few_solves():
+    problem, dt = make("relaxation-1x1v", 3, 2), 5e-4  # collisions of rate 1000
+    stepper, u = steppers.get("backward-euler")(problem, dt), problem.initial.copy()
+    calls, solve = [], stepper._iteration._solver.solve
+    stepper._iteration._solver.solve = lambda *given: calls.append(1) or solve(*given)
+    assert stepper.step(u, 0.0, dt) is None
+    assert 1 < len(calls) <= 8  # 21 without acceleration
 
 
 def test_a_step_of_crank_nicolson_is_the_root_of_its_equation():
