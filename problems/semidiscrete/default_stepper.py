@@ -23,6 +23,7 @@ IMPLICIT_METHODS = (
     "sdirk3",
     "esdirk2",
     "esdirk3",
+    "imex-euler",
     "ark2",
     "ark3",
     "exponential-euler",

@@ -184,6 +184,18 @@ def _esdirk3() -> Tableau:
     )
 
 
+def _imex_euler() -> Tableau:
+    return Tableau(
+        "imex-euler",
+        1,
+        [0, 1],
+        explicit=[[0, 0], [1, 0]],
+        implicit=[[0, 0], [0, 1]],
+        source="U. M. Ascher, S. J. Ruuth, R. J. Spiteri, Appl. Numer. Math. 25 (1997), (1, 2, 1) "
+        "in section 2.2",
+    )
+
+
 def _ark2() -> Tableau:
     second = (3 + 2 * _ROOT) / 6
     return Tableau(
@@ -230,6 +242,7 @@ TABLEAUS: tuple[Tableau, ...] = (
     _sdirk3(),
     _esdirk2(),
     _esdirk3(),
+    _imex_euler(),
     _ark2(),
     _ark3(),
 )

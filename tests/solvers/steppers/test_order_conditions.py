@@ -90,6 +90,9 @@ def test_tableaus_have_their_order_and_no_higher_one(tableau):
         (tableau.weights, tableau.order),
         (tableau.embedded, tableau.embedded_order),
     ):
+        if weights is None:
+            assert tableau.name == "imex-euler"  # all others estimate their errors
+            continue
         assert missed_condition(weights, matrices, order) is None
         assert missed_condition(weights, matrices, order + 1).order == order + 1
 

@@ -353,7 +353,7 @@ class Split:
         out += np.sin(u) - np.sin(exact)
 
 
-@pytest.mark.parametrize("name", ["ark2", "ark3"])
+@pytest.mark.parametrize("name", ["imex-euler", "ark2", "ark3"])
 def test_order_of_imex_methods_with_a_nonlinear_explicit_part(name):
     problem = Split()
     errors = [
@@ -392,6 +392,7 @@ def stiff_boundary_at_the_end():
         ("sdirk3", 1.9),
         ("esdirk2", 1.9),
         ("esdirk3", 2.6),
+        ("imex-euler", 0.9),
         ("ark2", 1.9),
         ("ark3", 2.5),
         ("exponential-trapezoidal", 1.9),

@@ -12,11 +12,14 @@ from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.protocols import known_beside_rhs, says_linear
 
-IMEX = ("ark2", "ark3")
+IMEX = ("imex-euler", "ark2", "ark3")
 LINEAR = [
     name for name in steppers.names() if steppers.get(name).implicit and name not in IMEX
 ]  # fmt: skip
-REFUSED = r"needs f\(t, u\) = A\(t\) u \+ s\(t\), but .* take an IMEX method \('ark2' or 'ark3'\)"
+REFUSED = (
+    r"needs f\(t, u\) = A\(t\) u \+ s\(t\), but .* take an IMEX method "
+    r"\('imex-euler' or 'ark2' or 'ark3'\)"
+)
 
 
 def square():
