@@ -39,6 +39,7 @@ Values = NDArray[np.float64]
 _Moments: TypeAlias = tuple[tuple[MomentKey, float], ...]  # the summands of a linear part
 _Velocities: TypeAlias = tuple[Axis, ...] | None  # those of a Resolved, see there
 
+_UFUNCS = {"+": np.add, "-": np.subtract, "*": np.multiply}
 _RESOLVED_LEVEL = 2
 """Level of the velocities that a level of x needs, so that moments of it act on its collisions.
 
@@ -92,6 +93,19 @@ def _with_equals(
         known = first.setdefault(keys[id(node)], node)
         found.append((node, None if known is node else known))
     return found
+
+
+def _step(node: FieldExpression, equal: FieldExpression | None) -> tuple[int, Any, Any, int, int]:
+    """Return how an expression is evaluated: its id, itself, a ufunc of two values, their ids.
+
+    Without a ufunc it has the value of the first id, or, where that is 0, one of its own.
+    """
+    if equal is not None:
+        return id(node), node, None, id(equal), 0
+    if isinstance(node, Arithmetic) and node.operation in _UFUNCS:
+        first, second = node.operands
+        return id(node), node, _UFUNCS[node.operation], id(first), id(second)
+    return id(node), node, None, 0, 0
 
 
 class FieldEvaluation:
@@ -215,7 +229,7 @@ class FieldEvaluation:
             self._channels.append((nodes, None))
         linked = {id(node) for nodes, _ in self._channels for node in nodes}
         evaluated = [node for node in self._nodes if id(node) in needed and id(node) not in linked]
-        self._evaluated = _with_equals(evaluated, self._nodes)
+        self._steps = [_step(*pair) for pair in _with_equals(evaluated, self._nodes)]
         self._map: PointMap | None = None
         if not channels:
             return
@@ -303,8 +317,11 @@ class FieldEvaluation:
             for values, (nodes, fixed) in zip(linear, self._channels, strict=True):
                 whole = values if fixed is None else values + fixed
                 found.update((id(node), whole) for node in nodes)
-        for node, equal in self._evaluated:
-            found[id(node)] = self._value(node, found, t) if equal is None else found[id(equal)]
+        for key, node, operation, first, second in self._steps:
+            if operation is not None:
+                found[key] = operation(found[first], found[second])
+            else:
+                found[key] = found[first] if first else self._value(node, found, t)
         return [
             self._ready[id(field)] if id(field) in self._ready else found[id(field)]
             for field in self._fields
@@ -365,6 +382,8 @@ class FieldEvaluation:
             return values
         if self._module is not np:
             return self._module.where(values > 0.0, values, np.nan)
+        if values.min() > 0.0:  # the usual case, in one pass
+            return values
         if bool((values <= 0.0).any()):
             lowest, place = float(values.min()), int(values.argmin())
             where = self.points.place(*divmod(place, self.points.count))
