@@ -73,8 +73,8 @@ def gram_cut(
     whole = teams if capacity >= teams else _MAX_WIDTH
     capacity -= capacity % whole  # all teams have as many pairs
     if inner < capacity:
-        width, inner_step = _width(inner), inner
-        outer_step = max(1, capacity // (-(-inner // width) * width))
+        width, inner_step = _width(inner, capacity), inner
+        outer_step = capacity // (-(-inner // width) * width)
     else:
         width, inner_step = _pieces(inner, capacity)
         outer_step = 1
@@ -92,9 +92,15 @@ def _tile(size: int) -> int:
     return -(-size // (_MICRO * tiles)) * _MICRO
 
 
-def _width(length: int) -> int:
-    """Return how many neighbours of so many threads read together: many, with few left over."""
-    return min(range(min(_MAX_WIDTH, length), 0, -1), key=lambda w: -(-length // w) * (w + 1))
+def _width(length: int, capacity: int) -> int:
+    """Return how many neighbours of so many threads read together: many, with few left over.
+
+    The groups of neighbours hold at most ``capacity``, the last one's rest included: threads copy
+    as many elements as the capacity has.
+    """
+    widths = range(min(_MAX_WIDTH, length), 0, -1)
+    fitting = [w for w in widths if -(-length // w) * w <= capacity]
+    return min(fitting, key=lambda w: -(-length // w) * (w + 1))
 
 
 def _pieces(inner: int, capacity: int) -> tuple[int, int]:
@@ -102,8 +108,8 @@ def _pieces(inner: int, capacity: int) -> tuple[int, int]:
     least = -(-inner // (capacity - capacity % _MAX_WIDTH))
     for pieces in range(least, 2 * least):
         length = inner // pieces
-        if inner % pieces == 0 and length % _width(length) == 0:
-            return _width(length), length
+        if inner % pieces == 0 and length % _width(length, capacity) == 0:
+            return _width(length, capacity), length
     return _MAX_WIDTH, -(-inner // (least * _MAX_WIDTH)) * _MAX_WIDTH
 
 
