@@ -119,7 +119,7 @@ def _gradients(
     rows = [factor.shape[0] for factor in factors]
     columns = [factor.shape[1] for factor in factors]
     wanted = [k for k, is_needed in enumerate(needed) if is_needed]
-    found, before, last = [], x.contiguous(), gradient.contiguous()
+    found, before, last = [], _in_memory(x), _in_memory(gradient)
     after = {len(rows) - 1: last}
     with on_stream_of(x):
         for k in range(len(rows) - 1, -1 if with_x else wanted[0], -1):
@@ -132,6 +132,11 @@ def _gradients(
             if k < wanted[-1]:
                 before = _mode(factors[k].mT, before, size)
     return last.view(x.shape) if with_x else None, found
+
+
+def _in_memory(x: Tensor) -> Tensor:
+    """Return x contiguous, and no lazy conjugate: kernels get its address."""
+    return x.resolve_conj().resolve_neg().contiguous()
 
 
 def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:

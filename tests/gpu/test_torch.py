@@ -85,7 +85,7 @@ def test_gradients_and_their_gradients(bkt, tensor, name, dtype):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str
 )
-@pytest.mark.parametrize("sizes", [(8, 8, 8), (16, 16), (3, 5, 7), (64, 64)])
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (16, 16), (3, 5, 7), (52, 52), (64, 64)])
 def test_products_and_gradients_as_on_the_cpu(bkt, tensor, sizes, dtype):
     x = tensor(33, math.prod(sizes), dtype=dtype, grad=True)
     factors = [tensor(n, n, dtype=dtype, grad=True) for n in sizes]
@@ -100,6 +100,19 @@ def test_products_and_gradients_as_on_the_cpu(bkt, tensor, sizes, dtype):
     for one, other in zip(found, expected, strict=True):
         bound = torch.finfo(dtype).eps * terms**0.5 * 10 * float(other.detach().abs().max())
         assert float((one.cpu() - other).detach().abs().max()) <= bound
+
+
+def test_gradients_with_lazy_conjugates(bkt, tensor):
+    given = [tensor(*shape, dtype=torch.complex128) for shape in ((5, 6), (2, 2), (3, 3))]
+    weight = tensor(5, 6, dtype=torch.complex128)
+
+    def found(on):
+        x, *factors = [one.to(on).requires_grad_() for one in given]
+        y = bkt.kron_matmul(x.conj(), factors)
+        return torch.autograd.grad((y.conj() * weight.to(on)).real.sum(), [x, *factors])
+
+    for one, other in zip(found("cuda"), found("cpu"), strict=True):
+        assert float((one.cpu() - other).abs().max()) <= 1e-13 * float(other.abs().max())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

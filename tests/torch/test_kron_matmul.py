@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same, dense_kron
 
-from batchkron.torch import gekmm, kron_matmul
+from batchkron.torch import gekmm, kron, kron_matmul
 
 SHAPES = {
     "one": [(3, 4)],
@@ -82,6 +82,24 @@ def test_strided_and_conjugate_tensors(tensor):
     assert turned[1].is_conj()
     expected = x[::2].conj() @ dense_kron(factors)
     assert_same(kron_matmul(x[::2].conj(), turned), expected, 100)
+
+
+@pytest.mark.parametrize("call", [kron_matmul, lambda x, factors: gekmm(factors, x)])
+def test_gradients_are_of_tensors_in_memory(tensor, monkeypatch, call):
+    """Kernels on a device get addresses; a lazy conjugate is another tensor than its memory."""
+    contract, lazy = kron._contract, []
+
+    def noted(x, y, *sizes):
+        lazy.extend(one.is_conj() or one.is_neg() for one in (x, y))
+        return contract(x, y, *sizes)
+
+    monkeypatch.setattr(kron, "_contract", noted)
+    dtype = torch.complex128
+    factors = [tensor(n, n, dtype=dtype, grad=True) for n in (2, 3)]
+    x, weight = tensor(6, 6, dtype=dtype), tensor(6, 6, dtype=dtype)
+    y = call(x.conj(), factors)
+    (y.conj() * weight).real.sum().backward()
+    assert lazy == [False] * 4
 
 
 @pytest.mark.parametrize("shapes", [[(0, 3), (2, 2)], [(2, 2), (3, 0)], [(2, 2), (0, 0)]])
