@@ -49,13 +49,14 @@ def _on_device(
     """Return what multiplies vectors like x at an address, None if that needs arrays."""
     from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 
-    if not x.is_contiguous():
+    dtype = x.dtype
+    if not x.is_contiguous() or x.is_conj() or x.is_neg():
         return None
-    key: list[Any] = [left, x.dtype, x.get_device(), *shape]
-    for factor in (x, *factors) if x.is_complex() else ():
-        if factor.is_conj() or factor.is_neg():
-            return None
+    key: list[Any] = [left, dtype, x.get_device(), *shape]
     for factor in factors:
+        # also real ones may be lazy negatives: z.conj().imag is one
+        if factor.is_conj() or factor.is_neg() or factor.dtype != dtype:
+            return None
         key += factor.data_ptr(), factor.shape, factor.stride()
 
     def operands() -> tuple[list[Any], Any]:

@@ -1,0 +1,61 @@
+"""Which products of tensors go by their addresses; a stand-in returns the keys."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from batchkron.torch import products
+
+FUNCTION_CALLS = "batchkron.backends.cuda.kron.function_calls"
+
+
+@pytest.fixture
+def key_of(monkeypatch):
+    """Returns the key of a product, or None if it needs arrays."""
+    stand_in = SimpleNamespace(addressed_multiply=lambda key, operands, left: key)
+    monkeypatch.setitem(sys.modules, FUNCTION_CALLS, stand_in)
+
+    def key(x, *factors, left=False):
+        return products._on_device(factors, x, x.shape, left)
+
+    return key
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_keys_tell_products_apart(key_of, dtype):
+    x, factors = torch.ones(2, 4, dtype=dtype), [torch.ones(2, 2, dtype=dtype) for _ in range(3)]
+    flat, wide = torch.ones(4, 4, dtype=dtype)[:2], torch.ones(2, 4, dtype=dtype)[:, :2]
+    keys = [
+        key_of(x, *factors[:2]),
+        key_of(x, *factors[:2], left=True),
+        key_of(x, *factors[1:]),
+        key_of(x, factors[1], factors[0]),
+        key_of(x, factors[0].mT, factors[1]),
+        key_of(x.view(1, 2, 4), *factors[:2]),
+        key_of(x, factors[0], wide),
+        key_of(flat, factors[0].view(1, 4), factors[1]),
+    ]
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+    assert key_of(torch.zeros_like(x), *factors[:2]) == keys[0]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda z: (z.real.contiguous(), z.conj().imag),
+        lambda z: (z, z.conj()),
+        lambda z: (z, z.mH),
+        lambda z: (z, z.to(torch.complex128)),
+    ],
+    ids=["negative", "conjugate", "adjoint", "dtype"],
+)
+def test_others_need_arrays(key_of, changed, place):
+    plain, other = changed(torch.ones(2, 2, dtype=torch.complex64))
+    given = [plain, plain, plain]
+    assert key_of(*given) is not None
+    given[place] = other
+    assert key_of(*given) is None
