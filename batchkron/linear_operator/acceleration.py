@@ -51,7 +51,7 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     Left to GPyTorch are interpolations with a batch, and those with points in the outermost
     intervals of the grid, where it takes the nearest grid point; a grid that GPyTorch has laid
     around the points has none there.
-    Tensors on a CUDA device need CuPy; there points are interpolated by torch's gathers.
+    Tensors on a CUDA device need CuPy.
 
     With linear_operator's preconditioner (from 2000 points on) losses of interpolated covariances
     are other estimates of the same value: its pivots are chosen among entries that are equal but

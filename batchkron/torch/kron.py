@@ -202,9 +202,9 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
     With the gradient G of y: ∂x = G (A_1 ⊗ … ⊗ A_d)ᴴ, one product; ∂A_k is the sum, over all
     indices but those of mode k, of conj(x multiplied by the factors before A_k) times (G multiplied
     by the adjoints of those after A_k). All ∂A_k together take 2 (d - 1) multiplies by one factor,
-    and memory for d tensors of the size of x. Gradients have gradients
-    (batchkron/torch/multilinear.py). The product itself is `batchkron.gemkm`: algorithm 1 of
-    FastKron (Jangda and Yadav, PPoPP 2024).
+    and memory for d tensors of the size of x; one more makes ∂x of what they share. Gradients
+    have gradients (batchkron/torch/multilinear.py). The product itself is `batchkron.gemkm`:
+    algorithm 1 of FastKron (Jangda and Yadav, PPoPP 2024).
 
     Examples
     --------
