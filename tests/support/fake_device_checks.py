@@ -148,6 +148,35 @@ def refusals():
         call(out=out)
 
 
+def products_by_address():
+    """What a key stands for is planned once; None is returned, and known, where it needs arrays."""
+    rng, planned = np.random.default_rng(9), Counted(function_calls, "_planned")
+    multiply, number = function_calls.addressed_multiply, -1
+    for number, (name, arguments, shape) in enumerate(products(rng)):
+        expected, left = getattr(bk, name)(*arguments), name == "gekmm"
+        factors, x = (on_device(one) for one in (arguments if left else arguments[::-1]))
+        for _ in range(2):
+            run = multiply(number, lambda given=(factors, x): given, left)
+            out = cupy.asarray(np.full(shape, np.nan, expected.dtype))
+            run(x.data.ptr, out.data.ptr)
+            close(out, expected)
+        other = cupy.asarray(2 * x.get())
+        run(other.data.ptr, out.data.ptr)
+        close(out, 2 * expected)
+    assert planned.calls == number + 1
+    factors, x = on_device(list(np.ones((2, 2, 2)))), cupy.asarray(np.ones((3, 4)))
+    away = cupy.asarray(np.ones((2, 2)))
+    away.data.device_id = 1
+    for key, given in {
+        "strides": ([factors[0], cupy.asarray(np.ones((2, 4)))[:, ::2]], x),
+        "empty": ([factors[0], factors[1]], x[:0]),
+        "sizes": ([factors[0], cupy.asarray(np.ones((3, 3)))], x),
+        "device": ([factors[0], away], x),
+    }.items():
+        assert multiply(key, lambda given=given: given, False) is None
+        assert multiply(key, None, False) is None
+
+
 def unusual_arguments():
     """Whatever is not plain is computed as before."""
     rng, general = np.random.default_rng(4), Counted(plan.KronPlan, "run")

@@ -12,6 +12,7 @@ CHECKS = (
     "values",
     "repeated_calls",
     "refusals",
+    "products_by_address",
     "unusual_arguments",
     "captures",
     "explicit_products",
