@@ -42,7 +42,7 @@ class _Interpolate(torch.autograd.Function):
         rows, cells = interpolation.shape
         out = u.new_empty((cells if transposed else rows, u.shape[-1]))
         with on_stream_of(u):
-            values = view(u)
+            values = view(u.contiguous())  # a copy is torch's, also of what its graphs capture
             operator: Any = interpolation.astype(values.dtype)
             if not u.is_cpu:
                 operator = operator.to("cuda")

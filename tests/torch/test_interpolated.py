@@ -10,6 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same, dense_kron
 
 import batchkron as bk
+from batchkron.operators import Operator
 from batchkron.torch import interpolate, interpolated, interpolated_kronecker
 
 SIZES = {"one": (7,), "four": (4, 4), "two": (5, 8), "three": (4, 5, 6)}
@@ -50,6 +51,22 @@ def test_gradients_of_few_points_at_a_time(tensor, made, monkeypatch, name, chun
     expected = interpolated.point_gradient(u, g, W, points)
     monkeypatch.setattr(interpolated, "_MAX_GATHERED", chunk)
     assert_same(interpolated.point_gradient(u, g, W, points), expected, 64)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_copies_of_vectors_are_in_torchs_memory(tensor, made, monkeypatch, transpose):
+    """On a device a copy by CuPy would not belong to the graph that torch captures."""
+    W, _ = made("two")
+    given, matmat = [], Operator.matmat
+
+    def noted(self, X, out=None):
+        given.append(X.flags.c_contiguous)
+        return matmat(self, X, out)
+
+    monkeypatch.setattr(Operator, "matmat", noted)
+    u = tensor(3, W.shape[0 if transpose else 1], grad=True)
+    interpolate(u, W, transpose=transpose).sum().backward()
+    assert given == [True, True]
 
 
 def test_other_points_have_other_windows(tensor, made, rng):
