@@ -118,7 +118,7 @@ struct GramChunk {
   }
 };
 
-// square: x and y have as many rows, so that their elements lie at the same distances.
+// square: x and y have as many rows, in one tile, so that their elements lie at the same distances.
 template <class T, int row_tile, int column_tile, bool square, int width, int capacity, int threads>
 __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(GramArguments<T> a) {
   wait_for_earlier_kernels();

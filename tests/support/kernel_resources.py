@@ -407,7 +407,7 @@ def gram_kernels(dtype, capability):
     kind, limits, programs = np.dtype(dtype), DEVICES[capability], [total_program(np.dtype(dtype))]
     for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
         cut = gram_cut(*shape, kind.itemsize, limits)
-        programs.append(gram_program(kind, cut, shape[1] == shape[2]))
+        programs.append(gram_program(kind, *shape[1:3], cut))
     return [_begun(program, capability).result() for program in programs]
 
 

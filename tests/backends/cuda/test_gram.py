@@ -34,6 +34,7 @@ CASES = [
     (2, 70, 9, 11, 1),
     (1, 64, 66, 9, 2),
     (9, 33, 65, 1, 2),
+    (16, 66, 66, 9, 1),
     (1, 52, 52, 52, 1),  # of float32: groups of 8 along r are more pairs than a chunk may have
 ]
 
@@ -61,8 +62,7 @@ class Problem:
 
     @property
     def programs(self):
-        square = self.shape[1] == self.shape[2]
-        return [gram_program(self.dtype, self.cut, square), total_program(self.dtype)]
+        return [gram_program(self.dtype, *self.shape[1:3], self.cut), total_program(self.dtype)]
 
     def run(self, multiply, total, rng, near=None):
         _, rows, columns, _ = self.shape

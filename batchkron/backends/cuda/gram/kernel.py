@@ -113,8 +113,9 @@ def _pieces(inner: int, capacity: int) -> tuple[int, int]:
     return _MAX_WIDTH, -(-inner // (least * _MAX_WIDTH)) * _MAX_WIDTH
 
 
-def gram_program(dtype: np.dtype[Any], cut: GramCut, square: bool) -> Program:
-    """Return the kernel that multiplies; ``square``: there are as many rows as columns."""
+def gram_program(dtype: np.dtype[Any], rows: int, columns: int, cut: GramCut) -> Program:
+    """Return the kernel that multiplies."""
+    square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
     options = cut.row_tile, cut.column_tile, flag(square), cut.width, cut.capacity, THREADS
     return Program("cuda/gram.cuh", template_type("mode_gram", SCALARS[dtype], *options))
 

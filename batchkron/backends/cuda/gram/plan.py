@@ -48,7 +48,7 @@ class GramPlan:
         self.workspace = count * cut.blocks if cut.blocks > 1 else 0
         tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
         arguments = sized_arguments(outer, rows, columns, inner, cut)
-        kernel = load_kernel(gram_program(dtype, cut, rows == columns), device)
+        kernel = load_kernel(gram_program(dtype, rows, columns, cut), device)
         self._multiply = Launch(
             kernel, (cut.blocks * tiles, 1), THREADS, cut.shared_bytes, arguments, 3
         )
