@@ -26,12 +26,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 __all__ = [
     "LIBRARY",
     "Entry",
     "Multilinear",
     "applied",
+    "has_tangents",
     "is_eager",
     "is_transformed",
     "looped",
@@ -492,6 +494,15 @@ def is_transformed() -> bool:
     return _transforms() is not None
 
 
+def has_tangents() -> bool:
+    """Whether tensors may have tangents now, the derivatives of forward mode.
+
+    There are none of our functions. Autograd functions refuse such tensors, as they should: without
+    one the result has no tangent, as if it were zero.
+    """
+    return forward_ad._current_level >= 0  # torch has no public name for it
+
+
 def is_eager(*tensors: Tensor) -> bool:
     """Whether a call is neither traced nor compiled, on tensors of a device that has kernels."""
     if torch.compiler.is_compiling() or _modes():
@@ -503,8 +514,8 @@ def is_eager(*tensors: Tensor) -> bool:
 
 
 def _is_recorded(*tensors: Tensor) -> bool:
-    """Whether a call's gradients are wanted, or torch.func transforms it."""
-    if is_transformed():
+    """Whether a call's derivatives are wanted, or torch.func transforms it."""
+    if is_transformed() or has_tangents():
         return True
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

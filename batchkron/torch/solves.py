@@ -12,7 +12,14 @@ from torch import Tensor
 
 from batchkron.operators import KroneckerSum
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.multilinear import LIBRARY, applied, is_eager, is_transformed, looped
+from batchkron.torch.multilinear import (
+    LIBRARY,
+    applied,
+    has_tangents,
+    is_eager,
+    is_transformed,
+    looped,
+)
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -150,8 +157,11 @@ class _SolveSum(torch.autograd.Function):
 
 
 def _solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """Solve with gradients: by the registered operator, which has none under torch.func."""
-    if is_transformed() and is_eager(b, *factors):
+    """Solve with gradients: by the registered operator, which has none under torch.func.
+
+    The operator would also drop tangents, where an autograd function refuses them.
+    """
+    if (is_transformed() or has_tangents()) and is_eager(b, *factors):
         return applied(_SolveSum, b, *factors)  # type: ignore[no-any-return]
     return _operator(b, factors)  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacrev, vmap
 from torch_checks import assert_same, dense_kron
 
@@ -173,6 +174,20 @@ def test_an_empty_batch_of_factors(tensor):
 def test_forward_mode_is_refused_in_words(tensor):
     with pytest.raises((NotImplementedError, RuntimeError), match="forward"):
         hessian(lambda x: kron_matmul(x, [tensor(2, 2)]).square().sum())(tensor(2))
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"solve", "logdet"}))
+def test_tangents_are_not_taken_for_zero(tensor, name):
+    """Dual tensors need no gradient, and would be multiplied without their tangents.
+
+    The other two functions are made of those of torch.
+    """
+    function, shapes = CALLS[name]
+    with forward_ad.dual_level():
+        operands = [forward_ad.make_dual(tensor(*shape), tensor(*shape)) for shape in shapes]
+        with pytest.raises(NotImplementedError, match="jvp"):
+            function(*operands)
+    function(*(tensor(*shape) for shape in shapes))
 
 
 def test_an_ensemble_of_layers(tensor):
