@@ -29,6 +29,8 @@ def multiply(
     left : bool
     """
     if x.is_cuda:
+        # copies are torch's, whose memory a graph that torch captures keeps
+        x, factors = _computed(x).contiguous(), [_computed(factor) for factor in factors]
         run = _on_device(factors, x, shape, left)
         if run is not None:
             run(x.data_ptr(), out.data_ptr())
@@ -43,6 +45,13 @@ def multiply(
         batchkron.gemkm(values, matrices, out=view(out))
 
 
+def _computed(tensor: Tensor) -> Tensor:
+    """Return a tensor whose memory has its values: real ones may be lazy negatives, too."""
+    if tensor.is_conj() or tensor.is_neg():  # z.conj().imag is one
+        return tensor.resolve_conj().resolve_neg()
+    return tensor
+
+
 def _on_device(
     factors: Sequence[Tensor], x: Tensor, shape: Sequence[int], left: bool
 ) -> Callable[[int, int], None] | None:
@@ -50,12 +59,9 @@ def _on_device(
     from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 
     dtype = x.dtype
-    if not x.is_contiguous() or x.is_conj() or x.is_neg():
-        return None
     key: list[Any] = [left, dtype, x.get_device(), *shape]
     for factor in factors:
-        # also real ones may be lazy negatives: z.conj().imag is one
-        if factor.is_conj() or factor.is_neg() or factor.dtype != dtype:
+        if factor.dtype != dtype:
             return None
         key += factor.data_ptr(), factor.shape, factor.stride()
 

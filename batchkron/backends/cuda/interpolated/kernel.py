@@ -25,8 +25,10 @@ THREADS = 128
 MAX_VECTORS = 16
 """Vectors of one launch, kMaxVectors of ``windows.cuh``."""
 
+RESIDENT_THREADS = 1024
+"""Threads of a multiprocessor, so many that latency is hidden; chosen by hand."""
+
 _BLOCKS_PER_PROCESSOR = 16  # that a multiprocessor can hold; more take several turns
-_RESIDENT_THREADS = 1024  # of a multiprocessor, so many that latency is hidden; chosen by hand
 _MAX_HELD = 4  # vectors of a thread that scatters: as many sums for each of its cells
 _CELLS = 4  # of a thread that scatters, where there are enough threads
 _MAX_POINTS = 2**31 - 32  # numbers of points, to which kernels add up to 32, have 32 bits
@@ -122,7 +124,7 @@ def scatter_cut(
     A thread with several cells loads a point's weights for all of them. Where there are too few
     threads for the device it has one cell, and lanes share its points as far as bins have several.
     """
-    wanted = _RESIDENT_THREADS * device.multiprocessors
+    wanted = RESIDENT_THREADS * device.multiprocessors
     held = min(vectors, _MAX_HELD)
     for cells in (_CELLS, 1):
         owners = scatter_owners(sizes, vectors, ScatterCut(held, cells, 1))

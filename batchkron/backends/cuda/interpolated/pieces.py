@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.interpolated.kernel import MAX_VECTORS, THREADS, gather_lanes
+from batchkron.backends.cuda.interpolated.kernel import (
+    MAX_VECTORS,
+    RESIDENT_THREADS,
+    THREADS,
+    gather_lanes,
+)
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
@@ -22,7 +27,6 @@ from batchkron.spec.interpolated import WEIGHTS, Windows
 
 _MAX_PIECES = 1 << 23  # of all points; chosen by hand
 _POINT_COST = 16  # of a piece that is scattered, in visits of a cell; chosen by hand
-_RESIDENT_THREADS = 1024  # of a multiprocessor that gathers, so many that latency is hidden
 
 
 def in_pieces(windows: Windows, cut: int, *, shared: bool) -> Windows:
@@ -63,7 +67,7 @@ def in_pieces(windows: Windows, cut: int, *, shared: bool) -> Windows:
 
 def gather_cut(modes: int, count: int, device: DeviceLimits) -> int:
     """Return how many modes are cut where values are gathered: as many as threads are missing."""
-    wanted = _RESIDENT_THREADS * device.multiprocessors
+    wanted = RESIDENT_THREADS * device.multiprocessors
     cut = 0
     while cut < modes - 1 and count * WEIGHTS**cut * gather_lanes(modes - cut, 1) < wanted:
         cut += 1
