@@ -1,17 +1,18 @@
-"""Checks of functions on the device of fake_cupy.py, each for a process of its own."""
+"""Checks of functions on the device of fake_cupy, each for a process of its own."""
 
 import sys
 import threading
 from functools import partial
 
-import fake_cupy
 import numpy as np
 import pytest
 from dense_oracle import DTYPES, random_array, sizes
+from fake_cupy.arrays import Array
+from fake_cupy.installation import install
 
 import batchkron as bk
 
-DEVICE = fake_cupy.install()
+DEVICE = install()
 import cupy  # noqa: E402  the one just installed
 
 from batchkron.backends.cuda.batch import list_calls  # noqa: E402
@@ -700,10 +701,10 @@ def solves_of(rng, dtype, shift):
                     close(op.expm_apply(given, t), host.expm_apply(b, t))
                     assert op.expm_apply(given, t).dtype == host.expm_apply(b, t).dtype
         copies = Counted(cupy, "asarray")
-        uploaded = Counted(fake_cupy.Array, "get")
+        uploaded = Counted(Array, "get")
         op.solve(given)
         assert (copies.calls, uploaded.calls) == (0, 0)
-        cupy.asarray, fake_cupy.Array.get = copies._found, uploaded._found
+        cupy.asarray, Array.get = copies._found, uploaded._found
         for one, other in zip(op.slogdet(), host.slogdet(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4)
         np.testing.assert_allclose(op.logdet(), host.logdet(), rtol=1e-4)

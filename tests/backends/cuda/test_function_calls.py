@@ -30,7 +30,7 @@ CHECKS = (
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_function_calls(check):
-    """In a process of its own, whose CuPy is that of fake_cupy.py."""
+    """In a process of its own, whose CuPy is that of fake_cupy."""
     command = [sys.executable, str(SUPPORT / "fake_device_checks.py"), check]
     # no empty entry: it would be the current folder, whose package is not the installed one
     paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -9,10 +9,12 @@ import sys
 import threading
 from types import ModuleType, SimpleNamespace
 
-import fake_cupy
 import numpy as np
+from fake_cupy.arrays import Array
+from fake_cupy.device import Stream as DeviceStream
+from fake_cupy.installation import install
 
-DEVICE = fake_cupy.install()
+DEVICE = install()
 import cupy
 
 from batchkron.backends.cuda.runtime import device as module
@@ -68,7 +70,7 @@ cupy.cuda.nccl = nccl
 sys.modules["cupy.cuda.nccl"] = nccl
 
 
-class Stream(fake_cupy.Stream):
+class Stream(DeviceStream):
     def __enter__(self):
         self.before, DEVICE.stream = DEVICE.stream, self
 
@@ -91,11 +93,11 @@ module.runtime.memcpyAsync = lambda to, source, size, kind, stream: ctypes.memmo
 from batchkron.distributed import NcclCommunicator, simulate
 
 
-cupy.zeros = lambda shape, dtype=float: fake_cupy.Array(None, host=np.zeros(shape, dtype))
+cupy.zeros = lambda shape, dtype=float: Array(None, host=np.zeros(shape, dtype))
 
 
 def array(values):
-    return fake_cupy.Array(None, host=np.array(values, float))
+    return Array(None, host=np.array(values, float))
 
 
 def program(host):
@@ -156,9 +158,9 @@ def test_sends_and_receives_are_groups(request):
 
 
 NONE = """
-import fake_cupy
+from fake_cupy.installation import install
 
-fake_cupy.install()
+install()
 from batchkron.distributed import NcclCommunicator, SimulatedCommunicator
 
 NcclCommunicator(SimulatedCommunicator())

@@ -10,10 +10,12 @@ import ctypes
 import threading
 from types import SimpleNamespace
 
-import fake_cupy
 import numpy as np
+from fake_cupy.arrays import Array
+from fake_cupy.installation import install
+from fake_cupy.memory import at
 
-DEVICE = fake_cupy.install()
+DEVICE = install()
 import cupy
 
 from batchkron.backends.cuda.exchange import nccl, peers
@@ -41,7 +43,7 @@ def opened(handle, flags):
 cuda.Memory = new_memory
 cuda.MemoryPointer = lambda memory, offset: memory
 cuda.UnownedMemory = lambda address, size, owner: SimpleNamespace(ptr=address, owner=owner)
-cupy.full = lambda shape, value, dtype: fake_cupy.Array(None, host=np.full(shape, value, dtype))
+cupy.full = lambda shape, value, dtype: Array(None, host=np.full(shape, value, dtype))
 cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
 vars(runtime).update(
     ipcGetMemHandle=lambda address: np.array([address] * 8, np.uint64).tobytes(),
@@ -255,7 +257,7 @@ alloc = DEVICE.alloc
 
 def stale(size):
     memory = alloc(size)
-    fake_cupy.at(memory.ptr, (2,), np.uint32)[...] = 1, 2
+    at(memory.ptr, (2,), np.uint32)[...] = 1, 2
     return memory
 
 

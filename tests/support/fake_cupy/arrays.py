@@ -1,0 +1,98 @@
+"""Arrays on the device, their arithmetic, and NumPy's functions of them."""
+
+import operator
+
+import numpy as np
+
+from fake_cupy.memory import Memory, at
+
+
+class Array:
+    """An array on the device, as `cupy.ndarray`."""
+
+    def __init__(self, shape, dtype=float, host=None, memptr=None):
+        if memptr is not None:
+            host = at(memptr.ptr, shape, dtype)
+        self.memory = memptr  # kept as long as the array
+        self.host = np.full(shape, 7, dtype) if host is None else host
+        self.data, self.dtype = Memory(self.host), self.host.dtype
+
+    def __getattr__(self, name):
+        found = getattr(self.host, name)
+        if not callable(found):
+            return wrapped(found)
+        return lambda *values, **options: wrapped(found(*values, **options))
+
+    def __len__(self):
+        return len(self.host)
+
+    def __getitem__(self, key):
+        return Array(None, host=self.host[key])
+
+    def __setitem__(self, key, value):
+        self.host[key] = getattr(value, "host", value)
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.host.__array_interface__
+
+    def get(self):
+        return self.host.copy()
+
+    def set(self, values, stream=None):
+        self.host[...] = values
+
+    def astype(self, dtype, copy=True):
+        return (
+            self if self.dtype == dtype and not copy else Array(None, host=self.host.astype(dtype))
+        )
+
+
+def wrapped(value):
+    return Array(None, host=value) if isinstance(value, np.ndarray) else value
+
+
+def _arithmetic(name):
+    function = getattr(operator, name)
+
+    def method(self, other):
+        result = function(self.host, getattr(other, "host", other))
+        return self if result is self.host else Array(None, host=np.asarray(result))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "iadd", "isub", "imul"):
+    setattr(Array, f"__{_name}__", _arithmetic(f"__{_name}__"))
+Array.__radd__ = Array.__add__
+Array.__rmul__ = Array.__mul__
+Array.__rtruediv__ = lambda self, other: Array(None, host=np.asarray(other / self.host))
+Array.__abs__ = lambda self: Array(None, host=np.abs(self.host))
+
+
+def from_numpy(name):
+    """A function of NumPy that takes and returns arrays on the device."""
+
+    def function(*values, **options):
+        options = {key: getattr(value, "host", value) for key, value in options.items()}
+        values = [
+            [getattr(one, "host", one) for one in value]
+            if isinstance(value, list)
+            else getattr(value, "host", value)
+            for value in values
+        ]
+        return wrapped(getattr(np, name)(*values, **options))
+
+    return function
+
+
+def from_numpy_fft(name):
+    """A transform of CuPy's module fft; as that, it keeps single precision."""
+
+    def function(x, n, axis):
+        found = getattr(np.fft, name)(x.host, n, axis)
+        single = x.dtype.itemsize == {"c": 8, "f": 4}[x.dtype.kind]
+        narrow = {"c": np.complex64, "f": np.float32}[found.dtype.kind]
+        return Array(None, host=found.astype(narrow) if single else found)
+
+    return function

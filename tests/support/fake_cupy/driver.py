@@ -1,0 +1,73 @@
+"""Takes the place of the driver: notes which kernel a program is of, and launches on the device."""
+
+import ctypes
+from types import SimpleNamespace
+
+from fake_cupy.kernels.batch import UnsortedKernel
+from fake_cupy.kernels.table import OtherKernel
+
+
+def replace_driver(device):
+    """Load and launch kernels on the `Device`, in the driver's place."""
+    from batchkron.backends.cuda.batch import list_calls
+    from batchkron.backends.cuda.batch.kernel import BatchKernel
+    from batchkron.backends.cuda.diagonal import plan as diagonal
+    from batchkron.backends.cuda.explicit.kernel import ProductKernel
+    from batchkron.backends.cuda.interpolated import plan as interpolated
+    from batchkron.backends.cuda.kron import plan as kron
+    from batchkron.backends.cuda.kron.kernel import KronKernel
+    from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
+    from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
+    from batchkron.backends.cuda.kron_sum import triangular_plan
+    from batchkron.backends.cuda.runtime import call_workspace, launch
+    from batchkron.backends.cuda.runtime import device as module
+
+    def load(program, _):
+        kernel = SimpleNamespace(program=program, ptr=len(device.kernels) + 1)
+        device.kernels.append(kernel)
+        return kernel, None
+
+    module._load = load
+    address = ctypes.cast(device.launch, ctypes.c_void_p).value
+    launch.driver_launch = lambda: (address, device.check)
+    call_workspace.capture_number = lambda _: device.stream.capturing
+    for kind in (KronKernel, BatchKernel, ProductKernel, SparseKernel):
+        kind.program = _noting(kind.program, device.known)
+    program_of = list_calls.unsorted_program
+
+    def unsorted_program(dtype, tile, number, by_row, identities):
+        assert by_row
+        assert not identities
+        program = program_of(dtype, tile, number, by_row, identities)
+        device.known[program] = UnsortedKernel(dtype, tile, number)
+        return program
+
+    list_calls.unsorted_program = unsorted_program
+    kron._may_be_constant = lambda spec: False
+    for place, name in (
+        (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
+        (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
+        (triangular_plan, "back_substitution"), (sparse_calls, "store"),
+    ):  # fmt: skip
+        _note_other(place, name, device.known)
+
+
+def _note_other(place, kind, known):
+    name = f"{kind}_program"
+    program_of = getattr(place, name)
+
+    def program(dtype, *numbers):
+        found = program_of(dtype, *numbers)
+        known[found] = OtherKernel(kind, dtype, numbers)
+        return found
+
+    setattr(place, name, program)
+
+
+def _noting(program_of, known):
+    def program(kernel):
+        found = program_of(kernel)
+        known[found] = kernel
+        return found
+
+    return program

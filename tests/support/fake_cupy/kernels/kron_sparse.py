@@ -1,0 +1,37 @@
+"""Kronecker-sparse matrices, and copies of their values."""
+
+import numpy as np
+
+from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
+from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
+from fake_cupy.memory import at
+
+
+def multiply_sparse(kernel, address):
+    """What kernels of Kronecker-sparse matrices do; other products may have the same kernel."""
+    shape = kernel.shape
+    kind = np.dtype(shape.dtype)
+    given = at(address, (), sparse_arguments(shape.dtype))
+    sizes = [int(given[name]) for name in ("outer", "a", "b", "c", "d", "inner")]
+    outer, a, b, c, d, inner = sizes
+    assert int(given["x"]) % (getattr(kernel.tile, "pack", 1) * kind.itemsize) == 0
+    stored = stored_shape((a, b, c, d), kind.itemsize, kernel.stored)
+    values = at(given["values"], stored, kind)
+    if kernel.stored == "blocks":
+        assert int(given["values"]) % 16 == 0
+        assert not values[..., c:].any()
+        values = values[..., :c].transpose(0, 2, 3, 1)
+    x = at(given["x"], (outer, a, c, d, inner), kind)
+    y = at(given["y"], (outer, a, b, d, inner), kind)
+    wide = sum_dtype(shape.dtype)
+    result = given["alpha"] * np.einsum("oiljr,iklj->oikjr", x.astype(wide), values.astype(wide))
+    y[...] = result + y if given["accumulate"] else result
+
+
+def store_values(kernel, address):
+    """What the kernel does that copies values of Kronecker-sparse matrices."""
+    given, kind = at(address, (), store_arguments()), np.dtype(kernel.dtype)
+    sizes, strides = given["sizes"].tolist(), given["strides"].tolist()
+    stored = at(given["stored"], (*sizes[:3], int(given["row"])), kind)
+    stored[...] = 0
+    stored[..., : sizes[3]] = at(given["values"], sizes, kind, strides)
