@@ -1,0 +1,191 @@
+"""gekmm and gemkm: values, calls that are known, refusals, captured graphs."""
+
+from functools import partial
+
+import cupy
+import numpy as np
+import pytest
+from dense_oracle import DTYPES, random_array, sizes
+
+import batchkron as bk
+from batchkron.backends.cuda.kron import function_calls, plan
+from fake_device_checks import DEVICE
+from fake_device_checks.common import Counted, close, on_device
+
+TWO_PASSES = [(16, 16)] * 4
+SHAPES = [[(3, 4)], [(2, 3), (4, 2)], [(5, 5)] * 3, [(2, 2)] * 6, [(3, 200), (200, 3)]]
+
+
+def products(rng):
+    """Names of functions, their arguments on the host, and the shapes of the results."""
+    for dtype in DTYPES:
+        for shapes in SHAPES:
+            given = [random_array(rng, shape, dtype) for shape in shapes]
+            rows, columns = sizes(shapes)
+            for lead in ((), (2,), (2, 3)):
+                factors = [np.asfortranarray(one) for one in given] if lead else given
+                x, tail = random_array(rng, (*lead, rows), dtype), (3,) if lead else ()
+                yield "gemkm", (x, factors), (*lead, columns)
+                x = random_array(rng, (*lead, columns, *tail), dtype)
+                yield "gekmm", (factors, x), (*lead, rows, *tail)
+
+
+def values():
+    """All dtypes and shapes, the first time and again, scaled and added, with out= and without."""
+    rng, general = np.random.default_rng(1), Counted(plan.KronPlan, "run")
+    for name, arguments, shape in products(rng):
+        call, given = getattr(bk, name), [on_device(one) for one in arguments]
+        expected = call(*arguments)
+        y = random_array(rng, shape, expected.dtype)
+        for _ in range(2):
+            out = cupy.asarray(np.full(shape, np.nan, expected.dtype))
+            close(call(*given), expected)
+            assert call(*given, out=out) is out
+            close(out, expected)
+            close(call(*given, alpha=-2.5), -2.5 * expected)
+            close(call(*given, beta=2, y=cupy.asarray(y)), expected + 2 * y)
+            previous = cupy.asarray(y)
+            assert call(*given, alpha=3, beta=-1, y=previous, out=previous) is previous
+            close(previous, 3 * expected - y)
+    assert not general.calls
+
+
+def repeated_calls():
+    """A known call is not planned again; other factors, shapes and addresses are not mixed up."""
+    rng = np.random.default_rng(2)
+    planned = Counted(function_calls, "_planned")
+    learned = Counted(function_calls, "_learn")
+    host = [random_array(rng, (4, 4), "float64") for _ in range(4)]
+    device = on_device(host)
+    x = random_array(rng, (5, 16), "float64")
+    for _ in range(3):
+        for pair in ((0, 1), (1, 0), (2, 3), (0, 0)):
+            factors = [device[k] for k in pair]
+            close(bk.gemkm(cupy.asarray(x), factors), bk.gemkm(x, [host[k] for k in pair]))
+    assert (planned.calls, learned.calls) == (1, 4)
+    device[0].host *= 2
+    close(bk.gemkm(cupy.asarray(x), device[:2]), 2 * bk.gemkm(x, host[:2]))
+    close(bk.gekmm(device[:2], cupy.asarray(x.T.copy())), 2 * bk.gekmm(host[:2], x.T))
+    assert (planned.calls, learned.calls) == (2, 5)
+    with bk.backends.cuda.kernel_family.without("kron.registers"):
+        bk.gemkm(cupy.asarray(x), device[:2])
+    assert planned.calls == 3
+
+
+def refusals():
+    """What does not fit is refused after what does, with the texts of all other calls."""
+    rng = np.random.default_rng(3)
+    memory = cupy.asarray(rng.standard_normal(100))
+    factors, x, y = (
+        [memory[:4].reshape(2, 2), memory[4:8].reshape(2, 2)],
+        memory[8:12],
+        memory[12:16],
+    )
+    call, out = partial(bk.gemkm, x, factors), cupy.empty(4)
+    call(out=out)
+    call(beta=1, y=y, out=out)
+    for options, error, text in [
+        ({"out": memory[3:7]}, ValueError, "out overlaps an input"),
+        ({"out": memory[7:11]}, ValueError, "out overlaps an input"),
+        ({"out": memory[11:15]}, ValueError, "out overlaps an input"),
+        ({"out": memory[13:17], "y": y, "beta": 1}, ValueError, "out overlaps an input"),
+        ({"out": cupy.empty(4, "f4")}, TypeError, "out has dtype float32"),
+        ({"out": cupy.empty((1, 4))}, ValueError, "out has shape"),
+        ({"out": np.empty(4)}, TypeError, "out is a ndarray; expected a CuPy array"),
+        ({"beta": 1}, ValueError, "beta is 1, but y is missing"),
+        ({"beta": 1, "y": cupy.empty(5)}, ValueError, "y has shape"),
+        ({"precision": "tf16"}, ValueError, "precision is 'tf16'"),
+        ({"precision": ["tf32"]}, ValueError, "precision is"),
+        ({"alpha": "1"}, TypeError, "alpha is '1'"),
+        ({"transpose": "no"}, TypeError, "transpose is"),
+    ]:
+        with pytest.raises(error, match=text):
+            call(**options)
+    with pytest.raises(ValueError, match="x has shape"):
+        bk.gemkm(memory[:5], factors)
+    with pytest.raises(ValueError, match="factors is empty"):
+        bk.gemkm(x, [])
+    with pytest.raises(TypeError, match="x is an array on the CPU"):
+        bk.gemkm(x.get(), factors)
+    x.data.device_id = 1
+    with pytest.raises(TypeError, match="an array is on CUDA device 1"):
+        call(out=out)
+
+
+def products_by_address():
+    """What a key stands for is planned once; None is returned, and known, where it needs arrays."""
+    rng, planned = np.random.default_rng(9), Counted(function_calls, "_planned")
+    multiply, number = function_calls.addressed_multiply, -1
+    for number, (name, arguments, shape) in enumerate(products(rng)):
+        expected, left = getattr(bk, name)(*arguments), name == "gekmm"
+        factors, x = (on_device(one) for one in (arguments if left else arguments[::-1]))
+        for _ in range(2):
+            run = multiply(number, lambda given=(factors, x): given, left)
+            out = cupy.asarray(np.full(shape, np.nan, expected.dtype))
+            run(x.data.ptr, out.data.ptr)
+            close(out, expected)
+        other = cupy.asarray(2 * x.get())
+        run(other.data.ptr, out.data.ptr)
+        close(out, 2 * expected)
+    assert planned.calls == number + 1
+    factors, x = on_device(list(np.ones((2, 2, 2)))), cupy.asarray(np.ones((3, 4)))
+    away = cupy.asarray(np.ones((2, 2)))
+    away.data.device_id = 1
+    for key, given in {
+        "strides": ([factors[0], cupy.asarray(np.ones((2, 4)))[:, ::2]], x),
+        "empty": ([factors[0], factors[1]], x[:0]),
+        "sizes": ([factors[0], cupy.asarray(np.ones((3, 3)))], x),
+        "device": ([factors[0], away], x),
+    }.items():
+        assert multiply(key, lambda given=given: given, False) is None
+        assert multiply(key, None, False) is None
+
+
+def unusual_arguments():
+    """Whatever is not plain is computed as before."""
+    rng, general = np.random.default_rng(4), Counted(plan.KronPlan, "run")
+    host = [random_array(rng, (3, 3), "float64") for _ in range(2)]
+    x = random_array(rng, (2, 9), "float64")
+    factors, given = on_device(host), cupy.asarray(x)
+    expected = bk.gemkm(x, host)
+    strided = cupy.empty((2, 18))[:, ::2]
+    close(bk.gemkm(given, tuple(factors), out=strided), expected)
+    close(bk.gemkm(given, (one for one in factors)), expected)
+    close(bk.gemkm(cupy.asarray(np.asfortranarray(x)), factors), expected)
+    close(bk.gemkm(given, factors, alpha=np.float64(2)), 2 * expected)
+    close(bk.gemkm(given, factors, alpha=1j), 1j * expected)
+    close(bk.gemkm(given, factors, transpose=True), bk.gemkm(x, host, transpose=True))
+    close(
+        bk.gemkm(given, [factors[0].astype("f4"), factors[1]]),
+        bk.gemkm(x, [host[0].astype("f4"), host[1]]),
+    )
+    assert general.calls == 7
+    assert bk.gemkm(cupy.empty((0, 9)), factors).shape == (0, 9)
+
+
+def captures():
+    """A graph has its own workspace for all calls of one stream, and keeps it."""
+    rng = np.random.default_rng(5)
+    host = [random_array(rng, shape, "float64") for shape in TWO_PASSES]
+    factors, x = on_device(host), random_array(rng, (2, 16**4), "float64")
+    given, expected = cupy.asarray(x), bk.gemkm(x, host)
+    DEVICE.stream.ptr, DEVICE.stream.capturing = 5, 1
+    for _ in range(2):
+        close(bk.gemkm(given, factors), expected)
+        close(bk.gemkm(given[:1], factors), expected[:1])
+    assert len(DEVICE.allocated) == 1
+    DEVICE.stream.capturing = 2
+    close(bk.gemkm(given[:1], factors), expected[:1])
+    close(bk.gemkm(given, factors), expected)  # needs more
+    bk.kron(*(one[:2, :2].reshape(2, 2).astype("f4") for one in factors))
+    assert len(DEVICE.allocated) == 3
+    DEVICE.stream.ptr = 6  # a stream of the same graph
+    close(bk.gemkm(given, factors), expected)
+    assert len(DEVICE.allocated) == 4
+    DEVICE.stream.capturing = 0
+    for _ in range(2):
+        close(bk.gemkm(given, factors), expected)
+    assert len(DEVICE.allocated) == 6
+    DEVICE.stream.capturing = 3
+    with pytest.raises(RuntimeError, match="contiguous arrays of one dtype, transpose=False"):
+        bk.gemkm(given, factors, transpose=True)
