@@ -61,6 +61,7 @@ NEEDS_A_DEVICE = {
     "kron_sum.plan",
     "kron_sum.triangular_plan",
     "krylov.passes",
+    "runtime.call_results",
     "runtime.call_workspace",
     "runtime.repeated_work",
     "runtime.device",

@@ -17,6 +17,7 @@ from batchkron.backends.cuda.kron.plan import (
     kron_program,
     kron_scalars,
 )
+from batchkron.backends.cuda.runtime.call_results import result_check
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import DeviceArray, cupy, device_errors, runtime
 from batchkron.backends.cuda.runtime.launch import BoundedCache
@@ -85,22 +86,11 @@ class _Layout:
     """The kernels for plain arrays of fixed shapes on one device."""
 
     def __init__(self, spec: KronSpec, shape: tuple[int, ...], x: DeviceArray, device: int) -> None:
-        itemsize = spec.dtype.itemsize
         self.dtype, self.device, self.shape = x.dtype, device, shape
-        self.strides = tuple(itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
-        self.x_bytes, self.out_bytes = x.nbytes, itemsize * math.prod(shape)
+        self.fits = result_check(shape, x.dtype, device)  # y and ``out``
+        self.x_bytes, self.out_bytes = x.nbytes, spec.dtype.itemsize * math.prod(shape)
         self.program = kron_program(spec, device)
         self.plain_scalars = kron_scalars(spec.dtype, 1, 0)
-
-    def holds(self, array: Any) -> bool:
-        """Whether an array has the layout, dtype and device of the result."""
-        return (
-            type(array) is cupy.ndarray
-            and array.dtype == self.dtype
-            and array.shape == self.shape
-            and array.strides == self.strides
-            and array.data.device_id == self.device
-        )
 
 
 class _Call:
@@ -121,11 +111,11 @@ class _Call:
         if beta == 0:
             if y is not None:
                 return None
-        elif not layout.holds(y):
+        elif not layout.fits(y):
             return None
         else:
             previous = y.data.ptr
-        if out is not None and not (layout.holds(out) and self._is_apart(x, previous, y, out)):
+        if out is not None and not (layout.fits(out) and self._is_apart(x, previous, y, out)):
             return None
         if alpha == 1 and beta == 0:
             scalars = layout.plain_scalars

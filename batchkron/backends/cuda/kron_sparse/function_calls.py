@@ -30,6 +30,7 @@ from batchkron.backends.cuda.kron_sparse.stored import (
     store_program,
     stored_shape,
 )
+from batchkron.backends.cuda.runtime.call_results import result_check
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -102,7 +103,7 @@ class _Call:
     ) -> None:
         self.dtype, self.device, self.shape = x.dtype, device, shape
         itemsize = x.dtype.itemsize
-        self._strides = tuple(itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
+        self._fits = result_check(shape, x.dtype, device)
         self._x_bytes, self._out_bytes = x.nbytes, itemsize * math.prod(shape)
         steps = zip(values.shape, values.strides, strict=True)
         self._value_bytes = itemsize + sum((size - 1) * step for size, step in steps)
@@ -121,7 +122,7 @@ class _Call:
         if out is None:
             result = cupy.ndarray(self.shape, self.dtype)
             target = result.data.ptr
-        elif not self._holds(out):
+        elif not self._fits(out):
             return None
         else:
             result, target = out, out.data.ptr
@@ -144,16 +145,6 @@ class _Call:
         stored = _stored_values(*self._values, self.dtype.name, prepared.stored, self.device)
         self._launches[odd] = prepared.launch, stored
         return prepared.launch, stored
-
-    def _holds(self, out: Any) -> bool:
-        """Whether an array has the layout, dtype and device of the result."""
-        return (
-            type(out) is cupy.ndarray
-            and out.dtype == self.dtype
-            and out.shape == self.shape
-            and out.strides == self._strides
-            and out.data.device_id == self.device
-        )
 
 
 class _StoredValues:
