@@ -138,16 +138,13 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
     segments = np.zeros((bounds.segments + 1, 4), np.int32)
     segments[:, 3] = count
     segments[: len(begin)] = np.stack([np.cumsum(spans) - spans, spans, first, begin], axis=1)
-    cells = np.arange(rows * last)
-    covers = np.stack(
-        [
-            np.searchsorted(row * last + behind - 1, cells, "left"),
-            np.searchsorted(row * last + first, cells, "right"),
-        ],
-        axis=1,
-    )
+    # how many segments end before each cell, and how many begin there or before
+    ends = np.bincount(row * last + behind - 1, minlength=rows * last)
+    covers = np.empty((rows * last, 2), np.int32)
+    covers[:, 0] = np.cumsum(ends) - ends
+    covers[:, 1] = np.cumsum(np.bincount(row * last + first, minlength=rows * last))
     entries = np.stack([windows.places, columns], axis=1).astype(np.int32)
-    return Segments(entries, segments, covers.astype(np.int32))
+    return Segments(entries, segments, covers)
 
 
 @dataclass(frozen=True, slots=True)
