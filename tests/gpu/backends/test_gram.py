@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 from dense_oracle import random_array
 
-from batchkron.backends.cuda.gram.plan import gram_plan
-
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gram_plan(cupy):
+    from batchkron.backends.cuda.gram import plan
+
+    return plan.gram_plan
+
 
 SHAPES = [  # outer, rows, columns, inner
     (1, 1, 1, 1),
@@ -29,7 +35,7 @@ SHAPES = [  # outer, rows, columns, inner
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sums(cupy, rng, poisoned_on_device, dtype, shape):
+def test_sums(cupy, gram_plan, rng, poisoned_on_device, dtype, shape):
     outer, rows, columns, inner = shape
     x = random_array(rng, (outer, rows, inner), dtype)
     y = random_array(rng, (outer, columns, inner), dtype)
@@ -51,7 +57,7 @@ def test_sums(cupy, rng, poisoned_on_device, dtype, shape):
     assert np.all(abs(results[0] - expected) <= rounding * bound)
 
 
-def test_captured(cupy, rng, captured):
+def test_captured(cupy, gram_plan, rng, captured):
     shape, dtype = (300, 9, 8, 40), np.dtype("f4")
     x, y = (cupy.asarray(random_array(rng, (300, n, 40), dtype)) for n in (9, 8))
     plan = gram_plan(*shape, dtype)
