@@ -25,11 +25,12 @@ def source_root():
 @pytest.mark.slow
 def test_jobs_that_do_not_end_are_stopped():
     compiling = importlib.import_module("benchmarks.gpu.compiling")
+    before = set(multiprocessing.active_children())  # other tests keep theirs
     jobs = [partial(math.sqrt, 4.0), partial(math.sqrt, -1.0), partial(time.sleep, 600.0)]
     good, bad, endless = compiling.outcomes(jobs, 3, 10.0)
     assert (good, endless) == ("", None)
     assert bad.startswith("ValueError: ")
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
     died = compiling.outcomes([partial(os._exit, 3)], 2)
     assert died[0].startswith("BrokenProcessPool: ")
     assert compiling.outcomes([], 2) == []
