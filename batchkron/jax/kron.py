@@ -8,12 +8,55 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad
+from jax.interpreters import ad, mlir
 
+from batchkron.backends.cuda.gram.kernel import MAX_OF_KERNEL
 from batchkron.jax.arrays import checked_arrays, in_front, numbered
 from batchkron.jax.multilinear import Multilinear, register
 
 __all__ = ["batch_systems", "kron_matmul", "multiply_mode"]
+
+
+class _ModeGram(Multilinear):
+    """sums[s, p, q] = Σ x[s, l, p, r] y[s, l, q, r] over l and r, for x and y of four axes."""
+
+    name = "mode_gram"
+
+    def shape(self, *shapes: tuple[int, ...], **parameters: Any) -> tuple[int, ...]:
+        return shapes[0][0], shapes[0][2], shapes[1][2]
+
+    def lowering(self, platform: str) -> Any:
+        """By our kernel on a device, for small modes of real numbers; else by JAX."""
+        by_kernel = super().lowering(platform)
+        by_jax = mlir.lower_fun(self._by_jax, multiple_results=False)
+
+        def lower(ctx: Any, *operands: Any, **parameters: Any) -> Any:
+            x, y = ctx.avals_in
+            is_small = max(x.shape[2], y.shape[2]) <= MAX_OF_KERNEL
+            suits = platform == "cuda" and x.dtype.kind == "f" and is_small
+            return (by_kernel if suits else by_jax)(ctx, *operands, **parameters)
+
+        return lower
+
+    @staticmethod
+    def _by_jax(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.einsum("slpr,slqr->spq", x, y, precision=jax.lax.Precision.HIGHEST)
+
+    def transpose(
+        self, k: int, cotangent: jax.Array, operands: Sequence[Any], **parameters: Any
+    ) -> jax.Array:
+        return _multiply(operands[1 - k], cotangent, transpose=k == 0)
+
+    def batch(
+        self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
+    ) -> tuple[jax.Array, int]:
+        """More systems."""
+        more = []
+        for operand, axis in zip(operands, axes, strict=True):
+            moved = in_front(operand, axis, size)
+            more.append(moved.reshape(-1, *moved.shape[2:]))
+        sums = _mode_gram(*more)
+        return sums.reshape(size, -1, *sums.shape[1:]), 0
 
 
 class _KronMatmul(Multilinear):
@@ -57,13 +100,11 @@ class _KronMatmul(Multilinear):
             after = _mode(after, factors[j], outer, columns[j], not turned)
         outer = vectors * math.prod(columns[:mode])
         behind = math.prod(rows[mode + 1 :]) * inner
+        if shape[0] != systems:  # one factor for all systems
+            systems, outer = 1, systems * outer
         left = before.reshape(systems, outer, rows[mode], behind)
         right = after.reshape(systems, outer, columns[mode], behind)
-        indices = "slpr,slqr->sqp" if turned else "slpr,slqr->spq"
-        if shape[0] != systems:  # one factor for all systems
-            indices = indices.replace("->s", "->")
-        found = jnp.einsum(indices, left, right, precision=jax.lax.Precision.HIGHEST)
-        return found.reshape(shape)
+        return _mode_gram(right, left) if turned else _mode_gram(left, right)
 
     def batch(
         self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
@@ -124,7 +165,15 @@ def _mode(x: jax.Array, factor: Any, outer: int, size: int, transpose: bool) -> 
     return _multiply(x.reshape(systems, outer, size, inner), factor, transpose=transpose)
 
 
-_product = register(_KronMatmul())
+_product, _gram = register(_KronMatmul()), register(_ModeGram())
+
+
+def _mode_gram(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Bind the primitive, but for results without elements and sums without terms."""
+    if x.size == 0 or y.size == 0:
+        return jnp.zeros(_ModeGram().shape(x.shape, y.shape), x.dtype)
+    sums: jax.Array = _gram.bind(x, y)
+    return sums
 
 
 def _multiply(x: jax.Array, *factors: jax.Array, transpose: bool) -> jax.Array:

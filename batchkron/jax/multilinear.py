@@ -46,6 +46,10 @@ class Function(ABC):
     ) -> tuple[jax.Array, int]:
         """Return the results for operands with a mapped axis each, or None, and their axis."""
 
+    def lowering(self, platform: str) -> Any:
+        """Return JAX's rule by which the primitive is compiled for a platform."""
+        return lowering(self.name, platform)
+
 
 class Multilinear(Function):
     """A function F(a_1, …, a_n; lists) that is linear in each a_k.
@@ -105,7 +109,7 @@ def primitive(function: Function) -> Primitive:
     made.def_abstract_eval(result)
     batching.primitive_batchers[made] = batch
     for platform in PLATFORMS:
-        mlir.register_lowering(made, lowering(function.name, platform), platform=platform)
+        mlir.register_lowering(made, function.lowering(platform), platform=platform)
     return made
 
 

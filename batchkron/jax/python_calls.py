@@ -57,18 +57,6 @@ def _device_view(cupy: Any, device: int, address: int, dtype: str, shape: tuple[
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _kron_matmul(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
-    x, *factors = inputs
-    for system in range(len(x)):
-        own = [factor[system if len(factor) > 1 else 0] for factor in factors]
-        turned = [factor.T for factor in own]
-        if x.shape[3] == 1:  # vectors along the last axis, for which kernels are faster
-            right, vectors, results = turned if transpose else own, x[system], out[system]
-            batchkron.gemkm(vectors[:, :, 0], right, out=results[:, :, 0])
-        else:
-            batchkron.gekmm(own if transpose else turned, x[system], out=out[system])
-
-
 def _batched_kron(inputs: Sequence[Any], out: Any, transpose: bool) -> None:
     x, weights, *pools, ids, reads, writes = inputs
     out.fill(0)
@@ -102,7 +90,6 @@ def _on_host(array: Any) -> Any:
 
 _FUNCTIONS: dict[str, Callable[[Sequence[Any], Any, bool], None]] = {
     "batched_kron": _batched_kron,
-    "kron_matmul": _kron_matmul,
     "kronecker_sparse": _kronecker_sparse,
     "solve_sum": _solve_sum,
 }

@@ -1,4 +1,8 @@
-"""What XLA calls: handlers of the compiled core, or Python functions on views of its buffers."""
+"""What XLA calls: handlers of the compiled core, or Python functions on views of its buffers.
+
+On a device the core launches kernels that Python plans once for each layout, where there is such a
+plan; else XLA calls Python each time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 import jax
 
 from batchkron.backends.cpu import native
+from batchkron.jax.device_calls import PLANNED, planned
 from batchkron.jax.python_calls import call
 
 __all__ = ["PLATFORMS", "lowering"]
@@ -21,10 +26,12 @@ _HANDLERS = {
 """Functions of the CPU that need no Python."""
 
 native.set_jax_function(call)
+native.set_jax_planner(planned)
 for _name, _handler in _HANDLERS.items():
     jax.ffi.register_ffi_target(f"batchkron_{_name}", _handler, platform="cpu")
 jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_host, platform="cpu")
 jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_device, platform="CUDA")
+jax.ffi.register_ffi_target("batchkron_planned", native.jax_planned_on_device, platform="CUDA")
 
 
 def lowering(name: str, platform: str) -> Any:
@@ -41,7 +48,8 @@ def lowering(name: str, platform: str) -> Any:
     """
     if platform == "cpu" and name in _HANDLERS:
         return jax.ffi.ffi_lowering(f"batchkron_{name}")
-    rule = jax.ffi.ffi_lowering("batchkron_python")
+    is_planned = platform == "cuda" and name in PLANNED
+    rule = jax.ffi.ffi_lowering("batchkron_planned" if is_planned else "batchkron_python")
 
     def lower(ctx: Any, *operands: Any, transpose: bool = False, **_: Any) -> Any:
         return rule(ctx, *operands, function=name, transpose=transpose)

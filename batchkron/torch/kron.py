@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from batchkron.array_kinds import dtype_in_numpy
 from batchkron.torch.multilinear import Multilinear, register
-from batchkron.torch.products import multiply
-from batchkron.torch.tensors import check_tensors, numbered, on_stream_of
+from batchkron.torch.products import computed, launched, multiply
+from batchkron.torch.tensors import check_tensors, numbered
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.runtime.launch import Place
 
 __all__ = ["gekmm", "kron_matmul"]
 
-# Rows and columns up to which factors' gradients have a kernel of their own on a device; for 128
-# cuBLAS is up to four times as fast (docs/results/frameworks.md).
-_MAX_OF_KERNEL = 64
 _FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
 
@@ -42,8 +43,7 @@ class _KronMatmul(Multilinear):
         numbers: Sequence[int],
         out: Tensor,
     ) -> None:
-        with on_stream_of(x):
-            multiply(arguments, x, x.shape, out, left=bool(numbers))
+        multiply(arguments, x, x.shape, out, left=bool(numbers))
 
     def adjoint(
         self,
@@ -91,6 +91,9 @@ def _found(
     with_x: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Return the gradients of x, if wanted, and of the factors of either form."""
+    x, gradient = _in_memory(x), _in_memory(gradient)
+    if x.is_cuda:
+        return _on_device(x, gradient, arguments, needed, bool(numbers), with_x)
     if not numbers:
         outer = math.prod(x.shape[:-1])
         return _gradients(x, gradient, arguments, needed, outer, with_x=with_x)
@@ -98,6 +101,71 @@ def _found(
     outer = math.prod(x.shape[:-2])
     of_x, found = _gradients(x, gradient, turned, needed, outer, with_x=with_x)
     return of_x, [one.mT.contiguous() for one in found]
+
+
+def _on_device(
+    x: Tensor,
+    gradient: Tensor,
+    arguments: Sequence[Tensor],
+    needed: Sequence[bool],
+    left: bool,
+    with_x: bool,
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Return the gradients by a plan for these layouts: most launches are one call from Python."""
+    from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+
+    factors = [computed(factor) for factor in arguments]
+    conjugates = factors
+    if x.is_complex():
+        factors = [factor.contiguous() for factor in factors]
+        conjugates = [factor.conj_physical() for factor in factors]
+    shapes = [factor.shape for factor in factors]
+    strides = [factor.stride() for factor in factors]
+    if left:
+        columns, rows = zip(*shapes, strict=True)
+        oriented = tuple((across, along) for along, across in strides)
+        outer, inner = math.prod(x.shape[:-2]), x.shape[-1]
+    else:
+        rows, columns = zip(*shapes, strict=True)
+        oriented, outer, inner = tuple(strides), math.prod(x.shape[:-1]), 1
+    layout = ProductLayout(dtype_in_numpy(x), outer, inner, rows, columns, oriented)
+    plan = gradients_plan(layout, tuple(needed), with_x, left, x.get_device())
+    of_x = x.new_empty(x.shape) if with_x else None
+    found = {k: x.new_empty(shape) for k, shape in enumerate(shapes) if needed[k]}
+    memory = x.new_empty((plan.kept + plan.scratch) // x.itemsize)
+    first = memory.data_ptr()
+    places = x.data_ptr(), gradient.data_ptr(), first, first + plan.kept
+    held = 0 if of_x is None else of_x.data_ptr()
+    tensors = *factors, *conjugates, *found.values()
+    addresses = (*places, held, *[tensor.data_ptr() for tensor in tensors])
+
+    def run(stream: int) -> None:
+        for sequence, contraction in plan.parts:
+            if sequence is not None:
+                sequence(stream, addresses, b"")
+            if contraction is not None:
+                ends = contraction.before, contraction.after
+                values = [_at(place, x, gradient, memory) for place in ends]
+                outer, rows, columns, inner = contraction.shape
+                size = outer * inner
+                of_factor = _contract(
+                    values[0][: size * rows], values[1][: size * columns], outer, rows, columns
+                )
+                if left:  # as the kernels write it
+                    of_factor = of_factor.mH.resolve_conj()
+                found[contraction.mode].copy_(of_factor)
+
+    launched(x, run)
+    if left and x.is_complex():
+        for one in found.values():
+            one.conj_physical_()
+    return of_x, list(found.values())
+
+
+def _at(place: Place, x: Tensor, gradient: Tensor, memory: Tensor) -> Tensor:
+    """Return the elements from a place of `Contraction` on."""
+    tensor = (x, gradient, memory)[place.number]
+    return tensor.view(-1)[place.offset // x.itemsize :]
 
 
 def _gradients(
@@ -109,28 +177,27 @@ def _gradients(
     *,
     with_x: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """Contract x with the factors before A_k, the gradient with those after it.
+    """Contract x with the factors before A_k, the gradient with those after it, on the CPU.
 
     ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
     summed over all indices but those of mode k. The second parts are computed for all k first, and
     kept; one more multiply makes the gradient of x of the first of them. The modes lie behind the
-    ``outer`` first indices; others may follow.
+    ``outer`` first indices; others may follow. Both tensors are contiguous.
     """
     rows = [factor.shape[0] for factor in factors]
     columns = [factor.shape[1] for factor in factors]
     wanted = [k for k, is_needed in enumerate(needed) if is_needed]
-    found, before, last = [], _in_memory(x), _in_memory(gradient)
+    found, before, last = [], x, gradient
     after = {len(rows) - 1: last}
-    with on_stream_of(x):
-        for k in range(len(rows) - 1, -1 if with_x else wanted[0], -1):
-            last = _mode(factors[k].conj_physical(), last, outer * math.prod(columns[:k]))
-            after[k - 1] = last
-        for k in range(wanted[-1] + 1):
-            size = outer * math.prod(columns[:k])
-            if needed[k]:
-                found.append(_contract(before, after[k], size, rows[k], columns[k]))
-            if k < wanted[-1]:
-                before = _mode(factors[k].mT, before, size)
+    for k in range(len(rows) - 1, -1 if with_x else wanted[0], -1):
+        last = _mode(factors[k].conj_physical(), last, outer * math.prod(columns[:k]))
+        after[k - 1] = last
+    for k in range(wanted[-1] + 1):
+        size = outer * math.prod(columns[:k])
+        if needed[k]:
+            found.append(_contract(before, after[k], size, rows[k], columns[k]))
+        if k < wanted[-1]:
+            before = _mode(factors[k].mT, before, size)
     return last.view(x.shape) if with_x else None, found
 
 
@@ -151,24 +218,12 @@ def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
 def _contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
     """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors."""
     inner = x.numel() // max(1, outer * rows)
-    if x.is_cuda and max(rows, columns) <= _MAX_OF_KERNEL:
-        return _contract_on_device(x, y, (outer, rows, columns, inner))
     if inner == 1:
         return x.reshape(outer, rows).conj_physical().mT @ y.reshape(outer, columns)
     left, right = x.reshape(outer, rows, inner), y.reshape(outer, columns, inner)
     if inner >= max(rows, columns):  # the products of all l take no more memory than x and y
         return (left.conj_physical() @ right.mT).sum(0)
     return torch.tensordot(left.conj_physical(), right, dims=([0, 2], [0, 2]))
-
-
-def _contract_on_device(x: Tensor, y: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
-    from batchkron.backends.cuda.gram.plan import gram_plan
-
-    plan = gram_plan(*shape, dtype_in_numpy(x))
-    sums = x.new_empty(shape[1:3])
-    workspace = x.new_empty(plan.workspace) if plan.workspace else sums
-    plan.run(x.data_ptr(), y.data_ptr(), sums.data_ptr(), workspace.data_ptr())
-    return sums
 
 
 _multiply = register(_KronMatmul())

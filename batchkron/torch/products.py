@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 import batchkron
-from batchkron.torch.tensors import view
+from batchkron.torch.tensors import on_stream_of, view
 
-__all__ = ["multiply"]
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.kron.plan import PreparedMultiply
+
+__all__ = ["computed", "launched", "multiply", "uninitialised"]
 
 
 def multiply(
@@ -25,27 +29,54 @@ def multiply(
         Taken as contiguous of ``shape`` if that is another one than its own.
     shape : sequence of int
     out : Tensor
-        Contiguous; overlaps no other tensor. On a device, torch's current stream is CuPy's.
+        Contiguous; overlaps no other tensor.
     left : bool
     """
     if x.is_cuda:
         # copies are torch's, whose memory a graph that torch captures keeps
-        x, factors = _computed(x).contiguous(), [_computed(factor) for factor in factors]
-        run = _on_device(factors, x, shape, left)
-        if run is not None:
-            run(x.data_ptr(), out.data_ptr())
+        x, factors = computed(x).contiguous(), [computed(factor) for factor in factors]
+        prepared = _on_device(factors, x, shape, left)
+        if prepared is not None:
+            memory = uninitialised(prepared.workspace, x)
+            held = 0 if memory is None else memory.data_ptr()
+            places = x.data_ptr(), out.data_ptr(), 0, held
+            addresses = (*places, *[factor.data_ptr() for factor in factors])
+            launched(x, lambda stream: prepared.sequence(stream, addresses, b""))
             return
-    matrices = [view(factor) for factor in factors]
-    values = view(x)
-    if values.shape != tuple(shape):
-        values = values.reshape(shape)
-    if left:
-        batchkron.gekmm(matrices, values, out=view(out))
-    else:
-        batchkron.gemkm(values, matrices, out=view(out))
+    with on_stream_of(x):
+        matrices = [view(factor) for factor in factors]
+        values = view(x)
+        if values.shape != tuple(shape):
+            values = values.reshape(shape)
+        if left:
+            batchkron.gekmm(matrices, values, out=view(out))
+        else:
+            batchkron.gemkm(values, matrices, out=view(out))
 
 
-def _computed(tensor: Tensor) -> Tensor:
+def uninitialised(size: int, like: Tensor) -> Tensor | None:
+    """Return memory of so many bytes, a multiple of an element, for work on torch's stream."""
+    return like.new_empty(size // like.itemsize) if size else None
+
+
+def launched(tensor: Tensor, run: Callable[[int], None]) -> None:
+    """Call run(stream) with the current stream of a tensor's device, which is made current."""
+    from batchkron.backends.cuda.runtime.device import device_errors, prepare_thread
+
+    index = tensor.get_device()
+    if torch.cuda.current_device() != index:
+        with torch.cuda.device(index):
+            launched(tensor, run)
+        return
+    try:
+        prepare_thread(index)
+        run(torch._C._cuda_getCurrentRawStream(index))
+    except Exception:
+        with device_errors():
+            raise
+
+
+def computed(tensor: Tensor) -> Tensor:
     """Return a tensor whose memory has its values: real ones may be lazy negatives, too."""
     if tensor.is_conj() or tensor.is_neg():  # z.conj().imag is one
         return tensor.resolve_conj().resolve_neg()
@@ -54,18 +85,18 @@ def _computed(tensor: Tensor) -> Tensor:
 
 def _on_device(
     factors: Sequence[Tensor], x: Tensor, shape: Sequence[int], left: bool
-) -> Callable[[int, int], None] | None:
-    """Return what multiplies vectors like x at an address, None if that needs arrays."""
+) -> PreparedMultiply | None:
+    """Return the multiply of tensors like these by addresses, None if that needs arrays."""
     from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 
-    dtype = x.dtype
-    key: list[Any] = [left, dtype, x.get_device(), *shape]
+    dtype, device = x.dtype, x.get_device()
+    key: list[Any] = [left, dtype, device, *shape]
     for factor in factors:
         if factor.dtype != dtype:
             return None
-        key += factor.data_ptr(), factor.shape, factor.stride()
+        key += factor.shape, factor.stride()
 
     def operands() -> tuple[list[Any], Any]:
         return [view(factor) for factor in factors], view(x).reshape(shape)
 
-    return addressed_multiply(tuple(key), operands, left)
+    return addressed_multiply(tuple(key), operands, left, device)

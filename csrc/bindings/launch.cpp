@@ -1,12 +1,9 @@
-// Launches device kernels by the CUDA driver's cuLaunchKernelEx. Its address comes from Python,
-// because this module is built and imported without CUDA.
-#include <pybind11/pybind11.h>
+// Launches of device kernels, and sequences of them.
+#include "bindings/device_launch.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include <pybind11/stl.h>
+
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "bindings/register.hpp"
@@ -16,106 +13,134 @@ namespace py = pybind11;
 namespace batchkron {
 namespace {
 
-using Address = std::uintptr_t;
-
-// CUlaunchAttribute and CUlaunchConfig of cuda.h, with the driver's layout.
-struct LaunchAttribute {
-  int id;
-  alignas(8) int value;
-  char rest[60];
-};
-struct LaunchConfiguration {
-  unsigned grid[3], block[3], shared_bytes;
-  void* stream;
-  LaunchAttribute* attributes;
-  unsigned count;
-};
-static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfiguration) == 56);
-using LaunchKernel = int (*)(const LaunchConfiguration*, void* kernel, void** parameters,
-                             void** extra);
-
 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may start before the one ahead
 // of it in its stream has ended.
 constexpr int programmatic_stream_serialization = 6;
-constexpr std::size_t max_argument_bytes = 4096;  // CUDA's limit for the parameters of a kernel
 
 template <class Pointer>
 Pointer pointer_to(Address address) {
   return reinterpret_cast<Pointer>(address);
 }
 
-// A kernel with its launch configuration. The kernel has one parameter, a struct: a call fills in
-// its first fields, which are addresses, and its last ones, which are scalars; what is between is
-// the same in all calls. Several threads may call one launch at once.
-class DeviceLaunch {
- public:
-  // launch: address of cuLaunchKernelEx; kernel: its CUfunction. check: called with the status of a
-  // launch that failed, and raises the error. early: sets programmatic stream serialization.
-  // arguments: the struct's bytes; addresses: how many it begins with; scalars: the offset in bytes
-  // where those begin.
-  DeviceLaunch(Address launch, py::function check, Address kernel, unsigned grid_x, unsigned grid_y,
-               unsigned grid_z, unsigned threads, unsigned shared_bytes, bool early,
-               const py::bytes& arguments, std::size_t addresses, std::size_t scalars)
-      : launch_(pointer_to<LaunchKernel>(launch)),
-        check_(std::move(check)),
-        kernel_(pointer_to<void*>(kernel)),
-        configuration_{{grid_x, grid_y, grid_z}, {threads, 1, 1}, shared_bytes, nullptr, nullptr,
-                       early ? 1u : 0u},
-        arguments_(arguments),
-        addresses_(addresses),
-        scalars_(scalars) {
-    if (arguments_.size() > max_argument_bytes || scalars_ > arguments_.size() ||
-        addresses_ > scalars_ / sizeof(Address))
-      throw py::value_error("the arguments of a kernel do not fit");
-  }
+Address address_in(const py::tuple& addresses, std::size_t k) {
+  const Address address = PyLong_AsSize_t(PyTuple_GET_ITEM(addresses.ptr(), Py_ssize_t(k)));
+  if (address == Address(-1) && PyErr_Occurred()) throw py::error_already_set();
+  return address;
+}
 
-  void run(Address stream, const py::tuple& addresses, const py::bytes& scalars) const {
-    alignas(16) char arguments[max_argument_bytes];
-    std::memcpy(arguments, arguments_.data(), arguments_.size());
-    if (addresses.size() != addresses_) throw py::value_error("a kernel takes other addresses");
-    for (std::size_t i = 0; i < addresses_; ++i) {
-      const Address address = PyLong_AsSize_t(PyTuple_GET_ITEM(addresses.ptr(), Py_ssize_t(i)));
-      if (address == Address(-1) && PyErr_Occurred()) throw py::error_already_set();
-      std::memcpy(arguments + i * sizeof(Address), &address, sizeof(Address));
-    }
-    const std::size_t brought = std::size_t(PyBytes_GET_SIZE(scalars.ptr()));
-    if (brought > arguments_.size() - scalars_)
-      throw py::value_error("a kernel takes other scalars");
-    std::memcpy(arguments + scalars_, PyBytes_AS_STRING(scalars.ptr()), brought);
-    launch(stream, arguments);
-  }
-
-  // `arguments` is the address of a whole struct in the host's memory.
-  void run_with(Address stream, Address arguments) const {
-    launch(stream, pointer_to<void*>(arguments));
-  }
-
- private:
-  void launch(Address stream, void* arguments) const {
-    LaunchAttribute early{programmatic_stream_serialization, 1, {}};
-    LaunchConfiguration configuration = configuration_;
-    configuration.stream = pointer_to<void*>(stream);
-    configuration.attributes = &early;
-    void* parameters[] = {arguments};
-    int status;
-    {
-      py::gil_scoped_release unlocked;  // a launch waits while the stream's queue is full
-      status = launch_(&configuration, kernel_, parameters, nullptr);
-    }
-    if (status == 0) return;
-    check_(status);
-    throw std::runtime_error("a launch failed with status " + std::to_string(status));
-  }
-
-  LaunchKernel launch_;
-  py::function check_;
-  void* kernel_;
-  LaunchConfiguration configuration_;
-  std::string arguments_;
-  std::size_t addresses_, scalars_;
-};
+std::size_t size_of(const py::bytes& bytes) { return std::size_t(PyBytes_GET_SIZE(bytes.ptr())); }
 
 }  // namespace
+
+DeviceLaunch::DeviceLaunch(Address launch, py::function check, Address kernel, unsigned grid_x,
+                           unsigned grid_y, unsigned grid_z, unsigned threads,
+                           unsigned shared_bytes, bool early, const py::bytes& arguments,
+                           std::size_t addresses, std::size_t scalars)
+    : launch_(pointer_to<LaunchKernel>(launch)),
+      check_(std::move(check)),
+      kernel_(pointer_to<void*>(kernel)),
+      configuration_{{grid_x, grid_y, grid_z}, {threads, 1, 1}, shared_bytes, nullptr, nullptr,
+                     early ? 1u : 0u},
+      arguments_(arguments),
+      addresses_(addresses),
+      scalars_(scalars) {
+  if (arguments_.size() > max_argument_bytes || scalars_ > arguments_.size() ||
+      addresses_ > scalars_ / sizeof(Address))
+    throw py::value_error("the arguments of a kernel do not fit");
+}
+
+void DeviceLaunch::run(Address stream, const py::tuple& addresses, const py::bytes& scalars) const {
+  alignas(16) char arguments[max_argument_bytes];
+  if (addresses.size() != addresses_) throw py::value_error("a kernel takes other addresses");
+  check_scalars(scalars);
+  write(arguments, PyBytes_AS_STRING(scalars.ptr()), size_of(scalars));
+  for (std::size_t k = 0; k < addresses_; ++k) {
+    const Address address = address_in(addresses, k);
+    std::memcpy(arguments + k * sizeof(Address), &address, sizeof(Address));
+  }
+  launch(stream, arguments);
+}
+
+void DeviceLaunch::run_with(Address stream, Address arguments) const {
+  launch(stream, pointer_to<void*>(arguments));
+}
+
+void DeviceLaunch::check_scalars(const py::bytes& scalars) const {
+  if (size_of(scalars) > arguments_.size() - scalars_)
+    throw py::value_error("a kernel takes other scalars");
+}
+
+int DeviceLaunch::start(Address stream, void* arguments) const {
+  LaunchAttribute early{programmatic_stream_serialization, 1, {}};
+  LaunchConfiguration configuration = configuration_;
+  configuration.stream = pointer_to<void*>(stream);
+  configuration.attributes = &early;
+  void* parameters[] = {arguments};
+  return launch_(&configuration, kernel_, parameters, nullptr);
+}
+
+void DeviceLaunch::refuse(int status) const {
+  check_(status);
+  throw std::runtime_error("a launch failed with status " + std::to_string(status));
+}
+
+void DeviceLaunch::launch(Address stream, void* arguments) const {
+  int status;
+  {
+    py::gil_scoped_release unlocked;  // a launch waits while the stream's queue is full
+    status = start(stream, arguments);
+  }
+  if (status != 0) refuse(status);
+}
+
+DeviceSequence::DeviceSequence(const py::list& launches, const std::vector<Places>& places,
+                               std::size_t addresses)
+    : launches_(py::tuple(launches)), addresses_(addresses) {
+  if (launches.empty() || launches.size() != places.size())
+    throw py::value_error("a sequence has places for each of its launches");
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    Step step{launches[k].cast<const DeviceLaunch*>(), {}};
+    const std::size_t size = step.launch->arguments().size();
+    for (const auto& [at, number, offset] : places[k]) {
+      if (size < sizeof(Address) || at > size - sizeof(Address) || number >= addresses)
+        throw py::value_error("a place of a sequence does not fit");
+      step.places.push_back({at, number, offset});
+    }
+    steps_.push_back(std::move(step));
+  }
+}
+
+void DeviceSequence::run(Address stream, const py::tuple& addresses,
+                         const py::bytes& scalars) const {
+  if (addresses.size() != addresses_) throw py::value_error("a sequence takes other addresses");
+  steps_.back().launch->check_scalars(scalars);
+  std::vector<Address> found(addresses_);
+  for (std::size_t k = 0; k < addresses_; ++k) found[k] = address_in(addresses, k);
+  const Step* failed = nullptr;
+  int status;
+  {
+    py::gil_scoped_release unlocked;  // a launch waits while the stream's queue is full
+    status = start(stream, found.data(), PyBytes_AS_STRING(scalars.ptr()), size_of(scalars), failed);
+  }
+  if (status != 0) failed->launch->refuse(status);
+}
+
+int DeviceSequence::start(Address stream, const Address* addresses, const char* scalars,
+                          std::size_t bytes, const Step*& failed) const {
+  alignas(16) char arguments[DeviceLaunch::max_argument_bytes];
+  for (const Step& step : steps_) {
+    step.launch->write(arguments, scalars, &step == &steps_.back() ? bytes : 0);
+    for (const Place& place : step.places) {
+      const Address address = addresses[place.number] + place.offset;
+      std::memcpy(arguments + place.at, &address, sizeof(Address));
+    }
+    if (const int status = step.launch->start(stream, arguments)) {
+      failed = &step;
+      return status;
+    }
+  }
+  return 0;
+}
 
 void register_launch(py::module_& module) {
   py::class_<DeviceLaunch>(module, "DeviceLaunch")
@@ -127,6 +152,11 @@ void register_launch(py::module_& module) {
       .def("__call__", &DeviceLaunch::run, py::arg("stream"), py::arg("addresses"),
            py::arg("scalars"))
       .def("run_with", &DeviceLaunch::run_with, py::arg("stream"), py::arg("arguments"));
+  py::class_<DeviceSequence>(module, "DeviceSequence")
+      .def(py::init<const py::list&, const std::vector<DeviceSequence::Places>&, std::size_t>(),
+           py::arg("launches"), py::arg("places"), py::arg("addresses"))
+      .def("__call__", &DeviceSequence::run, py::arg("stream"), py::arg("addresses"),
+           py::arg("scalars"));
 }
 
 }  // namespace batchkron

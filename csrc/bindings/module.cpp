@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module) {
   batchkron::register_runtime(module);
   batchkron::register_interpolation(module);
   batchkron::register_jax_batch(module);
+  batchkron::register_jax_device_call(module);
   batchkron::register_jax_kron(module);
   batchkron::register_jax_kron_sparse(module);
   batchkron::register_jax_python_call(module);

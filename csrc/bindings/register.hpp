@@ -8,6 +8,7 @@ namespace batchkron {
 
 void register_interpolation(pybind11::module_& module);
 void register_jax_batch(pybind11::module_& module);
+void register_jax_device_call(pybind11::module_& module);
 void register_jax_kron(pybind11::module_& module);
 void register_jax_kron_sparse(pybind11::module_& module);
 void register_jax_python_call(pybind11::module_& module);

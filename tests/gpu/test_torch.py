@@ -85,16 +85,21 @@ def test_gradients_and_their_gradients(bkt, tensor, name, dtype):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str
 )
-@pytest.mark.parametrize("sizes", [(8, 8, 8), (16, 16), (3, 5, 7), (52, 52), (64, 64)])
-def test_products_and_gradients_as_on_the_cpu(bkt, tensor, sizes, dtype):
-    x = tensor(33, math.prod(sizes), dtype=dtype, grad=True)
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (16, 16), (3, 5, 7), (52, 52), (64, 64), (70, 2, 66)])
+def test_products_and_gradients_as_on_the_cpu(bkt, tensor, sizes, left, dtype):
+    shape = (3, math.prod(sizes), 11) if left else (33, math.prod(sizes))
+    x, weight = tensor(*shape, dtype=dtype, grad=True), tensor(*shape, dtype=dtype)
     factors = [tensor(n, n, dtype=dtype, grad=True) for n in sizes]
-    weight = tensor(33, math.prod(sizes), dtype=dtype)
-    y = bkt.kron_matmul(x, factors)
+
+    def product(x, factors):
+        return bkt.gekmm(factors, x) if left else bkt.kron_matmul(x, factors)
+
+    y = product(x, factors)
     found = [y, *torch.autograd.grad(y, [x, *factors], weight)]
     assert all(one.is_cuda for one in found)
     given = [one.detach().cpu().requires_grad_() for one in (x, *factors)]
-    y = bkt.kron_matmul(given[0], given[1:])
+    y = product(given[0], given[1:])
     expected = [y, *torch.autograd.grad(y, given, weight.cpu())]
     terms = 33 * sum(sizes) * math.prod(sizes)
     for one, other in zip(found, expected, strict=True):

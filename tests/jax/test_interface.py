@@ -6,10 +6,12 @@ import subprocess
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+from fake_driver import FakeDriver
 
 from batchkron.backends.cpu import native
-from batchkron.jax import python_calls
+from batchkron.jax import device_calls, python_calls
 
 CSRC = Path(__file__).parents[2] / "csrc"
 
@@ -29,9 +31,24 @@ STRUCTURES = {
     ("GetStream", "XLA_FFI_Stream_Get_Args"): (
         "bytes:struct_size extensions:extension_start context:ctx stream:stream"
     ),
+    ("DeleteError", "XLA_FFI_Error_Destroy_Args"): (
+        "bytes:struct_size extensions:extension_start error:error"
+    ),
+    ("AllocateMemory", "XLA_FFI_DeviceMemory_Allocate_Args"): (
+        "bytes:struct_size extensions:extension_start context:ctx size:size alignment:alignment "
+        "data:data"
+    ),
+    ("FreeMemory", "XLA_FFI_DeviceMemory_Free_Args"): (
+        "bytes:struct_size extensions:extension_start context:ctx size:size data:data"
+    ),
+    ("GetDevice", "XLA_FFI_DeviceOrdinal_Get_Args"): (
+        "bytes:struct_size extensions:extension_start context:ctx number:device_ordinal"
+    ),
     ("Functions", "XLA_FFI_Api"): (
         "bytes:struct_size extensions:extension_start version:api_version internal:internal_api "
-        "new_error:XLA_FFI_Error_Create get_stream:XLA_FFI_Stream_Get"
+        "new_error:XLA_FFI_Error_Create delete_error:XLA_FFI_Error_Destroy "
+        "get_stream:XLA_FFI_Stream_Get allocate:XLA_FFI_DeviceMemory_Allocate "
+        "free:XLA_FFI_DeviceMemory_Free get_device:XLA_FFI_DeviceOrdinal_Get"
     ),
     ("Buffer", "XLA_FFI_Buffer"): (
         "bytes:struct_size extensions:extension_start dtype:dtype data:data axes:rank sizes:dims"
@@ -145,9 +162,43 @@ class GetStream(ctypes.Structure):
     )
 
 
+class AllocateMemory(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("alignment", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+    )
+
+
+class FreeMemory(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+    )
+
+
+class GetDevice(ctypes.Structure):
+    _fields_ = (
+        ("bytes", ctypes.c_size_t),
+        ("extensions", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("number", ctypes.c_int32),
+    )
+
+
 MakeError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(NewError))
+DeleteError = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(AllocateMemory))
+Free = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(FreeMemory))
+FindDevice = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(GetDevice))
 FindStream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(GetStream))
-STREAM = 0x5EA
+STREAM, MEMORY, DEVICE = 0x5EA, 0x3E3, 5
 
 
 class Functions(ctypes.Structure):
@@ -157,8 +208,15 @@ class Functions(ctypes.Structure):
         ("version", Version),
         ("internal", ctypes.c_void_p),
         ("new_error", MakeError),
-        ("others", ctypes.c_void_p * 3),
+        ("unused", ctypes.c_void_p),
+        ("delete_error", DeleteError),
+        ("unused_too", ctypes.c_void_p),
         ("get_stream", FindStream),
+        ("more_unused", ctypes.c_void_p * 4),
+        ("allocate", Allocate),
+        ("free", Free),
+        ("others", ctypes.c_void_p * 6),
+        ("get_device", FindDevice),
     )
 
 
@@ -238,8 +296,13 @@ class MetadataExtension(ctypes.Structure):
 HANDLERS = [name for name in dir(native) if name.startswith("jax_")]
 
 
-def call(name, version=(0, 3), extension=None, stage=3, missing=0, fill=lambda frame: None):
-    """Call a handler as XLA does, without arguments; return its error's code and text, or None."""
+def call(
+    name, version=(0, 3), extension=None, stage=3, missing=0, fill=lambda frame: None, memory=None
+):
+    """Call a handler as XLA does, without arguments; return its error's code and text, or None.
+
+    What it allocates and frees of the device is appended to ``memory``; None: there is none.
+    """
     found = []
 
     @MakeError
@@ -253,8 +316,30 @@ def call(name, version=(0, 3), extension=None, stage=3, missing=0, fill=lambda f
     def get_stream(asked):
         asked.contents.stream = STREAM
 
+    @FindDevice
+    def get_device(asked):
+        asked.contents.number = DEVICE
+
+    @Allocate
+    def allocate(asked):
+        if memory is None:
+            return 1
+        memory.append(asked.contents.size)
+        asked.contents.data = MEMORY
+        return None
+
+    @Free
+    def free(asked):
+        memory.append((asked.contents.size, asked.contents.data))
+
+    @DeleteError
+    def delete_error(_):
+        pass
+
     functions = Functions(ctypes.sizeof(Functions), None, own, None, new_error)
-    functions.get_stream = get_stream
+    functions.get_stream, functions.get_device = get_stream, get_device
+    functions.allocate, functions.free = allocate, free
+    functions.delete_error = delete_error
     frame = CallFrame(ctypes.sizeof(CallFrame) - missing, None, ctypes.pointer(functions))
     frame.stage = stage
     fill(frame)
@@ -269,7 +354,7 @@ def call(name, version=(0, 3), extension=None, stage=3, missing=0, fill=lambda f
 
 
 def test_there_are_handlers():
-    assert len(HANDLERS) == 5
+    assert len(HANDLERS) == 6
 
 
 @pytest.mark.parametrize("name", HANDLERS)
@@ -307,13 +392,16 @@ def pointers(*structures):
     return (ctypes.c_void_p * len(structures))(*(ctypes.addressof(one) for one in structures))
 
 
-def test_what_python_gets_on_a_device():
-    """Addresses, dtypes, shapes and the stream, as `batchkron.jax.python_calls` reads them."""
-    kept, calls = [], []
+class OneBuffer:
+    """Fills a frame with one argument and one result, a buffer (2, 3) of complex128, in memory."""
 
-    def fill(frame):
-        shape, elements = (ctypes.c_int64 * 2)(2, 3), (ctypes.c_double * 6)()
-        buffer = Buffer(ctypes.sizeof(Buffer), None, 18, ctypes.addressof(elements), 2, shape)
+    def __init__(self):
+        self.address, self._kept = None, []
+
+    def __call__(self, frame):
+        shape, elements = (ctypes.c_int64 * 2)(2, 3), (ctypes.c_double * 12)()
+        self.address = ctypes.addressof(elements)
+        buffer = Buffer(ctypes.sizeof(Buffer), None, 18, self.address, 2, shape)
         buffers, kinds = pointers(buffer), (ctypes.c_int * 2)(1, 1)
         for values in (frame.arguments, frame.results):
             values.count = 1
@@ -327,13 +415,17 @@ def test_what_python_gets_on_a_device():
         frame.attributes.kinds = ctypes.addressof(kinds_of)
         frame.attributes.names = ctypes.addressof(all_names)
         frame.attributes.values = ctypes.addressof(all_values)
-        kept.extend([shape, elements, buffer, buffers, kinds, names, yes, attributes])
-        kept.extend([kinds_of, all_names, all_values])
+        self._kept += [shape, elements, buffer, buffers, kinds, names, yes, attributes]
+        self._kept += [kinds_of, all_names, all_values]
 
+
+def test_what_python_gets_on_a_device():
+    """Addresses, dtypes, shapes and the stream, as `batchkron.jax.python_calls` reads them."""
+    fill, calls = OneBuffer(), []
     try:
         native.set_jax_function(lambda *given: calls.append(given))
         assert call("jax_python_on_device", fill=fill) is None
-        array = (ctypes.addressof(kept[1]), "complex128", (2, 3))
+        array = (fill.address, "complex128", (2, 3))
         assert calls == [("kron_matmul", [array], [array], True, STREAM)]
 
         def fails(*given):
@@ -345,3 +437,66 @@ def test_what_python_gets_on_a_device():
         assert "KeyError: 'no such kernel'" in text
     finally:
         native.set_jax_function(python_calls.call)
+
+
+@pytest.fixture
+def planner(monkeypatch):
+    """Sets the function that plans calls on a device; each test's are for a device of its own."""
+    yield native.set_jax_planner
+    native.set_jax_planner(device_calls.planned)
+
+
+def sequence_on(driver, size):
+    """A launch of a kernel whose arguments are all addresses that a call passes."""
+    launch = native.DeviceLaunch(
+        driver.address, driver.check, 1, *(1,) * 5, False, bytes(8 * size), 0, 8 * size
+    )
+    places = [(8 * k, k, 0) for k in range(size)]
+    return native.DeviceSequence([launch], [places], size)
+
+
+def test_calls_on_a_device_are_planned_once(planner, monkeypatch):
+    monkeypatch.setitem(globals(), "DEVICE", 6)
+    fill, memory, asked, driver = OneBuffer(), [], [], FakeDriver(40)
+    sources = [(0, 16), (-1, 32), (-2, 0), (-3, 0), (0, 0)]
+
+    def plan(*given):
+        asked.append(given)
+        return sequence_on(driver, 5), 1000, 2, sources
+
+    planner(plan)
+    for count in (1, 2):
+        assert call("jax_planned_on_device", fill=fill, memory=memory) is None
+        first = fill.address
+        launched = [np.frombuffer(one[4], np.uint64).tolist() for one in driver.calls[-2:]]
+        assert launched == [
+            [first, first, MEMORY, 0, first],
+            [first + 16, first + 32, MEMORY, 0, first],
+        ]
+        assert {one[1] for one in driver.calls} == {STREAM}
+        assert memory == [1000, (1000, MEMORY)] * count
+    assert asked == [("kron_matmul", True, 6, [("complex128", (2, 3))])]
+    assert call("jax_planned_on_device", fill=fill)[0] == 8  # RESOURCE_EXHAUSTED
+
+
+def test_errors_of_planned_calls(planner, monkeypatch):
+    monkeypatch.setitem(globals(), "DEVICE", 7)
+    fill, driver = OneBuffer(), FakeDriver(8, status=700)
+
+    def fails(*given):
+        raise KeyError("no such kernel")
+
+    planner(fails)
+    code, text = call("jax_planned_on_device", fill=fill)
+    assert code == 13
+    assert "KeyError: 'no such kernel'" in text
+    for sources in ([(0, 0), (0, 0)], [(1, 0)]):
+        planner(lambda *given, own=sources: (sequence_on(driver, 1), 0, 1, own))
+        code, text = call("jax_planned_on_device", fill=fill)
+        assert code == 13
+        assert "internal error of batchkron" in text
+    planner(lambda *given: (sequence_on(driver, 1), 0, 3, [(0, 0)]))
+    code, text = call("jax_planned_on_device", fill=fill)
+    assert code == 13
+    assert "status 700" in text
+    assert len(driver.calls) == 1

@@ -7,9 +7,8 @@ from types import ModuleType, SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from jax_checks import dense_kron
 
-from batchkron.jax import batched, kron, python_calls, solves, sparse
+from batchkron.jax import batched, python_calls, solves, sparse
 
 
 def run(name, inputs, shape, transpose=False):
@@ -17,21 +16,6 @@ def run(name, inputs, shape, transpose=False):
     given = [np.asarray(one) for one in inputs]
     python_calls.call(name, given, [out], transpose, 0)
     return out
-
-
-@pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize(("systems", "inner"), [(1, 2), (3, 1)])
-def test_kron_matmul(array, systems, inner, transpose):
-    sizes = [(2, 3), (4, 2)]
-    factors = [array(systems, *(size[::-1] if transpose else size)) for size in sizes]
-    factors[1] = factors[1][:1]
-    x = array(systems, 5, 8, inner)
-    found = run("kron_matmul", [x, *factors], (systems, 5, 6, inner), transpose)
-    expected = kron._multiply(x, *factors, transpose=transpose)
-    assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
-    own = [np.asarray(factor[-1]) for factor in factors]
-    dense = dense_kron([one.T for one in own] if transpose else own)
-    assert np.allclose(found[-1, 0, :, 0], np.asarray(x)[-1, 0, :, 0] @ dense, rtol=1e-12)
 
 
 def test_batched_kron(array):
@@ -99,10 +83,10 @@ def test_views_of_a_devices_memory(rng, monkeypatch, stream):
     entered = []
     cupy = fake_cupy(entered)
     monkeypatch.setattr(python_calls, "backend_on", lambda _: SimpleNamespace(array_module=cupy))
-    x, A = rng.standard_normal((1, 5, 4, 1)), rng.standard_normal((1, 4, 3))
-    out = np.full((1, 5, 3, 1), np.nan)
-    given = [(one.ctypes.data, one.dtype.name, one.shape) for one in (x, A, out)]
-    python_calls.call("kron_matmul", given[:2], given[2:], False, stream)
-    assert np.allclose(out[0, :, :, 0], x[0, :, :, 0] @ A[0], rtol=1e-13)
+    x, K = rng.standard_normal((5, 4, 1)), rng.standard_normal((1, 3, 4, 1))
+    out = np.full((5, 3, 1), np.nan)
+    given = [(one.ctypes.data, one.dtype.name, one.shape) for one in (x, K, out)]
+    python_calls.call("kronecker_sparse", given[:2], given[2:], False, stream)
+    assert np.allclose(out[:, :, 0], x[:, :, 0] @ K[0, :, :, 0].T, rtol=1e-13)
     name = f"stream {stream} by protocol 0" if stream else "null stream"
     assert entered == ["device 3", name, f"end of {name}", "end of device 3"]

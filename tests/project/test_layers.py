@@ -51,6 +51,7 @@ NEEDS_A_DEVICE = {
     "exchange.nccl",
     "exchange.peers",
     "explicit.plan",
+    "gram.gradients",
     "gram.plan",
     "interpolated.plan",
     "kron.function_calls",

@@ -48,6 +48,30 @@ class XlaCall {
     return {text.first, text.length};
   }
 
+  // On a device: the handle of XLA's stream, and the number of the device.
+  const void* stream() const {
+    xla::GetStream asked{sizeof(xla::GetStream), nullptr, frame_.context, nullptr};
+    if (failed(frame_.functions->get_stream(&asked))) broken("call without a stream");
+    return asked.stream;
+  }
+  Index device() const {
+    xla::GetDevice asked{sizeof(xla::GetDevice), nullptr, frame_.context, 0};
+    if (failed(frame_.functions->get_device(&asked))) broken("call without a device");
+    return asked.number;
+  }
+
+  // Memory of the device for work on the call's stream; it may be freed when that is queued.
+  void* allocate(std::size_t bytes) const {
+    xla::AllocateMemory asked{sizeof(xla::AllocateMemory), nullptr, frame_.context, bytes, 256,
+                              nullptr};
+    if (failed(frame_.functions->allocate(&asked)) || !asked.data) throw std::bad_alloc();
+    return asked.data;
+  }
+  void free(std::size_t bytes, void* data) const {
+    xla::FreeMemory asked{sizeof(xla::FreeMemory), nullptr, frame_.context, bytes, data};
+    failed(frame_.functions->free(&asked));
+  }
+
   [[noreturn]] static void broken(const std::string& what) {
     throw std::logic_error("internal error of batchkron: unexpected " + what);
   }
@@ -66,8 +90,31 @@ class XlaCall {
     broken("attributes, without " + name);
   }
 
+  // Whether XLA returned an error, which is then deleted.
+  bool failed(xla::Error* error) const {
+    if (!error) return false;
+    xla::DeleteError asked{sizeof(xla::DeleteError), nullptr, error};
+    frame_.functions->delete_error(&asked);
+    return true;
+  }
+
   const xla::CallFrame& frame_;
 };
+
+inline const char* dtype_name(xla::DataType dtype) {
+  switch (dtype) {
+    case xla::kBool: return "bool";
+    case xla::kInt32: return "int32";
+    case xla::kInt64: return "int64";
+    case xla::kFloat16: return "float16";
+    case xla::kBfloat16: return "bfloat16";
+    case xla::kFloat32: return "float32";
+    case xla::kFloat64: return "float64";
+    case xla::kComplex64: return "complex64";
+    case xla::kComplex128: return "complex128";
+  }
+  XlaCall::broken("dtype");
+}
 
 // The elements of a buffer of T with the expected sizes.
 template <class T>

@@ -16,21 +16,6 @@ py::object& python_function() {
   return function;
 }
 
-const char* dtype_name(xla::DataType dtype) {
-  switch (dtype) {
-    case xla::kBool: return "bool";
-    case xla::kInt32: return "int32";
-    case xla::kInt64: return "int64";
-    case xla::kFloat16: return "float16";
-    case xla::kBfloat16: return "bfloat16";
-    case xla::kFloat32: return "float32";
-    case xla::kFloat64: return "float64";
-    case xla::kComplex64: return "complex64";
-    case xla::kComplex128: return "complex128";
-  }
-  XlaCall::broken("dtype");
-}
-
 // An array of NumPy in the buffer's memory.
 py::object host_array(const xla::Buffer& buffer, bool writeable) {
   const std::vector<Index> shape(buffer.sizes, buffer.sizes + buffer.axes);
@@ -71,10 +56,8 @@ xla::Error* handle_on_host(xla::CallFrame* frame) {
 }
 
 xla::Error* handle_on_device(xla::CallFrame* frame) {
-  return handle(frame, [frame](const XlaCall& call) {
-    xla::GetStream asked{sizeof(xla::GetStream), nullptr, frame->context, nullptr};
-    if (frame->functions->get_stream(&asked)) call.broken("call without a stream");
-    call_python(call, &device_array, asked.stream);
+  return handle(frame, [](const XlaCall& call) {
+    call_python(call, &device_array, call.stream());
   });
 }
 

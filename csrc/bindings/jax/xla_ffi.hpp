@@ -56,11 +56,40 @@ struct NewError {
   ErrorCode code;
 };
 
+struct DeleteError {
+  std::size_t bytes;
+  Extension* extensions;
+  Error* error;
+};
+
 struct GetStream {
   std::size_t bytes;
   Extension* extensions;
   Context* context;
   void* stream;  // written by XLA: a CUstream
+};
+
+struct AllocateMemory {
+  std::size_t bytes;
+  Extension* extensions;
+  Context* context;
+  std::size_t size, alignment;
+  void* data;  // written by XLA
+};
+
+struct FreeMemory {
+  std::size_t bytes;
+  Extension* extensions;
+  Context* context;
+  std::size_t size;
+  void* data;
+};
+
+struct GetDevice {
+  std::size_t bytes;
+  Extension* extensions;
+  Context* context;
+  std::int32_t number;  // written by XLA
 };
 
 // What XLA offers to handlers.
@@ -70,8 +99,15 @@ struct Functions {
   Version version;
   const void* internal;
   Error* (*new_error)(NewError*);
-  void (*unused[3])();
+  void (*unused[1])();
+  void (*delete_error)(DeleteError*);
+  void (*unused_too[1])();
   Error* (*get_stream)(GetStream*);
+  void (*more_unused[4])();
+  Error* (*allocate)(AllocateMemory*);
+  Error* (*free)(FreeMemory*);
+  void (*others[6])();
+  Error* (*get_device)(GetDevice*);
 };
 
 enum DataType : int {

@@ -18,6 +18,7 @@ CHECKS = {  # by the modules of fake_device_checks
         "captures",
     ),
     "explicit": ("explicit_products",),
+    "gradients": ("kron_gradients", "known_layouts"),
     "batch": ("batches", "lists_once"),
     "kron_sparse": ("kronecker_sparse", "kronecker_sparse_calls"),
     "interpolated": ("interpolated", "transforms"),

@@ -8,10 +8,18 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
-def gram_plan(cupy):
-    from batchkron.backends.cuda.gram import plan
+def gram(cupy):
+    """Makes the plan of a shape, and a function of the four addresses that runs it."""
+    from batchkron.backends.cuda.gram.plan import GramPlan
+    from batchkron.backends.cuda.runtime.device import ready_stream
+    from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 
-    return plan.gram_plan
+    def planned(shape, dtype):
+        plan = GramPlan(shape, dtype, 0)
+        sequence = LaunchSequence(plan.steps(*map(Place, range(4))), 4)
+        return plan, lambda *addresses: sequence(ready_stream(0), addresses, b"")
+
+    return planned
 
 
 SHAPES = [  # outer, rows, columns, inner
@@ -35,18 +43,18 @@ SHAPES = [  # outer, rows, columns, inner
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sums(cupy, gram_plan, rng, poisoned_on_device, dtype, shape):
+def test_sums(cupy, gram, rng, poisoned_on_device, dtype, shape):
     outer, rows, columns, inner = shape
     x = random_array(rng, (outer, rows, inner), dtype)
     y = random_array(rng, (outer, columns, inner), dtype)
     dtype = np.dtype(dtype)
-    plan = gram_plan(*shape, dtype)
+    plan, run = gram(shape, dtype)
     first, second = cupy.asarray(x), cupy.asarray(y)
     results = []
     for _ in range(2):
         sums = poisoned_on_device((rows, columns), dtype)
-        workspace = poisoned_on_device(plan.workspace, dtype)
-        plan.run(first.data.ptr, second.data.ptr, sums.data.ptr, workspace.data.ptr)
+        workspace = poisoned_on_device(plan.workspace // dtype.itemsize, dtype)
+        run(first.data.ptr, second.data.ptr, sums.data.ptr, workspace.data.ptr)
         results.append(sums.get())
         assert not np.isnan(workspace.get()).any()
     np.testing.assert_array_equal(*results)
@@ -57,14 +65,14 @@ def test_sums(cupy, gram_plan, rng, poisoned_on_device, dtype, shape):
     assert np.all(abs(results[0] - expected) <= rounding * bound)
 
 
-def test_captured(cupy, gram_plan, rng, captured):
+def test_captured(cupy, gram, rng, captured):
     shape, dtype = (300, 9, 8, 40), np.dtype("f4")
     x, y = (cupy.asarray(random_array(rng, (300, n, 40), dtype)) for n in (9, 8))
-    plan = gram_plan(*shape, dtype)
-    sums, workspace = cupy.empty((9, 8), dtype), cupy.empty(plan.workspace, dtype)
+    plan, run = gram(shape, dtype)
+    sums, workspace = cupy.empty((9, 8), dtype), cupy.empty(plan.workspace, "u1")
     stream = cupy.cuda.Stream(non_blocking=True)
     addresses = [one.data.ptr for one in (x, y, sums, workspace)]
-    graph = captured(stream, lambda: plan.run(*addresses))
+    graph = captured(stream, lambda: run(*addresses))
     expected = sums.copy()
     x *= 2
     sums[...] = np.nan

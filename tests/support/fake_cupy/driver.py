@@ -13,6 +13,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.batch.kernel import BatchKernel
     from batchkron.backends.cuda.diagonal import plan as diagonal
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
+    from batchkron.backends.cuda.gram import plan as gram
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
@@ -48,6 +49,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
+        (gram, "gram"), (gram, "total"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

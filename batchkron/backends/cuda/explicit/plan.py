@@ -33,7 +33,7 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     empty,
     load_kernel,
-    matrix_factor,
+    matrix_strides,
     ready_stream,
     runtime,
 )
@@ -336,6 +336,5 @@ for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):
 
 def _layout(matrix: DeviceArray) -> DeviceMatrix:
     """Return shape and strides of a matrix, with address 0."""
-    _, _, _, row, column = matrix_factor(matrix)
     rows, columns = matrix.shape
-    return DeviceMatrix(0, rows, columns, row, column)
+    return DeviceMatrix(0, rows, columns, *matrix_strides(matrix))

@@ -16,6 +16,9 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.spec.kron import Array
 
+MAX_OF_KERNEL = 64
+"""Rows and columns up to which the kernel is used; for 128 cuBLAS is up to four times as fast
+(docs/results/frameworks.md)."""
 THREADS = 256
 """Threads of a thread block; chosen by hand."""
 SHARES = 8

@@ -16,6 +16,7 @@ from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
 from batchkron.backends.cuda.kron.spread import spread_arguments, spread_kernel
+from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,
@@ -26,14 +27,23 @@ from batchkron.backends.cuda.runtime.device import (
     device_errors,
     device_limits,
     load_kernel,
-    matrix_factor,
+    matrix_strides,
     place,
     ready_stream,
     upload,
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
-from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, ScalarArguments
+from batchkron.backends.cuda.runtime.launch import (
+    ADDRESS_BYTES,
+    BoundedCache,
+    FastPath,
+    Launch,
+    LaunchSequence,
+    LaunchStep,
+    Place,
+    ScalarArguments,
+)
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
 from batchkron.backends.protocol import Owners
 from batchkron.spec.kron import Array, KronSpec, Precision
@@ -59,21 +69,38 @@ class _Pass:
     shared_bytes: int
     arguments: Any
 
-    def launch(self, factors: Sequence[DeviceArray]) -> Launch:
-        """Return the launch; a call takes the addresses x, y, previous, and workspace if used."""
+    def step(
+        self,
+        strides: Sequence[tuple[int, int]],
+        vectors: Sequence[Place],
+        workspace: Place,
+        factors: Sequence[Place],
+    ) -> LaunchStep:
+        """Return the launch for factors with these strides.
+
+        ``vectors``: the places of x, y and, if there is one, of what is added to y.
+        """
         arguments = self.arguments.copy()
-        matrices = [matrix_factor(factors[mode]) for mode in self.modes]
-        scalars = "alpha"
-        if "to" in arguments.dtype.fields:  # results are spread: only x changes from call to call
-            arguments["factors"], addresses, scalars = matrices, 1, ""
-        elif "factors" in arguments.dtype.fields:
-            arguments["factors"], addresses = matrices, 3
-        else:
-            arguments["steps"]["factors"], addresses = matrices, 4
-        grid = self.blocks, 1
-        return Launch(
-            self.kernel, grid, self.threads, self.shared_bytes, arguments, addresses, scalars
+        in_steps = "steps" in (arguments.dtype.names or ())
+        record = arguments["steps"] if in_steps else arguments
+        record["factors"] = [(0, 0, 0, *strides[mode]) for mode in self.modes]
+        places = {ADDRESS_BYTES * k: place for k, place in enumerate(vectors)}
+        addresses = 4 if in_steps else 3
+        if in_steps:
+            places[3 * ADDRESS_BYTES] = workspace
+        first = record["factors"].ctypes.data - arguments.ctypes.data
+        for k, mode in enumerate(self.modes):
+            places[first + k * FACTOR.itemsize] = factors[mode]
+        launch = Launch(
+            self.kernel,
+            (self.blocks, 1),
+            self.threads,
+            self.shared_bytes,
+            arguments,
+            addresses,
+            "alpha",
         )
+        return LaunchStep(launch, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +120,27 @@ class KronProgram:
     def bytes(self) -> int:
         """Bytes of workspace that a run needs."""
         return self.buffers * self.intermediate + self.workspace
+
+    def steps(
+        self,
+        strides: Sequence[tuple[int, int]],
+        x: Place,
+        results: Sequence[Place],
+        memory: Place,
+        factors: Sequence[Place],
+    ) -> list[LaunchStep]:
+        """Return the launches for factors with these strides; scalars are 1 and 0.
+
+        ``results``: the places of y and, if there is one, of what is added to it; ``memory``: that
+        of the workspace.
+        """
+        found, held = [], memory.plus(self.buffers * self.intermediate)
+        for number, one in enumerate(self.passes):
+            is_last = number == len(self.passes) - 1
+            targets = results if is_last else [memory.plus(number % 2 * self.intermediate)]
+            found.append(one.step(strides, (x, *targets), held, factors))
+            x = targets[0]
+        return found
 
 
 def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> KronProgram:
@@ -121,7 +169,8 @@ def _planned(spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: L
 
 
 def _pass_of(kernel: KronKernel, limits: DeviceLimits, compiled: Any) -> _Pass:
-    shape = kernel.launch(limits)
+    shape, arguments = kernel.launch(limits), kernel.arguments()
+    arguments["alpha"] = 1
     return _Pass(
         compiled,
         kernel.modes,
@@ -129,7 +178,7 @@ def _pass_of(kernel: KronKernel, limits: DeviceLimits, compiled: Any) -> _Pass:
         shape.blocks,
         shape.threads,
         shape.shared_bytes,
-        kernel.arguments(),
+        arguments,
     )
 
 
@@ -224,33 +273,28 @@ def _may_be_constant(spec: KronSpec) -> bool:
 
 
 class PreparedMultiply:
-    """A Kron-Matmul with its factors; a call takes workspace, vectors and scalars."""
+    """A Kron-Matmul of factors with some strides; a call takes addresses and scalars.
+
+    Attributes
+    ----------
+    sequence : LaunchSequence
+        Of the addresses of x, y, previous (or 0), the workspace, and each factor.
+    workspace : int
+        Bytes of memory that a call needs.
+    """
 
     def __init__(
-        self,
-        program: KronProgram,
-        factors: Sequence[DeviceArray],
-        dtype: np.dtype[Any],
-        device: int,
+        self, program: KronProgram, strides: Sequence[tuple[int, int]], device: int
     ) -> None:
-        *self._between, self._last = [one.launch(factors) for one in program.passes]
-        self._device, self._intermediate = device, program.intermediate
-        self._scratch = program.buffers * program.intermediate
-        self._plain = kron_scalars(dtype, 1, 0)
+        x, y, previous, memory, *factors = map(Place, range(4 + len(strides)))
+        steps = program.steps(strides, x, (y, previous), memory, factors)
+        self.sequence = LaunchSequence(steps, 4 + len(strides))
+        self._device = device
         self.workspace = program.bytes
 
-    def launch(self, memory: int, x: int, y: int, previous: int, scalars: bytes) -> None:
-        """Write alpha A x + beta previous to y; ``scalars``: `kron_scalars`.
-
-        All others are addresses, ``memory`` that of ``workspace`` bytes.
-        """
-        stream, scratch = ready_stream(self._device), memory + self._scratch
-        source = x
-        for number, launch in enumerate(self._between):
-            target = memory + number % 2 * self._intermediate
-            launch(stream, (source, target, 0, scratch)[: launch.addresses], self._plain)
-            source = target
-        self._last(stream, (source, y, previous, scratch)[: self._last.addresses], scalars)
+    def launch(self, addresses: tuple[int, ...], scalars: bytes) -> None:
+        """Write alpha A x + beta previous to y; ``scalars``: `kron_scalars`."""
+        self.sequence(ready_stream(self._device), addresses, scalars)
 
 
 class _Prepared(PreparedMultiply):
@@ -264,7 +308,9 @@ class _Prepared(PreparedMultiply):
         device: int,
         workspaces: Workspaces,
     ) -> None:
-        super().__init__(program, factors, dtype, device)
+        super().__init__(program, [matrix_strides(factor) for factor in factors], device)
+        self._factors = tuple(factor.data.ptr for factor in factors)
+        self._plain = kron_scalars(dtype, 1, 0)
         self._workspaces = workspaces
 
     def reserve(self) -> None:
@@ -273,11 +319,12 @@ class _Prepared(PreparedMultiply):
 
     def apply(self, x: int, y: int) -> None:
         """Write the product with the vectors at the address x to y."""
-        self.launch(self._workspaces.pointer(self.workspace), x, y, 0, self._plain)
+        self.run(x, y, 0, self._plain)
 
     def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
         """Write alpha A x + beta previous to y, all given by addresses."""
-        self.launch(self._workspaces.pointer(self.workspace), x, y, previous, scalars)
+        memory = self._workspaces.pointer(self.workspace)
+        self.launch((x, y, previous, memory, *self._factors), scalars)
 
 
 def kron_scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:

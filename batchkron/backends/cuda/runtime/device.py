@@ -51,13 +51,14 @@ __all__ = [
     "keep_code",
     "load_code",
     "load_kernel",
-    "matrix_factor",
+    "matrix_strides",
     "moves",
     "nccl_module",
     "note_move",
     "options_for",
     "place",
     "prefer_shared_memory",
+    "prepare_thread",
     "ready_stream",
     "runtime",
     "upload",
@@ -218,15 +219,20 @@ class _Prepared(threading.local):
 _prepared = _Prepared()
 
 
-def ready_stream(device: int) -> int:
-    """Return the handle of the current stream of the current device, ready for launches.
+def prepare_thread(device: int) -> None:
+    """Make the current device's CUDA context current in the calling thread.
 
-    The driver cannot launch kernels from a thread without a CUDA context; the first call of the
-    runtime in a thread makes the context current there.
+    The driver cannot launch kernels from a thread without one; the first call of the runtime in a
+    thread makes it current there.
     """
     if device not in _prepared.devices:
         runtime.memGetInfo()
         _prepared.devices.add(device)
+
+
+def ready_stream(device: int) -> int:
+    """Return the handle of the current stream of the current device, ready for launches."""
+    prepare_thread(device)
     address: int = cupy.cuda.get_current_stream(device).ptr
     return address
 
@@ -379,10 +385,10 @@ def check_device(device: int, *arrays: DeviceArray) -> None:
             )
 
 
-def matrix_factor(matrix: DeviceArray) -> tuple[int, int, int, int, int]:
-    """Return address and strides of a matrix, as in `arguments.FACTOR`."""
+def matrix_strides(matrix: DeviceArray) -> tuple[int, int]:
+    """Return the elements from row to row and from column to column of a matrix."""
     rows, columns = (stride // matrix.itemsize for stride in matrix.strides)
-    return matrix.data.ptr, 0, 0, rows, columns
+    return rows, columns
 
 
 def upload(values: Sequence[Array | DeviceArray], targets: Sequence[DeviceArray]) -> None:

@@ -1,14 +1,14 @@
-"""Prepared launches: a kernel with its grid and arguments, called with a few addresses only."""
+"""Prepared launches: kernels with their grids and arguments, called with a few addresses only."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from batchkron.backends.cpu.native import DeviceLaunch
+from batchkron.backends.cpu.native import DeviceLaunch, DeviceSequence
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     can_launch_early,
@@ -20,6 +20,8 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.spec.kron import Array
 
+ADDRESS_BYTES = 8
+"""Bytes of an address in a kernel's arguments."""
 _MAX_CACHED_CALLS = 64  # largest number of entries of a `BoundedCache`; chosen by hand
 
 Key = TypeVar("Key", bound=Hashable)
@@ -63,12 +65,49 @@ class Launch(DeviceLaunch):
         end = len(content)
         if scalars:
             end = arguments.dtype.fields[scalars][1]  # type: ignore[index]
-        self.addresses = addresses
         self._kernel = kernel  # keeps its module loaded
         early = can_launch_early(current_device())
         x, y, z = (*grid, 1)[:3]
         sizes = x, y, z, threads, shared_bytes
         super().__init__(*driver_launch(), kernel.ptr, *sizes, early, content, addresses, end)
+
+
+class Place(NamedTuple):
+    """One of the addresses that a call of a `LaunchSequence` passes, and bytes to add to it."""
+
+    number: int
+    offset: int = 0
+
+    def plus(self, size: int) -> Place:
+        """Return the place so many bytes behind."""
+        return Place(self.number, self.offset + size)
+
+
+class LaunchStep(NamedTuple):
+    """A launch, and the addresses that it takes, by their bytes in the kernel's arguments."""
+
+    launch: Launch
+    places: Mapping[int, Place]
+
+    @classmethod
+    def of(cls, launch: Launch, addresses: Sequence[Place]) -> LaunchStep:
+        """Return a step whose addresses are the first of its arguments."""
+        return cls(launch, {ADDRESS_BYTES * k: place for k, place in enumerate(addresses)})
+
+
+class LaunchSequence(DeviceSequence):
+    """Launches one after the other, with addresses that they share.
+
+    A call passes the stream from `ready_stream`, all addresses, and the bytes of the last launch's
+    scalars. Arguments that no place says and no scalar replaces are those of each launch. Threads
+    may share a sequence.
+    """
+
+    def __init__(self, steps: Sequence[LaunchStep], addresses: int) -> None:
+        """Take the steps, and how many addresses a call passes."""
+        launches = [step.launch for step in steps]
+        places = [[(at, *place) for at, place in step.places.items()] for step in steps]
+        super().__init__(launches, places, addresses)
 
 
 class ScalarArguments:

@@ -1,64 +1,15 @@
 """Launches of device kernels, by a function that notes what the driver would be asked for."""
 
-import ctypes
+import gc
 import re
 import threading
 
 import numpy as np
 import pytest
+from fake_driver import EARLY, FakeDriver
 
-from batchkron._core import DeviceLaunch
+from batchkron._core import DeviceLaunch, DeviceSequence
 from batchkron.backends.cuda.runtime.program import device_sources
-
-EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-
-
-class Attribute(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_int), ("_", ctypes.c_char * 4), ("value", ctypes.c_int * 16))
-
-
-class Configuration(ctypes.Structure):
-    _fields_ = (
-        ("sizes", ctypes.c_uint * 6),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.POINTER(Configuration),
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_void_p,
-)
-
-
-class FakeDriver:
-    """Notes launches of kernels whose arguments have `size` bytes, and returns `status`."""
-
-    def __init__(self, size, status=0):
-        self.calls, self.statuses = [], []
-        self._size, self._status = size, status
-        self._launch = LAUNCH(self._note)
-
-    @property
-    def address(self):
-        return ctypes.cast(self._launch, ctypes.c_void_p).value
-
-    def _note(self, configuration, kernel, parameters, extra):
-        asked = configuration.contents
-        early = [(a.id, a.value[0]) for a in asked.attributes[: asked.count]]
-        arguments = ctypes.string_at(parameters[0], self._size)
-        sizes = tuple(asked.sizes), asked.shared_bytes
-        self.calls.append((sizes, asked.stream, early, kernel, arguments, extra))
-        return self._status
-
-    def check(self, status):
-        self.statuses.append(status)
-        raise OSError(f"status {status}")
 
 
 def launch_by(driver, arguments, addresses, scalars, early=True):
@@ -143,6 +94,78 @@ def test_threads_share_a_launch():
         thread.join()
     seen = {(stream, arguments) for _, stream, _, _, arguments, _ in driver.calls}
     assert seen == {(number, words(number, i)) for number in range(1, 5) for i in range(200)}
+
+
+def sequence_of(*parts, addresses=3):
+    """A sequence of (driver, its arguments, where the scalars begin, places)."""
+    launches = [launch_by(driver, given, 0, scalars) for driver, given, scalars, _ in parts]
+    return DeviceSequence(launches, [places for *_, places in parts], addresses)
+
+
+def test_a_sequence_shares_addresses():
+    first, last = FakeDriver(24), FakeDriver(32)
+    sequence = sequence_of(
+        (first, words(1, 2, 3), 24, [(0, 1, 0), (16, 0, 8)]),
+        (last, words(4, 5, 6, 7), 16, [(8, 2, 5), (0, 2, 0)]),
+    )
+    sequence(99, (100, 200, 300), words(8))
+    assert [call[4] for call in first.calls + last.calls] == [
+        words(200, 2, 108),
+        words(300, 305, 8, 7),
+    ]
+    sequence(98, (0, 2**63 + 1, 0), b"")
+    assert first.calls[1][1] == last.calls[1][1] == 98
+    assert first.calls[1][4] == words(2**63 + 1, 2, 8)
+    assert last.calls[1][4] == words(0, 5, 6, 7)
+
+
+def test_a_sequence_ends_at_a_launch_that_fails():
+    good, bad, never = FakeDriver(8), FakeDriver(8, status=7), FakeDriver(8)
+    sequence = sequence_of(*((one, words(1), 8, [(0, 0, 0)]) for one in (good, bad, never)))
+    with pytest.raises(OSError, match="status 7"):
+        sequence(99, (1, 2, 3), b"")
+    assert (len(good.calls), len(bad.calls), len(never.calls)) == (1, 1, 0)
+    assert bad.statuses == [7]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "scalars", "error"),
+    [
+        ((1, 2), b"", ValueError),
+        ((1, 2, 3, 4), b"", ValueError),
+        ((1, 2, -3), b"", OverflowError),
+        ((1, 2, 3), bytes(9), ValueError),
+    ],
+)
+def test_other_arguments_of_a_sequence_are_refused_before_a_launch(addresses, scalars, error):
+    driver = FakeDriver(16)
+    sequence = sequence_of((driver, words(1, 2), 8, []), (driver, words(1, 2), 8, []))
+    with pytest.raises(error):
+        sequence(99, addresses, scalars)
+    assert not driver.calls
+
+
+@pytest.mark.parametrize("place", [(9, 0, 0), (2**64 - 4, 0, 0), (0, 3, 0)])
+def test_places_that_do_not_fit_are_refused(place):
+    with pytest.raises(ValueError, match="does not fit"):
+        sequence_of((FakeDriver(16), words(1, 2), 16, [(8, 2, 0), place]))
+
+
+def test_a_sequence_has_launches():
+    launch = launch_by(FakeDriver(8), words(1), 0, 8)
+    for launches, places in (([], []), ([launch], []), ([launch], [[], []])):
+        with pytest.raises(ValueError, match="for each of its launches"):
+            DeviceSequence(launches, places, 1)
+    with pytest.raises((RuntimeError, TypeError)):
+        DeviceSequence([1], [[]], 1)
+
+
+def test_a_sequence_keeps_its_launches():
+    driver = FakeDriver(8)
+    sequence = sequence_of((driver, words(1), 8, [(0, 0, 0)]))
+    gc.collect()
+    sequence(99, (4, 5, 6), b"")
+    assert driver.calls[0][4] == words(4)
 
 
 def test_every_kernel_waits_before_all_else():

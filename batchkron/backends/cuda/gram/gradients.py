@@ -1,0 +1,207 @@
+"""Gradients of a Kron-Matmul on one device, in as few calls from Python as possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.gram.kernel import MAX_OF_KERNEL
+from batchkron.backends.cuda.gram.plan import GramPlan
+from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kron.plan import kron_program
+from batchkron.backends.cuda.runtime.device import cupy, device_errors
+from batchkron.backends.cuda.runtime.launch import (
+    BoundedCache,
+    LaunchSequence,
+    LaunchStep,
+    Place,
+)
+from batchkron.spec.kron import KronSpec
+
+__all__ = ["Contraction", "GradientsPlan", "ProductLayout", "gradients_plan"]
+
+_ALIGNMENT = 256  # bytes, that of CuPy's and torch's arrays
+_X, _GRADIENT, _KEPT, _SCRATCH, _OF_X = map(Place, range(5))
+_FIRST_FACTOR = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLayout:
+    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …).
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    outer, inner : int
+    rows, columns : tuple of int
+        P_k and Q_k, positive.
+    strides : tuple of (int, int)
+        Elements from row to row and from column to column of each A_k.
+    """
+
+    dtype: np.dtype[Any]
+    outer: int
+    inner: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    strides: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Sums over all modes but one that the caller computes: those of large factors.
+
+    Attributes
+    ----------
+    mode : int
+    before, after : Place
+        Of x (outer, rows, inner) and y (outer, columns, inner): number 0 is the product's x, 1 the
+        gradient, 2 the kept memory.
+    shape : tuple of int
+        (outer, rows, columns, inner).
+    """
+
+    mode: int
+    before: Place
+    after: Place
+    shape: tuple[int, int, int, int]
+
+
+class GradientsPlan:
+    """Gradients of x (A_1 ⊗ … ⊗ A_d) in x and in some factors, on one device.
+
+    x is contracted with the factors before A_k, the gradient G of y with those after it:
+
+    ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
+
+    summed over all indices but those of mode k. The second parts are computed for all k first, and
+    kept; one more multiply makes ∂x of the first of them.
+
+    A call passes these addresses to each sequence: x, G, memory of ``kept`` bytes and of
+    ``scratch`` bytes, ∂x (or 0), all factors, all their conjugates, and the ∂A_k that are needed,
+    (P_k, Q_k); or, if ``turned``, the conjugates of their transposes, (Q_k, P_k). After each
+    sequence comes a contraction that the caller computes, or None.
+
+    Attributes
+    ----------
+    parts : list of (LaunchSequence or None, Contraction or None)
+    kept, scratch : int
+    """
+
+    def __init__(
+        self,
+        product: ProductLayout,
+        needed: Sequence[bool],
+        with_x: bool,
+        turned: bool,
+        device: int,
+    ) -> None:
+        self._product, self._device = product, device
+        self.kept = self.scratch = 0
+        self.parts: list[tuple[LaunchSequence | None, Contraction | None]] = []
+        self._steps: list[LaunchStep] = []
+        modes = len(product.rows)
+        wanted = [k for k in range(modes) if needed[k]]
+        self._addresses = _FIRST_FACTOR + 2 * modes + len(wanted)
+        result = _FIRST_FACTOR + 2 * modes
+        before, last = _X, _GRADIENT
+        after = {modes - 1: last}
+        for k in range(modes - 1, -1 if with_x else wanted[0], -1):
+            outer, rows, _, inner = self._shape(k)
+            target = _OF_X if k == 0 else self._keep(outer * rows * inner)
+            self._multiply(k, last, target, adjoint=True)
+            after[k - 1] = last = target
+        spare = [self._keep(self._largest(wanted[-1])) for _ in range(min(2, wanted[-1]))]
+        for k in range(wanted[-1] + 1):
+            if needed[k]:
+                self._contract(k, before, after[k], Place(result), turned)
+                result += 1
+            if k < wanted[-1]:
+                self._multiply(k, before, spare[k % 2], adjoint=False)
+                before = spare[k % 2]
+        self._end_part(None)
+
+    def _shape(self, k: int) -> tuple[int, int, int, int]:
+        """Return (outer, P_k, Q_k, inner) where the modes before k are multiplied, and no other."""
+        product = self._product
+        outer = product.outer * math.prod(product.columns[:k])
+        inner = math.prod(product.rows[k + 1 :]) * product.inner
+        return outer, product.rows[k], product.columns[k], inner
+
+    def _largest(self, count: int) -> int:
+        """Return the elements of the largest x multiplied by 1 to ``count`` factors."""
+        shapes = map(self._shape, range(count))
+        return max((outer * columns * inner for outer, _, columns, inner in shapes), default=0)
+
+    def _keep(self, elements: int) -> Place:
+        place = _KEPT.plus(self.kept)
+        self.kept += -(-elements * self._product.dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        return place
+
+    def _multiply(self, k: int, source: Place, target: Place, *, adjoint: bool) -> None:
+        """Multiply mode k by A_kᴴ from the right, or by A_k."""
+        product, (outer, rows, columns, inner) = self._product, self._shape(k)
+        along, across = product.strides[k]
+        place = _FIRST_FACTOR + k
+        if adjoint:
+            sizes, strides, place = (
+                ((columns,), (rows,)),
+                (along, across),
+                place + len(product.rows),
+            )
+        else:
+            sizes, strides = ((rows,), (columns,)), (across, along)
+        spec = KronSpec(*sizes, outer, inner, product.dtype, None)
+        program = kron_program(spec, self._device)
+        self.scratch = max(self.scratch, program.bytes)
+        self._steps += program.steps([strides], source, [target], _SCRATCH, [Place(place)])
+
+    def _contract(self, k: int, before: Place, after: Place, sums: Place, turned: bool) -> None:
+        outer, rows, columns, inner = shape = self._shape(k)
+        if max(rows, columns) > MAX_OF_KERNEL:
+            self._end_part(Contraction(k, before, after, shape))
+            return
+        if turned:
+            before, after, rows, columns = after, before, columns, rows
+        plan = GramPlan((outer, rows, columns, inner), self._product.dtype, self._device)
+        self.scratch = max(self.scratch, plan.workspace)
+        self._steps += plan.steps(before, after, sums, _SCRATCH)
+
+    def _end_part(self, contraction: Contraction | None) -> None:
+        if self._steps or contraction:
+            sequence = LaunchSequence(self._steps, self._addresses) if self._steps else None
+            self.parts.append((sequence, contraction))
+            self._steps = []
+
+
+_plans: BoundedCache[Hashable, GradientsPlan] = BoundedCache(256)
+forget_by(_plans.clear)
+
+
+def gradients_plan(
+    product: ProductLayout, needed: tuple[bool, ...], with_x: bool, turned: bool, device: int
+) -> GradientsPlan:
+    """Return the plan for these layouts, which is made once and kept.
+
+    Parameters
+    ----------
+    product : ProductLayout
+    needed : tuple of bool
+        Whether the gradient of each factor is wanted, at least one.
+    with_x : bool
+        Whether that of x is.
+    turned : bool
+        As for `GradientsPlan`.
+    device : int
+        On which the tensors are.
+    """
+    key = product, needed, with_x, turned, device
+    plan = _plans.get(key)
+    if plan is None:
+        with device_errors(), cupy.cuda.Device(device):
+            plan = _plans[key] = GradientsPlan(product, needed, with_x, turned, device)
+    return plan

@@ -1,0 +1,145 @@
+// XLA's calls on a device that need Python only where their layout is new: it makes a sequence of
+// launches, which is kept and called with the addresses of XLA's buffers.
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings/device_launch.hpp"
+#include "bindings/jax/call.hpp"
+#include "bindings/register.hpp"
+
+namespace batchkron {
+namespace {
+
+namespace py = pybind11;
+
+// Python's function that makes sequences; null until it is set.
+py::object& plan_function() {
+  static py::object& function = *new py::object;  // never destroyed: Python may have ended before
+  return function;
+}
+
+// An address of a sequence: of an operand (its number), of the result, of the workspace, or none;
+// and the bytes from system to system.
+struct Source {
+  Index number;
+  std::size_t step;
+};
+constexpr Index kResult = -1, kWorkspace = -2, kNone = -3;
+
+struct Calls {
+  const DeviceSequence* sequence;  // called for each system
+  std::size_t workspace;           // bytes
+  Index systems;
+  std::vector<Source> sources;
+};
+
+// Never destroyed: calls may still run at the end. Entries stay as they are.
+std::mutex& changing() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+std::unordered_map<std::string, Calls>& known() {
+  static auto& calls = *new std::unordered_map<std::string, Calls>;
+  return calls;
+}
+
+void append(std::string& key, Index number) {
+  key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+// The function, and the device, dtypes and shapes that a call is for.
+std::string key_of(const XlaCall& call, const std::string& name, bool transpose, Index device) {
+  std::string key = name;
+  key.push_back(transpose ? 'T' : 'N');
+  append(key, device);
+  for (Index k = 0; k < call.arguments(); ++k) {
+    const xla::Buffer& buffer = call.argument(k);
+    append(key, buffer.dtype);
+    append(key, buffer.axes);
+    for (Index axis = 0; axis < buffer.axes; ++axis) append(key, buffer.sizes[axis]);
+  }
+  return key;
+}
+
+// Calls function(name, transpose, device, [(dtype, shape), ...]) of Python, which returns
+// (sequence, workspace, systems, [(number, step), ...]).
+Calls planned(const XlaCall& call, const std::string& name, bool transpose, Index device) {
+  const py::gil_scoped_acquire locked;
+  try {
+    py::list operands;
+    for (Index k = 0; k < call.arguments(); ++k) {
+      const xla::Buffer& buffer = call.argument(k);
+      py::tuple shape(buffer.axes);
+      for (Index axis = 0; axis < buffer.axes; ++axis)
+        shape[std::size_t(axis)] = buffer.sizes[axis];
+      operands.append(py::make_tuple(dtype_name(buffer.dtype), shape));
+    }
+    py::tuple made = plan_function()(name, transpose, device, operands);
+    Calls found{made[0].cast<const DeviceSequence*>(), made[1].cast<std::size_t>(),
+                made[2].cast<Index>(), {}};
+    for (const py::handle& one : made[3]) {
+      const auto source = py::reinterpret_borrow<py::tuple>(one);
+      found.sources.push_back({source[0].cast<Index>(), source[1].cast<std::size_t>()});
+      if (found.sources.back().number >= call.arguments()) call.broken("operand");
+    }
+    if (found.sources.size() != found.sequence->addresses()) call.broken("number of addresses");
+    py::object(made[0]).release();  // kept, as the entry is
+    return found;
+  } catch (py::error_already_set& error) {
+    const std::string text = error.what();  // whose memory is Python's, freed with the lock
+    throw std::runtime_error(text);
+  }
+}
+
+const Calls& calls_for(const XlaCall& call, const std::string& name, bool transpose) {
+  const Index device = call.device();
+  const std::string key = key_of(call, name, transpose, device);
+  {
+    const std::lock_guard<std::mutex> locked(changing());
+    const auto found = known().find(key);
+    if (found != known().end()) return found->second;
+  }
+  Calls made = planned(call, name, transpose, device);  // without our lock: it waits for Python's
+  const std::lock_guard<std::mutex> locked(changing());
+  return known().emplace(key, std::move(made)).first->second;
+}
+
+Address first_of(const XlaCall& call, const Source& source, Address workspace) {
+  if (source.number == kWorkspace) return workspace;
+  if (source.number == kNone) return 0;
+  const xla::Buffer& buffer =
+      source.number == kResult ? call.result(0) : call.argument(source.number);
+  return reinterpret_cast<Address>(buffer.data);
+}
+
+void run(const XlaCall& call) {
+  const std::string name = call.text("function");
+  const Calls& calls = calls_for(call, name, call.flag("transpose"));
+  const Address stream = reinterpret_cast<Address>(call.stream());
+  void* memory = calls.workspace ? call.allocate(calls.workspace) : nullptr;
+  std::vector<Address> addresses;
+  for (const Source& source : calls.sources)
+    addresses.push_back(first_of(call, source, reinterpret_cast<Address>(memory)));
+  int status = 0;
+  for (Index system = 0; system < calls.systems && status == 0; ++system) {
+    status = calls.sequence->start(stream, addresses.data());
+    for (std::size_t k = 0; k < addresses.size(); ++k) addresses[k] += calls.sources[k].step;
+  }
+  if (memory) call.free(calls.workspace, memory);
+  if (status) throw std::runtime_error("a launch failed with CUDA's status " + std::to_string(status));
+}
+
+xla::Error* handle_on_device(xla::CallFrame* frame) { return handle(frame, &run); }
+
+}  // namespace
+
+void register_jax_device_call(py::module_& module) {
+  module.attr("jax_planned_on_device") = capsule_of(&handle_on_device);
+  module.def("set_jax_planner", [](py::object function) { plan_function() = function; },
+             py::arg("function"));
+}
+
+}  // namespace batchkron
