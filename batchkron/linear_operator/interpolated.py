@@ -13,12 +13,15 @@ from linear_operator.operators import (
     LinearOperator,
 )
 from linear_operator.operators import KroneckerProductLinearOperator as TheirProduct
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from batchkron.linear_operator.products import matrices_of
 from batchkron.operators import Interpolation
+from batchkron.spec.interpolated import are_entries_few
 from batchkron.torch.interpolated import (
     check_unchanged,
+    entrywise,
     interpolate_columns,
     point_gradient,
     windows_of,
@@ -75,7 +78,9 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     Notes
     -----
     With a diagonal (``operator.add_diagonal(noise)``) linear_operator solves by conjugate
-    gradients, and computes log determinants. Entries, which its preconditioner asks for, are
+    gradients, and computes log determinants. The matrix, which it asks for if points are few, is a
+    product, entry by entry, of N matrices; if it has no more entries than the grid has cells,
+    vectors are multiplied by it, too. Entries, which its preconditioner asks for, are
     products over the dimensions of 4 × 4 blocks of the factors; an `InterpolatedLinearOperator`
     sums 4^N × 4^N numbers for each. Gradients are those of the factors and of the points.
 
@@ -130,7 +135,41 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         base = self.base_linear_op._transpose_nonbatch()
         return type(self)(base, self.right, self.left, self.right_points, self.left_points)
 
+    @cached  # type: ignore[untyped-decorator]
+    def to_dense(self) -> Tensor:
+        """Return the matrix, (n, m)."""
+        dense = self._entrywise()
+        return super().to_dense() if dense is None else dense
+
+    def _entrywise(self) -> Tensor | None:
+        """Return the matrix; None where factors are not matrices."""
+        product, scale = _parts(self.base_linear_op)
+        matrices = None if product is None else matrices_of(product.linear_ops)
+        if matrices is None:
+            return None
+        ends = self.left.interpolation, self.right.interpolation
+        return scale * entrywise(matrices, *ends, self.left_points, self.right_points)
+
+    @cached_property
+    def _few_entries(self) -> Tensor | None:
+        """The matrix, without gradients, if products with it are cheaper than on the grid."""
+        if not self._are_few:
+            return None
+        with torch.no_grad():
+            return self._entrywise()
+
+    @property
+    def _are_few(self) -> bool:
+        grid = self.left.interpolation.grid
+        return are_entries_few(len(self.left), len(self.right), grid.sizes)
+
     def _matmul(self, rhs: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            few = self._entrywise() if self._are_few else None
+        else:
+            few = self._few_entries
+        if few is not None:
+            return few @ rhs
         flat = _flat(rhs)
         found = self._gather(self.base_linear_op._matmul(self._scatter_right(flat)))
         return _unflat(found, rhs)
@@ -149,6 +188,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
         left_vecs, right_vecs = _flat(left_vecs), _flat(right_vecs)
+        if self._are_few and self._few_entries is not None:
+            return self._entrywise_derivative(left_vecs @ right_vecs.mT)
         left = self._transpose_nonbatch()._scatter_right(left_vecs)  # Wᵀ of them
         right = self._scatter_right(right_vecs)
         found = list(self.base_linear_op._bilinear_derivative(left, right))
@@ -161,6 +202,21 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
             elif points is not None:
                 found.append(None)
         return tuple(found)
+
+    def _entrywise_derivative(self, gradient: Tensor) -> tuple[Any, ...]:
+        """Return the gradients of all tensors of the operator from that of its matrix."""
+        has_more = torch.is_grad_enabled()
+        with torch.enable_grad():
+            # one tensor may stand in two places, whose gradients are told apart
+            tensors = [tensor.view_as(tensor) for tensor in self.representation()]
+            matrix = self.representation_tree()(*tensors)._entrywise()
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        if not wanted:
+            return (None,) * len(tensors)
+        found = iter(
+            torch.autograd.grad(matrix, wanted, gradient, create_graph=has_more, allow_unused=True)
+        )
+        return tuple(next(found) if tensor.requires_grad else None for tensor in tensors)
 
     def _mul_constant(self, other: float | Tensor) -> LinearOperator:
         if isinstance(other, Tensor) and other.numel() != 1:  # a batch of multiples

@@ -19,6 +19,23 @@ WEIGHTS = 4
 _MAX_MODES = 16  # 4^16 cells are the smallest grid of so many; kMaxGridModes of the compiled core
 
 
+def are_entries_few(rows: int, columns: int, sizes: Sequence[int]) -> bool:
+    """Whether W (K_1 ⊗ … ⊗ K_N) W'^T is better multiplied as a matrix than on the grid.
+
+    The matrix is a product, entry by entry, of N others, which takes about as long as one vector
+    on the grid if they all have at most as many elements as the grid has cells.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of the matrix: points of W and W'.
+    sizes : sequence of int
+        Of the grid.
+    """
+    cells = math.prod(sizes)
+    return 0 < rows * columns <= cells and max(sizes) ** 2 <= cells
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The windows of cells that points are interpolated from, in the order of their corners.

@@ -12,13 +12,19 @@ import torch
 from torch import Tensor
 
 from batchkron.operators import Interpolation
-from batchkron.spec.interpolated import WEIGHTS
+from batchkron.spec.interpolated import WEIGHTS, are_entries_few
 from batchkron.spec.interpolated import windows_of as windows_at
 from batchkron.torch.kron import gekmm
 from batchkron.torch.multilinear import applied, is_transformed
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
-__all__ = ["interpolate", "interpolate_columns", "interpolated_kronecker", "windows_of"]
+__all__ = [
+    "entrywise",
+    "interpolate",
+    "interpolate_columns",
+    "interpolated_kronecker",
+    "windows_of",
+]
 
 # Rows of a Toeplitz factor from which it is multiplied by Fourier transforms; the bound of
 # batchkron/operators/interpolated/grid_product.py, where it was measured.
@@ -285,9 +291,10 @@ def interpolated_kronecker(
     Notes
     -----
     The covariance matrix of `batchkron.InterpolatedKronecker`, whose sources it has. Gradients of
-    x, factors, noise and points are those of its three steps; so there are gradients of any order.
-    Kept for them are two arrays of all vectors on the grid. Points must not be updated before
-    the backward pass.
+    x, factors, noise and points are those of its steps; so there are gradients of any order. If the
+    matrix has no more entries than the grid has cells, it is computed and multiplied. Else two
+    arrays of all vectors on the grid are kept for gradients. Points must not be updated before the
+    backward pass.
 
     Examples
     --------
@@ -324,8 +331,12 @@ def interpolated_kronecker(
         raise ValueError(f"x has shape {tuple(x.shape)}; expected (..., {rows})")
     _check_points(points, interpolation)
     columns = x.reshape(-1, rows).mT
-    on_grid = interpolate_columns(columns, interpolation, transpose=True, points=points)
-    found = interpolate_columns(_on_grid(matrices, on_grid), interpolation, points=points)
+    if are_entries_few(rows, rows, sizes):
+        dense = [_matrix(factor) for factor in matrices]
+        found = entrywise(dense, interpolation, interpolation, points, points) @ columns
+    else:
+        on_grid = interpolate_columns(columns, interpolation, transpose=True, points=points)
+        found = interpolate_columns(_on_grid(matrices, on_grid), interpolation, points=points)
     y = found.mT.reshape(x.shape)
     if noise is None:
         return y
@@ -335,6 +346,52 @@ def interpolated_kronecker(
         if torch.promote_types(noise.dtype, x.dtype) != x.dtype:
             raise TypeError(f"noise has dtype {noise.dtype}, but x has {x.dtype}")
     return y + noise * x
+
+
+def entrywise(
+    factors: Sequence[Tensor],
+    left: Interpolation,
+    right: Interpolation,
+    left_points: Tensor | None = None,
+    right_points: Tensor | None = None,
+) -> Tensor:
+    """Return the matrix W (K_1 ⊗ … ⊗ K_N) W'ᵀ, with gradients of factors and points.
+
+    As rows of W and W' are Kronecker products, entries are products over the dimensions of those of
+    W_k K_k W'_kᵀ.
+
+    Parameters
+    ----------
+    factors : sequence of Tensor, each (P_k, P_k)
+    left, right : Interpolation, (n, cells) and (m, cells)
+        W and W', on one grid.
+    left_points, right_points : Tensor, (n, N) and (m, N), optional
+        The points, if their gradients are wanted.
+
+    Returns
+    -------
+    Tensor, (n, m)
+    """
+    rows = _mode_weights(left, factors[0], left_points)
+    same = left is right and left_points is right_points
+    columns = rows if same else _mode_weights(right, factors[0], right_points)
+    found = rows[0] @ factors[0] @ columns[0].mT
+    for k in range(1, len(factors)):
+        found = found * (rows[k] @ factors[k] @ columns[k].mT)
+    return found
+
+
+def _mode_weights(
+    interpolation: Interpolation, like: Tensor, points: Tensor | None
+) -> list[Tensor]:
+    """Return the interpolation along each dimension as matrices (n, P_k)."""
+    corners, weights = windows_of(interpolation, like.dtype, like.device, points=points)
+    cells = corners[..., None] + torch.arange(WEIGHTS, device=like.device)
+    weights = weights.to(like.dtype)
+    return [
+        weights.new_zeros(len(cells), size).scatter(1, cells[:, k], weights[:, k])
+        for k, size in enumerate(interpolation.grid.sizes)
+    ]
 
 
 def _check_interpolation(interpolation: object) -> None:

@@ -14,6 +14,15 @@ SIZES = (4, 6, 5)
 GRID = bk.RegularGrid(-1.0, 1.0, sizes=SIZES)
 
 
+@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"], autouse=True)
+def any_way(request, monkeypatch):
+    """Vectors are multiplied as the function chooses, or on the grid."""
+    if request.param:
+        monkeypatch.setattr(
+            "batchkron.linear_operator.interpolated.are_entries_few", lambda *_: False
+        )
+
+
 @pytest.fixture
 def made(rng, definite):
     """An operator with different points left and right, its leaves, W and W' as dense tensors."""

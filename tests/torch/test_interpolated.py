@@ -17,6 +17,13 @@ SIZES = {"one": (7,), "four": (4, 4), "two": (5, 8), "three": (4, 5, 6)}
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
 
+@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"], autouse=True)
+def any_way(request, monkeypatch):
+    """Vectors are multiplied as the function chooses, or on the grid."""
+    if request.param:
+        monkeypatch.setattr("batchkron.torch.interpolated.are_entries_few", lambda *_: False)
+
+
 @pytest.fixture
 def made(rng):
     """An interpolation of a grid at points, and W as a dense tensor."""

@@ -14,11 +14,12 @@ from batchkron.arrays import array_module, to_host
 from batchkron.backends import Product, backend_for, building_on
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
+from batchkron.operators.interpolated.entrywise import entrywise
 from batchkron.operators.interpolated.grid_product import GridProduct, as_matrix
 from batchkron.operators.interpolated.interpolation import Interpolation, as_reals
 from batchkron.operators.interpolated.vectors import split, starts
 from batchkron.operators.kronecker_product import KroneckerProduct
-from batchkron.spec.interpolated import WEIGHTS, RegularGrid, checked_points
+from batchkron.spec.interpolated import WEIGHTS, RegularGrid, are_entries_few, checked_points
 from batchkron.spec.kron import Array, check_replacement, compute_dtype, read_only_copies
 
 __all__ = ["InterpolatedKronecker"]
@@ -70,7 +71,9 @@ class InterpolatedKronecker(Operator):
     scalable structured Gaussian processes (KISS-GP), ICML 2015, eq. (9). For W, its order of
     accuracy at the grid's ends and what it costs see `Interpolation`: 4 N weights are stored
     for each point, no row of 4^N. The dtype is that of the factors. Up to 16 vectors are multiplied
-    at a time, with two arrays of them on the grid. Results have the same bits for any number of
+    at a time, with two arrays of them on the grid. If the matrix has no more entries than the grid
+    has cells, it is computed and multiplied instead: entry by entry it is the product of N matrices
+    of the one-dimensional interpolations and factors. Results have the same bits for any number of
     threads, and in each run on a device.
 
     Examples
@@ -110,16 +113,28 @@ class InterpolatedKronecker(Operator):
         super().__init__((size, size), dtype, (), chosen)
         self._workspace = self._backend.workspace()
         self.factors = read_only_copies(given, dtype)
-        self._product = GridProduct(self.factors, self._backend)
+        # one of both is there: the product on the grid, or that with the whole matrix
+        self._grid_product: GridProduct | None = None
+        self._matrix_product: Product | None = None
+        if are_entries_few(size, size, grid.sizes):
+            self._matrix_product = self._backend.kron_product([self._matrix()])
+        else:
+            self._grid_product = GridProduct(self.factors, self._backend)
         self._noise_product: Product | None = None
         self._noise_entries: tuple[Array, ...] = ()
         self._set_noise()
 
     def _set_factors(self, factors: Sequence[Array]) -> None:
         self.factors = read_only_copies(factors, self.dtype)
-        known, self._product = self._product, self._product.with_factors(self.factors)
-        if self._product is not known:
-            self._backend.note_move()
+        known = self._grid_product
+        if known is not None:
+            self._grid_product = known.with_factors(self.factors)
+            if self._grid_product is not known:
+                self._backend.note_move()
+
+    def _matrix(self) -> Array:
+        """Return W (K_1 ⊗ … ⊗ K_N) W^T on the host."""
+        return entrywise(self.interpolation.windows, [as_matrix(f) for f in self.factors])
 
     def _set_noise(self) -> None:
         if bool(self.noise.any()) != bool(self._noise_entries):
@@ -143,6 +158,23 @@ class InterpolatedKronecker(Operator):
     ) -> None:
         if x.size == 0:
             return
+        if self._matrix_product is not None:
+            self._matrix_product.run(x, y, outer, inner, alpha, accumulate)
+        elif self._grid_product is not None:
+            self._run_on_grid(self._grid_product, x, y, outer, inner, alpha, accumulate)
+        if self._noise_product is not None:
+            self._noise_product.run(x, y, outer, inner, alpha, True)
+
+    def _run_on_grid(
+        self,
+        on_grid_product: GridProduct,
+        x: Array,
+        y: Array,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
         size, cells = self.interpolation.shape
         source, target = as_reals(x, y)
         parts = self.dtype.itemsize // source.itemsize  # real numbers of one entry
@@ -153,15 +185,13 @@ class InterpolatedKronecker(Operator):
             memory = self._workspace.array(2 * cells * count // parts, self.dtype).reshape(2, -1)
             on_grid, other = memory
             plan.scatter(source, inner_reals, vectors, on_grid.view(source.dtype), count, 0)
-            product = self._product.run(on_grid, other, count // parts)
+            product = on_grid_product.run(on_grid, other, count // parts)
             scale = alpha
             if isinstance(alpha, complex):
                 product *= alpha
                 scale = 1
             reals = product.view(source.dtype)
             plan.gather(reals, count, 0, target, inner_reals, vectors, scale.real, accumulate)
-        if self._noise_product is not None:
-            self._noise_product.run(x, y, outer, inner, alpha, True)
 
     def _most(self) -> int:
         """Return how many vectors of real numbers may be on the grid at a time."""
@@ -169,11 +199,14 @@ class InterpolatedKronecker(Operator):
         return max(self.dtype.itemsize, _MAX_GRID_BYTES // self.interpolation.shape[1]) // numbers
 
     def _reserve(self, outer: int, inner: int) -> None:
+        if self._matrix_product is not None:
+            self._backend.reserve(self._matrix_product, outer, inner)
+            return
         parts, cells = self.dtype.itemsize // self.noise.itemsize, self.interpolation.shape[1]
         _, most = next(split(outer * inner * parts, self._most()), (0, 0))
-        if self.shape[0]:
+        if self.shape[0] and self._grid_product is not None:
             self._workspace.array(2 * cells * most // parts, self.dtype)
-            self._product.reserve(most // parts)
+            self._grid_product.reserve(most // parts)
 
     def update(
         self,
@@ -227,6 +260,9 @@ class InterpolatedKronecker(Operator):
             self.points = self.interpolation.points
         if factors is not None:
             self._set_factors(factors)
+        if self._matrix_product is not None and not (points is None and factors is None):
+            matrix = [self._matrix()]
+            self._matrix_product = self._backend.with_factors(self._matrix_product, matrix)
         if noise is not None:
             self.noise = _read_only(noise.astype(self.noise.dtype))
             self._set_noise()
@@ -258,7 +294,11 @@ class InterpolatedKronecker(Operator):
     @property
     def capturable(self) -> bool:
         """Whether products on a device may be captured in CUDA graphs: not those with FFTs."""
-        return self._product.transforms == 0
+        return self._transforms == 0
+
+    @property
+    def _transforms(self) -> int:
+        return 0 if self._grid_product is None else self._grid_product.transforms
 
     def cross(self, points: ArrayLike) -> Operator:
         """Return W' (K_1 ⊗ … ⊗ K_N) W^T, the covariance of other points with these.
@@ -310,10 +350,10 @@ class InterpolatedKronecker(Operator):
     def describe(self) -> str:
         """Return a text with the grid, and how many factors are multiplied by transforms."""
         sizes = " × ".join(map(str, self.grid.sizes))
-        return (
-            f"{super().describe()}: {self.shape[0]} points in a grid of {sizes}\n"
-            f"  {self._product.transforms} of {len(self.factors)} factors by FFT"
-        )
+        way = f"{self._transforms} of {len(self.factors)} factors by FFT"
+        if self._grid_product is None:
+            way = "multiplied as a matrix: it has no more entries than the grid has cells"
+        return f"{super().describe()}: {self.shape[0]} points in a grid of {sizes}\n  {way}"
 
 
 def _check_factors(factors: Sequence[Array], grid: RegularGrid) -> None:

@@ -10,9 +10,22 @@ from dense_oracle import poisoned, random_array
 from interpolation_oracle import assert_close, dense_interpolation, dense_operator, dense_product
 
 import batchkron as bk
-from batchkron.operators.interpolated import grid_product
+from batchkron.operators.interpolated import grid_product, operator
 
 CASES = [(4,), (13,), (4, 7), (6, 5, 4), (4, 5, 4, 4), (4, 4, 4, 4, 5)]
+
+
+@pytest.fixture
+def on_the_grid(monkeypatch):
+    """Vectors are multiplied on the grid, however few points there are."""
+    monkeypatch.setattr(operator, "are_entries_few", lambda *_: False)
+
+
+@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"])
+def any_way(request):
+    """Vectors are multiplied as the operator chooses, or on the grid."""
+    if request.param:
+        request.getfixturevalue("on_the_grid")
 
 
 def grid_of(sizes):
@@ -33,6 +46,7 @@ def problem(rng, sizes, dtype, count=19, columns=False):
 
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("sizes", CASES)
+@pytest.mark.usefixtures("any_way")
 def test_products(rng, backend, dtype, sizes, columns):
     points, grid, factors = problem(rng, sizes, dtype, columns=columns)
     noise = rng.random(19)
@@ -51,6 +65,7 @@ def test_products(rng, backend, dtype, sizes, columns):
     assert_close(op.to_dense(), A, magnitude, 19, grid, 2)
 
 
+@pytest.mark.usefixtures("any_way")
 def test_accumulate_with_alpha(rng, backend, dtype):
     points, grid, factors = problem(rng, (5, 4, 6), dtype)
     op = bk.InterpolatedKronecker(points, grid, factors, noise=0.25)
@@ -63,6 +78,7 @@ def test_accumulate_with_alpha(rng, backend, dtype):
         assert_close(added, y + alpha * x @ A.T, size, 19, grid, 2)
 
 
+@pytest.mark.usefixtures("any_way")
 def test_complex_vectors_of_a_real_operator(rng, backend):
     points, grid, factors = problem(rng, (5, 6), "float32")
     op = bk.InterpolatedKronecker(points, grid, factors, noise=0.5)
@@ -77,6 +93,7 @@ def test_complex_vectors_of_a_real_operator(rng, backend):
 
 
 @pytest.mark.parametrize("sizes", [(8,), (8, 5, 9), (4, 8, 8), (9, 4, 4, 10)])
+@pytest.mark.usefixtures("on_the_grid")
 def test_toeplitz_factors_by_transforms(rng, dtype, sizes, monkeypatch):
     monkeypatch.setattr(grid_product, "MIN_FFT_ROWS", 8)
     monkeypatch.setattr(grid_product, "_SLAB", 64)  # so that there are several slabs
@@ -100,6 +117,21 @@ def test_toeplitz_factors_by_transforms(rng, dtype, sizes, monkeypatch):
     assert plain < 500 * np.finfo(op.dtype).eps
 
 
+def test_where_the_whole_matrix_is_taken(rng):
+    """It has no more entries than the grid has cells, nor has a factor."""
+    for sizes, count, taken in [
+        ((6, 6), 6, True),
+        ((6, 6), 7, False),
+        ((36,), 6, False),
+        ((9, 4), 6, False),
+        ((8, 8), 0, False),
+        ((4, 4, 4), 8, True),
+    ]:
+        points, grid, factors = problem(rng, sizes, "float64", count)
+        op = bk.InterpolatedKronecker(points, grid, factors)
+        assert ("multiplied as a matrix" in op.describe()) == taken
+
+
 def test_where_transforms_are_taken():
     grid = bk.RegularGrid(0.0, 1.0, (600, 4))
     column = np.exp(-np.arange(600) / 40)
@@ -112,6 +144,7 @@ def test_where_transforms_are_taken():
     np.testing.assert_allclose(by_transform.to_dense(), dense.to_dense(), atol=1e-13)
 
 
+@pytest.mark.usefixtures("any_way")
 def test_bits_do_not_depend_on_threads(rng, threads):
     points, grid, factors = problem(rng, (12, 11, 10), "float64", count=3000)
     op = bk.InterpolatedKronecker(points, grid, factors, noise=0.1)
@@ -124,6 +157,7 @@ def test_bits_do_not_depend_on_threads(rng, threads):
     np.testing.assert_array_equal(found[2], found[0])
 
 
+@pytest.mark.usefixtures("on_the_grid")
 def test_few_vectors_at_a_time(rng, dtype, monkeypatch):
     from batchkron.operators.interpolated import operator
 
@@ -136,30 +170,33 @@ def test_few_vectors_at_a_time(rng, dtype, monkeypatch):
         assert_close(op.apply(x), x @ A.T, abs(x) @ magnitude.T, 19, grid, 2)
 
 
+@pytest.mark.usefixtures("any_way")
 def test_update_reaches_all_relatives(rng, backend):
-    points, grid, factors = problem(rng, (5, 4), "complex64")
+    sizes = (5, 4, 5, 4)
+    points, grid, factors = problem(rng, sizes, "complex64")
     op = bk.InterpolatedKronecker(points, grid, factors, noise=0.5)
     relatives = op.T, op.H, op.astype("complex128"), op.T.T, 2 * op
-    points, _, factors = problem(rng, (5, 4), "complex64")
+    points, _, factors = problem(rng, sizes, "complex64")
     factors[0] = np.array([1.0, 0.5, 0.25, 0.1, 0.0])
     noise = rng.random(19)
     for change in ({"points": points}, {"factors": factors}, {"noise": noise}):
         op.update(**change)
     A, magnitude = dense_operator(points, grid, factors, noise)
     dense = A.T, A.conj().T, A, A, 2 * A
-    sizes = magnitude.T, magnitude.T, magnitude, magnitude, 2 * magnitude
-    for relative, expected, size in zip(relatives, dense, sizes, strict=True):
+    magnitudes = magnitude.T, magnitude.T, magnitude, magnitude, 2 * magnitude
+    for relative, expected, size in zip(relatives, dense, magnitudes, strict=True):
         narrow = relative.to_dense().astype("complex64")
         assert_close(narrow, expected, size, 19, grid, 2)
     before = op.to_dense()
-    with pytest.raises(ValueError, match=r"points has shape \(18, 2\); expected \(19, 2\)"):
+    with pytest.raises(ValueError, match=r"points has shape \(18, 4\); expected \(19, 4\)"):
         op.update(points=points[:18], factors=factors)
     with pytest.raises(ValueError, match=r"noise is -1\.0; expected 0 or more"):
         op.update(factors=[2 * f for f in factors], noise=-1.0)
     np.testing.assert_array_equal(op.to_dense(), before)
-    real = bk.InterpolatedKronecker(points, grid, [np.eye(5), np.eye(4)])
+    real = bk.InterpolatedKronecker(points, grid, [np.eye(n) for n in sizes])
+    factors = [np.eye(5), random_array(rng, (4, 4), "complex64"), np.eye(5), np.eye(4)]
     with pytest.raises(TypeError, match=r"factors\[1\] has dtype complex64; the operator holds"):
-        real.update(factors=[np.eye(5), random_array(rng, (4, 4), "complex64")])
+        real.update(factors=factors)
 
 
 def test_covariance_of_other_points(rng):
