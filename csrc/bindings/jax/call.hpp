@@ -62,8 +62,9 @@ class XlaCall {
 
   // Memory of the device for work on the call's stream; it may be freed when that is queued.
   void* allocate(std::size_t bytes) const {
-    xla::AllocateMemory asked{sizeof(xla::AllocateMemory), nullptr, frame_.context, bytes, 256,
-                              nullptr};
+    constexpr std::size_t alignment = 16;  // XLA refuses more, and aligns to more
+    xla::AllocateMemory asked{sizeof(xla::AllocateMemory), nullptr,   frame_.context, bytes,
+                              alignment,                   nullptr};
     if (failed(frame_.functions->allocate(&asked)) || !asked.data) throw std::bad_alloc();
     return asked.data;
   }
