@@ -7,12 +7,25 @@ from interpolation_oracle import assert_close, dense_interpolation, dense_operat
 
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
-from batchkron.operators.interpolated import grid_product
+from batchkron.operators.interpolated import grid_product, operator
 from batchkron.solvers import cg, logdet_slq
 
 pytestmark = pytest.mark.gpu
 
 SIZES = [(4,), (13,), (5, 7), (6, 5, 4), (4, 5, 4, 4), (4, 4, 4, 4, 5), (4, 4, 5, 4, 4, 4)]
+
+
+@pytest.fixture
+def on_the_grid(monkeypatch):
+    """Vectors are multiplied on the grid, however few points there are."""
+    monkeypatch.setattr(operator, "are_entries_few", lambda *_: False)
+
+
+@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"])
+def any_way(request):
+    """Vectors are multiplied as the operator chooses, or on the grid."""
+    if request.param:
+        request.getfixturevalue("on_the_grid")
 
 
 def problem(rng, sizes, dtype, count=19, columns=False):
@@ -28,6 +41,7 @@ def problem(rng, sizes, dtype, count=19, columns=False):
 
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.usefixtures("any_way")
 def test_products(cupy, rng, dtype, sizes, columns, poisoned_on_device):
     points, grid, factors = problem(rng, sizes, dtype, columns=columns)
     noise = rng.random(19)
@@ -146,12 +160,13 @@ def test_the_same_bits_in_each_run(cupy, rng):
     assert close <= 1e-12 * abs(first).max()
 
 
-def test_a_graph_sees_updates(cupy, rng, dtype, captured, poisoned_on_device):
-    points, grid, factors = problem(rng, (5, 6, 7), dtype, count=200, columns=True)
+@pytest.mark.parametrize("count", [14, 200])  # as a matrix, and on the grid
+def test_a_graph_sees_updates(cupy, rng, dtype, count, captured, poisoned_on_device):
+    points, grid, factors = problem(rng, (5, 6, 7), dtype, count=count, columns=True)
     host = bk.InterpolatedKronecker(points, grid, factors, noise=0.5)
     op, stream = host.to("cuda"), cupy.cuda.Stream(non_blocking=True)
-    x = random_array(rng, (9, 200), dtype)
-    given, out = cupy.asarray(x), poisoned_on_device((9, 200), dtype)
+    x = random_array(rng, (9, count), dtype)
+    given, out = cupy.asarray(x), poisoned_on_device((9, count), dtype)
     graph = captured(stream, lambda: op.apply(given, out))
     for _ in range(2):
         out.fill(np.nan)
@@ -161,12 +176,12 @@ def test_a_graph_sees_updates(cupy, rng, dtype, captured, poisoned_on_device):
         expected = host.apply(x)
         atol = 1e4 * np.finfo(dtype).eps * abs(expected).max()
         np.testing.assert_allclose(out.get(), expected, rtol=0, atol=atol)
-        points, _, factors = problem(rng, (5, 6, 7), dtype, count=200, columns=True)
+        points, _, factors = problem(rng, (5, 6, 7), dtype, count=count, columns=True)
         host.update(points=points, factors=factors, noise=0.75)
 
 
 @pytest.mark.parametrize("sizes", [(8,), (8, 5, 9), (9, 4, 4, 10)], ids=str)
-def test_toeplitz_factors_by_transforms(cupy, rng, dtype, sizes, monkeypatch):
+def test_toeplitz_factors_by_transforms(cupy, rng, dtype, sizes, on_the_grid, monkeypatch):
     monkeypatch.setattr(grid_product, "MIN_DEVICE_FFT_ROWS", 8)
     points, grid, _ = problem(rng, sizes, dtype)
     factors = [random_array(rng, n, dtype) for n in sizes]
