@@ -63,6 +63,7 @@ class Case:
 
 
 CASES = (
+    Case("continuity-2d", 7, 2),
     Case("continuity-2d", 8, 2),
     Case("continuity-2d", 8, 3),
     Case("continuity-3d", 7, 2),

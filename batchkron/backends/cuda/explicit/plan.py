@@ -37,7 +37,7 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.runtime.launch import Launch
+from batchkron.backends.cuda.runtime.launch import Launch, LaunchSequence, LaunchStep, Place
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
@@ -168,7 +168,7 @@ class _FastProduct:
                 return False
         return True
 
-    def write(self, addresses: list[int], out: int) -> None:
+    def write(self, addresses: Sequence[int], out: int) -> None:
         """Write the product of matrices at these addresses to the address ``out``."""
         place = out % WORD_BYTES
         chain = self._chains.get(place)
@@ -220,29 +220,27 @@ class _Chain:
         if found is None:
             shape = ProductShape(known[last.left], known[last.right], out, dtype)
             found = _launch(shape, device), (last.left, last.right), ()
-        self._last, (self._left, self._right), self._inner = found
-        read = {*self._inner, self._left, self._right}
-        self._between: list[tuple[Launch, ExplicitStep, int]] = []
-        for place, step in reversed(list(enumerate(steps[:-1], len(matrices)))):
+        launch, (left, right), inner = found
+        count = len(matrices)  # a call passes their addresses, the result's, and the workspace's
+        places = [*map(Place, range(count)), *(Place(count + 1, step.offset) for step in steps)]
+        result = Place(count)
+        read, launches = {*inner, left, right}, []
+        for place, step in reversed(list(enumerate(steps[:-1], count))):
             if place not in read:
                 continue
             read |= {step.left, step.right}
             shape = ProductShape(known[step.left], known[step.right], 0, dtype)
-            self._between.insert(0, (_launch(shape, device), step, place))
-        self._steps = len(steps)
+            addresses = places[step.left], places[step.right], places[place]
+            launches.insert(0, LaunchStep.of(_launch(shape, device), addresses))
+        self._has_between = bool(launches)
+        addresses = places[left], places[right], result, *(places[k] for k in inner)
+        self._sequence = LaunchSequence([*launches, LaunchStep.of(launch, addresses)], count + 2)
         self._device = device
 
-    def run(self, addresses: list[int], out: int) -> None:
+    def run(self, addresses: Sequence[int], out: int) -> None:
         """Write the product of the matrices at these addresses to the address ``out``."""
-        stream = ready_stream(self._device)
-        if self._between:
-            begin, _memory = call_workspace(self._bytes)
-            addresses = addresses + [0] * self._steps
-            for launch, step, place in self._between:
-                target = addresses[place] = begin + step.offset
-                launch(stream, (addresses[step.left], addresses[step.right], target), b"")
-        inner = [addresses[place] for place in self._inner]
-        self._last(stream, (addresses[self._left], addresses[self._right], out, *inner), b"")
+        begin, _memory = call_workspace(self._bytes) if self._has_between else (0, None)
+        self._sequence(ready_stream(self._device), (*addresses, out, begin), b"")
 
 
 def _last_of_several(
