@@ -97,15 +97,21 @@ def test_a_captured_batch_follows_an_update(cupy, captured, rng):
 )
 def test_results_between_passes_begin_at_whole_lines(cupy, rng, monkeypatch, size, given):
     """Up to three passes over an odd number of elements; in chains of operators as well."""
-    from batchkron.backends.cuda.runtime.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import ADDRESS_BYTES, LaunchSequence
 
-    launch, addresses = Launch.__call__, []
+    prepare, launch, addresses = LaunchSequence.__init__, LaunchSequence.__call__, []
 
-    def record(self, stream, places, scalars):
-        addresses.append(places[:2])
-        launch(self, stream, places, scalars)
+    def keep(self, steps, count):
+        self.vectors = [(one.places[0], one.places[ADDRESS_BYTES]) for one in steps]
+        prepare(self, steps, count)
 
-    monkeypatch.setattr(Launch, "__call__", record)
+    def record(self, stream, given, scalars):
+        for pair in self.vectors:
+            addresses.append([given[place.number] + place.offset for place in pair])
+        launch(self, stream, given, scalars)
+
+    monkeypatch.setattr(LaunchSequence, "__init__", keep)
+    monkeypatch.setattr(LaunchSequence, "__call__", record)
     factors = [random_array(rng, (size, size), given) / size for _ in range(3)]
     op = bk.KroneckerProduct(factors)
     same = bk.KroneckerProduct([np.ones((1, 1)), *factors])  # does not merge with op

@@ -236,7 +236,7 @@ def test_an_operator_beyond_memory_can_be_moved_later(cupy, rng, no_more_memory)
 @pytest.mark.parametrize("kind", ["driver", "runtime"])
 def test_memory_that_cuda_lacks_is_said(cupy, rng, monkeypatch, kind):
     """Memory that CUDA itself allocates at a launch: for the code of a kernel, or its stack."""
-    from batchkron.backends.cuda.runtime.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import LaunchSequence
 
     errors = {
         "driver": cupy.cuda.driver.CUDADriverError,
@@ -248,7 +248,7 @@ def test_memory_that_cuda_lacks_is_said(cupy, rng, monkeypatch, kind):
     def fail(*arguments):
         raise errors[kind](2)
 
-    monkeypatch.setattr(Launch, "__call__", fail)
+    monkeypatch.setattr(LaunchSequence, "__call__", fail)
     for target in (out, None):
         with pytest.raises(MemoryError, match="the CUDA device has too little free memory"):
             op.to("cuda").apply(x, out=target)
