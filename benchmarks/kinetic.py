@@ -194,12 +194,18 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
 
 
 def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
-    """Return unknowns, error and seconds of runs on the full, the sparse and an adapted grid."""
+    """Return unknowns, error and seconds of runs on the full, sparse and an adapted grid.
+
+    Sparse grids of lower levels say whether the adapted run is worth its name.
+    """
     full = make("two-stream", level, DEGREE, "full").to(device)
     rule = Adapt(max_level=level, **ADAPT)  # type: ignore[arg-type]
     runs: list[tuple[str, Problem, dict[str, Any]]] = [
         ("full", full, {}),
-        ("sparse", make("two-stream", level, DEGREE).to(device), {}),
+        *(
+            (f"sparse, level {lower}", make("two-stream", lower, DEGREE).to(device), {})
+            for lower in range(level, ADAPT_START, -1)
+        ),
         ("adapted", make("two-stream", ADAPT_START, DEGREE).to(device), {"adapt": rule}),
     ]
     found: list[dict[str, Any]] = []
@@ -215,6 +221,7 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
             {
                 "grid": kind,
                 "unknowns": max([problem.unknowns, *sizes]),
+                "levels": last.grid.levels,
                 "error": float(error),
                 "steps": result.steps,
                 "seconds": result.seconds,
@@ -294,12 +301,15 @@ def main(words: list[str] | None = None) -> int:
     if options.until <= 0.0:
         write(options, sides, steps, compared, [])
         return failed
-    print(f"\n| two-stream until {options.until:g} | unknowns | error | steps | seconds |")
-    print("| --- " * 5 + "|")
+    print(
+        f"\n| two-stream until {options.until:g} | unknowns | last levels | error | steps | seconds |"
+    )
+    print("| --- " * 6 + "|")
     runs = adapted(options.adapted_level, options.until, device)
     for row in runs:
         print(
-            f"| {row['grid']} | {row['unknowns']} | {row['error']:.2e} | {row['steps']} "
+            f"| {row['grid']} | {row['unknowns']} | {row['levels']} | {row['error']:.2e} "
+            f"| {row['steps']} "
             f"| {row['seconds']:.2f} |",
             flush=True,
         )

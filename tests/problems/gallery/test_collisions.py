@@ -180,7 +180,7 @@ def test_waves_with_collisions_are_damped(k, nu, method, dt):
 @pytest.mark.slow
 @pytest.mark.parametrize("nu", [10.0])
 def test_waves_with_collisions_on_a_finer_grid(nu):
-    """Within 1 % of the theory. tests/support/collisional_rates.py does so on sparse grids."""
+    """Within 1 % of the theory. `python -m benchmarks.kinetic_rates` does so on sparse grids."""
     problem = make("collisional-landau-1x1v", (3, 5), 2, "full", nu=nu)
     error, defect = check_wave(problem, 0.5, nu, 16.0, 0.03)
     assert error < 2e-3

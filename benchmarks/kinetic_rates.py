@@ -1,0 +1,169 @@
+"""Rates of kinetic waves next to the theory: ``python -m benchmarks.kinetic_rates [--json PATH]``.
+
+Runs the gallery's Vlasov-Poisson problems, by default on the sparse grid of level 6 with degree 2,
+fits the rate at which the field's norm decays or grows, and compares it with the roots of the
+dispersion relation (tests/support/dispersion.py). The status is 1 if a rate is further away than
+max(1 %, 1.5e-3), or than 1 % with ``--finer``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from batchkron.problems import Moment, Poisson, Problem, make
+from batchkron.solvers import evolve
+from benchmarks.machine import machine
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+import dispersion as theory
+
+LEVEL, DEGREE = 6, 2
+FINER = (3, 6)  # levels of the full grid
+RELATIVE, ABSOLUTE = 0.01, 1.5e-3
+COLLISIONAL_WINDOW = (4.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wave: a problem of the gallery, its equilibrium, and where its rate is fitted.
+
+    Attributes
+    ----------
+    name : str
+    settings : dict
+        Of the problem.
+    beams : list of Beam
+        The equilibrium; empty with collisions.
+    k : float
+    window : (float, float)
+        Times of the fit; a run ends with it.
+    """
+
+    name: str
+    settings: dict[str, float]
+    beams: list[Any]
+    k: float
+    window: tuple[float, float]
+
+
+def beams_at(drift: float) -> list[Any]:
+    return [theory.Beam([0.5], drift), theory.Beam([0.5], -drift)]
+
+
+def landau(k: float, end: float) -> Case:
+    return Case("landau-1x1v", {"k": k}, [theory.Beam()], k, (6.0, end))
+
+
+def two_stream(drift: float, window: tuple[float, float], k: float = 0.2) -> Case:
+    return Case("two-stream-linear", {"drift": drift, "k": k}, beams_at(drift), k, window)
+
+
+SMALL = {"amplitude": 1e-5}  # grows for long before it saturates
+CASES = (
+    landau(0.5, 20.0),
+    landau(0.45, 25.0),
+    landau(0.4, 30.0),
+    landau(0.3, 40.0),
+    two_stream(3.0, (20.0, 30.0)),
+    two_stream(2.7, (22.0, 32.0), 0.25),
+    two_stream(2.4, (30.0, 40.0)),
+    two_stream(2.0, (40.0, 55.0)),
+    Case("two-stream", SMALL, [theory.Beam([0.0, 0.0, 1.0], theta=0.5)], 0.5, (22.0, 30.0)),
+    Case("two-stream-warm", SMALL, [theory.Beam([0.0, 0.0, 1.0])], 0.5, (18.0, 26.0)),
+    Case("bump-on-tail", SMALL, [theory.Beam([2 / 7, 0.0, 10 / 7])], 0.5, (20.0, 28.0)),
+    *(
+        Case("collisional-landau-1x1v", {"nu": nu}, [], 0.5, COLLISIONAL_WINDOW)
+        for nu in (0.05, 0.1, 0.25, 1.0, 10.0)
+    ),
+)
+
+
+def recorded(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
+    """Return the times of every fourth step, and norms or values of the field."""
+    x, *velocities = problem.axes
+    poisson = Poisson(x, Moment(velocities))
+    quarter = [x.lower + 0.75 * x.length]
+    times, found = [], []
+
+    def record(state: Any) -> None:
+        if state.step % 4 == 0:
+            now = problem.field(state.u, poisson)
+            times.append(state.t)
+            found.append(now.norm() if measure == "norm" else now.evaluate(quarter)[0])
+
+    evolve(problem, until=until, callback=record, raise_on_failure=True)
+    return np.array(times), np.array(found)
+
+
+def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
+    """Run a case; return the fitted rate and the theory's."""
+    problem = make(case.name, level, DEGREE, grid, **case.settings)
+    if not case.beams:
+        frequency, rate = theory.collisional_mode(case.k, case.settings["nu"])
+        times, values = recorded(problem, case.window[1], "value")
+        guess = frequency, rate, -0.3
+        fitted, _ = theory.wave_and_decay(times, values, case.window, guess)
+    else:
+        _, rate = theory.fastest_mode(case.beams, case.k)
+        times, values = recorded(problem, case.window[1], "norm")
+        if rate < 0:  # a wave, else a growing mode
+            fitted, _ = theory.slope_at_maxima(times, values, case.window)
+        else:
+            fitted = theory.slope(times, values, case.window)
+    return {
+        "problem": case.name,
+        "settings": case.settings,
+        "k": case.k,
+        "unknowns": problem.unknowns,
+        "theory": float(rate),
+        "fitted": float(fitted),
+    }
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table; the status is 1 if a rate is beyond the bound."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="problems of the gallery")
+    parser.add_argument("--level", type=int, default=LEVEL, help="of the sparse grid")
+    parser.add_argument(
+        "--finer", action="store_true", help="on full grids of the levels 3 and 6, to 1 %%"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all numbers here")
+    options = parser.parse_args(words)
+    level, grid = (FINER, "full") if options.finer else (options.level, "sparse")
+    print("| problem | | k | unknowns | theory | fitted | difference | |")
+    print("| --- " * 8 + "|")
+    rows = []
+    for case in CASES:
+        if options.only and case.name not in options.only:
+            continue
+        row = measured(case, level, grid)
+        bound = RELATIVE * abs(row["theory"])
+        if not options.finer:
+            bound = max(bound, ABSOLUTE)
+        apart = abs(row["fitted"] - row["theory"])
+        row["within"] = bool(apart <= bound)
+        rows.append(row)
+        given = ", ".join(f"{name} = {value:g}" for name, value in case.settings.items())
+        print(
+            f"| {case.name} | {given} | {case.k:g} | {row['unknowns']} | {row['theory']:.5f} "
+            f"| {row['fitted']:.5f} | {100 * apart / abs(row['theory']):.2f} % "
+            f"| {'' if row['within'] else '**beyond**'} |",
+            flush=True,
+        )
+    if options.json is not None:
+        record = {"machine": machine("cpu"), "level": level, "grid": grid, "rates": rows}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return int(not all(row["within"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
