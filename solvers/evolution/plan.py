@@ -227,8 +227,8 @@ def _refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:
         if not callable(quantity.measure) and not hasattr(quantity.measure, "for_problem"):
             raise TypeError(
                 f"watch[{name!r}] has weights, which belong to one grid, and adapt changes the "
-                "grid. Give a function measure(t, u), or an object with for_problem(problem), "
-                "which returns the measure for another grid."
+                "grid. Give Quantity.moment(problem, powers), a function measure(t, u), or an "
+                "object with for_problem(problem), which returns the measure for another grid."
             )
     if hasattr(preconditioner, "shape"):
         raise TypeError(

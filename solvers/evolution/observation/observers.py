@@ -15,6 +15,7 @@ from batchkron.arrays import array_module
 from ...krylov.vectors.ranks import Ranks, dot_over
 from ...products import Vector
 from .events import EventDetector, EventRecord, Interpolant
+from .measures import MomentWeights
 
 __all__ = ["Observer", "Quantity", "Watched"]
 
@@ -62,19 +63,19 @@ class Quantity:
         Returns
         -------
         Quantity
+            Also for a run whose grid changes.
 
         Raises
         ------
         TypeError, ValueError
             If the problem has no moments, an axis or power is wrong, or the tolerance is negative.
         """
-        weights = getattr(problem, "moment_weights", None)
-        if weights is None:
+        if not hasattr(problem, "moment_weights"):
             raise TypeError(
                 f"problem is a {type(problem).__name__} without moment_weights(powers); expected a "
                 "Problem of batchkron.problems, or give Quantity(weights)"
             )
-        return cls(weights(powers), tolerance)
+        return cls(MomentWeights(problem, powers), tolerance)
 
     @classmethod
     def outflow(cls, problem: Any, warn_at: float = 1e-6, tolerance: float = math.inf) -> Quantity:
@@ -112,7 +113,9 @@ class Quantity:
         """Return the value of the quantity for a state, or for one that ranks share."""
         if callable(self.measure):
             return float(self.measure(t, u))
-        weights = array_module(u).asarray(self.measure)
+        measure = self.measure
+        given = measure.weights if isinstance(measure, MomentWeights) else measure
+        weights = array_module(u).asarray(given)
         if ranks is not None:
             return dot_over(ranks, weights, u).real
         return float(np.vdot(weights, u).real)

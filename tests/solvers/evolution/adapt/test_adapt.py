@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 from batchkron.problems import PDE, Axis, Separable, div, make
-from batchkron.solvers import Adapt, Event, EvolveStatus, evolve
+from batchkron.solvers import Adapt, Event, EvolveStatus, Quantity, evolve
 
 x, y = Axis("x", -1, 1), Axis("y", -1, 1)
 
@@ -136,9 +136,11 @@ def test_kept_cells_keep_moments_through_a_hundred_adaptations():
         initial=start,
     )
     # ∫ f, ∫ v f and ∫ v² f are sums of the first three coefficients, of 1 times Legendre's P_j(v).
+    problem = pde.discretize(3, 2)
     moments = {str(j): lambda t, u, j=j: u[j] for j in range(3)}
+    moments |= {f"v^{k}": Quantity.moment(problem, {v: k}) for k in range(3)}
     result = evolve(
-        pde.discretize(3, 2),
+        problem,
         until=0.5,
         method="ssp-rk3",
         dt=0.005,
@@ -150,6 +152,8 @@ def test_kept_cells_keep_moments_through_a_hundred_adaptations():
     assert result.watched["0"].first > 0.01
     for watched in result.watched.values():
         assert watched.drift <= 1e-13 * result.watched["0"].first
+    weights = result.problem.moment_weights({v: 2})
+    assert result.watched["v^2"].last == pytest.approx(weights @ result.u, rel=1e-14)
     cells = result.problem.grid.cells
     assert {(k, 0) for k in range(8)} <= {tuple(cell) for cell in cells.tolist()}
 
