@@ -43,6 +43,17 @@ def test_quantities_are_in_the_result_file(cli, folder):
         np.testing.assert_array_equal(recorded[name], expected[name])
 
 
+def test_mass_and_outflow_are_conserved_while_the_grid_changes(cli, folder):
+    words = ["two-stream", "--level", "4", "--stepper", "rk4", *SHORT, "--adapt-every", "2"]
+    cli("run", *words, "--adapt", "1e-3", "--record", "mass,outflow,v^2", "-o", "r.h5")
+    history = load_result(folder / "r.h5").history
+    assert len({record["unknowns"] for record in history}) > 1
+    recorded = recorded_in(history)
+    whole, outflow = recorded["mass"][0], recorded["outflow"]
+    assert abs(outflow[-1]) > 1e-8
+    np.testing.assert_allclose(recorded["mass"] + outflow, whole, rtol=0, atol=1e-3 * outflow[-1])
+
+
 def test_quantities_are_in_the_report(cli):
     words = ["run", *[word for word in PLASMA if word != "--quiet"], "--record", "mass,norm"]
     table = cli(*words, "-o", "a.h5").stdout

@@ -208,7 +208,7 @@ def test_momentum_is_conserved_on_every_grid(level, grid):
     mass, outflow = result.watched["mass"], result.watched["outflow"]
     assert result.watched["momentum"].drift < 1e-13
     lost = mass.first - mass.last
-    assert lost == pytest.approx(outflow.last, rel=1e-3, abs=1e-13)
+    assert lost == pytest.approx(outflow.last, rel=1e-6, abs=1e-13)
     assert np.diff(norms).max() < 1e-14 * norms[0]
 
 

@@ -1,4 +1,4 @@
-"""Quantities that belong to the grid of a problem: moments."""
+"""Quantities that belong to the grid of a problem: moments, and what flows out."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from batchkron.problems import PDE, Axis, Separable, div
-from batchkron.solvers import Quantity
+from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
 
 
 def streaming():
@@ -21,13 +21,105 @@ def streaming():
     )
 
 
+def flow(rate, times):
+    """The outflow with this rate, until each of the times."""
+    problem = SimpleNamespace(outflow_rate=lambda t, u: rate(t), integral=lambda u: 1.0)
+    measure = Quantity.outflow(problem, warn_at=np.inf).measure
+    return np.array([measure(t, None) for t in times])
+
+
+def test_outflow_is_exact_for_cubic_rates(rng):
+    times = 0.3 + np.cumsum(rng.uniform(0.5, 2.0, 12))
+    cubic = np.polynomial.Polynomial(rng.uniform(-1, 1, 4))
+    expected = cubic.integ()(times) - cubic.integ()(times[0])
+    found = flow(cubic, times)
+    assert found[0] == 0.0
+    tolerance = 1e-13 * np.abs(cubic.coef) @ times[-1] ** np.arange(1, 5)
+    np.testing.assert_allclose(found[3:], expected[3:], rtol=0, atol=tolerance)
+
+
+def test_outflow_has_order_four():
+    errors = []
+    for steps in (20, 40, 80):
+        times = np.linspace(0.0, 2.0, steps + 1)
+        errors.append(abs(flow(np.exp, times)[-1] - np.expm1(2.0)))
+    assert np.log2(np.divide(errors[:-1], errors[1:])).min() > 3.7
+
+
+def lost_and_counted(adapt, **settings):
+    """The mass that is lost at each step, and the outflow, of a run whose grid changes."""
+    problem = streaming().discretize(2, 2)
+    watch = {"mass": Quantity.moment(problem, problem.axes), "out": Quantity.outflow(problem, 2)}
+    result = evolve(problem, until=0.6, adapt=adapt, watch=watch, **settings)
+    assert result.status is EvolveStatus.COMPLETED
+    events = [record["event"] for record in result.history]
+    assert events.count("repeat") > 0 < events.count("adapt")
+    mass, outflow = result.recorded["mass"], result.recorded["out"]
+    assert outflow[0] == 0.0
+    assert outflow[-1] > 0.3 * mass[0]
+    return mass[0] - mass, outflow
+
+
+def test_mass_and_outflow_are_conserved_while_the_grid_changes():
+    """Also where steps are repeated: what flowed out in the first trial does not count."""
+    errors = []
+    for dt, every in ((0.005, 4), (0.0025, 8)):
+        rule = Adapt(3e-3, every=every, max_level=5, horizon=0.02)
+        lost, outflow = lost_and_counted(rule, method="rk4", dt=dt)
+        np.testing.assert_allclose(outflow, lost, rtol=0, atol=3e-6)  # O(dt³) after a change
+        errors.append(abs(outflow[-1] - lost[-1]))
+    assert errors[0] < 1e-6
+    assert np.log2(errors[0] / errors[1]) > 3.5
+
+
+def test_mass_and_outflow_are_conserved_with_steps_chosen_by_errors():
+    rule = Adapt(3e-3, every=4, max_level=5, horizon=0.02)
+    lost, outflow = lost_and_counted(rule, method="dormand-prince", rtol=1e-7)
+    np.testing.assert_allclose(outflow, lost, rtol=0, atol=5e-5)  # O(dt³) after a change
+
+
+def test_a_repeated_interval_begins_with_the_outflow_so_far():
+    """On another grid, where the last state has another rate."""
+    rates = SimpleNamespace(outflow_rate=lambda t, u: 1.0, integral=lambda u: 1.0)
+    other = SimpleNamespace(
+        outflow_rate=lambda t, u: u[0], integral=lambda u: 1.0, initial=np.array([3.0])
+    )
+    measure = Quantity.outflow(rates, warn_at=np.inf).measure
+    for t in np.arange(8.0):
+        assert measure(t, None) == pytest.approx(t, abs=1e-13)
+    saved = measure.save()
+    for t in (8.0, 9.0):
+        measure(t, None)
+    measure.restore(saved)
+    moved = measure.for_problem(other)
+    assert moved(8.0, np.array([5.0])) == pytest.approx(7.0 + (3.0 + 5.0) / 2)
+    assert moved(9.0, np.array([1.0])) == pytest.approx(7.0 + (3.0 + 4.0 * 5.0 + 1.0) / 3)
+    moved.begin()
+    assert moved(20.0, np.array([5.0])) == 0.0
+
+
+def test_each_run_counts_its_own_outflow():
+    """Also one that begins later, with the same quantity."""
+    problem = streaming().discretize(2, 1)
+    watch = {"outflow": Quantity.outflow(problem, 2)}
+    evolve(problem, until=0.1, method="rk4", dt=0.01, watch=watch)
+    later = problem.beginning_at(problem.initial, 0.3)
+    result = evolve(later, until=0.4, method="rk4", dt=0.01, watch=watch)
+    assert result.watched["outflow"].first == 0.0
+    alone = {"outflow": Quantity.outflow(problem, 2)}
+    expected = evolve(problem, until=0.1, method="rk4", dt=0.01, watch=alone)
+    last = expected.watched["outflow"].last
+    assert result.watched["outflow"].last == pytest.approx(last, rel=1e-12)
+
+
 def test_a_problem_of_ones_own_keeps_the_measure():
     """One that only evaluates f has no grid that it could tell of."""
     problem = streaming().discretize(2, 1)
     own = SimpleNamespace(initial=problem.initial, t0=0.0, rhs=problem.rhs)
-    measure = Quantity.moment(problem, problem.axes).measure
-    assert measure.for_problem(own) is measure
-    assert measure.for_problem(SimpleNamespace(untimed=problem)) is measure
+    quantities = Quantity.outflow(problem), Quantity.moment(problem, problem.axes)
+    for quantity in quantities:
+        assert quantity.measure.for_problem(own) is quantity.measure
+        assert quantity.measure.for_problem(SimpleNamespace(untimed=problem)) is quantity.measure
 
 
 def test_moments_follow_the_grid(rng):
