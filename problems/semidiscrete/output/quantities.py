@@ -185,8 +185,8 @@ class _Known:
     def _checked_velocities(self, name: str) -> list[Axis]:
         if not self.velocities:
             raise ValueError(
-                f"{name!r} needs velocities, which are the axes of moments in the terms, and the "
-                f"terms of {self.problem.name} have none; name a moment such as "
+                f"{name!r} needs velocities, which are the axes of moments in the equation, and "
+                f"that of {self.problem.name} has none; name a moment such as "
                 f"{self.problem.axes[-1].name}^2"
             )
         return self.velocities
@@ -201,9 +201,10 @@ class _Known:
 
     @cached_property
     def velocities(self) -> list[Axis]:
-        """The axes over which the moments in the terms are taken, in the problem's order."""
+        """The axes over which moments are taken in terms and gains, in the problem's order."""
         nodes = [node for node in self._nodes() if isinstance(node, Moment)]
         named = {axis for node in nodes for axis, _ in node.powers}
+        named |= {gain.velocity for gain in self.problem.gains}
         return [axis for axis in self.problem.axes if axis in named]
 
     @cached_property

@@ -65,6 +65,18 @@ def test_several_velocities_have_a_momentum_each():
         problem.quantities("momentum")
 
 
+def test_the_velocity_of_bgk_collisions_is_one():
+    """Its moments are those of a Maxwellian that is added, of no term."""
+    problem = make("bgk-1x1v", (2, 4), 2, "full")
+    assert list(problem.quantities()) == ["mass", "momentum", "kinetic-energy", "norm"]
+    _, v = problem.axes
+    u = np.random.default_rng(2).standard_normal(problem.unknowns)
+    found = values_of(problem, "momentum", "kinetic-energy", u=u)
+    assert found["momentum"] == pytest.approx(problem.moment_weights({v: 1}) @ u, rel=1e-12)
+    squares = problem.moment_weights({v: 2}) @ u
+    assert found["kinetic-energy"] == pytest.approx(0.5 * squares, rel=1e-12)
+
+
 def test_equal_poisson_equations_count_once():
     """Two terms, each with an expression of its own for the same field."""
     x, v = Axis("x", 0, 4 * np.pi), Axis("v", -6, 6)
