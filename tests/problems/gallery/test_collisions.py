@@ -1,5 +1,6 @@
 """Collisions of the gallery: relaxation to a Maxwellian, and waves with collisions."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -193,6 +194,8 @@ def test_waves_with_collisions_on_a_finer_grid(nu):
 def test_entries(name):
     entry = gallery.get(name)
     assert "  parameters " in entry.describe()
+    assert not re.search(r"[;,:] *\n", entry.describe())
+    assert entry.is_known == (entry.pde.exact_function is not None)
     assert "nu" in entry.parameters
     problem = make(name, 3, 2, nu=7.0)
     assert problem.name == name
