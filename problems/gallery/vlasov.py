@@ -148,24 +148,29 @@ def _two_stream_linear(name: str, *, k: float, amplitude: float, drift: float) -
     return _build(name, partial(_two_beams, drift), k=k, amplitude=amplitude, top=10.0)
 
 
-def _two_stream(name: str, *, amplitude: float) -> PDE:
-    """Return the two humps v² exp(-v²)/√π of mean density ½ on [-2π, 2π]².
+def _two_stream(name: str, *, k: float, amplitude: float) -> PDE:
+    """Return the two humps v² exp(-v²)/√π of mean density ½ on [-π/k, π/k] × [-2π, 2π].
 
-    With amplitude -½ it is ASGarD's problem: mass, momentum and energy are conserved. With 10⁻³
-    ‖E‖ grows as exp(0.18332 t).
+    With k = ½ and amplitude -½ it is ASGarD's problem: mass, momentum and energy are conserved.
+    With k = ½ and amplitude 10⁻³ ‖E‖ grows as exp(0.18332 t).
     """
-    top = 2.0 * _PI
-    return _build(name, _two_humps, k=0.5, amplitude=amplitude, top=top, left=-top)
+    return _build(name, _two_humps, k=k, amplitude=amplitude, top=2.0 * _PI, left=-_PI / k)
 
 
-def _warm(name: str, *, amplitude: float) -> PDE:
-    """Return the warmer humps v² exp(-v²/2)/√(2π), of which ‖E‖ grows as exp(0.25925 t)."""
-    return _build(name, _warm_humps, k=0.5, amplitude=amplitude, top=8.0)
+def _warm(name: str, *, k: float, amplitude: float) -> PDE:
+    """Return the warmer humps v² exp(-v²/2)/√(2π).
+
+    For k = ½ and small amplitudes ‖E‖ grows as exp(0.25925 t).
+    """
+    return _build(name, _warm_humps, k=k, amplitude=amplitude, top=8.0)
 
 
-def _bump_on_tail(name: str, *, amplitude: float) -> PDE:
-    """Return 2/7 (1 + 5v²) M(v), of density 12/7, of which ‖E‖ grows as exp(0.23307 t)."""
-    return _build(name, _bump, k=0.5, amplitude=amplitude, top=8.0)
+def _bump_on_tail(name: str, *, k: float, amplitude: float) -> PDE:
+    """Return 2/7 (1 + 5v²) M(v), of density 12/7.
+
+    For k = ½ and small amplitudes ‖E‖ grows as exp(0.23307 t).
+    """
+    return _build(name, _bump, k=k, amplitude=amplitude, top=8.0)
 
 
 def _entry(
@@ -227,26 +232,29 @@ ENTRIES = (
     ),
     _entry(
         "two-stream",
-        "(1 + amplitude cos(x/2)) v² exp(-v²)/√π on [-2π, 2π]²",
-        "‖E‖ ~ exp(0.18332 t) for small amplitudes",
+        "(1 + amplitude cos kx) v² exp(-v²)/√π on [-π/k, π/k] × [-2π, 2π]",
+        "‖E‖ ~ exp(0.18332 t) for k = 0.5 and small amplitudes",
         _two_stream,
         20.0,
+        k=0.5,
         amplitude=-0.5,
     ),
     _entry(
         "two-stream-warm",
-        "(1 + amplitude cos(x/2)) v² exp(-v²/2)/√(2π)",
-        "‖E‖ ~ exp(0.25925 t)",
+        "(1 + amplitude cos kx) v² exp(-v²/2)/√(2π)",
+        "‖E‖ ~ exp(0.25925 t) for k = 0.5 and small amplitudes",
         _warm,
         20.0,
+        k=0.5,
         amplitude=1e-3,
     ),
     _entry(
         "bump-on-tail",
-        "(1 + amplitude cos(x/2)) (2/7)(1 + 5v²) exp(-v²/2)/√(2π)",
-        "‖E‖ ~ exp(0.23307 t)",
+        "(1 + amplitude cos kx) (2/7)(1 + 5v²) exp(-v²/2)/√(2π)",
+        "‖E‖ ~ exp(0.23307 t) for k = 0.5 and small amplitudes",
         _bump_on_tail,
         20.0,
+        k=0.5,
         amplitude=1e-3,
     ),
     _entry(
@@ -254,6 +262,15 @@ ENTRIES = (
         "(1 + amplitude cos kx) M(v1) M(v2)",
         _LANDAU_RATE,
         partial(_landau, others=1),
+        20.0,
+        k=0.5,
+        amplitude=1e-4,
+    ),
+    _entry(
+        "landau-1x3v",
+        "(1 + amplitude cos kx) M(v1) M(v2) M(v3)",
+        _LANDAU_RATE,
+        partial(_landau, others=2),
         20.0,
         k=0.5,
         amplitude=1e-4,

@@ -17,6 +17,7 @@ NAMES = (
     "two-stream-warm",
     "bump-on-tail",
     "landau-1x2v",
+    "landau-1x3v",
 )
 MAXWELLIAN = [Beam()]
 TWO_HUMPS = [Beam([0.0, 0.0, 1.0], theta=0.5)]
@@ -100,9 +101,12 @@ def test_waves_are_damped_at_landaus_rate_on_a_sparse_grid():
     assert frequency == pytest.approx(expected[0], rel=1e-3)
 
 
-def test_two_velocities_damp_as_one():
-    """The second velocity has the Maxwellian only, for which few cells do."""
-    problem = make("landau-1x2v", (2, 5, 1), 2, "full")
+@pytest.mark.parametrize(
+    ("name", "level"), [("landau-1x2v", (2, 5, 1)), ("landau-1x3v", (2, 5, 0, 0))]
+)
+def test_several_velocities_damp_as_one(name, level):
+    """The other velocities have the Maxwellian only, for which few cells do."""
+    problem = make(name, level, 2, "full")
     times, norms = run(problem, 12.0, 0.08)
     rate, _ = slope_at_maxima(times, norms, (3.0, 12.0))
     assert rate == pytest.approx(fastest_mode(MAXWELLIAN, 0.5)[1], rel=0.03)
@@ -116,8 +120,11 @@ def test_two_velocities_damp_as_one():
         ("two-stream-linear", two_beams(2.4), 0.2, (30.0, 40.0), {"drift": 2.4}),
         ("two-stream-linear", two_beams(2.7), 0.25, (22.0, 32.0), {"drift": 2.7, "k": 0.25}),
         ("two-stream-warm", WARM_HUMPS, 0.5, (18.0, 26.0), {"amplitude": 1e-5}),
+        ("two-stream-warm", WARM_HUMPS, 0.4, (20.0, 28.0), {"amplitude": 1e-5, "k": 0.4}),
         ("bump-on-tail", BUMP, 0.5, (20.0, 28.0), {"amplitude": 1e-5}),
+        ("bump-on-tail", BUMP, 0.4, (22.0, 30.0), {"amplitude": 1e-5, "k": 0.4}),
         ("two-stream", TWO_HUMPS, 0.5, (22.0, 30.0), {"amplitude": 1e-5}),
+        ("two-stream", TWO_HUMPS, 0.6, (22.0, 30.0), {"amplitude": 1e-5, "k": 0.6}),
     ],
 )
 def test_growth_rates(name, beams, k, window, settings):
@@ -283,6 +290,9 @@ def test_parameters_are_given_by_name():
     strong = make("landau-1x1v", 4, 2, amplitude=0.5)
     expected = make("landau-strong", 4, 2)
     np.testing.assert_array_equal(strong.initial, expected.initial)
+    for name in ("two-stream", "two-stream-warm", "bump-on-tail"):
+        assert make(name, 2, 1).axes[0].length == 4 * np.pi
+        assert make(name, 2, 1, k=0.25).axes[0].length == pytest.approx(8 * np.pi)
     with pytest.raises(
         TypeError, match="landau-1x1v has no parameter 'alpha'; its parameters are: k, "
     ):
