@@ -7,7 +7,7 @@ from problem_oracle import orders, points_and_weights
 
 from batchkron.problems import Axis, Mixed, Moment, Poisson, gallery, make
 from batchkron.problems.gallery.vlasov import vlasov_poisson
-from batchkron.solvers import EvolveStatus, Quantity, evolve
+from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
 
 NAMES = (
     "landau-1x1v",
@@ -228,6 +228,54 @@ def test_the_energy_converges_faster_than_the_solution():
         result = evolve(problem, until=1.0, dt=dt, method="rk4", watch=watch)
         drifts.append(result.watched["energy"].drift)
     assert orders(drifts).min() > 4.5
+
+
+@pytest.mark.parametrize(
+    ("method", "order", "steps"),
+    [("ssp-rk3", 3, (0.05, 0.025, 0.0125)), ("rk4", 4, (0.06, 0.03, 0.015))],
+)
+def test_the_energy_converges_with_the_step(method, order, steps):
+    """At the order of the method, apart from what the grid alone loses."""
+    problem = landau(0.5, (2, 4), top=6.0)
+    energy = energy_of(problem)
+    expected, *found = (
+        energy(1.5, evolve(problem, until=1.5, dt=dt, method=name).u)
+        for name, dt in [("rk4", 0.004), *((method, dt) for dt in steps)]
+    )
+    errors = np.abs(np.array(found) - expected)
+    assert orders(errors).min() > order - 0.3
+
+
+def test_an_adaptive_plasma_conserves_mass_momentum_and_energy():
+    """Coarse cells at ±v_max let some of f leave: each part of it takes v²/2 along."""
+    problem = landau(0.3, (2, 4))
+    _, v = problem.axes
+    watch = {
+        "mass": Quantity.moment(problem, v),
+        "momentum": Quantity.moment(problem, {v: 1}),
+        "outflow": Quantity.outflow(problem, warn_at=1e-5),
+        **problem.quantities("energy"),
+    }
+    result = evolve(
+        problem,
+        until=1.0,
+        dt=0.005,
+        method="rk4",
+        watch=watch,
+        adapt=Adapt(1e-3, every=5, max_level=6, keep=[v]),
+    )
+    assert result.status is EvolveStatus.COMPLETED
+    changes = [record for record in result.history if record["event"] == "adapt"]
+    assert sum(record["added"] for record in changes) > 30
+    assert sum(record["removed"] for record in changes) > 20
+    recorded, watched = result.recorded, result.watched
+    whole, energy = recorded["mass"][0], recorded["energy"][0]
+    outflow, top = watched["outflow"].last, v.upper
+    assert watched["momentum"].drift < 1e-13
+    assert watched["mass"].last + outflow == pytest.approx(whole, rel=1e-13)
+    np.testing.assert_allclose(recorded["mass"] + recorded["outflow"], whole, rtol=1e-12)
+    assert watched["energy"].last + 0.5 * top**2 * outflow == pytest.approx(energy, rel=1e-5)
+    assert watched["energy"].drift > 1e-5 * energy  # without what left
 
 
 def test_what_flows_out_is_counted():
