@@ -383,6 +383,8 @@ class SumOperator(Operator):
         >>> A.solve(A @ np.arange(1.0, 7.0)).round(12)
         array([1., 2., 3., 4., 5., 6.])
         """
+        if type(b) is not self._arrays.ndarray and any_foreign(b):
+            return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
         return self._factorised().solve(b)
 
     def slogdet(self) -> tuple[Any, Any]:
@@ -428,6 +430,8 @@ class SumOperator(Operator):
         TypeError
             If t is not a number; else as for `factorise`.
         """
+        if type(x) is not self._arrays.ndarray and any_foreign(x):
+            return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
         t = checked_time(t)
         found = self._factorised()
         if not found.unitary:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.backends import backend_on
 from batchkron.functions.kron import gekmm
 from batchkron.operators import factor_by_factor as direct
@@ -116,6 +117,8 @@ class DiagonalisedTerms:
         numpy.linalg.LinAlgError
             If A is singular to working precision.
         """
+        if any_foreign(b):
+            return in_kind(self.solve, common_kind(b=b), b)  # type: ignore[no-any-return]
         rhs = direct.right_hand_side(b, len(self.values), self._arrays)
         if self._singular:
             raise np.linalg.LinAlgError("the sum is singular to working precision")
@@ -123,6 +126,8 @@ class DiagonalisedTerms:
 
     def exponential(self, x: ArrayLike, t: complex) -> Array:
         """Compute X exp(t D) X^H x, which is exp(t A) x if X is unitary."""
+        if any_foreign(x):
+            return in_kind(self.exponential, common_kind(x=x), x, t)  # type: ignore[no-any-return]
         rhs = direct.right_hand_side(x, len(self.values), self._arrays)
         return self._scaled(rhs, self._arrays.exp(t * self.values))
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import as_array, is_scalar
+from batchkron.arrays import as_array, is_scalar, to_host
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
     ValueError
         If they do not have one axis.
     """
-    numbers = np.asarray(shifts)
+    numbers = to_host(cast(ArrayLike, shifts), "shifts")
     if numbers.ndim != 1:
         raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
     return numbers

@@ -1,31 +1,19 @@
 """Arrays of other libraries: results of the caller's kind, with the bits of NumPy's arrays."""
 
-import importlib
-
 import array_api_compat
 import array_api_strict
 import numpy as np
 import pytest
+from foreign_arrays import MAKERS, jax_array, torch_tensor
 
 import batchkron as bk
 from batchkron import array_kinds
 
 
-def torch_tensor(values):
-    return pytest.importorskip("torch").from_numpy(np.array(values))
-
-
-def jax_array(values):
-    pytest.importorskip("jax").config.update("jax_enable_x64", True)
-    return importlib.import_module("jax.numpy").asarray(values)
-
-
-@pytest.fixture(params=["strict", "torch", "jax"])
+@pytest.fixture(params=MAKERS)
 def convert(request):
     """Makes arrays of a kind of NumPy's."""
-    return {"strict": array_api_strict.asarray, "torch": torch_tensor, "jax": jax_array}[
-        request.param
-    ]
+    return MAKERS[request.param]
 
 
 def product(make):
@@ -40,6 +28,45 @@ def blocks(make):
     return bk.BatchedKron(
         make(np.arange(1.0, 9.0).reshape(2, 2, 2)), make(np.array([[0, 1], [1, 0]])), [0, 0], [0, 1]
     )
+
+
+def shifted(make):
+    return product(make) + 2.0 * bk.Identity(4)
+
+
+def systems(make):
+    return bk.KroneckerSum(
+        [make(np.stack([np.eye(2), np.ones((2, 2))])), make(np.diag([2.0, 3.0]))]
+    )
+
+
+def skew(make):
+    """A sum that is solved by Schur forms."""
+    return bk.KroneckerSum([make(np.array([[2.0, 1.0], [0.5, 3.0]])), make(np.eye(2))])
+
+
+POINTS = np.array([[0.5, 0.1], [0.0, 1.0], [0.3, 0.7], [0.9, 0.2]])
+GRID = bk.RegularGrid(0.0, 1.0, sizes=(4, 5))
+
+
+def interpolated(make):
+    return bk.InterpolatedKronecker(
+        make(POINTS),
+        GRID,
+        [make(np.diag(np.arange(1.0, 5.0))), make(np.array([2.0, 1.0, 0.5, 0.25, 0.0]))],
+        noise=make(np.array([0.5, 1.0, 2.0, 0.25])),
+    )
+
+
+def replaced(make):
+    """An interpolated product with other points, factors and noise."""
+    op = interpolated(make)
+    op.update(
+        points=make(1 - POINTS),
+        factors=[make(np.eye(4) + 1), make(np.arange(5.0, 0.0, -1))],
+        noise=make(np.arange(4.0)),
+    )
+    return op
 
 
 # what is called with a function that makes arrays of the kind, and a vector (4,) of it
@@ -74,6 +101,24 @@ CALLS = {
     "solve a sum": lambda m, x: total(m).solve(x),
     "expm_apply": lambda m, x: total(m).expm_apply(x, 0.5),
     "expm_apply of a product": lambda m, x: product(m).expm_apply(x, 0.5),
+    "solve a shifted product": lambda m, x: shifted(m).solve(x),
+    "factors of a shifted product": lambda m, x: shifted(m).factorise().solve(x),
+    "expm_apply of a shifted product": lambda m, x: shifted(m).expm_apply(x, 0.5),
+    "exponential": lambda m, x: shifted(m).factorise().exponential(x, 0.5),
+    "factors of a sum": lambda m, x: total(m).factorise().solve(x, 0.5),
+    "shifts": lambda m, x: total(m).factorise().solve_shifted(x, [0.5, 1.0]),
+    "array of shifts": lambda m, x: skew(m).factorise().solve_shifted(x, m(np.array([0.5, 1.0]))),
+    "factors of systems": lambda m, x: systems(m).factorise().solve(m(np.ones((2, 4))), 0.5),
+    "shifts of systems": lambda m, x: (
+        systems(m).factorise().solve_shifted(m(np.ones((2, 4))), m(np.array([0.5, 1.0])))
+    ),
+    "phi_apply": lambda m, x: total(m).phi_apply([x, None, m(np.arange(4.0))], 0.5),
+    "eigh": lambda m, x: total(m).eigh()[1] @ x,
+    "eigh of a shifted product": lambda m, x: bk.eigh(shifted(m))[1].H @ x,
+    "interpolated": lambda m, x: interpolated(m).apply(x),
+    "updated interpolated": lambda m, x: replaced(m) @ x,
+    "cross": lambda m, x: interpolated(m).cross(m(POINTS[:2])) @ x,
+    "interpolation": lambda m, x: bk.Interpolation(m(POINTS), GRID).T @ x,
     "blocks": lambda m, x: blocks(m).apply(x[None, :]),
     "added blocks": lambda m, x: blocks(m).accumulate(m(np.ones((1, 4))), m(np.ones((2, 4)))),
     "sparse": lambda m, x: bk.KroneckerSparse(m(np.arange(8.0).reshape(1, 2, 2, 2))).apply(x),
@@ -96,6 +141,13 @@ def test_results_are_of_the_kind_and_have_numpys_bits(convert, name):
     assert np.array_equal(np.from_dlpack(result), expected)
     compat = array_api_compat.array_namespace(result)
     assert compat is array_api_compat.array_namespace(x)
+
+
+@pytest.mark.parametrize("make", [product, total, shifted, systems])
+def test_determinants_are_those_of_numpys_arrays(convert, make):
+    found, expected = make(convert), make(np.array)
+    assert np.array_equal(found.slogdet(), expected.slogdet())
+    assert np.array_equal(found.logdet(), expected.logdet())
 
 
 def test_outputs_are_written_where_the_caller_says():
@@ -140,6 +192,14 @@ def test_reading_copies_nothing():
             "but out is a NumPy array",
         ),
         (lambda m: bk.linear_combination([1.0], [m(np.ones(2))], np.ones(2)), "out is a NumPy"),
+        (
+            lambda m: skew(np.array).factorise().solve_shifted(m(np.ones(4)), np.ones(1)),
+            "but shifts is a NumPy array",
+        ),
+        (
+            lambda m: skew(np.array).phi_apply([np.ones(4), None, m(np.ones(4))]),
+            "vectors[0] is a NumPy array, but vectors[2] is a",
+        ),
         (
             lambda m: bk.linear_combination([1.0], [np.ones(2)], m(np.ones(2))),
             "vectors[0] is a Num",
@@ -216,3 +276,5 @@ def test_numpys_fast_paths_do_not_look_for_other_kinds(monkeypatch):
     bk.KroneckerProduct([np.eye(2)]).apply(np.ones(2))
     bk.KroneckerProduct([np.eye(2)]) @ np.ones(2)
     bk.KroneckerSum([np.eye(2)]).accumulate(np.ones(2), np.ones(2))
+    shifted(np.array).solve(np.ones(4))
+    shifted(np.array).expm_apply(np.ones(4))

@@ -227,6 +227,45 @@ def test_functions_and_operators_return_tensors(tensor):
         np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=0, atol=1e-13)
 
 
+def test_direct_methods_return_tensors(tensor):
+    x, factors = tensor(6), [tensor(2, 2), tensor(3, 3)]
+    factors = [one @ one.mT for one in factors]
+    host = [one.cpu().numpy() for one in (x, *factors)]
+
+    def results(x, factors):
+        total = bk.KroneckerSum(factors)
+        shifted = bk.KroneckerProduct(factors)
+        shifted = shifted + 2.0 * bk.Identity(6).to(shifted.device)
+        yield "solve", shifted.solve(x)
+        yield "factorise", shifted.factorise().solve(x)
+        yield "expm_apply", shifted.expm_apply(x, -0.5)
+        yield "shifts", total.factorise().solve_shifted(x, [1.0, 2.0])
+        yield "phi_apply", total.phi_apply([x, None, 2 * x], -0.5)
+
+    expected = dict(results(host[0], host[1:]))
+    stream = torch.cuda.Stream()
+    for chosen in (torch.cuda.current_stream(), stream):
+        chosen.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(chosen):
+            for name, found in results(x, factors):
+                assert found.is_cuda, name
+                limit = 1e-11 * float(np.abs(expected[name]).max())
+                np.testing.assert_allclose(found.cpu().numpy(), expected[name], rtol=0, atol=limit)
+
+
+def test_interpolated_products_of_tensors(tensor, rng):
+    points, grid = rng.random((500, 2)), bk.RegularGrid(0.0, 1.0, sizes=(8, 9))
+    factors, x = [tensor(8, 8), tensor(9)], tensor(3, 500)
+    noise = torch.tensor(rng.random(500), device="cuda")
+    op = bk.InterpolatedKronecker(torch.tensor(points, device="cuda"), grid, factors, noise=noise)
+    assert op.device == "cuda"
+    other = [one.cpu().numpy() for one in factors]
+    expected = bk.InterpolatedKronecker(points, grid, other, noise=noise.cpu().numpy())
+    found, wanted = op.apply(x), expected.apply(x.cpu().numpy())
+    assert found.is_cuda
+    np.testing.assert_allclose(found.cpu().numpy(), wanted, rtol=0, atol=1e-12 * abs(wanted).max())
+
+
 def test_mixed_calls_are_refused(cupy, tensor):
     x = tensor(2, 4)
     with pytest.raises(TypeError, match=r"CuPy array, but x is a torch\.Tensor"):

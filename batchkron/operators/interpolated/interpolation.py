@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from batchkron.array_kinds import native_entries
 from batchkron.arrays import array_module
 from batchkron.backends import InterpolationPlan, backend_for
 from batchkron.operators.algebra import Operator
@@ -74,8 +75,9 @@ class Interpolation(Operator):
         self, points: ArrayLike, grid: RegularGrid, dtype: DTypeLike | None = None
     ) -> None:
         self.grid = check_grid(grid)
-        chosen = backend_for(array_module(points))
-        self.points = checked_points(points, grid)
+        given = native_entries(points, "points")
+        chosen = backend_for(array_module(given))
+        self.points = checked_points(given, grid)
         kind = check_dtype(self.points.dtype if dtype is None else dtype)
         self._numbers = np.zeros(0, kind).real.dtype
         windows = windows_of(self.points, grid, self._numbers)
@@ -161,7 +163,7 @@ class Interpolation(Operator):
         TypeError
             If they are not real.
         """
-        given = checked_points(points, self.grid)
+        given = checked_points(native_entries(points, "points"), self.grid)
         if given.shape != self.points.shape:
             raise ValueError(f"points has shape {given.shape}; expected {self.points.shape}")
         with relatives_lock:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native, native_entries
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import Product, backend_for, building_on
 from batchkron.operators.algebra import Operator
@@ -97,19 +98,20 @@ class InterpolatedKronecker(Operator):
         *,
         noise: ArrayLike = 0.0,
     ) -> None:
-        module = array_module(points, *factors, noise)
-        chosen = backend_for(module)
-        given = [to_host(f, f"factors[{k}]") for k, f in enumerate(factors)]
+        places, variance = native_entries(points, "points"), native(noise, "noise")
+        matrices = native_entries(list(factors), "factors")
+        chosen = backend_for(array_module(places, *matrices, variance))
+        given = [to_host(f, f"factors[{k}]") for k, f in enumerate(matrices)]
         if not given:
             raise ValueError("factors is empty; expected a factor for each dimension of the grid")
         dtype = compute_dtype(*given)
         numbers = np.zeros(0, dtype).real.dtype
         with building_on(chosen):
-            self.interpolation = Interpolation(to_host(points, "points"), grid, numbers)
+            self.interpolation = Interpolation(to_host(places, "points"), grid, numbers)
         self.grid, self.points = grid, self.interpolation.points
         _check_factors(given, grid)
         size = len(self.points)
-        self.noise = _checked_noise(noise, size, numbers)
+        self.noise = _checked_noise(variance, size, numbers)
         super().__init__((size, size), dtype, (), chosen)
         self._workspace = self._backend.workspace()
         self.factors = read_only_copies(given, dtype)
@@ -234,15 +236,16 @@ class InterpolatedKronecker(Operator):
         """
         new_points = new_factors = new_noise = None
         if points is not None:
-            new_points = checked_points(points, self.grid)
+            new_points = checked_points(native_entries(points, "points"), self.grid)
             check_replacement(new_points, self.points.shape, np.dtype(np.float64), "points")
         if factors is not None:
-            new_factors = [to_host(f, f"factors[{k}]") for k, f in enumerate(factors)]
+            matrices = native_entries(list(factors), "factors")
+            new_factors = [to_host(f, f"factors[{k}]") for k, f in enumerate(matrices)]
             _check_factors(new_factors, self.grid)
             for k, factor in enumerate(new_factors):
                 check_replacement(factor, factor.shape, self.dtype, f"factors[{k}]")
         if noise is not None:
-            new_noise = _checked_noise(noise, self.shape[0], self.noise.dtype)
+            new_noise = _checked_noise(native(noise, "noise"), self.shape[0], self.noise.dtype)
         with relatives_lock:
             self._take(new_points, new_factors, new_noise, set())
 
@@ -327,7 +330,8 @@ class InterpolatedKronecker(Operator):
         (1, 2)
         """
         with building_on(self._backend):
-            others = Interpolation(to_host(points, "points"), self.grid, self.dtype)
+            places = to_host(native_entries(points, "points"), "points")
+            others = Interpolation(places, self.grid, self.dtype)
             here = Interpolation(self.points, self.grid, self.dtype)
             return others @ KroneckerProduct([as_matrix(f) for f in self.factors]) @ here.T
 

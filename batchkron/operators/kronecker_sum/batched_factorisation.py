@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, as_array
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -83,6 +84,8 @@ class BatchedSumFactorisation:
         numpy.linalg.LinAlgError
             If a shifted system is singular to working precision.
         """
+        if any_foreign(b):
+            return in_kind(self.solve, common_kind(b=b), b, shift=shift)  # type: ignore[no-any-return]
         result: Array = self.solve_shifted(b, [shift])[0]
         return result
 
@@ -104,6 +107,9 @@ class BatchedSumFactorisation:
         ValueError, numpy.linalg.LinAlgError
             As for `solve`.
         """
+        if any_foreign(b, shifts):
+            kind = common_kind(b=b, shifts=shifts)
+            return in_kind(self.solve_shifted, kind, b, shifts)  # type: ignore[no-any-return]
         module = self._module
         rhs = as_array(b, "b", module)
         rhs = rhs.astype(compute_dtype(rhs), copy=False)
@@ -116,8 +122,8 @@ class BatchedSumFactorisation:
         self._refuse_singular(numbers)
         coefficients = self._forward.apply(rhs)
         found = [self._back.apply(coefficients / (self._values + s.item())) for s in numbers]
-        kind = direct.solution_dtype(self._factors, rhs, numbers)
-        return module.stack(found) if found else module.empty((0, *rhs.shape), kind)  # type: ignore[no-any-return]
+        dtype = direct.solution_dtype(self._factors, rhs, numbers)
+        return module.stack(found) if found else module.empty((0, *rhs.shape), dtype)  # type: ignore[no-any-return]
 
     def _one_after_another(self, rhs: Array, shifts: Array) -> Array:
         kind = direct.solution_dtype(self._factors, rhs, shifts)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.backends import TriangularSum, backend_on
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -85,6 +86,8 @@ class SumFactorisation:
         numpy.linalg.LinAlgError
             If the shifted operator is singular to working precision.
         """
+        if any_foreign(b):
+            return in_kind(self.solve, common_kind(b=b), b, shift=shift)  # type: ignore[no-any-return]
         result: Array = self.solve_shifted(b, [shift])[0]
         return result
 
@@ -106,13 +109,16 @@ class SumFactorisation:
         ValueError, numpy.linalg.LinAlgError
             As for `solve`.
         """
+        if any_foreign(b, shifts):
+            kind = common_kind(b=b, shifts=shifts)
+            return in_kind(self.solve_shifted, kind, b, shifts)  # type: ignore[no-any-return]
         module = self._forward._arrays
         rhs = direct.right_hand_side(b, self._forward.shape[0], module)
         numbers = direct.checked_shifts(shifts)
         self._refuse_singular(numbers)
-        kind = direct.solution_dtype(self._factors, rhs, numbers)
+        dtype = direct.solution_dtype(self._factors, rhs, numbers)
         if not (numbers.size and rhs.size):
-            return module.zeros((len(numbers), *rhs.shape), kind)  # type: ignore[no-any-return]
+            return module.zeros((len(numbers), *rhs.shape), dtype)  # type: ignore[no-any-return]
         columns = rhs if rhs.ndim == 2 else rhs[:, None]
         coefficients = self._forward.matmat(columns)
         found = [self._solved(coefficients, shift.item()) for shift in numbers]

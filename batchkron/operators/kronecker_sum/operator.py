@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.array_kinds import any_foreign, native_entries
+from batchkron.array_kinds import any_foreign, common_kind, in_kind, native_entries
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
@@ -236,6 +236,9 @@ class KroneckerSum(ValuedOperator):
         array([0.632121, 0.432332])
         """
         self._refuse_batch("phi_apply")
+        if any_foreign(vectors):
+            kind = common_kind(vectors=vectors)
+            return in_kind(self.phi_apply, kind, vectors, t=t)  # type: ignore[no-any-return]
         return PhiFunctions(self, self.factors, t, self.device).apply(vectors)
 
     def logdet(self) -> Any:
