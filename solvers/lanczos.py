@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from batchkron.array_kinds import native
 from batchkron.arrays import array_module, as_array, to_host
 
 from .products import Vector, as_product, working_dtype
@@ -113,7 +114,8 @@ def _probe_vectors(A: Any, probes: int | ArrayLike, seed: Any) -> Vector:
 
             return on_device(vectors, "cuda")
         return vectors
-    given = as_array(probes, "probes", array_module(probes))
+    signs = native(probes, "probes")
+    given = as_array(signs, "probes", array_module(signs))
     if given.ndim != 2 or given.shape[1] != size or len(given) == 0:
         raise ValueError(f"probes has shape {given.shape}; expected (K, {size}), K > 0")
     return given.astype(np.result_type(real, given.dtype), copy=False)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import device_errors
 
 from ...products import norms_of
+from ..systems.foreign_arrays import solve_in_kind
 from ..systems.result import KrylovResult, Status
 from ..systems.system import check_count
 from .block import BlockSolve, orthonormalised
@@ -103,6 +106,11 @@ def block_cg(
     >>> print(together.status, together.applications < alone.applications)
     converged True
     """
+    if any_foreign(b):
+        options: dict[str, Any] = {"rtol": rtol, "atol": atol, "maxiter": maxiter}
+        options["raise_on_failure"] = raise_on_failure
+        solve_native = partial(block_cg, **options)
+        return solve_in_kind(solve_native, A, b, x0, M)
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve = BlockSolve(A, b, x0, M, (rtol, atol))
         size = solve.b.shape[-1]

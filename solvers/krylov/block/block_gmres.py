@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import device_errors
 
 from ...products import Vector, norms_of
+from ..systems.foreign_arrays import solve_in_kind
 from ..systems.result import KrylovResult, Status
 from ..systems.system import check_count
 from .block import BlockSolve, orthonormalised
@@ -102,6 +105,11 @@ def block_gmres(
     >>> print(result.status, (result.x.round(9) + 0.0).tolist())
     converged [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     """
+    if any_foreign(b):
+        options: dict[str, Any] = {"rtol": rtol, "atol": atol, "restart": restart}
+        options |= {"maxiter": maxiter, "raise_on_failure": raise_on_failure}
+        solve_native = partial(block_gmres, **options)
+        return solve_in_kind(solve_native, A, b, x0, M)
     steps = check_count("restart", 20 if restart is None else restart)
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve = BlockSolve(A, b, x0, M, (rtol, atol))

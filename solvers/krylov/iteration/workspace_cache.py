@@ -11,13 +11,16 @@ import atexit
 import threading
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import array_module, as_array
 
 from ...products import working_dtype
+from ..systems.foreign_arrays import solve_in_kind
 from ..systems.result import KrylovResult
 from ..systems.system import check_count
 from ..vectors.ranks import ranks_of
@@ -100,8 +103,13 @@ def solve_once(
     Returns
     -------
     KrylovResult
-        Its arrays are no part of a workspace.
+        Its arrays are no part of a workspace; x is of the kind of b.
     """
+    if type(b) is not np.ndarray and any_foreign(b):
+        solve = partial(
+            solve_once, method, batched=batched, callback=callback, restart=restart, **options
+        )
+        return solve_in_kind(solve, A, b, x0, M)
     rhs = as_array(b, "b", array_module(b))
     given = {} if restart is None else {"restart": check_count("restart", restart)}
     options |= {"M": M, "callback": callback}

@@ -92,7 +92,7 @@ class KrylovResult:
 
     Parameters
     ----------
-    x : ndarray, of b's shape, (N,) for b of shape (N, 1)
+    x : ndarray, of b's shape, (N,) for b of shape (N, 1); a tensor if b is one
         The solution; without one the iterate of the least residual that was computed: of x₀,
         where the method began again or took the true residual, and of the last iterate.
     status : Status
