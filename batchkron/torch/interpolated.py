@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -414,19 +415,27 @@ def _check_points(points: Tensor | None, interpolation: Interpolation) -> None:
 
 
 def _on_grid(factors: Sequence[Tensor], u: Tensor) -> Tensor:
-    """Return (K_1 ⊗ … ⊗ K_N) u for u (cells, columns), where factors may be columns."""
-    dense: list[Tensor] = []
-    long = []
-    for k, factor in enumerate(factors):
-        transformed = factor.dim() == 1 and len(factor) >= MIN_FFT_ROWS
-        if transformed:
-            long.append(k)
-        identity = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
-        dense.append(identity if transformed else _matrix(factor))
-    for k in long:
-        outer = math.prod(len(factor) for factor in factors[:k])
-        u = _transformed(factors[k], u.reshape(outer, len(factors[k]), -1)).reshape(u.shape)
-    return u if len(long) == len(dense) else gekmm(dense, u)
+    """Return (K_1 ⊗ … ⊗ K_N) u for u (cells, columns), where factors may be columns.
+
+    Neighbouring modes of matrices are multiplied at once, a long Toeplitz one by transforms.
+    """
+    found, outer = u, 1  # outer: points of the modes before
+    for transformed, neighbours in groupby(factors, _by_transforms):
+        run = list(neighbours)
+        for modes in [[factor] for factor in run] if transformed else [run]:
+            size = math.prod(len(factor) for factor in modes)
+            inner = u.numel() // (outer * size)
+            if transformed:
+                found = _transformed(modes[0], found.reshape(outer, size, inner))
+            else:
+                shape = (size, inner) if outer == 1 else (outer, size, inner)
+                found = gekmm([_matrix(factor) for factor in modes], found.reshape(shape))
+            outer *= size
+    return found.reshape(u.shape)
+
+
+def _by_transforms(factor: Tensor) -> bool:
+    return factor.dim() == 1 and len(factor) >= MIN_FFT_ROWS
 
 
 def _matrix(factor: Tensor) -> Tensor:
@@ -439,6 +448,8 @@ def _matrix(factor: Tensor) -> Tensor:
 def _transformed(column: Tensor, u: Tensor) -> Tensor:
     """Return the product with a symmetric Toeplitz matrix along the middle axis of u."""
     size = len(column)
+    if u.numel() == 0:  # which torch does not transform
+        return u * column[:, None]
     length = 1 << (2 * size - 2).bit_length()  # 2 size - 1 or more
     gap = column.new_zeros(length - 2 * size + 1)
     circulant = torch.cat([column, gap, column[1:].flip(0)])

@@ -152,6 +152,48 @@ def test_toeplitz_factors(tensor, rng, dtype, size):
         assert_same(one, same, bound)
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("kinds", "runs"),  # of dense factors, short and long columns; those multiplied at once
+    [
+        ("l", []),
+        ("ld", [["d"]]),
+        ("dl", [["d"]]),
+        ("dlsd", [["d"], ["s", "d"]]),
+        ("dsl", [["d", "s"]]),
+        ("lld", [["d"]]),
+        ("dll", [["d"]]),
+        ("dd", [["d", "d"]]),
+    ],
+)
+def test_matrices_beside_long_columns(tensor, monkeypatch, kinds, runs, count):
+    """Runs of matrices are multiplied at once, and no identity stands for a long column."""
+    sizes, given = {"d": 2, "s": 4, "l": 5}, []
+
+    def noted(matrices, x):
+        given.append([factor.shape for factor in matrices])
+        return multiply(matrices, x)
+
+    multiply = interpolated.gekmm
+    monkeypatch.setattr(interpolated, "MIN_FFT_ROWS", 5)
+    monkeypatch.setattr(interpolated, "gekmm", noted)
+    factors = [tensor(*[sizes[k]] * (2 if k == "d" else 1), grad=True) for k in kinds]
+    cells = math.prod(sizes[k] for k in kinds)
+    u, weight = tensor(cells, count, grad=True), tensor(cells, count)
+    found = interpolated._on_grid(factors, u)
+    assert given == [[(sizes[k], sizes[k]) for k in run] for run in runs]
+    expected = dense_kron([interpolated._matrix(factor) for factor in factors]) @ u
+    assert found.shape == u.shape
+    assert_same(found, expected, 100 * cells)
+    leaves = [u, *factors]
+    for one, same in zip(
+        torch.autograd.grad((found * weight).sum(), leaves),
+        torch.autograd.grad((expected * weight).sum(), leaves),
+        strict=True,
+    ):
+        assert_same(one, same, 100 * cells * max(count, 1))
+
+
 def test_a_long_column_and_complex_vectors(tensor):
     size = interpolated.MIN_FFT_ROWS
     u, column = tensor(2, size, 3, dtype=torch.complex128), tensor(size)
