@@ -92,26 +92,52 @@ def chains_by_trial(M, N, most, count):
         ends = chain[0][0] * chain[0][1] * chain[0][3], np.prod(chain[-1]) // chain[-1][1]
         if ends != (M, N):
             continue
-        if count > 1 and (chain[0][0] != 1 or chain[-1][3] != 1):
-            continue
-        if all(
-            a * c * d == e * f * h and e % a == 0 and d % h == 0 and a * c % e == 0
-            for (a, _, c, d), (e, f, _, h) in itertools.pairwise(chain)
-        ):
+        if all(a * c * d == e * f * h for (a, _, c, d), (e, f, _, h) in itertools.pairwise(chain)):
             yield list(chain)
+
+
+def is_factorisable(chain):
+    """Whether a chain of two factors and more fulfils the condition of `factorise`."""
+    return (
+        chain[0][0] == 1
+        and chain[-1][3] == 1
+        and all(
+            e % a == 0 and d % h == 0 and a * c % e == 0
+            for (a, _, c, d), (e, _, _, h) in itertools.pairwise(chain)
+        )
+    )
 
 
 @pytest.mark.parametrize(
     ("M", "N", "most", "count"), [(4, 6, 24, 1), (2, 4, 18, 2), (4, 4, 16, 2), (2, 2, 6, 3)]
 )
 def test_patterns_are_all_there_are(M, N, most, count):
-    found = ks.patterns(M, N, (1, most), factors=count)
-    assert sorted(found) == sorted(chains_by_trial(M, N, most, count))
+    expected = sorted(chains_by_trial(M, N, most, count))
+    assert sorted(ks.patterns(M, N, (1, most), factors=count)) == expected
+    half = ks.patterns(M, N, (most // 2, most - 1), factors=count)
+    assert sorted(half) == [
+        chain for chain in expected if most // 2 <= sum(map(np.prod, chain)) < most
+    ]
+    if count > 1:
+        found = ks.patterns(M, N, (1, most), factors=count, factorisable=True)
+        assert sorted(found) == [chain for chain in expected if is_factorisable(chain)]
 
 
-def test_patterns_of_one_number_of_entries():
-    found = ks.patterns(384, 384, 36864)
-    assert [(1, 192, 48, 2), (2, 48, 192, 1)] in found  # of Kronecker-sparse vision transformers
-    assert all(sum(p.nonzeros for p in chain) == 36864 for chain in found)
-    for chain in found[::40]:
+@pytest.mark.parametrize(
+    ("M", "N", "nonzeros", "chain"),  # of Kronecker-sparse vision transformers
+    [
+        (384, 384, 36864, [(1, 192, 48, 2), (2, 48, 192, 1)]),
+        (1536, 384, 319488, [(1, 768, 192, 2), (6, 64, 64, 1)]),
+        (384, 1536, 319488, [(6, 64, 64, 1), (1, 192, 768, 2)]),
+    ],
+)
+def test_patterns_of_one_number_of_entries(M, N, nonzeros, chain):
+    found = ks.patterns(M, N, nonzeros)
+    assert chain in found
+    assert all(sum(p.nonzeros for p in chain) == nonzeros for chain in found)
+    assert all(ks.deformable(chain) == chain for chain in found[::100])
+
+
+def test_factorisable_patterns_may_have_dense_products():
+    for chain in ks.patterns(384, 384, 36864, factorisable=True)[::5]:
         assert support(chain).all()
