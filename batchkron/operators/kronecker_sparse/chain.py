@@ -29,8 +29,10 @@ _PART_BYTES = 256 << 10
 _MIN_PART = 32
 
 
-class KroneckerSparseChain(LaidOutOperator, ComposedOperator):
+class KroneckerSparseChain(LaidOutOperator, ComposedOperator, is_chain=True):
     """The matrix K_1 K_2 … K_L of Kronecker-sparse matrices K_l, such as a butterfly.
+
+    Products of Kronecker-sparse matrices and chains that have one layout are chains: ``A @ B``.
 
     Parameters
     ----------
@@ -154,6 +156,9 @@ class KroneckerSparseChain(LaidOutOperator, ComposedOperator):
         largest = max(max(factor.shape) for factor in self.factors)
         bytes_of_one = max(1, largest * inner * self.dtype.itemsize)
         return get_num_threads() * max(_MIN_PART, _PART_BYTES // bytes_of_one)
+
+    def _chain_factors(self) -> Sequence[KroneckerSparse]:
+        return self.factors
 
     @property
     def patterns(self) -> list[Pattern]:

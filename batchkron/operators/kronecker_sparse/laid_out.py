@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.algebra import Operator
+from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.spec.kron import Array
 from batchkron.spec.kron_sparse import Layout, is_half, split_vectors
 
@@ -21,13 +22,58 @@ class LaidOutOperator(Operator):
     """An operator with a ``layout``, which its transposes, conversions and copies keep.
 
     The layout is that of the arrays of `apply` and `accumulate`. All other products are as of any
-    operator: ``A @ X`` takes X (N, K). So are the products of ``2 * A``, ``A + B`` and ``A @ B``,
-    which have no layout: their `apply` takes (..., N).
+    operator: ``A @ X`` takes X (N, K). Where ``A @ B`` is a `KroneckerSparseChain` and ``A + B``
+    a `KroneckerSparse`, they have the layout of A and B. ``2 * A`` and other sums and products have
+    none: their `apply` takes (..., N).
     """
+
+    # The class of products of two such operators: it is defined above them.
+    _class_of_products: ClassVar[Callable[..., Operator]]
 
     _array_layout: Layout  # ``layout``, which has another meaning where vectors are on ranks
     # The fast path of a backend's plan for "batch-last", as `_apply_fast` is for the other layout.
     _apply_last_fast: Callable[[object, object], bool] | None = None
+
+    def __init_subclass__(cls, *, is_chain: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_chain:
+            LaidOutOperator._class_of_products = cls
+
+    def _chain_factors(self) -> Sequence[Operator]:
+        """Return the factors of the chain that the operator is; none if it cannot be in one."""
+        return ()
+
+    @overload
+    def dot(self, x: Operator | Scalar) -> Operator: ...
+    @overload
+    def dot(self, x: Vectors) -> Array: ...
+    @overload
+    def dot(self, x: object) -> Any: ...
+    def dot(self, x: object) -> Any:
+        """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
+
+        If both are Kronecker-sparse matrices, or chains of them, of one layout and on one device,
+        and their sizes fit, it is a `KroneckerSparseChain`.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K); or an operator, or a number
+
+        Returns
+        -------
+        ndarray or Operator
+        """
+        if isinstance(x, LaidOutOperator) and self._chains_with(x):
+            factors = [*self._chain_factors(), *x._chain_factors()]
+            return LaidOutOperator._class_of_products(factors, layout=self._array_layout)
+        return super().dot(x)
+
+    def _chains_with(self, other: LaidOutOperator) -> bool:
+        """Whether the product with another one is a chain."""
+        if not self._chain_factors() or not other._chain_factors():
+            return False
+        alike = (self._array_layout, self._place, self.shape[1])
+        return alike == (other._array_layout, other._place, other.shape[0])
 
     def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
         """Return x as an array, its (outer, inner), and the shape of A x."""

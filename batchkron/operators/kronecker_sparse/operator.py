@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend_for, own_apply, own_apply_last
+from batchkron.backends import backend_for, building_on, own_apply, own_apply_last
+from batchkron.operators.algebra import Operator, SumOperator
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import (
@@ -108,6 +110,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         self._apply_fast = own_apply(self._product)
         self._apply_last_fast = own_apply_last(self._product)
         super().__init__(self.pattern.shape, dtype, (), chosen)
+        self._merged: weakref.WeakSet[_MergedSum] = weakref.WeakSet()
 
     @classmethod
     def from_dense(
@@ -197,6 +200,45 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
             values = values.astype(self._half)
         (self.values,) = read_only_copies([values], self.dtype)
         self._product.set_values(self.values)
+        for merged in self._merged:
+            merged.merge_again()
+
+    @overload  # type: ignore[override]
+    def __add__(self, other: KroneckerSparse) -> Operator: ...  # type: ignore[overload-overlap]
+    @overload
+    def __add__(self, other: Operator) -> SumOperator: ...
+    @overload
+    def __add__(self, other: object) -> Any: ...
+    def __add__(self, other: object) -> Any:
+        """Form A + B: of one pattern, layout, dtype and device it is a `KroneckerSparse`."""
+        if isinstance(other, KroneckerSparse) and self._merges_with(other):
+            return _MergedSum(self, other, 1)
+        return super().__add__(other)
+
+    @overload  # type: ignore[override]
+    def __sub__(self, other: KroneckerSparse) -> Operator: ...  # type: ignore[overload-overlap]
+    @overload
+    def __sub__(self, other: Operator) -> SumOperator: ...
+    @overload
+    def __sub__(self, other: object) -> Any: ...
+    def __sub__(self, other: object) -> Any:
+        """Form A - B, as A + B."""
+        if isinstance(other, KroneckerSparse) and self._merges_with(other):
+            return _MergedSum(self, other, -1)
+        return super().__sub__(other)
+
+    def _merges_with(self, other: KroneckerSparse) -> bool:
+        """Whether the sum with another one is one of these.
+
+        Sums of numbers of 16 bits would be rounded to 16 bits, where both products are in 32 bits.
+        """
+        if self._half is not None or other._half is not None:
+            return False
+        alike = (self.pattern, self.layout, self.precision, self.dtype, self._place)
+        return alike == (other.pattern, other.layout, other.precision, other.dtype, other._place)
+
+    def _chain_factors(self) -> Sequence[KroneckerSparse]:
+        return (self,)
 
     def _build_transpose(self) -> KroneckerSparse:
         return self._like(self.values.swapaxes(1, 2))
@@ -238,3 +280,29 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
             f"  {self.pattern.nonzeros} stored entries instead of {self.shape[0] * self.shape[1]}"
             f"{precision}"
         )
+
+
+class _MergedSum(KroneckerSparse):
+    """A + B, or A - B, of two matrices of one pattern; it follows updates of A and B."""
+
+    def __init__(self, left: KroneckerSparse, right: KroneckerSparse, sign: int) -> None:
+        self._summands, self._sign = (left, right), sign
+        with building_on(left._backend):
+            super().__init__(self._sum(), layout=left.layout, precision=left.precision)
+        self._place = left._place
+        self.args = (left, right)
+        for summand in self._summands:
+            summand._merged.add(self)
+
+    def _sum(self) -> Array:
+        left, right = self._summands
+        total: Array = left.values + self._sign * right.values
+        return total
+
+    def _recipe(self) -> tuple[Any, ...]:
+        made = partial(KroneckerSparse, layout=self.layout, precision=self.precision)
+        return made, (self.values,)
+
+    def merge_again(self) -> None:
+        """Take the values that A and B have now."""
+        self.update(self._sum())

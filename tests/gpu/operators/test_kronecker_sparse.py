@@ -34,6 +34,25 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sums_and_products_are_kronecker_sparse(cupy, rng, layout):
+    A, B = (
+        bk.KroneckerSparse(rng.standard_normal((2, 6, 6, 3)), layout=layout).to("cuda")
+        for _ in range(2)
+    )
+    total, chain = A + B, A @ B
+    assert isinstance(total, bk.KroneckerSparse)
+    assert isinstance(chain, bk.KroneckerSparseChain)
+    assert total.device == chain.device == "cuda"
+    for _ in range(2):
+        left, right = dense_matrix(A.values), dense_matrix(B.values)
+        X = rng.standard_normal((36, 5))
+        for op, dense in ((total, left + right), (chain, left @ right)):
+            found = (op @ cupy.asarray(X)).get()
+            np.testing.assert_allclose(found, dense @ X, rtol=0, atol=1e-12)
+        A.update(rng.standard_normal((2, 6, 6, 3)))
+
+
 def values_of(rng, pattern, dtype):
     wide = "float32" if dtype == "float16" else dtype
     return (random_array(rng, pattern, wide) / np.sqrt(max(1, pattern[2]))).astype(dtype)

@@ -129,6 +129,36 @@ def test_copies_and_pickles(rng):
         np.testing.assert_allclose(other.to_dense(), dense, atol=1e-12)
 
 
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_products_of_matrices_are_chains(rng, backend, dtype, layout):
+    chain, values, dense = chain_of(rng, dtype, layout=layout)
+    K = [bk.KroneckerSparse(v, layout=layout) for v in values]
+    X = random_array(rng, (15, 4), dtype)
+    for found in (K[0] @ K[1] @ K[2], K[0] @ (K[1] @ K[2]), K[0].dot(K[1].dot(K[2]))):
+        assert isinstance(found, bk.KroneckerSparseChain)
+        assert (found.layout, found.patterns, found.dtype) == (layout, PATTERNS, dtype)
+        assert all(one is other for one, other in zip(found.factors, K, strict=True))
+        np.testing.assert_array_equal(found @ X, chain @ X)
+        x = X.T.copy() if layout == "batch-first" else X
+        np.testing.assert_array_equal(found.apply(x), chain.apply(x))
+    assert isinstance(chain.H @ chain, bk.KroneckerSparseChain)
+    squares = (*(v.conj().swapaxes(1, 2) for v in values), *values)
+    assert_near((chain.H @ chain) @ X, dense.conj().T @ (dense @ X), squares, dtype)
+    K[1].update(-values[1])
+    assert_near(found @ X, -dense @ X, values, dtype)
+
+
+def test_products_that_are_no_chains(rng):
+    chain, _, dense = chain_of(rng)
+    first = bk.KroneckerSparse(rng.standard_normal((1, 12, 12, 1)))
+    last = bk.KroneckerSparse(first.values, layout="batch-last")
+    for left in (last, 2 * first, bk.Identity(12)):
+        assert not isinstance(left @ chain, bk.KroneckerSparseChain)
+        np.testing.assert_allclose((left @ chain).to_dense(), left.to_dense() @ dense, atol=1e-11)
+    with pytest.raises(ValueError, match=r"operators of shapes \(12, 15\) and \(12, 12\) do not"):
+        chain @ first
+
+
 def test_mixed_dtypes(rng):
     real, other = rng.standard_normal(PATTERNS[0]), random_array(rng, PATTERNS[1], "complex64")
     factor = bk.KroneckerSparse(real)

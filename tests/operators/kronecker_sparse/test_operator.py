@@ -1,6 +1,7 @@
 """KroneckerSparse as a linear operator: products, relatives, layouts, entries."""
 
 import copy
+import gc
 import pickle
 
 import numpy as np
@@ -155,6 +156,51 @@ def test_algebra(rng):
     np.testing.assert_allclose((A**2) @ x, dense @ dense @ x, rtol=1e-12, atol=1e-12)
     last = bk.KroneckerSparse(A.values, layout="batch-last")
     np.testing.assert_allclose((2 * last).apply(x.T.copy()), 2 * x.T @ dense.T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sums_of_one_pattern_merge(rng, backend, dtype, layout):
+    A, B = (
+        bk.KroneckerSparse(random_array(rng, (2, 3, 4, 2), dtype), layout=layout) for _ in range(2)
+    )
+    total, difference, turned = A + B, A - B, (A + B).T
+    kept = pickle.loads(pickle.dumps(total))
+    before = total.values
+    for _ in range(2):
+        for merged, values in ((total, A.values + B.values), (difference, A.values - B.values)):
+            assert isinstance(merged, bk.KroneckerSparse)
+            assert (merged.layout, merged.pattern, merged.dtype) == (layout, A.pattern, dtype)
+            np.testing.assert_array_equal(merged.values, values)
+            x = random_array(rng, (3, 16), dtype)
+            assert_product((merged @ x.T).T, values, x)
+        np.testing.assert_array_equal(turned.values, total.values.swapaxes(1, 2))
+        A.update(random_array(rng, (2, 3, 4, 2), dtype))
+        B.T.update(random_array(rng, (2, 4, 3, 2), dtype))
+    assert type(kept) is bk.KroneckerSparse
+    np.testing.assert_array_equal(kept.values, before)
+    twice, values = A + A, A.values
+    np.testing.assert_array_equal(twice.values, 2 * values)
+    A.update(values[::-1])
+    np.testing.assert_array_equal(twice.values, 2 * values[::-1])
+    del total, difference, turned, merged, twice
+    gc.collect()
+    assert len(A._merged) == len(B._merged) == 0
+
+
+def test_sums_that_do_not_merge(rng):
+    A = bk.KroneckerSparse(rng.standard_normal((2, 3, 3, 2)))
+    for other in (
+        bk.KroneckerSparse(rng.standard_normal((1, 3, 3, 4))),
+        bk.KroneckerSparse(A.values, layout="batch-last"),
+        bk.KroneckerSparse(A.values, precision="tf32"),
+        A.astype("complex128"),
+        2 * A,
+        bk.Identity(12),
+    ):
+        for found, sign in ((A + other, 1), (A - other, -1)):
+            assert not isinstance(found, bk.KroneckerSparse)
+            dense = A.to_dense() + sign * other.to_dense()
+            np.testing.assert_allclose(found.to_dense(), dense, rtol=1e-14, atol=1e-14)
 
 
 def test_in_scipy(rng):

@@ -79,6 +79,15 @@ def kronecker_sparse_products(rng, dtype, layout):
     x = numbers(5, 8)
     assert chain.to("cuda").dtype == np.dtype(dtype)
     check(chain.to("cuda").apply(placed(x)), x, chain.to_dense())
+    A, B = (bk.KroneckerSparse(numbers(2, 3, 3, 2), layout=layout).to("cuda") for _ in range(2))
+    total, product, x = A + B, A @ B, numbers(5, 12)
+    assert isinstance(total, bk.KroneckerSparse) == (dtype != "float16")
+    assert isinstance(product, bk.KroneckerSparseChain)
+    for _ in range(2):
+        left, right = (bk.KroneckerSparse(one.values).to_dense() for one in (A, B))
+        np.testing.assert_array_equal((total @ cupy.asarray(x.T.copy())).host, (left + right) @ x.T)
+        check(product.apply(placed(x)), x, left @ right)
+        A.update(numbers(2, 3, 3, 2))
 
 
 def kronecker_sparse_calls():
