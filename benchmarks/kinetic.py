@@ -301,9 +301,7 @@ def main(words: list[str] | None = None) -> int:
     if options.until <= 0.0:
         write(options, sides, steps, compared, [])
         return failed
-    print(
-        f"\n| two-stream until {options.until:g} | unknowns | last levels | error | steps | seconds |"
-    )
+    print(f"\n| until {options.until:g} | unknowns | last levels | error | steps | seconds |")
     print("| --- " * 6 + "|")
     runs = adapted(options.adapted_level, options.until, device)
     for row in runs:

@@ -224,14 +224,15 @@ class _Chain:
         count = len(matrices)  # a call passes their addresses, the result's, and the workspace's
         places = [*map(Place, range(count)), *(Place(count + 1, step.offset) for step in steps)]
         result = Place(count)
-        read, launches = {*inner, left, right}, []
+        read = {*inner, left, right}
+        launches: list[LaunchStep] = []
         for place, step in reversed(list(enumerate(steps[:-1], count))):
             if place not in read:
                 continue
             read |= {step.left, step.right}
             shape = ProductShape(known[step.left], known[step.right], 0, dtype)
-            addresses = places[step.left], places[step.right], places[place]
-            launches.insert(0, LaunchStep.of(_launch(shape, device), addresses))
+            ends = places[step.left], places[step.right], places[place]
+            launches.insert(0, LaunchStep.of(_launch(shape, device), ends))
         self._has_between = bool(launches)
         addresses = places[left], places[right], result, *(places[k] for k in inner)
         self._sequence = LaunchSequence([*launches, LaunchStep.of(launch, addresses)], count + 2)
