@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import batchkron
-from batchkron.torch.multilinear import Multilinear, register
+from batchkron.torch.multilinear import Multilinear
+from batchkron.torch.registration import register
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["batched_kron"]

@@ -15,8 +15,8 @@ from torch import Tensor
 from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import WEIGHTS, are_entries_few
 from batchkron.spec.interpolated import windows_of as windows_at
+from batchkron.torch.call_modes import applied, is_transformed
 from batchkron.torch.kron import gekmm
-from batchkron.torch.multilinear import applied, is_transformed
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = [

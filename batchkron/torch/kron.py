@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from batchkron.array_kinds import dtype_in_numpy
-from batchkron.torch.multilinear import Multilinear, register
+from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
+from batchkron.torch.registration import register
 from batchkron.torch.tensors import check_tensors, numbered
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
+from batchkron.torch.call_modes import is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.multilinear import is_eager, is_transformed
 from batchkron.torch.sparse import kronecker_sparse
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]

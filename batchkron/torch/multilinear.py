@@ -1,4 +1,4 @@
-"""Registers functions that are linear in a tensor and in each of its arguments, with gradients.
+"""Functions that are linear in a tensor and in each of their arguments, with gradients.
 
 A function y = F(x; A_1, …, A_n) that is linear in x and in each A_k has these gradients. Let G be
 the gradient of y, F* the function with F(·; A)ᴴ G = F*(G; A), and D_k(x, G; A) the gradient of A_k.
@@ -21,36 +21,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-__all__ = [
-    "LIBRARY",
-    "Entry",
-    "Multilinear",
-    "applied",
-    "has_tangents",
-    "is_eager",
-    "is_transformed",
-    "looped",
-    "register",
-]
+from batchkron.torch.call_modes import applied, is_eager, is_recorded
 
-LIBRARY = torch.library.Library("batchkron", "DEF")
-"""The operators ``torch.ops.batchkron``."""
-
-# A structure is what the function depends on otherwise: index tensors, and numbers.
-_STRUCTURE = "Tensor[] lists, SymInt[] numbers"
-_PLAIN = (Tensor, torch.nn.Parameter)  # subclasses of these may have no memory of their own
-_DEVICES = ("CPU", "CUDA")  # where kernels are
-# How many modes trace or change calls now, and the transforms (torch.func) around a call. torch has
-# no public names for them.
-_modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
+__all__ = ["Entry", "Multilinear", "looped"]
 
 
 class Multilinear(ABC):
@@ -144,7 +122,7 @@ class Entry:
         """Return F(x; arguments)."""
         if not is_eager(x, *arguments):
             return self._product(x, arguments, lists, numbers)  # type: ignore[no-any-return]
-        if _is_recorded(x, *arguments):
+        if is_recorded(x, *arguments):
             counts = len(arguments), len(lists)
             return applied(_Product, self, counts, numbers, x, *arguments, *lists)  # type: ignore[no-any-return]
         return self.run(x, arguments, lists, numbers)
@@ -161,7 +139,7 @@ class Entry:
         """Return D_k(x, gradient; arguments) of the arguments that are needed."""
         if not is_eager(x, gradient, *arguments):
             return self._gradients(x, gradient, needed, arguments, lists, numbers)  # type: ignore[no-any-return]
-        if _is_recorded(x, gradient, *arguments):
+        if is_recorded(x, gradient, *arguments):
             counts = len(arguments), len(lists)
             rest = *arguments, *lists
             return applied(_Gradients, self, counts, numbers, needed, x, gradient, *rest)  # type: ignore[no-any-return]
@@ -225,7 +203,7 @@ class Entry:
         of_x, found = None, []
         if needs_x and any(needed) and x.numel() and gradient.numel():
             tensors = x, gradient, *arguments
-            if is_eager(*tensors) and not _is_recorded(*tensors):
+            if is_eager(*tensors) and not is_recorded(*tensors):
                 given = x, gradient, arguments, needed, lists, ctx.numbers
                 both = self.function.all_gradients(*given)
                 if both is not None:
@@ -350,92 +328,6 @@ class _Gradients(torch.autograd.Function):
         return tuple(found), tuple(axes)
 
 
-def register(function: Multilinear) -> Entry:
-    """Register a function and its gradients as operators of torch.
-
-    Parameters
-    ----------
-    function : Multilinear
-        Its ``name`` becomes ``torch.ops.batchkron.name``.
-
-    Returns
-    -------
-    Entry
-        Called with (x, arguments, lists, numbers).
-    """
-    name, tags = function.name, torch.Tag.pt2_compliant_tag
-    inputs = f"Tensor[] arguments, {_STRUCTURE}"
-    LIBRARY.define(f"{name}(Tensor x, {inputs}) -> Tensor", tags=tags)
-    LIBRARY.define(
-        f"{name}_gradients(Tensor x, Tensor gradient, bool[] needed, {inputs}) -> Tensor[]",
-        tags=tags,
-    )
-    entry = Entry(function)
-    for device in _DEVICES:
-        LIBRARY.impl(name, entry.run, device)
-        LIBRARY.impl(f"{name}_gradients", entry.run_gradients, device)
-    torch.library.register_fake(f"batchkron::{name}", entry.result)
-    torch.library.register_fake(
-        f"batchkron::{name}_gradients",
-        lambda x, gradient, needed, arguments, lists, numbers: [
-            argument.new_empty(argument.shape)
-            for argument, wanted in zip(arguments, needed, strict=True)
-            if wanted
-        ],
-    )
-    _register_backward(entry)
-    _register_vmap(entry)
-    return entry
-
-
-def _register_backward(entry: Entry) -> None:
-    """Register the gradients of the function's operator, and the gradients of these."""
-
-    def nothing(ctx: Any) -> tuple[list[None], list[None] | None]:
-        """Return no gradients of a structure; torch takes an empty list for one of tensors."""
-        return [None] * ctx.counts[1], None if ctx.numbers else []
-
-    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, arguments, lists, ctx.numbers = inputs
-        ctx.counts = len(arguments), len(lists)
-        ctx.save_for_backward(x, *arguments, *lists)
-
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        needs_x, needed = ctx.needs_input_grad[:2]
-        return *entry.backward(ctx, gradient, needs_x, list(needed)), *nothing(ctx)
-
-    def save_gradients(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, gradient, ctx.needed, arguments, lists, ctx.numbers = inputs
-        ctx.counts = len(arguments), len(lists)
-        ctx.save_for_backward(x, gradient, *arguments, *lists)
-
-    def backward_of_gradients(ctx: Any, given: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        needs_x, needs_gradient, _, wanted = ctx.needs_input_grad[:4]
-        found = entry.backward_of_gradients(ctx, given, (needs_x, needs_gradient), list(wanted))
-        return *found[:2], None, found[2], *nothing(ctx)
-
-    name = f"batchkron::{entry.function.name}"
-    torch.library.register_autograd(name, backward, setup_context=save)
-    torch.library.register_autograd(
-        f"{name}_gradients", backward_of_gradients, setup_context=save_gradients
-    )
-
-
-def _register_vmap(entry: Entry) -> None:
-    """Register what `torch.vmap` makes of the operators."""
-    operators, name = torch.ops.batchkron, entry.function.name
-    product, gradients = getattr(operators, name), getattr(operators, f"{name}_gradients")
-
-    def of_product(info: Any, in_dims: Any, *given: Any) -> Any:
-        return entry.mapped(product, info, in_dims, given)
-
-    def of_gradients(info: Any, in_dims: Any, *given: Any) -> Any:
-        return looped(gradients, info, in_dims, given)
-
-    torch.library.register_vmap(f"batchkron::{name}", of_product)
-    torch.library.register_vmap(f"batchkron::{name}_gradients", of_gradients)
-
-
 def looped(function: Any, info: Any, in_dims: Sequence[Any], given: Sequence[Any]) -> Any:
     """Return what `torch.vmap` makes of a function by a call for each element of the batch."""
     calls = []
@@ -464,60 +356,6 @@ def _chosen(given: Any, dims: Any, b: int) -> Any:
 def _has_batch(dims: Any) -> bool:
     """Whether an argument, or one in a list of arguments, has a batch."""
     return any(map(_has_batch, dims)) if isinstance(dims, (list, tuple)) else dims is not None
-
-
-def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """Return what an autograd function with `setup_context` returns.
-
-    Outside of transforms it is called by a twin without: for `setup_context`, which torch.func
-    needs, torch looks up the names of the arguments in each call, which takes 30 µs and more.
-    """
-    chosen: Any = function
-    if not is_transformed():
-        chosen = _eager_twin(chosen)
-    return chosen.apply(*arguments)
-
-
-@cache
-def _eager_twin(function: Any) -> Any:
-    def forward(ctx: Any, *arguments: Any) -> Any:
-        output = function.forward(*arguments)
-        function.setup_context(ctx, arguments, output)
-        return output
-
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(function.backward)}
-    return type(function.__name__, (torch.autograd.Function,), methods)
-
-
-def is_transformed() -> bool:
-    """Whether torch.func transforms calls now."""
-    return _transforms() is not None
-
-
-def has_tangents() -> bool:
-    """Whether tensors may have tangents now, the derivatives of forward mode.
-
-    There are none of our functions. Autograd functions refuse such tensors, as they should: without
-    one the result has no tangent, as if it were zero.
-    """
-    return forward_ad._current_level >= 0  # torch has no public name for it
-
-
-def is_eager(*tensors: Tensor) -> bool:
-    """Whether a call is neither traced nor compiled, on tensors of a device that has kernels."""
-    if torch.compiler.is_compiling() or _modes():
-        return False
-    for tensor in tensors:
-        if type(tensor) not in _PLAIN or not (tensor.is_cpu or tensor.is_cuda):
-            return False
-    return True
-
-
-def _is_recorded(*tensors: Tensor) -> bool:
-    """Whether a call's derivatives are wanted, or torch.func transforms it."""
-    if is_transformed() or has_tangents():
-        return True
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _saved(ctx: Any, leading: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:

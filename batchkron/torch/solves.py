@@ -11,15 +11,10 @@ import torch
 from torch import Tensor
 
 from batchkron.operators import KroneckerSum
+from batchkron.torch.call_modes import applied, has_tangents, is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.multilinear import (
-    LIBRARY,
-    applied,
-    has_tangents,
-    is_eager,
-    is_transformed,
-    looped,
-)
+from batchkron.torch.multilinear import looped
+from batchkron.torch.registration import LIBRARY
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import batchkron
 from batchkron.spec.kron_sparse import Layout, check_layout
-from batchkron.torch.multilinear import Multilinear, register
+from batchkron.torch.multilinear import Multilinear
+from batchkron.torch.registration import register
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["kronecker_sparse"]
