@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchkron.backends import backend_on
+from batchkron.backends.cpu import native
+from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.spec.kron import KronSpec
 
 if TYPE_CHECKING:
@@ -20,11 +22,12 @@ __all__ = ["PLANNED", "planned"]
 _RESULT, _WORKSPACE, _NONE = -1, -2, -3
 _Operand = tuple[np.dtype[Any], tuple[int, ...]]
 _Plan = tuple["LaunchSequence", int, int, list[tuple[int, int]]]
+forget_by(native.forget_jax_plans)
 
 
 def planned(
     name: str, transpose: bool, device: int, operands: list[tuple[str, tuple[int, ...]]]
-) -> _Plan:
+) -> tuple[Any, ...]:
     """Return what a call launches; the compiled core calls it from threads of XLA.
 
     Parameters
@@ -41,13 +44,16 @@ def planned(
     -------
     tuple
         A sequence of launches; the bytes of its workspace; the number of systems for which it is
-        called; and for each address of the sequence the number of the operand that it is of, or
-        that of another thing, and the bytes from system to system.
+        called; for each address of the sequence the number of the operand that it is of, or that of
+        another thing, and the bytes from system to system; and the context of the device with the
+        driver's functions that make it current.
     """
+    from batchkron.backends.cuda.runtime.device import driver_context
+
     cupy: Any = backend_on("cuda").array_module
     given = [(np.dtype(dtype), shape) for dtype, shape in operands]
     with cupy.cuda.Device(device):
-        return _PLANS[name](transpose, device, given)
+        return *_PLANS[name](transpose, device, given), driver_context()
 
 
 def _kron_matmul(transpose: bool, device: int, operands: Sequence[_Operand]) -> _Plan:

@@ -50,13 +50,23 @@ class _ModeGram(Multilinear):
     def batch(
         self, size: int, operands: Sequence[Any], axes: Sequence[int | None], **parameters: Any
     ) -> tuple[jax.Array, int]:
-        """More systems."""
-        more = []
-        for operand, axis in zip(operands, axes, strict=True):
-            moved = in_front(operand, axis, size)
-            more.append(moved.reshape(-1, *moved.shape[2:]))
-        sums = _mode_gram(*more)
-        return sums.reshape(size, -1, *sums.shape[1:]), 0
+        """More rows or columns of each system where one operand is mapped, else more systems."""
+        if None not in axes:
+            more = []
+            for operand, axis in zip(operands, axes, strict=True):
+                moved = in_front(operand, axis, size)
+                systems, *rest = moved.shape[1:]
+                more.append(moved.reshape(size * systems, *rest))
+            sums = _mode_gram(*more)
+            return sums.reshape(size, systems, *sums.shape[1:]), 0
+        place = 0 if axes[1] is None else 1
+        moved = jnp.moveaxis(operands[place], axes[place], 2)  # (systems, outer, size, rows, inner)
+        systems, outer, _, rows, inner = moved.shape
+        both = list(operands)
+        both[place] = moved.reshape(systems, outer, size * rows, inner)
+        sums = _mode_gram(*both)
+        split = (*sums.shape[: place + 1], size, rows, *sums.shape[place + 2 :])
+        return sums.reshape(split), place + 1
 
 
 class _KronMatmul(Multilinear):

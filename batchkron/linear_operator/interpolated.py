@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from batchkron.linear_operator.products import matrices_of
 from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import are_entries_few
+from batchkron.torch import gekmm
 from batchkron.torch.interpolated import (
     check_unchanged,
     entrywise,
@@ -127,6 +129,7 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         self.base_linear_op = base_linear_op
         self.left, self.right = left, right
         self.left_points, self.right_points = left_points, right_points
+        self._kept: tuple[list[int], Tensor | None] | None = None
 
     def _size(self) -> torch.Size:
         return torch.Size((len(self.left), len(self.right)))
@@ -138,7 +141,10 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     @cached  # type: ignore[untyped-decorator]
     def to_dense(self) -> Tensor:
         """Return the matrix, (n, m)."""
-        dense = self._entrywise()
+        ends, sizes = (len(self.left), len(self.right)), self.left.interpolation.grid.sizes
+        dense = None
+        if max(ends) * max(sizes) <= max(math.prod(sizes), math.prod(ends)):
+            dense = self._entrywise()
         return super().to_dense() if dense is None else dense
 
     def _entrywise(self) -> Tensor | None:
@@ -150,26 +156,25 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         ends = self.left.interpolation, self.right.interpolation
         return scale * entrywise(matrices, *ends, self.left_points, self.right_points)
 
-    @cached_property
     def _few_entries(self) -> Tensor | None:
-        """The matrix, without gradients, if products with it are cheaper than on the grid."""
-        if not self._are_few:
-            return None
-        with torch.no_grad():
-            return self._entrywise()
+        """Return the matrix if products with it are cheaper than on the grid.
 
-    @property
-    def _are_few(self) -> bool:
+        Without gradients it is kept, as long as no tensor that it is of changes.
+        """
         grid = self.left.interpolation.grid
-        return are_entries_few(len(self.left), len(self.right), grid.sizes)
+        if not are_entries_few(len(self.left), len(self.right), grid.sizes):
+            return None
+        if torch.is_grad_enabled():
+            return self._entrywise()
+        versions = [tensor._version for tensor in self.representation()]
+        if self._kept is None or self._kept[0] != versions:
+            self._kept = versions, self._entrywise()
+        return self._kept[1]
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            few = self._entrywise() if self._are_few else None
-        else:
-            few = self._few_entries
+        few = self._few_entries()
         if few is not None:
-            return few @ rhs
+            return _unflat(gekmm([few], _flat(rhs)), rhs)
         flat = _flat(rhs)
         found = self._gather(self.base_linear_op._matmul(self._scatter_right(flat)))
         return _unflat(found, rhs)
@@ -188,8 +193,9 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
         left_vecs, right_vecs = _flat(left_vecs), _flat(right_vecs)
-        if self._are_few and self._few_entries is not None:
-            return self._entrywise_derivative(left_vecs @ right_vecs.mT)
+        few = self._entrywise_derivative(left_vecs, right_vecs)
+        if few is not None:
+            return few
         left = self._transpose_nonbatch()._scatter_right(left_vecs)  # Wᵀ of them
         right = self._scatter_right(right_vecs)
         found = list(self.base_linear_op._bilinear_derivative(left, right))
@@ -203,16 +209,20 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
                 found.append(None)
         return tuple(found)
 
-    def _entrywise_derivative(self, gradient: Tensor) -> tuple[Any, ...]:
-        """Return the gradients of all tensors of the operator from that of its matrix."""
+    def _entrywise_derivative(self, left: Tensor, right: Tensor) -> tuple[Any, ...] | None:
+        """Return the gradients of all tensors of the operator by those of few entries, or None."""
         has_more = torch.is_grad_enabled()
         with torch.enable_grad():
             # one tensor may stand in two places, whose gradients are told apart
             tensors = [tensor.view_as(tensor) for tensor in self.representation()]
-            matrix = self.representation_tree()(*tensors)._entrywise()
+            matrix = self.representation_tree()(*tensors)._few_entries()
+        if matrix is None:
+            return None
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
         if not wanted:
             return (None,) * len(tensors)
+        with torch.autocast(left.device.type, enabled=False):
+            gradient = left @ right.mT
         found = iter(
             torch.autograd.grad(matrix, wanted, gradient, create_graph=has_more, allow_unused=True)
         )

@@ -22,8 +22,9 @@ _MAX_MODES = 16  # 4^16 cells are the smallest grid of so many; kMaxGridModes of
 def are_entries_few(rows: int, columns: int, sizes: Sequence[int]) -> bool:
     """Whether W (K_1 ⊗ … ⊗ K_N) W'^T is better multiplied as a matrix than on the grid.
 
-    The matrix is a product, entry by entry, of N others, which takes about as long as one vector
-    on the grid if they all have at most as many elements as the grid has cells.
+    The matrix is a product, entry by entry, of N others, W_k K_k W'_k^T. This takes about as long
+    as a vector on the grid if all that has to be computed has at most as many elements as the grid
+    has cells.
 
     Parameters
     ----------
@@ -33,7 +34,8 @@ def are_entries_few(rows: int, columns: int, sizes: Sequence[int]) -> bool:
         Of the grid.
     """
     cells = math.prod(sizes)
-    return 0 < rows * columns <= cells and max(sizes) ** 2 <= cells
+    largest = max(sizes)
+    return 0 < rows * columns <= cells and largest * max(rows, columns, largest) <= cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,7 +334,7 @@ def interpolated_kronecker(
     columns = x.reshape(-1, rows).mT
     if are_entries_few(rows, rows, sizes):
         dense = [_matrix(factor) for factor in matrices]
-        found = entrywise(dense, interpolation, interpolation, points, points) @ columns
+        found = gekmm([entrywise(dense, interpolation, interpolation, points, points)], columns)
     else:
         on_grid = interpolate_columns(columns, interpolation, transpose=True, points=points)
         found = interpolate_columns(_on_grid(matrices, on_grid), interpolation, points=points)
@@ -359,7 +359,8 @@ def entrywise(
     """Return the matrix W (K_1 ⊗ … ⊗ K_N) W'ᵀ, with gradients of factors and points.
 
     As rows of W and W' are Kronecker products, entries are products over the dimensions of those of
-    W_k K_k W'_kᵀ.
+    W_k K_k W'_kᵀ. These are torch's, in the precision that `torch.set_float32_matmul_precision`
+    allows, but not in that of `torch.autocast`.
 
     Parameters
     ----------
@@ -373,12 +374,13 @@ def entrywise(
     -------
     Tensor, (n, m)
     """
-    rows = _mode_weights(left, factors[0], left_points)
-    same = left is right and left_points is right_points
-    columns = rows if same else _mode_weights(right, factors[0], right_points)
-    found = rows[0] @ factors[0] @ columns[0].mT
-    for k in range(1, len(factors)):
-        found = found * (rows[k] @ factors[k] @ columns[k].mT)
+    with torch.autocast(factors[0].device.type, enabled=False):
+        rows = _mode_weights(left, factors[0], left_points)
+        same = left is right and left_points is right_points
+        columns = rows if same else _mode_weights(right, factors[0], right_points)
+        found = rows[0] @ factors[0] @ columns[0].mT
+        for k in range(1, len(factors)):
+            found = found * (rows[k] @ factors[k] @ columns[k].mT)
     return found
 
 

@@ -98,6 +98,9 @@ class DeviceSequence {
 
   std::size_t addresses() const { return addresses_; }
 
+  // Raises the error of a status that `start` returned.
+  void refuse(int status) const { steps_.front().launch->refuse(status); }
+
   // Returns the driver's status, 0 where all is well. It needs no lock of Python.
   int start(Address stream, const Address* addresses) const {
     const Step* failed = nullptr;

@@ -99,7 +99,7 @@ DeviceSequence::DeviceSequence(const py::list& launches, const std::vector<Place
   if (launches.empty() || launches.size() != places.size())
     throw py::value_error("a sequence has places for each of its launches");
   for (std::size_t k = 0; k < places.size(); ++k) {
-    Step step{launches[k].cast<const DeviceLaunch*>(), {}};
+    Step step{&launches[k].cast<const DeviceLaunch&>(), {}};  // refuses None
     const std::size_t size = step.launch->arguments().size();
     for (const auto& [at, number, offset] : places[k]) {
       if (size < sizeof(Address) || at > size - sizeof(Address) || number >= addresses)

@@ -459,10 +459,24 @@ def test_calls_on_a_device_are_planned_once(planner, monkeypatch):
     monkeypatch.setitem(globals(), "DEVICE", 6)
     fill, memory, asked, driver = OneBuffer(), [], [], FakeDriver(40)
     sources = [(0, 16), (-1, 32), (-2, 0), (-3, 0), (0, 0)]
+    current, own, changes = [40], 41, []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+    def get_current(place):
+        place[0] = current[0]
+        return 0
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def set_current(context):
+        current[0] = context
+        changes.append(context)
+        return 0
+
+    contexts = *(ctypes.cast(one, ctypes.c_void_p).value for one in (get_current, set_current)), own
 
     def plan(*given):
         asked.append(given)
-        return sequence_on(driver, 5), 1000, 2, sources
+        return sequence_on(driver, 5), 1000, 2, sources, contexts
 
     planner(plan)
     for count in (1, 2):
@@ -476,7 +490,14 @@ def test_calls_on_a_device_are_planned_once(planner, monkeypatch):
         assert {one[1] for one in driver.calls} == {STREAM}
         assert memory == [1000, (1000, MEMORY)] * count
     assert asked == [("kron_matmul", True, 6, [("complex128", (2, 3))])]
+    assert changes == [own, 40] * 2
+    current[0] = own
     assert call("jax_planned_on_device", fill=fill)[0] == 8  # RESOURCE_EXHAUSTED
+    assert call("jax_planned_on_device", fill=fill, memory=memory) is None
+    assert changes == [own, 40] * 2
+    native.forget_jax_plans()
+    assert call("jax_planned_on_device", fill=fill, memory=memory) is None
+    assert len(asked) == 2
 
 
 def test_errors_of_planned_calls(planner, monkeypatch):
@@ -491,11 +512,11 @@ def test_errors_of_planned_calls(planner, monkeypatch):
     assert code == 13
     assert "KeyError: 'no such kernel'" in text
     for sources in ([(0, 0), (0, 0)], [(1, 0)]):
-        planner(lambda *given, own=sources: (sequence_on(driver, 1), 0, 1, own))
+        planner(lambda *given, own=sources: (sequence_on(driver, 1), 0, 1, own, (0, 0, 0)))
         code, text = call("jax_planned_on_device", fill=fill)
         assert code == 13
         assert "internal error of batchkron" in text
-    planner(lambda *given: (sequence_on(driver, 1), 0, 3, [(0, 0)]))
+    planner(lambda *given: (sequence_on(driver, 1), 0, 3, [(0, 0)], (0, 0, 0)))
     code, text = call("jax_planned_on_device", fill=fill)
     assert code == 13
     assert "status 700" in text

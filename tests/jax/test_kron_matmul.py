@@ -250,3 +250,24 @@ def test_refused(array, given, error, text, compiled):
     x, factors = given(array)
     with pytest.raises(error, match=text):
         jax.jit(lambda x: kron_matmul(x, factors))(x) if compiled else kron_matmul(x, factors)
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0), (1, 2)])
+@pytest.mark.parametrize("size", [0, 3])
+def test_gradients_for_a_batch(array, axes, size):
+    """Where x or a factor has one, or both; against a loop."""
+    A, x = array(2, 3), array(4, 5, 2)
+    given = [
+        one if axis is None else jnp.moveaxis(jnp.stack([(k + 1) * one for k in range(3)]), 0, axis)
+        for one, axis in zip((A, x), axes, strict=True)
+    ]
+    given = [
+        one if axis is None else jax.lax.slice_in_dim(one, 0, size, axis=axis)
+        for one, axis in zip(given, axes, strict=True)
+    ]
+    gradient = jax.grad(lambda A, x: (kron_matmul(x, [A]) ** 2).sum())
+    found = jax.vmap(gradient, axes)(*given)
+    assert found.shape == (size, 2, 3)
+    for k in range(size):
+        scales = [1 if axis is None else k + 1 for axis in axes]
+        assert_same(found[k], gradient(scales[0] * A, scales[1] * x), 100)

@@ -14,13 +14,12 @@ SIZES = (4, 6, 5)
 GRID = bk.RegularGrid(-1.0, 1.0, sizes=SIZES)
 
 
-@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"], autouse=True)
+@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"], autouse=True)
 def any_way(request, monkeypatch):
-    """Vectors are multiplied as the function chooses, or on the grid."""
-    if request.param:
-        monkeypatch.setattr(
-            "batchkron.linear_operator.interpolated.are_entries_few", lambda *_: False
-        )
+    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
+    monkeypatch.setattr(
+        "batchkron.linear_operator.interpolated.are_entries_few", lambda *_: request.param
+    )
 
 
 @pytest.fixture
@@ -194,3 +193,32 @@ def test_an_update_of_the_points_is_refused(tensor, definite):
     W.update(np.full((2, 3), 0.5))
     with pytest.raises(RuntimeError, match="other points than in the forward pass"):
         y.sum().backward()
+
+
+def test_a_change_of_a_factor_is_seen(tensor, definite):
+    """By one operator; products with vectors build it anew."""
+    W = bk.Interpolation(np.full((2, 3), 0.3), GRID)
+    factors = [definite(n, n) for n in SIZES]
+    op = ours.InterpolatedKroneckerLinearOperator(
+        ours.KroneckerProductLinearOperator(*factors), W, W
+    )
+    x = tensor(2, 1)
+    with torch.no_grad():
+        before = op._matmul(x)
+        factors[0].mul_(2.0)
+        assert torch.allclose(op._matmul(x), 2 * before)
+
+
+def test_the_matrix_of_few_rows_and_many_columns(tensor, definite, monkeypatch):
+    """Weights of many points in large modes would be larger than the matrix."""
+    monkeypatch.undo()
+    grid = bk.RegularGrid(-1.0, 1.0, sizes=(30, 30))
+    base = ours.KroneckerProductLinearOperator(definite(30, 30), definite(30, 30))
+    ends = [bk.Interpolation(np.linspace(-0.9, 0.9, 2 * n).reshape(n, 2), grid) for n in (1, 400)]
+    op = ours.InterpolatedKroneckerLinearOperator(base, *ends)
+    assert op._few_entries() is None
+    few = ours.InterpolatedKroneckerLinearOperator(base, ends[0], ends[0])
+    assert few._few_entries() is not None
+    dense = [torch.from_numpy(dense_interpolation(end.points, grid)) for end in ends]
+    kron = torch.kron(*(one.to_dense() for one in base.linear_ops))
+    assert torch.allclose(op.to_dense(), dense[0] @ kron @ dense[1].mT)

@@ -17,11 +17,10 @@ SIZES = {"one": (7,), "four": (4, 4), "two": (5, 8), "three": (4, 5, 6)}
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
 
-@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"], autouse=True)
+@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"], autouse=True)
 def any_way(request, monkeypatch):
-    """Vectors are multiplied as the function chooses, or on the grid."""
-    if request.param:
-        monkeypatch.setattr("batchkron.torch.interpolated.are_entries_few", lambda *_: False)
+    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
+    monkeypatch.setattr("batchkron.torch.interpolated.are_entries_few", lambda *_: request.param)
 
 
 @pytest.fixture
@@ -331,3 +330,16 @@ def test_transforms_of_points(tensor, made):
     assert_same(found, torch.stack([torch.func.grad(loss)(points, one) for one in u]), 100)
     found = torch.func.jacrev(torch.func.jacrev(loss))(points, u[0])
     assert_same(found, torch.autograd.functional.hessian(lambda p: loss(p, u[0]), points), 1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_autocast_changes_nothing(dtype):
+    rng = np.random.default_rng(0)
+    W = bk.Interpolation(rng.random((5, 2)), bk.RegularGrid(0.0, 1.0, sizes=(6, 6)))
+    factors = [torch.randn(6, 6, dtype=dtype) for _ in range(2)]
+    x = torch.randn(3, 5, dtype=dtype)
+    expected = interpolated_kronecker(x, W, factors)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = interpolated_kronecker(x, W, factors)
+    assert found.dtype == dtype
+    assert torch.equal(found, expected)

@@ -15,18 +15,35 @@ __all__ = ["entrywise"]
 def entrywise(windows: Windows, factors: Sequence[Array]) -> Array:
     """Return W (K_1 ⊗ … ⊗ K_N) W^T, (n, n), a product entry by entry of all W_k K_k W_k^T.
 
+    The additions have a fixed order.
+
     Parameters
     ----------
     windows : Windows
         Of the n points.
-    factors : sequence of ndarray, each (P_k, P_k)
-        Of one dtype.
+    factors : sequence of ndarray, each (P_k, P_k) or (P_k,)
+        Of one dtype; first columns stand for Hermitian Toeplitz matrices.
     """
     dtype, count = factors[0].dtype, len(windows.places)
+    corners, weights = np.empty_like(windows.corners), np.empty_like(windows.weights)
+    corners[windows.places], weights[windows.places] = windows.corners, windows.weights
     found = np.ones((count, count), dtype)
     for k, factor in enumerate(factors):
-        weights = np.zeros((count, len(factor)), dtype)
-        cells = windows.corners[:, k, None] + np.arange(WEIGHTS)
-        weights[windows.places[:, None], cells] = windows.weights[:, k]
-        found *= weights @ factor @ weights.T
+        first = corners[:, k]
+        rows = np.zeros((count, len(factor)), dtype)  # of W_k K_k
+        entries = np.zeros_like(found)
+        for a in range(WEIGHTS):
+            rows += weights[:, k, a, None] * _rows(factor, first + a)
+        for b in range(WEIGHTS):
+            entries += rows[:, first + b] * weights[:, k, b]
+        found *= entries
     return found
+
+
+def _rows(factor: Array, places: Array) -> Array:
+    """Return some rows of a factor, (n, P_k)."""
+    if factor.ndim == 2:
+        return factor[places]
+    size = len(factor)
+    entries = np.concatenate([factor[:0:-1].conj(), factor])  # by the row less the column
+    return entries[places[:, None] - np.arange(size) + size - 1]

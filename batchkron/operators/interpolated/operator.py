@@ -136,7 +136,7 @@ class InterpolatedKronecker(Operator):
 
     def _matrix(self) -> Array:
         """Return W (K_1 ⊗ … ⊗ K_N) W^T on the host."""
-        return entrywise(self.interpolation.windows, [as_matrix(f) for f in self.factors])
+        return entrywise(self.interpolation.windows, self.factors)
 
     def _set_noise(self) -> None:
         if bool(self.noise.any()) != bool(self._noise_entries):

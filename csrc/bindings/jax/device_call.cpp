@@ -1,9 +1,11 @@
 // XLA's calls on a device that need Python only where their layout is new: it makes a sequence of
 // launches, which is kept and called with the addresses of XLA's buffers.
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bindings/device_launch.hpp"
@@ -29,22 +31,76 @@ struct Source {
 };
 constexpr Index kResult = -1, kWorkspace = -2, kNone = -3;
 
+// The driver's cuCtxGetCurrent and cuCtxSetCurrent, and the context that kernels were loaded in; all
+// null where no context has to be made current.
+struct Context {
+  int (*get_current)(void**);
+  int (*set_current)(void*);
+  void* own;
+};
+
 struct Calls {
   const DeviceSequence* sequence;  // called for each system
   std::size_t workspace;           // bytes
   Index systems;
   std::vector<Source> sources;
+  Context context;
 };
 
-// Never destroyed: calls may still run at the end. Entries stay as they are.
+// Never destroyed: calls may still run at the end.
 std::mutex& changing() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
 }
-std::unordered_map<std::string, Calls>& known() {
-  static auto& calls = *new std::unordered_map<std::string, Calls>;
+std::unordered_map<std::string, std::shared_ptr<const Calls>>& known() {
+  static auto& calls = *new std::unordered_map<std::string, std::shared_ptr<const Calls>>;
   return calls;
 }
+
+// Makes a context the thread's current one, and later the one that was.
+class InContext {
+ public:
+  explicit InContext(const Context& context) : context_(context) {
+    if (!context_.own) return;
+    check(context_.get_current(&before_));
+    changed_ = before_ != context_.own;
+    if (changed_) check(context_.set_current(context_.own));
+  }
+  ~InContext() {
+    if (changed_) context_.set_current(before_);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  static void check(int status) {
+    if (status)
+      throw std::runtime_error("a CUDA context failed with status " + std::to_string(status));
+  }
+
+  Context context_;
+  void* before_ = nullptr;
+  bool changed_ = false;
+};
+
+// Memory of the device for one call.
+class Workspace {
+ public:
+  Workspace(const XlaCall& call, std::size_t bytes)
+      : call_(call), bytes_(bytes), data_(bytes ? call.allocate(bytes) : nullptr) {}
+  ~Workspace() {
+    if (data_) call_.free(bytes_, data_);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  Address address() const { return reinterpret_cast<Address>(data_); }
+
+ private:
+  const XlaCall& call_;
+  std::size_t bytes_;
+  void* data_;
+};
 
 void append(std::string& key, Index number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -65,8 +121,8 @@ std::string key_of(const XlaCall& call, const std::string& name, bool transpose,
 }
 
 // Calls function(name, transpose, device, [(dtype, shape), ...]) of Python, which returns
-// (sequence, workspace, systems, [(number, step), ...]).
-Calls planned(const XlaCall& call, const std::string& name, bool transpose, Index device) {
+// (sequence, workspace, systems, [(number, step), ...], (cuCtxGetCurrent, cuCtxSetCurrent, context)).
+std::shared_ptr<const Calls> planned(const XlaCall& call, const std::string& name, bool transpose, Index device) {
   const py::gil_scoped_acquire locked;
   try {
     py::list operands;
@@ -78,23 +134,30 @@ Calls planned(const XlaCall& call, const std::string& name, bool transpose, Inde
       operands.append(py::make_tuple(dtype_name(buffer.dtype), shape));
     }
     py::tuple made = plan_function()(name, transpose, device, operands);
-    Calls found{made[0].cast<const DeviceSequence*>(), made[1].cast<std::size_t>(),
-                made[2].cast<Index>(), {}};
+    const py::tuple context = made[4];
+    Calls found{&made[0].cast<const DeviceSequence&>(),
+                made[1].cast<std::size_t>(),
+                made[2].cast<Index>(),
+                {},
+                {reinterpret_cast<int (*)(void**)>(context[0].cast<Address>()),
+                 reinterpret_cast<int (*)(void*)>(context[1].cast<Address>()),
+                 reinterpret_cast<void*>(context[2].cast<Address>())}};
     for (const py::handle& one : made[3]) {
       const auto source = py::reinterpret_borrow<py::tuple>(one);
       found.sources.push_back({source[0].cast<Index>(), source[1].cast<std::size_t>()});
       if (found.sources.back().number >= call.arguments()) call.broken("operand");
     }
     if (found.sources.size() != found.sequence->addresses()) call.broken("number of addresses");
-    py::object(made[0]).release();  // kept, as the entry is
-    return found;
+    py::object(made[0]).release();  // never freed: calls in other threads may still use it
+    return std::make_shared<const Calls>(std::move(found));
   } catch (py::error_already_set& error) {
     const std::string text = error.what();  // whose memory is Python's, freed with the lock
     throw std::runtime_error(text);
   }
 }
 
-const Calls& calls_for(const XlaCall& call, const std::string& name, bool transpose) {
+std::shared_ptr<const Calls> calls_for(const XlaCall& call, const std::string& name,
+                                       bool transpose) {
   const Index device = call.device();
   const std::string key = key_of(call, name, transpose, device);
   {
@@ -102,7 +165,7 @@ const Calls& calls_for(const XlaCall& call, const std::string& name, bool transp
     const auto found = known().find(key);
     if (found != known().end()) return found->second;
   }
-  Calls made = planned(call, name, transpose, device);  // without our lock: it waits for Python's
+  auto made = planned(call, name, transpose, device);  // without our lock: it waits for Python's
   const std::lock_guard<std::mutex> locked(changing());
   return known().emplace(key, std::move(made)).first->second;
 }
@@ -115,21 +178,37 @@ Address first_of(const XlaCall& call, const Source& source, Address workspace) {
   return reinterpret_cast<Address>(buffer.data);
 }
 
+// Throws the error of a launch that failed, with the text of Python's.
+[[noreturn]] void refuse(const DeviceSequence& sequence, int status) {
+  const py::gil_scoped_acquire locked;
+  std::string text = "a launch failed with CUDA's status " + std::to_string(status);
+  try {
+    sequence.refuse(status);
+  } catch (py::error_already_set& error) {
+    text = error.what();
+  }
+  throw std::runtime_error(text);
+}
+
 void run(const XlaCall& call) {
   const std::string name = call.text("function");
-  const Calls& calls = calls_for(call, name, call.flag("transpose"));
+  const auto calls = calls_for(call, name, call.flag("transpose"));
   const Address stream = reinterpret_cast<Address>(call.stream());
-  void* memory = calls.workspace ? call.allocate(calls.workspace) : nullptr;
+  const Workspace workspace(call, calls->workspace);
   std::vector<Address> addresses;
-  for (const Source& source : calls.sources)
-    addresses.push_back(first_of(call, source, reinterpret_cast<Address>(memory)));
-  int status = 0;
-  for (Index system = 0; system < calls.systems && status == 0; ++system) {
-    status = calls.sequence->start(stream, addresses.data());
-    for (std::size_t k = 0; k < addresses.size(); ++k) addresses[k] += calls.sources[k].step;
+  for (const Source& source : calls->sources)
+    addresses.push_back(first_of(call, source, workspace.address()));
+  const InContext current(calls->context);
+  for (Index system = 0; system < calls->systems; ++system) {
+    if (const int status = calls->sequence->start(stream, addresses.data()))
+      refuse(*calls->sequence, status);
+    for (std::size_t k = 0; k < addresses.size(); ++k) addresses[k] += calls->sources[k].step;
   }
-  if (memory) call.free(calls.workspace, memory);
-  if (status) throw std::runtime_error("a launch failed with CUDA's status " + std::to_string(status));
+}
+
+void forget() {
+  const std::lock_guard<std::mutex> locked(changing());
+  known().clear();
 }
 
 xla::Error* handle_on_device(xla::CallFrame* frame) { return handle(frame, &run); }
@@ -140,6 +219,7 @@ void register_jax_device_call(py::module_& module) {
   module.attr("jax_planned_on_device") = capsule_of(&handle_on_device);
   module.def("set_jax_planner", [](py::object function) { plan_function() = function; },
              py::arg("function"));
+  module.def("forget_jax_plans", &forget);
 }
 
 }  // namespace batchkron

@@ -21,11 +21,10 @@ def on_the_grid(monkeypatch):
     monkeypatch.setattr(operator, "are_entries_few", lambda *_: False)
 
 
-@pytest.fixture(params=[False, True], ids=["chosen", "on the grid"])
-def any_way(request):
-    """Vectors are multiplied as the operator chooses, or on the grid."""
-    if request.param:
-        request.getfixturevalue("on_the_grid")
+@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"])
+def any_way(request, monkeypatch):
+    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
+    monkeypatch.setattr(operator, "are_entries_few", lambda *_: request.param)
 
 
 def problem(rng, sizes, dtype, count=19, columns=False):

@@ -4,6 +4,7 @@ import cupy
 import numpy as np
 from dense_oracle import DTYPES, random_array
 
+from batchkron.backends.cuda.runtime import device
 from batchkron.jax.device_calls import planned
 from fake_device_checks import DEVICE
 from fake_device_checks.common import close, on_device
@@ -13,7 +14,9 @@ def called(name, operands, shape, transpose=False):
     """Plan a call and launch it as the compiled core does; the result, before poisoned."""
     given = on_device(list(operands))
     described = [(one.dtype.name, one.shape) for one in operands]
-    sequence, workspace, systems, sources = planned(name, transpose, 0, described)
+    device.driver_context = lambda: (1, 2, 3)
+    sequence, workspace, systems, sources, context = planned(name, transpose, 0, described)
+    assert context == (1, 2, 3)
     out = cupy.asarray(np.full(shape, np.nan, operands[0].dtype))
     memory = DEVICE.alloc(workspace)
     firsts = {-1: out.data.ptr, -2: memory.ptr, -3: 0}

@@ -46,6 +46,7 @@ __all__ = [
     "device_errors",
     "device_limits",
     "device_name",
+    "driver_context",
     "driver_launch",
     "empty",
     "keep_code",
@@ -120,6 +121,20 @@ def driver_launch() -> tuple[int, Callable[[int], None]]:
     address = ctypes.cast(_driver().cuLaunchKernelEx, ctypes.c_void_p).value
     assert address is not None
     return address, _refuse
+
+
+def driver_context() -> tuple[int, int, int]:
+    """Return the addresses of cuCtxGetCurrent and cuCtxSetCurrent, and the context's handle.
+
+    The context is that of the current device.
+    """
+    runtime.memGetInfo()  # makes it current
+    found, names = ctypes.c_void_p(), ("cuCtxGetCurrent", "cuCtxSetCurrent")
+    error = _driver().cuCtxGetCurrent(ctypes.byref(found))
+    if error:
+        _refuse(error)
+    get, put = (ctypes.cast(getattr(_driver(), name), ctypes.c_void_p).value for name in names)
+    return get or 0, put or 0, found.value or 0
 
 
 def capture_number(stream: int) -> int:

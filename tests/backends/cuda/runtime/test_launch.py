@@ -156,8 +156,9 @@ def test_a_sequence_has_launches():
     for launches, places in (([], []), ([launch], []), ([launch], [[], []])):
         with pytest.raises(ValueError, match="for each of its launches"):
             DeviceSequence(launches, places, 1)
-    with pytest.raises((RuntimeError, TypeError)):
-        DeviceSequence([1], [[]], 1)
+    for other in (1, None):
+        with pytest.raises((RuntimeError, TypeError)):
+            DeviceSequence([other], [[]], 1)
 
 
 def test_a_sequence_keeps_its_launches():
