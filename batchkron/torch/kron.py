@@ -134,19 +134,21 @@ def _on_device(
     of_x = x.new_empty(x.shape) if with_x else None
     found = {k: x.new_empty(shape) for k, shape in enumerate(shapes) if needed[k]}
     memory = x.new_empty((plan.kept + plan.scratch) // x.itemsize)
-    first = memory.data_ptr()
-    places = x.data_ptr(), gradient.data_ptr(), first, first + plan.kept
-    held = 0 if of_x is None else of_x.data_ptr()
-    tensors = *factors, *conjugates, *found.values()
-    addresses = (*places, held, *[tensor.data_ptr() for tensor in tensors])
+    addresses = plan.addresses(
+        x.data_ptr(),
+        gradient.data_ptr(),
+        memory.data_ptr(),
+        0 if of_x is None else of_x.data_ptr(),
+        *([one.data_ptr() for one in group] for group in (factors, conjugates, found.values())),
+    )
 
     def run(stream: int) -> None:
         for sequence, contraction in plan.parts:
             if sequence is not None:
                 sequence(stream, addresses, b"")
             if contraction is not None:
-                ends = contraction.before, contraction.after
-                values = [_at(place, x, gradient, memory) for place in ends]
+                pair = contraction.before, contraction.after
+                values = [_at(place, x, gradient, memory) for place in pair]
                 outer, rows, columns, inner = contraction.shape
                 size = outer * inner
                 of_factor = _contract(

@@ -41,10 +41,10 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
         for k, shape in enumerate(shapes) if needed[k]
     }  # fmt: skip
     conjugates = [cupy.asarray(factor.get().conj()) for factor in factors]
-    first, given = memory.data.ptr, (x, gradient, memory)
-    held = first + plan.kept, of_x.data.ptr if with_x else 0
-    tensors = *factors, *conjugates, *found.values()
-    addresses = x.data.ptr, gradient.data.ptr, first, *held, *[one.data.ptr for one in tensors]
+    given, groups = (x, gradient, memory), (factors, conjugates, found.values())
+    ends = [one.data.ptr for one in given]
+    lists = [[one.data.ptr for one in group] for group in groups]
+    addresses = plan.addresses(*ends, of_x.data.ptr if with_x else 0, *lists)
     for sequence, contraction in plan.parts:
         if sequence is not None:
             sequence(0, addresses, b"")

@@ -81,15 +81,14 @@ class GradientsPlan:
     summed over all indices but those of mode k. The second parts are computed for all k first, and
     kept; one more multiply makes ∂x of the first of them.
 
-    A call passes these addresses to each sequence: x, G, memory of ``kept`` bytes and of
-    ``scratch`` bytes, ∂x (or 0), all factors, all their conjugates, and the ∂A_k that are needed,
-    (P_k, Q_k); or, if ``turned``, the conjugates of their transposes, (Q_k, P_k). After each
-    sequence comes a contraction that the caller computes, or None.
+    A call passes `addresses` to each sequence. After each one comes a contraction that the caller
+    computes, or None.
 
     Attributes
     ----------
     parts : list of (LaunchSequence or None, Contraction or None)
     kept, scratch : int
+        Bytes of memory that a call needs, for the vectors of contractions and for others.
     """
 
     def __init__(
@@ -124,6 +123,35 @@ class GradientsPlan:
                 self._multiply(k, before, spare[k % 2], adjoint=False)
                 before = spare[k % 2]
         self._end_part(None)
+
+    def addresses(
+        self,
+        x: int,
+        gradient: int,
+        memory: int,
+        of_x: int,
+        factors: Sequence[int],
+        conjugates: Sequence[int],
+        of_factors: Sequence[int],
+    ) -> tuple[int, ...]:
+        """Return what a call passes to each sequence.
+
+        Parameters
+        ----------
+        x, gradient : int
+            Addresses of x and G, contiguous.
+        memory : int
+            Of ``kept`` bytes and ``scratch`` bytes behind them.
+        of_x : int
+            For ∂x, or 0 if it is not wanted.
+        factors, conjugates : sequence of int
+            All A_k, and their conjugates with the same strides.
+        of_factors : sequence of int
+            For the ∂A_k that are needed, (P_k, Q_k); or, if ``turned``, for the conjugates of their
+            transposes, (Q_k, P_k).
+        """
+        held = memory + self.kept
+        return x, gradient, memory, held, of_x, *factors, *conjugates, *of_factors
 
     def _shape(self, k: int) -> tuple[int, int, int, int]:
         """Return (outer, P_k, Q_k, inner) where the modes before k are multiplied, and no other."""
