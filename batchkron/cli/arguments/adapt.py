@@ -21,6 +21,7 @@ _OTHERS = {
     "horizon": "--adapt-horizon",
     "max_level": "--max-level",
     "keep": "--adapt-keep",
+    "relative": "--adapt-relative",
 }
 
 
@@ -67,6 +68,13 @@ def adapt_options(command: _Command) -> _Command:
                 metavar="AXES",
                 help="Axes, such as v or v1,v2: cells of index 0 along all of them stay, so that "
                 "moments over them are not changed by adaptation.",
+            ),
+            click.option(
+                "--adapt-relative",
+                "adapt_relative",
+                is_flag=True,
+                default=None,
+                help="Take TOL relative to the norm of the parts of all cells.",
             ),
         ]
     ):

@@ -49,10 +49,23 @@ def test_a_run_is_resumed_as_in_python(cli, folder):
     np.testing.assert_array_equal(load_result(second).u, expected.u)
 
 
+def test_a_relative_tolerance(cli, folder):
+    result = folder / "run.result.h5"
+    cli(*ARGUMENTS, "--adapt-tol", "0.05", "--adapt-relative", "--until", "0.02", "-o", result)
+    problem = make("continuity-2d", 3, 2, method="rk4")
+    rules = [Adapt(0.05, every=4, max_level=(5, 5), relative=chosen) for chosen in (True, False)]
+    relative, absolute = (
+        evolve(problem, until=0.02, method="rk4", dt=1e-3, adapt=rule) for rule in rules
+    )
+    np.testing.assert_array_equal(load_result(result).u, relative.u)
+    assert relative.u.size != absolute.u.size
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (["--adapt-every", "4"], "--adapt-every is for grids that follow the solution"),
+        (["--adapt-relative"], "--adapt-relative is for grids that follow the solution"),
         (["--adapt-tol", "0"], "0.0 is out of range"),
         (["--adapt-tol", "1e-3", "--adapt-keep", "v"], "keep names the axis 'v'"),
         (["--adapt-tol", "1e-3", "--max-level", "2"], "max_level is 2"),
