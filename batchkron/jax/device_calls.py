@@ -75,11 +75,9 @@ def _kron_matmul(transpose: bool, device: int, operands: Sequence[_Operand]) -> 
 
 def _mode_gram(transpose: bool, device: int, operands: Sequence[_Operand]) -> _Plan:
     from batchkron.backends.cuda.gram.plan import GramPlan
-    from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 
     (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = operands
     plan = GramPlan((outer, rows, columns, inner), dtype, device)
-    sequence = LaunchSequence(plan.steps(*map(Place, range(4))), 4)
     pairs = outer * inner * dtype.itemsize
     sources = [
         (0, pairs * rows),
@@ -87,7 +85,7 @@ def _mode_gram(transpose: bool, device: int, operands: Sequence[_Operand]) -> _P
         (_RESULT, rows * columns * dtype.itemsize),
         (_WORKSPACE, 0),
     ]
-    return sequence, plan.workspace, systems, sources
+    return plan.sequence(), plan.workspace, systems, sources
 
 
 _PLANS: dict[str, Callable[[bool, int, Sequence[_Operand]], _Plan]] = {

@@ -92,7 +92,7 @@ def _found(
     with_x: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Return the gradients of x, if wanted, and of the factors of either form."""
-    x, gradient = _in_memory(x), _in_memory(gradient)
+    x, gradient = computed(x).contiguous(), computed(gradient).contiguous()
     if x.is_cuda:
         return _on_device(x, gradient, arguments, needed, bool(numbers), with_x)
     if not numbers:
@@ -202,11 +202,6 @@ def _gradients(
         if k < wanted[-1]:
             before = _mode(factors[k].mT, before, size)
     return last.view(x.shape) if with_x else None, found
-
-
-def _in_memory(x: Tensor) -> Tensor:
-    """Return x contiguous, and no lazy conjugate: kernels get its address."""
-    return x.resolve_conj().resolve_neg().contiguous()
 
 
 def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:

@@ -14,7 +14,7 @@ from batchkron.torch.tensors import on_stream_of, view
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron.plan import PreparedMultiply
 
-__all__ = ["computed", "launched", "multiply", "uninitialised"]
+__all__ = ["computed", "launched", "multiply"]
 
 
 def multiply(
@@ -37,7 +37,8 @@ def multiply(
         x, factors = computed(x).contiguous(), [computed(factor) for factor in factors]
         prepared = _on_device(factors, x, shape, left)
         if prepared is not None:
-            memory = uninitialised(prepared.workspace, x)
+            size = prepared.workspace // x.itemsize
+            memory = x.new_empty(size) if size else None  # kept until all is queued
             held = 0 if memory is None else memory.data_ptr()
             places = x.data_ptr(), out.data_ptr(), 0, held
             addresses = (*places, *[factor.data_ptr() for factor in factors])
@@ -52,11 +53,6 @@ def multiply(
             batchkron.gekmm(matrices, values, out=view(out))
         else:
             batchkron.gemkm(values, matrices, out=view(out))
-
-
-def uninitialised(size: int, like: Tensor) -> Tensor | None:
-    """Return memory of so many bytes, a multiple of an element, for work on torch's stream."""
-    return like.new_empty(size // like.itemsize) if size else None
 
 
 def launched(tensor: Tensor, run: Callable[[int], None]) -> None:

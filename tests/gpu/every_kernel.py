@@ -28,7 +28,6 @@ from batchkron.backends.cuda.gram.plan import GramPlan
 from batchkron.backends.cuda.interpolated import segments
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
-from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 from batchkron.problems import SparseGrid
 from batchkron.problems.discretization.matrices.mode_operator import connected
 from batchkron.solvers import bicgstab, cg
@@ -283,8 +282,7 @@ def gram(rng, dtype, small):
         device_x, device_y = cupy.asarray(x), cupy.asarray(y)
         sums, workspace = cupy.empty((rows, columns), dtype), cupy.empty(plan.workspace, "u1")
         addresses = tuple(one.data.ptr for one in (device_x, device_y, sums, workspace))
-        sequence = LaunchSequence(plan.steps(*map(Place, range(4))), 4)
-        sequence(device.ready_stream(0), addresses, b"")
+        plan.sequence()(device.ready_stream(0), addresses, b"")
         check(sums, np.einsum("lpr,lqr->pq", x.conj(), y), (outer, rows, columns, inner))
 
 

@@ -1,13 +1,8 @@
 """Functions on device arrays, with main memory in the place of a device."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from device_check import run_check
 
-SUPPORT = Path(__file__).parents[2] / "support"
 CHECKS = {  # by the modules of fake_device_checks
     "kron": (
         "values",
@@ -32,9 +27,4 @@ CHECKS = {  # by the modules of fake_device_checks
 )
 def test_function_calls(module, check):
     """In a process of its own, whose CuPy is that of fake_cupy."""
-    command = [sys.executable, str(SUPPORT / "run_device_check.py"), module, check]
-    # no empty entry: it would be the current folder, whose package is not the installed one
-    paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, run.stderr
+    run_check(module, check)

@@ -12,11 +12,10 @@ def gram(cupy):
     """Makes the plan of a shape, and a function of the four addresses that runs it."""
     from batchkron.backends.cuda.gram.plan import GramPlan
     from batchkron.backends.cuda.runtime.device import ready_stream
-    from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 
     def planned(shape, dtype):
         plan = GramPlan(shape, dtype, 0)
-        sequence = LaunchSequence(plan.steps(*map(Place, range(4))), 4)
+        sequence = plan.sequence()
         return plan, lambda *addresses: sequence(ready_stream(0), addresses, b"")
 
     return planned

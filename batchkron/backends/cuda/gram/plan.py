@@ -17,7 +17,7 @@ from batchkron.backends.cuda.gram.kernel import (
     total_program,
 )
 from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
-from batchkron.backends.cuda.runtime.launch import Launch, LaunchStep, Place
+from batchkron.backends.cuda.runtime.launch import Launch, LaunchSequence, LaunchStep, Place
 
 __all__ = ["GramPlan"]
 
@@ -60,3 +60,7 @@ class GramPlan:
             LaunchStep.of(self._multiply, (x, y, workspace)),
             LaunchStep.of(self._total, (workspace, sums)),
         ]
+
+    def sequence(self) -> LaunchSequence:
+        """Return the launches; a call passes the addresses of x, y, the sums and the workspace."""
+        return LaunchSequence(self.steps(*map(Place, range(4))), 4)
