@@ -10,15 +10,11 @@ namespace batchkron {
 // A number of entries or rows that are left, as far as a tile needs to know.
 __device__ inline int left_of(Index count) { return int(count < (1 << 30) ? count : 1 << 30); }
 
-// Copies `count` elements; single ones of 16 bits, for which there is no asynchronous copy, at
-// once. `safe`: a valid, aligned address to name where nothing is to be read.
+// Copies `count` elements. `safe`: a valid, aligned address to name where nothing is to be read.
 template <int count, class T>
 __device__ void copy_first(T* to, const T* from, const T* safe, bool wanted) {
   constexpr int bytes = count * int(sizeof(T));
-  if constexpr (bytes == 2)
-    *to = wanted ? *from : T{};
-  else
-    copy_asynchronously_first<bytes>(to, wanted ? from : safe, wanted ? bytes : 0);
+  copy_asynchronously_first<bytes>(to, wanted ? from : safe, wanted ? bytes : 0);
 }
 
 // Copies the panels of x of one tile. A thread copies the same place of every `step`-th row: a row
@@ -32,7 +28,10 @@ class VectorCopies {
   // places of a row, rows, and the rows between those of a thread
   static constexpr int across = rows ? Cut::columns / pack : depth / entries * Panels::j_warps;
   static constexpr int all = rows ? depth : Cut::columns;
-  static constexpr int step = Panels::threads / across;
+  static constexpr int step = Panels::threads / across, turns = (all + step - 1) / step;
+  // elements that are copied together, and such copies of a place
+  static constexpr int together = !group || pack < atom ? pack : atom * entries;
+  static constexpr int parts = group && pack < atom ? atom / pack : 1;
   static_assert(!group || entries == 1 || Cut::J == atom, "neighbours in memory");
   static_assert(Panels::threads % across == 0, "the same place of all rows");
   const T* safe;
@@ -67,28 +66,44 @@ class VectorCopies {
     }
   }
 
-  // Begins to copy the next panel.
+  // Begins to copy the next panel. Single elements of 16 bits, for which there is no asynchronous
+  // copy, are there when it returns.
   __device__ void next(T* panel) {
-    const T* source = from;
-    T* const target = panel + to;
-    const bool has = (rows || entry < left_entries) && left_places > 0;
-#pragma unroll
-    for (int row = 0; row < all; row += step) {
-      if (row + step > all && first_row >= all - row) break;
-      const bool wanted = has && row < (rows ? left_entries - entry : left_rows);
-      T* const place = target + row * Panels::row * atom;
-      if constexpr (group) {
-        constexpr int count = pack < atom ? pack : atom * entries;
-#pragma unroll
-        for (int n = 0; n < atom; n += count)
-          copy_first<count>(place + n, source + n, safe, wanted && n < left_places);
-      } else {
-        copy_first<pack>(place, source, safe, wanted);
-      }
-      source += stride;
+    if constexpr (together * sizeof(T) == 2) {
+      T held[turns * parts];  // all are read before the first is written
+      each_copy([&](int n, int, const T* source, bool wanted) {
+        held[n] = wanted ? *source : T{};
+      });
+      each_copy([&](int n, int place, const T*, bool) { panel[place] = held[n]; });
+    } else {
+      each_copy([&](int, int place, const T* source, bool wanted) {
+        copy_first<together>(panel + place, source, safe, wanted);
+      });
     }
     from += advance;
     left_entries -= depth;
+  }
+
+ private:
+  // Calls copy(number, element of the panel, address, whether it exists) for each copy of the
+  // thread in the next panel.
+  template <class Copy>
+  __device__ void each_copy(Copy&& copy) const {
+    const T* source = from;
+    const bool has = (rows || entry < left_entries) && left_places > 0;
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) {
+      const int row = turn * step;
+      if (row + step > all && first_row >= all - row) break;
+      const bool wanted = has && row < (rows ? left_entries - entry : left_rows);
+#pragma unroll
+      for (int n = 0; n < parts; ++n) {
+        const int first = n * together;
+        copy(turn * parts + n, to + row * Panels::row * atom + first, source + first,
+             wanted && (!group || first < left_places));
+      }
+      source += stride;
+    }
   }
 };
 
