@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.cpu.shapes import KronMatmul
@@ -101,7 +101,8 @@ def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
     from batchkron.backends.cuda.runtime.device import device_limits
 
     limits = device_limits(cupy.cuda.Device().id)
-    return list(dict.fromkeys(fastest_kernel(shape, limits).program() for shape in shapes))
+    ways = (fastest_way(shape, limits) for shape in shapes)
+    return list(dict.fromkeys(program for way in ways for program in way.programs()))
 
 
 def compile_program(program: Program) -> None:

@@ -124,7 +124,7 @@ def main(measurements: Path, write: Path | None) -> None:
     print(json.dumps(table, indent=2))
     if write is not None:
         costs_table = json.loads(write.read_text())
-        costs_table["kron_sparse"] = table
+        costs_table["kron_sparse"] |= table
         write.write_text(json.dumps(costs_table, indent=2) + "\n")
 
 

@@ -34,6 +34,7 @@ from batchkron.solvers import bicgstab, cg
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from plans import preferred
+from transposed_products import always_transposed
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 TILE_BYTES = 227 << 10  # shared memory of a thread block, the largest tile
@@ -338,6 +339,10 @@ def kron_sparse(rng, dtype, small):
                 turned = cupy.asarray(values.transpose(0, 2, 1, 3).copy()).transpose(0, 2, 1, 3)
                 y = bk.kronecker_sparse_multiply(turned, cupy.asarray(x), layout=layout)
                 check(y, op.apply(x), (pattern, layout, kind, family, "function"), 40)
+            if np.dtype(kind).kind == "f" and layout == "batch-first":
+                with always_transposed(vectors=8):
+                    y = op.to("cuda").apply(cupy.asarray(x))
+                check(y, op.apply(x), (pattern, kind, "transposed"), 40)
 
 
 def segmented(rng, dtype, small):
@@ -405,7 +410,7 @@ PARTS = {
     ),
     "kron_sparse": (
         kron_sparse,
-        {f"cuda/kron_sparse/{name}.cuh" for name in (*KRON_SPARSE, "store")},
+        {f"cuda/kron_sparse/{name}.cuh" for name in (*KRON_SPARSE, "store", "transpose")},
     ),
     "explicit": (
         explicit,
@@ -452,6 +457,7 @@ def main():
             if part in ("fibres", "slices", "units") and np.dtype(dtype).kind == "c":
                 continue
             counts.clear()
+            device._loaded.cache_clear()  # count what an earlier dtype has loaded, too
             run, templates = PARTS[part]
             run(rng, dtype, options.small)
             cupy.cuda.Device().synchronize()

@@ -15,7 +15,11 @@ CHECKS = {  # by the modules of fake_device_checks
     "explicit": ("explicit_products",),
     "gradients": ("kron_gradients", "known_layouts"),
     "batch": ("batches", "lists_once"),
-    "kron_sparse": ("kronecker_sparse", "kronecker_sparse_calls"),
+    "kron_sparse": (
+        "kronecker_sparse",
+        "kronecker_sparse_calls",
+        "kronecker_sparse_transposed",
+    ),
     "interpolated": ("interpolated", "transforms"),
     "solves": ("solves", "lanczos"),
     "repeated_work": ("repeated_work",),

@@ -2,11 +2,13 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 from dense_oracle import DTYPES, random_array
 from kron_sparse_oracle import assert_product, dense_matrix
+from transposed_products import always_transposed
 
 import batchkron as bk
 from batchkron.backends.cuda.kernel_family import without
@@ -145,12 +147,12 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
     x = vectors(rng, 200, op.shape[1], dtype)
     limits, seen, numbers = device_limits(0), [], rng.permutation(500)[:20].tolist()
 
-    def chosen(shape, device, families=()):
+    def chosen(shape, device):
         variants = tiles.variants(shape, limits)
         seen.append(len(variants))
         return tiles.kernel(shape, variants[numbers[len(seen) - 1] % len(variants)], limits)
 
-    monkeypatch.setattr(plan, "fastest_kernel", chosen)
+    monkeypatch.setattr(plan, "fastest_way", chosen)
     for _ in numbers:
         plan._prepared.clear()
         own = bk.KroneckerSparse(values, layout=layout).to("cuda")
@@ -161,6 +163,40 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
         assert_product(on_host(out, layout), values, x)
     plan._prepared.clear()
     assert min(seen) > 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_transposed_vectors(cupy, rng, poisoned_on_device, pattern, dtype):
+    """In parts of 64 vectors and some more, by an operator and by the function, also in a graph."""
+    values = values_of(rng, pattern, dtype)
+    op = bk.KroneckerSparse(values)
+    x = vectors(rng, 150, op.shape[1], dtype)
+    turned = cupy.asarray(np.ascontiguousarray(values.transpose(0, 2, 1, 3))).transpose(0, 2, 1, 3)
+    given = cupy.asarray(x)
+    odd = cupy.empty(x.size + 1, dtype)[1:].reshape(x.shape)
+    odd[...] = given
+    out = poisoned_on_device((150, op.shape[0]), dtype)
+    with always_transposed():
+        device = op.to("cuda")
+        calls = [partial(device.apply, one, out=out) for one in (given, odd)]
+        calls += [
+            partial(bk.kronecker_sparse_multiply, turned, one, out=out) for one in (given, odd)
+        ]
+        for call in calls:
+            out[...] = np.nan
+            call()
+            assert_product(out.get(), values, x)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.get_current_stream().synchronize()
+        for call in calls:
+            with stream:
+                stream.begin_capture()
+                call()
+                graph = stream.end_capture()
+                out[...] = np.nan
+                graph.launch(stream)
+                assert_product(out.get(), values, x)
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
+from batchkron.backends.cuda.kron_sparse.kernel import WORD, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import store_launch, stored_values
 from emulator.host_compiler import COPIES, Launch
 from emulator.kron_matmul import placed
@@ -112,3 +112,42 @@ def run_store(case, launch, device, rng):
     assert not failure, f"{case}: {failure}"
     np.testing.assert_array_equal(whole[1:-1].reshape(expected.shape), expected, str(case))
     assert whole[0] == whole[-1] == 101, f"{case}: neighbours were written"
+
+
+def run_transpositions(one, launch, device, rng, times, blocks=None):
+    """Transpose random bits between neighbours that must stay."""
+    for _ in range(times):
+        run_transposition(one, launch, device, rng, blocks)
+
+
+def run_transposition(one, launch, device, rng, blocks):
+    kind = np.dtype(f"u{one.itemsize}")
+    source, target = (
+        rng.integers(1, 1 << 16, one.rows * one.columns + 2 * WORD).astype(kind) for _ in range(2)
+    )
+    before = target.copy()
+
+    def begin(array, alignment):
+        first = -array.ctypes.data % WORD // one.itemsize  # of a whole word
+        return first + (0 if alignment == WORD else alignment // one.itemsize)
+
+    given, result = begin(source, one.read), begin(target, one.write)
+    matrix = source[given : given + one.rows * one.columns].reshape(one.rows, one.columns)
+    arguments = one.arguments()
+    arguments["from"] = matrix.ctypes.data
+    arguments["to"] = target.ctypes.data + result * one.itemsize
+    how = one.launch(device)
+    failure = launch(
+        arguments.tobytes(),
+        Launch(
+            blocks=min(how.blocks, blocks or int(rng.integers(1, 4))),
+            threads=how.threads,
+            shared_bytes=how.shared_bytes,
+            when=COPIES["at once"],
+            seed=int(rng.integers(1 << 30)),
+        ),
+        [source],
+    )
+    assert not failure, f"{one}: {failure}"
+    before[result : result + matrix.size] = matrix.T.ravel()
+    np.testing.assert_array_equal(target, before, str(one))

@@ -19,6 +19,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
+    from batchkron.backends.cuda.kron_sparse.transposed import Transposition
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
@@ -32,7 +33,7 @@ def replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
-    for kind in (KronKernel, BatchKernel, ProductKernel, SparseKernel):
+    for kind in (KronKernel, BatchKernel, ProductKernel, SparseKernel, Transposition):
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program
 

@@ -5,6 +5,7 @@ from functools import partial
 import cupy
 import numpy as np
 import pytest
+from transposed_products import always_transposed
 
 import batchkron as bk
 from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
@@ -150,6 +151,50 @@ def plain_sparse_calls(rng, dtype, layout, pattern, turned):
     moved.host[...] = 2 * host
     found = bk.kronecker_sparse_multiply(moved, given, layout=layout)
     np.testing.assert_array_equal(found.host, 2 * expected)
+
+
+def kronecker_sparse_transposed():
+    """Operator and function through transposed vectors, in several parts, also in a graph."""
+    rng = np.random.default_rng(4)
+    for dtype, pattern in (
+        ("float16", (2, 12, 10, 4)),
+        ("float32", (3, 9, 17, 1)),
+        ("float64", (1, 2, 3, 5)),
+    ):
+        with always_transposed(vectors=8):
+            transposed_products(rng, dtype, pattern)
+
+
+def transposed_products(rng, dtype, pattern):
+    a, b, c, d = pattern
+    host = rng.integers(-2, 3, (a, c, b, d)).astype(dtype).transpose(0, 2, 1, 3)
+    x = rng.integers(-2, 3, (21, a * c * d)).astype(dtype)
+    op = bk.KroneckerSparse(host)
+    expected = x.astype(op.to_dense().dtype) @ op.to_dense().T
+    values, given = cupy.asarray(host), cupy.asarray(x)
+    odd = cupy.asarray(np.zeros(x.size + 1, dtype))[1:].reshape(*x.shape)
+    odd.host[...] = x
+    out = cupy.asarray(np.full(expected.shape, np.nan, dtype))
+    on_device = op.to("cuda")
+    for capturing in (0, 9):
+        DEVICE.stream.capturing = capturing
+        for vectors in (given, odd):
+            for call in (
+                partial(on_device.apply, vectors, out=out),
+                partial(bk.kronecker_sparse_multiply, values, vectors, out=out),
+            ):
+                out.host[...] = np.nan
+                count = len(DEVICE.launches)
+                call()
+                np.testing.assert_array_equal(out.host, expected)
+                kinds = [type(kernel).__name__ for kernel, _ in DEVICE.launches[count:]]
+                part = ["Transposition", "SparseKernel", "Transposition"]
+                assert kinds[-9:] == 3 * part  # 8, 8 and 5 vectors
+    DEVICE.stream.capturing = 0
+    count = len(DEVICE.launches)
+    on_device.accumulate(given, out, alpha=2)
+    assert len(DEVICE.launches) == count + 1  # what scales and adds is one kernel
+    np.testing.assert_array_equal(out.host, 3 * expected)
 
 
 def unusual_sparse_calls(rng, validated):

@@ -20,9 +20,10 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     sum_dtype,
 )
 from batchkron.backends.cuda.kron_sparse.plan import (
+    PreparedProduct,
     check_pattern,
     common_alignment,
-    prepared_launch,
+    prepared_product,
 )
 from batchkron.backends.cuda.kron_sparse.stored import (
     are_stored,
@@ -111,7 +112,7 @@ class _Call:
         name = x.dtype.name
         products = PRODUCTS[precision] if name == "float32" else 0  # type: ignore[index]
         self._sizes = *check_pattern(values.shape), *vectors, name, products
-        self._launches: dict[int, tuple[Launch, _StoredValues]] = {}  # by the alignment
+        self._launches: dict[int, tuple[PreparedProduct, _StoredValues]] = {}  # by the alignment
         self._plain = batch_scalars(sum_dtype(name))(1, False)
 
     def run(self, values: int, x: int, out: Any) -> DeviceArray | None:
@@ -132,19 +133,18 @@ class _Call:
             if target < values + self._value_bytes and values < end:
                 return None
         odd = (x | target) % WORD
-        launch, stored = self._launches.get(odd) or self._prepare(odd)
+        product, stored = self._launches.get(odd) or self._prepare(odd)
         stream = ready_stream(self.device)
-        values, _memory = stored.place(values, stream)
-        launch(stream, (x, target, values), self._plain)
+        _start(product, stored, stream, (x, target, values), self._plain)
         return result
 
-    def _prepare(self, odd: int) -> tuple[Launch, _StoredValues]:
+    def _prepare(self, odd: int) -> tuple[PreparedProduct, _StoredValues]:
         """Return and keep what is launched; ``odd``: bits of the addresses of x and the result."""
         shape = SparseShape(*self._sizes, common_alignment(odd))
-        prepared = prepared_launch(shape, self.device)
+        prepared = prepared_product(shape, self.device, True)
         stored = _stored_values(*self._values, self.dtype.name, prepared.stored, self.device)
-        self._launches[odd] = prepared.launch, stored
-        return prepared.launch, stored
+        self._launches[odd] = prepared, stored
+        return prepared, stored
 
 
 class _StoredValues:
@@ -167,18 +167,37 @@ class _StoredValues:
         self._how, self._arguments = how, arguments
         self._copy: Launch | None = None  # compiled when it is needed
 
-    def place(self, values: int, stream: int) -> tuple[int, Any]:
-        """Return the address of the values for the product, and who owns the memory."""
-        if self._in_place and values % WORD == 0:
-            return values, None
+    def needs(self, values: int) -> int:
+        """Return the bytes of a copy, 0 for values whose address lets them stay where they are."""
+        return 0 if self._in_place and values % WORD == 0 else self._bytes
+
+    def copy(self, values: int, target: int, stream: int) -> None:
+        """Copy the values to ``target``."""
         copy = self._copy
         if copy is None:
             code, how = load_kernel(self._program, self._device), self._how
             copy = Launch(code, (how.blocks, 1), how.threads, 0, self._arguments, 2)
             self._copy = copy
-        address, memory = call_workspace(self._bytes)
-        copy(stream, (values, address), b"")
-        return address, memory
+        copy(stream, (values, target), b"")
+
+
+def _start(
+    product: PreparedProduct,
+    stored: _StoredValues,
+    stream: int,
+    addresses: tuple[int, int, int],
+    scalars: bytes,
+) -> None:
+    """Launch a product of x, y and the values, which are copied if kernels cannot read them."""
+    x, y, values = addresses
+    copied = stored.needs(values)
+    size = product.workspace + copied
+    # one workspace: calls of a captured graph share it
+    address, _memory = call_workspace(size) if size else (0, None)
+    if copied:
+        stored.copy(values, address + product.workspace, stream)
+        values = address + product.workspace
+    product.start(stream, (x, y, values, address), scalars)
 
 
 _calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)
@@ -236,8 +255,8 @@ def multiply_kron_sparse(
         products = PRODUCTS[precision] if name == "float32" else 0
         addresses = x.data.ptr, y.data.ptr
         shape = SparseShape(*pattern, outer, inner, name, products, common_alignment(*addresses))
-        prepared, stream = prepared_launch(shape, device), ready_stream(device)
+        prepared, stream = prepared_product(shape, device, True), ready_stream(device)
         layout = values.shape, values.strides, values.dtype.itemsize, name, prepared.stored, device
-        held, _memory = _stored_values(*layout).place(values.data.ptr, stream)
         scalars = batch_scalars(sum_dtype(name))(1, False)
-        prepared.launch(stream, (*addresses, held), scalars)
+        stored = _stored_values(*layout)
+        _start(prepared, stored, stream, (*addresses, values.data.ptr), scalars)

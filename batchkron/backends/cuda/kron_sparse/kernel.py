@@ -128,14 +128,19 @@ class SparseKernel:
         """Return the program to compile."""
         return self.family.program(self)
 
+    def programs(self) -> list[Program]:
+        """Return the programs to compile, as those of other ways of computing the product."""
+        return [self.program()]
+
     def launch(self, device: DeviceLimits) -> LaunchShape:
         """Return the launch: grid, threads and memory."""
         return self.family.launch(self, device)
 
     def arguments(self, device: DeviceLimits) -> Array:
-        """Return the kernel's arguments, without addresses and scalars."""
+        """Return the kernel's arguments for y = A x, without addresses."""
         shape = self.shape
         arguments = np.zeros(1, sparse_arguments(shape.dtype))
+        arguments["alpha"] = 1
         for name in ("outer", "a", "b", "c", "d", "inner"):
             arguments[name] = getattr(shape, name)
         arguments["row"] = stored_row(shape.c, shape.itemsize)

@@ -10,7 +10,7 @@ import numpy as np
 
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
-from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel, fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
     SparseKernel,
@@ -19,6 +19,8 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     sum_dtype,
 )
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
+from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct, Transposition
+from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -30,7 +32,15 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.launch import (
+    BoundedCache,
+    FastPath,
+    Launch,
+    LaunchSequence,
+    LaunchStep,
+    Place,
+    batch_scalars,
+)
 from batchkron.spec.kron import Array, Precision
 from batchkron.spec.kron_sparse import Layout, Pattern
 
@@ -38,25 +48,58 @@ _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedLaunch:
-    """A launch, which takes the addresses of x, y and the values; and how these are stored."""
+class PreparedProduct:
+    """What is launched for a product, and how it finds the values stored.
 
-    launch: Launch
+    ``workspace``: bytes that the launches need, 0 for a single one.
+    """
+
+    launch: Launch | LaunchSequence
     stored: Stored
+    workspace: int = 0
+
+    def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
+        """Launch, with the addresses of x, y, the values and the workspace."""
+        if self.workspace:
+            self.launch(stream, addresses, b"")
+        else:
+            self.launch(stream, addresses[:3], scalars)
 
 
-_prepared: BoundedCache[tuple[SparseShape, int], PreparedLaunch] = BoundedCache(1024)
+_prepared: BoundedCache[tuple[SparseShape, int, bool], PreparedProduct] = BoundedCache(1024)
 forget_by(_prepared.clear)
 
 
-def prepared_launch(shape: SparseShape, device: int) -> PreparedLaunch:
-    """Return the launch for a product that is not empty."""
-    known = _prepared.get((shape, device))
+def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
+    """Return what is launched for a product that is not empty.
+
+    ``plain``: it is y = A x, where what `PreparedProduct.start` takes as scalars need not matter.
+    """
+    known = _prepared.get((shape, device, plain))
     if known is None:
-        kernel = fastest_kernel(shape, device_limits(device))
-        known = PreparedLaunch(launch_of(kernel, device), kernel.stored)
-        _prepared[shape, device] = known
+        limits = device_limits(device)
+        way = fastest_way(shape, limits) if plain else fastest_kernel(shape, limits)
+        known = _prepared[shape, device, plain] = prepare(way, device)
     return known
+
+
+def prepare(way: SparseKernel | TransposedProduct, device: int) -> PreparedProduct:
+    """Return the launches of what `fastest_way` found."""
+    if isinstance(way, SparseKernel):
+        return PreparedProduct(launch_of(way, device), way.stored)
+    steps, done = [], 0
+    given, result, values, turned = (Place(number) for number in range(4))
+    for part in way.parts:
+        forward, back = part.forward, part.back
+        results = turned.plus(part.results)
+        x, y = given.plus(done * forward.row_bytes), result.plus(done * back.column_bytes)
+        steps += [
+            LaunchStep.of(_transposing(forward, device), (x, turned)),
+            LaunchStep.of(launch_of(part.kernel, device), (turned, results, values)),
+            LaunchStep.of(_transposing(back, device), (results, y)),
+        ]
+        done += forward.rows
+    return PreparedProduct(LaunchSequence(steps, 4), way.stored, way.workspace)
 
 
 def launch_of(kernel: SparseKernel, device: int) -> Launch:
@@ -65,6 +108,11 @@ def launch_of(kernel: SparseKernel, device: int) -> Launch:
     how, code = kernel.launch(limits), load_kernel(kernel.program(), device)
     grid, arguments = (how.blocks, how.down), kernel.arguments(limits)
     return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
+
+
+def _transposing(one: Transposition, device: int) -> Launch:
+    how, code = one.launch(device_limits(device)), load_kernel(one.program(), device)
+    return Launch(code, (how.blocks, 1), how.threads, how.shared_bytes, one.arguments(), 2)
 
 
 def common_alignment(*addresses: int) -> int:
@@ -146,10 +194,10 @@ class KronSparsePlan(FastPath):
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for so many vectors, and copy the values for it."""
         if outer and inner and 0 not in self.pattern:
+            shape = self._shape(outer, inner, WORD)
             with device_errors():
-                self.values_as(
-                    prepared_launch(self._shape(outer, inner, WORD), self._device).stored
-                )
+                for plain in (False, True):
+                    self.values_as(prepared_product(shape, self._device, plain).stored)
 
     def _shape(self, outer: int, inner: int, alignment: int) -> SparseShape:
         return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
@@ -179,10 +227,11 @@ class KronSparsePlan(FastPath):
     ) -> None:
         """Do what `run` does, for non-empty vectors at the addresses x and y."""
         shape = self._shape(outer, inner, common_alignment(x, y))
-        prepared = prepared_launch(shape, self._device)
+        prepared = prepared_product(shape, self._device, alpha == 1 and not accumulate)
         values = self.values_as(prepared.stored)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
-        prepared.launch(stream, (x, y, values.data.ptr), scalars)
+        address, _memory = call_workspace(prepared.workspace) if prepared.workspace else (0, None)
+        prepared.start(stream, (x, y, values.data.ptr, address), scalars)
 
     def fits(self, x: DeviceArray, out: DeviceArray, layout: Layout) -> bool:
         """Whether plain arrays are vectors x and results of this product, none of them empty."""

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from emulator.host_compiler import compiled, mistake
-from emulator.kron_sparse import run, run_often, run_store
+from emulator.kron_sparse import run, run_often, run_store, run_transpositions
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
@@ -19,6 +19,7 @@ from batchkron.backends.cuda.kron_sparse.stored import (
     stored_values,
 )
 from batchkron.backends.cuda.kron_sparse.tiles.tile import TileVariant
+from batchkron.backends.cuda.kron_sparse.transposed import Transposition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 
@@ -185,3 +186,38 @@ def test_which_values_need_no_copy(rng, stored, order):
         values = held.transpose(np.argsort(order))
         same = stored_values(values, stored).tobytes() == held.tobytes()
         assert are_stored(values.shape, values.strides, 8, stored) == same
+
+
+TRANSPOSITIONS = [  # rows, columns, bytes of an element, alignment of both addresses
+    Transposition(64, 128, 2, 16, 16),
+    Transposition(67, 40, 2, 16, 16),
+    Transposition(136, 71, 2, 2, 16),
+    Transposition(130, 132, 4, 16, 16),
+    Transposition(3, 66, 4, 8, 4),
+    Transposition(72, 65, 8, 16, 16),
+    Transposition(1, 1, 8, 16, 16),
+]
+
+
+def test_transpositions(tmp_path, rng):
+    launches = compiled([one.program() for one in TRANSPOSITIONS], tmp_path)
+    for one, launch in zip(TRANSPOSITIONS, launches, strict=True):
+        run_transpositions(one, launch, DEVICE, rng, 2)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("__syncthreads();\n#pragma unroll\n    for (int n = 0; n < writes", None),
+        ("__syncthreads();  // all have read the tile", ""),
+        ("(c + along) * a.rows + r + down", "(c + along) * a.rows + r"),
+    ],
+)
+def test_a_mistake_in_a_transposition_is_seen(tmp_path, rng, right, wrong):
+    if wrong is None:
+        wrong = right.removeprefix("__syncthreads();")
+    one = Transposition(200, 200, 4, 4, 4)
+    change = mistake("cuda/kron_sparse/transpose.cuh", right, wrong)
+    (launch,) = compiled([one.program()], tmp_path, change=change)
+    with pytest.raises(AssertionError):
+        run_transpositions(one, launch, DEVICE, rng, 10, blocks=1)

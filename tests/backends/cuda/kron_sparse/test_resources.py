@@ -9,6 +9,8 @@ from nvrtc import DEVICES
 from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape
 from batchkron.backends.cuda.kron_sparse.stored import store_program
+from batchkron.backends.cuda.kron_sparse.transposed import Transposition
+from batchkron.backends.cuda.runtime.hardware import resident_blocks
 
 FIRST, LAST = (25088, 1), (1, 25088)
 SHAPES = [
@@ -49,3 +51,14 @@ def test_copies_of_values_compile(capability, lanes, dtype):
     kernel = compile_kernel(store_program(dtype, lanes), capability)
     assert "kron_sparse_store" in kernel.name
     assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize(("capability", "alignment"), [("80", 16), ("90", 16), ("90", 8)])
+def test_transpositions_compile(capability, itemsize, alignment):
+    one = Transposition(25088, 96, itemsize, alignment, 16)
+    kernel = compile_kernel(one.program(), capability)
+    assert "kron_sparse_transpose" in kernel.name
+    assert kernel.stack == 0
+    limits = DEVICES[capability]
+    assert resident_blocks(one.launch(limits).shared_bytes, limits) >= 2

@@ -1,9 +1,10 @@
-"""Kronecker-sparse matrices, and copies of their values."""
+"""Kronecker-sparse matrices, copies of their values, and transposed vectors."""
 
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
+from batchkron.backends.cuda.kron_sparse.transposed import transpose_arguments
 from fake_cupy.memory import at
 
 
@@ -35,3 +36,14 @@ def store_values(kernel, address):
     stored = at(given["stored"], (*sizes[:3], int(given["row"])), kind)
     stored[...] = 0
     stored[..., : sizes[3]] = at(given["values"], sizes, kind, strides)
+
+
+def transpose(one, address):
+    """What the kernel of a transposition does; others of the same program may have other sizes."""
+    given = at(address, (), transpose_arguments())
+    rows, columns = int(given["rows"]), int(given["columns"])
+    for name, pack, row in zip(("from", "to"), one.packs, (columns, rows), strict=True):
+        assert row % pack == 0
+        assert int(given[name]) % (pack * one.itemsize) == 0
+    source = at(given["from"], (rows, columns), np.dtype(f"u{one.itemsize}"))
+    at(given["to"], (columns, rows), np.dtype(f"u{one.itemsize}"))[...] = source.T

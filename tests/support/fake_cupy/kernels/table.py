@@ -10,7 +10,7 @@ from fake_cupy.kernels.explicit import write_product
 from fake_cupy.kernels.gram import add_parts, multiply_gram
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
-from fake_cupy.kernels.kron_sparse import multiply_sparse, store_values
+from fake_cupy.kernels.kron_sparse import multiply_sparse, store_values, transpose
 from fake_cupy.kernels.kron_sum import substitute_back
 
 
@@ -42,4 +42,5 @@ COMPUTE = {
     "BatchKernel": multiply_batch,
     "ProductKernel": write_product,
     "UnsortedKernel": add_unsorted,
+    "Transposition": transpose,
 }

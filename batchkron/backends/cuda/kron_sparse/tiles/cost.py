@@ -15,9 +15,16 @@ from typing import NamedTuple
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    HALF_DTYPES,
+    WORD,
+    SparseShape,
+    common_pack,
+)
 from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut, operands
-from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import LINE, SECTOR, WARP, DeviceLimits
+
+_ACCESS = 2 * SECTOR  # bytes that memory transfers at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class TileCosts:
         Time of a multiprocessor for each word of 4 bytes that a warp reads from shared memory.
     copy : float
         Time of a multiprocessor for each copy of a warp to shared memory, and for each word of it.
+    line : float
+        Time of a multiprocessor for each cache line that a copy or store of a warp reaches.
     result : float
         Time of a multiprocessor for each store of a warp to y.
     panel : float
@@ -54,6 +63,7 @@ class TileCosts:
     core: float
     fragment: float
     copy: float
+    line: float
     result: float
     panel: float
     tile: float
@@ -79,6 +89,8 @@ class TileWork(NamedTuple):
         Words that the warps of a tile read from shared memory.
     copies : number
         Copies of a tile's warps, and their words of 4 bytes.
+    lines : number
+        Cache lines that these copies and stores reach, each by itself.
     results : number
         Stores of the warps of a tile.
     cached : number
@@ -96,6 +108,7 @@ class TileWork(NamedTuple):
     core: Count
     fragments: Count
     copies: Count
+    lines: Count
     results: Count
     cached: Count
     moved: Count
@@ -115,9 +128,8 @@ def seconds(work: TileWork, costs: TileCosts) -> Count:
     """Return the estimated seconds of one kernel, or of many at once."""
     units = work.half / costs.half + work.tf32 / costs.tf32 + work.float64 / costs.float64
     units = units + work.core / costs.core
-    shared = (
-        costs.fragment * work.fragments + costs.copy * work.copies + costs.result * work.results
-    )
+    shared = costs.fragment * work.fragments + costs.copy * work.copies
+    shared = shared + costs.line * work.lines + costs.result * work.results
     busy = work.tiles * slowest(costs.sharpness, units, shared)
     latency = work.rounds * (costs.tile + costs.panel * work.panels)
     total = costs.launch + slowest(
@@ -158,14 +170,16 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     value_copies = cut.results * size / WORD * (1 + WORD / 4) * with_values / tiles
     copies = entries * cut.group * (x_copies + value_copies) / WARP
     group = layout == "kGroup"
-    written = outputs / WARP / (min(WORD // size, cut.atom) if group else 2)
-    # neighbouring bytes that a thread block reads, and a warp writes
-    read_run = cut.group * size if group and shape.d != cut.group else SECTOR
-    write_run = cut.atom * size if group and shape.d != cut.atom else SECTOR
-    x_bytes = columns * down * matrices * cut.columns * cut.group * shape.c * size
-    x_bytes *= max(1, SECTOR // read_run)
+    written = outputs / WARP / _stored_together(shape, cut)
+    # times that what lies between neighbours is moved with them: by a thread block that reads, and
+    # by a warp that writes
+    apart = group and shape.d != cut.group
+    reads_more = max(1, _ACCESS // (cut.group * size)) if apart else 1
+    x_bytes = columns * down * matrices * cut.columns * cut.group * shape.c * size * reads_more
     value_bytes = with_values * cut.group * cut.results * shape.c * size
-    y_bytes = shape.columns * shape.a * shape.b * shape.d * size * max(1, SECTOR // write_run)
+    apart = group and shape.d != cut.atom
+    writes_more = max(1, SECTOR // (cut.atom * size)) if apart else 1
+    y_bytes = shape.columns * shape.a * shape.b * shape.d * size * writes_more
     return TileWork(
         rounds,
         of_each,
@@ -176,10 +190,31 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
         adds["core"],
         reads,
         copies,
+        _lines(shape, cut),
         written,
         x_bytes + value_bytes + y_bytes,
         shape.bytes,
     )
+
+
+def _lines(shape: SparseShape, cut: SparseCut) -> float:
+    """Return the cache lines that copies of x and stores of y by the warps of a tile reach."""
+    size, panels = shape.itemsize, ceil_div(shape.c, cut.depth)
+    if cut.layout == "kRows":
+        of_row = cut.columns * size / LINE
+        return of_row * (panels * cut.depth + cut.results)
+    each = shape.d * size / LINE  # lines from one entry of a vector to the next
+    turns = max(1.0, cut.atom / cut.pack)  # copies that reach the same lines
+    x_lines = panels * turns * min(cut.depth, max(1.0, cut.depth * each))
+    y_lines = cut.group * cut.results / _stored_together(shape, cut) * min(1.0, each)
+    return cut.columns * (x_lines + y_lines)
+
+
+def _stored_together(shape: SparseShape, cut: SparseCut) -> int:
+    """Return how many neighbours in y a thread writes together."""
+    if cut.layout != "kGroup":
+        return 2
+    return common_pack(min(shape.pack, cut.atom), shape.d)
 
 
 def _unit(cut: SparseCut) -> str:

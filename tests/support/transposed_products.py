@@ -1,0 +1,25 @@
+"""Products with Kronecker-sparse matrices that always go through transposed vectors."""
+
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from batchkron.backends.cuda.kernel_family import forget_plans
+from batchkron.backends.cuda.kron_sparse import choose, transposed
+
+
+def _forget():
+    choose._fastest_way.cache_clear()
+    forget_plans()
+
+
+@contextmanager
+def always_transposed(vectors=transposed._VECTORS):
+    """Take the transposed way wherever there is one, with parts of at most so many vectors."""
+    least = min(vectors, transposed._VECTORS)
+    changed = {"_seconds": lambda *_: -1e9, "_VECTORS": least, "_WORKSPACE": 1}
+    with patch.multiple(transposed, **changed):
+        _forget()
+        try:
+            yield
+        finally:
+            _forget()
