@@ -46,3 +46,16 @@ def test_a_systems_matrix_is_that_of_the_operator():
     dense = cases.dense(factors)
     np.testing.assert_allclose(op.apply_flat(b, np.empty_like(b)), (dense @ b[..., None])[..., 0])
     assert np.linalg.cond(dense).max() < 10
+
+
+@pytest.mark.slow
+def test_threads_of_scipys_solvers(tmp_path):
+    path = tmp_path / "threads.json"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "benchmarks.krylov.threads"]
+    command += ["--unknowns", "0", "10000", "--json", str(path)]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode in (0, 1), run.stdout + run.stderr  # other processes may be busy
+    records = json.loads(path.read_text())["solves"]
+    assert len(records) == run.stdout.count("| cg |") + run.stdout.count("| gmres |") == 4
+    assert all(record["over_one"] > 0 for record in records)

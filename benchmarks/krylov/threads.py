@@ -1,0 +1,98 @@
+"""SciPy's solvers with our operators on two threads and on one.
+
+Between products SciPy works on vectors in NumPy, and with BLAS, whose threads go on spinning for a
+while after each call and take the processors from ours. Exit status 1: two threads are slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse.linalg as scipy_linalg
+
+import batchkron as bk
+from benchmarks.krylov.cases import ITERATIONS, right_hand_side, second_difference
+from benchmarks.krylov.timing import in_turn
+from benchmarks.machine import machine
+
+SIZES = ((100, 100), (22, 22, 22), (316, 316), (47,) * 3, (1000, 1000), (100,) * 3)
+MANY = 500_000  # unknowns, from which a solve has fewer iterations
+MOST = 1.1  # times one thread; what runs of the same contender differ by
+NAMES = {1: "one thread", 2: "two threads"}
+
+
+def operators_of(sizes: Sequence[int]) -> dict[str, Any]:
+    """A Kronecker sum and a product, symmetric and positive definite."""
+    return {
+        "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
+        "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
+    }
+
+
+def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
+    """The same number of iterations by each of SciPy's methods."""
+    iterations = ITERATIONS if b.size < MANY else ITERATIONS // 4
+    with_cg = partial(scipy_linalg.cg, A, b, rtol=1e-15, maxiter=iterations)
+    restart = iterations // 2
+    with_gmres = partial(scipy_linalg.gmres, A, b, rtol=1e-15, restart=restart, maxiter=2)
+    return {"cg": with_cg, "gmres": with_gmres}
+
+
+def on_threads(number: int, solve: Callable[[], Any]) -> Any:
+    bk.set_num_threads(number)
+    return solve()
+
+
+def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
+    found = []
+    for name, A in operators_of(sizes).items():
+        for method, solve in solves(A, right_hand_side(A.shape[0], np)).items():
+            contenders = {NAMES[number]: partial(on_threads, number, solve) for number in NAMES}
+            seconds = in_turn(contenders, lambda: None)
+            ratio = seconds[NAMES[2]] / seconds[NAMES[1]]
+            case = {"sizes": list(sizes), "operator": name, "method": method}
+            found.append({**case, "seconds": seconds, "over_one": ratio})
+            print(
+                f"| {method} | {name} | {' × '.join(map(str, sizes))} | "
+                f"{1e3 * seconds[NAMES[1]]:.3g} | {1e3 * seconds[NAMES[2]]:.3g} | {ratio:.2f} |",
+                flush=True,
+            )
+    return found
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m benchmarks.krylov.threads", description=__doc__)
+    parser.add_argument("--json", type=Path, help="file to write")
+    parser.add_argument("--unknowns", type=int, nargs=2, default=(0, 10**6), metavar=("N", "N"))
+    options = parser.parse_args(given)
+    print("| SciPy's | our | unknowns | one thread, ms | two, ms | over one |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    before = bk.get_num_threads()
+    content: dict[str, Any] = {"machine": machine("cpu"), "solves": []}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # not converged
+            least, most = options.unknowns
+            for sizes in SIZES:
+                if least <= np.prod(sizes) <= most:
+                    content["solves"] += measure(sizes)
+                    if options.json:
+                        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    finally:
+        bk.set_num_threads(before)
+    records = content["solves"]
+    slower = sum(record["over_one"] > MOST for record in records)
+    print(f"\n{slower} of {len(records)} solves take over {MOST} times as long on two threads")
+    return int(slower > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
