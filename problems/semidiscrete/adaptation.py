@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..grids.refinement import children, finest_levels, united
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.number_checks import check_integer
+from .cell_weights import CellWeight, StateWeight, cell_weight
 from .transfer import GridTransfer, carried_over, knows_other_levels
 
 __all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
@@ -47,15 +48,15 @@ class AdaptationRule:
         Largest level along each axis.
     kept : tuple of int
         Axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
-    weight : callable or None
-        A function of the axes, by which indicators are multiplied.
+    weight : CellWeight or None
+        By what indicators are multiplied.
     """
 
     tol: float
     relative: bool
     limits: tuple[int, ...]
     kept: tuple[int, ...]
-    weight: Callable[..., Any] | None
+    weight: CellWeight | None
 
 
 def adaptation_rule(
@@ -64,7 +65,8 @@ def adaptation_rule(
     relative: bool,
     max_level: int | Sequence[int] | None,
     keep: Iterable[Axis | str] | Axis | str,
-    weight: Callable[..., Any] | None,
+    weight: Any = None,
+    fields: Any = (),
 ) -> AdaptationRule:
     """Return a checked rule; the arguments are those of `Problem.adaptive`.
 
@@ -84,12 +86,9 @@ def adaptation_rule(
             "grid.closed() to adapt it"
         )
     kept = _kept_axes(problem.axes, keep)
-    if weight is not None and not callable(weight):
-        raise TypeError(
-            f"weight is a {type(weight).__name__}; expected a function of the axes, with one array "
-            "for each of them"
-        )
-    return AdaptationRule(tol, relative, _limits(problem, max_level), kept, weight)
+    whole: Any = problem
+    weighting = cell_weight(whole, weight, fields)
+    return AdaptationRule(tol, relative, _limits(problem, max_level), kept, weighting)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +144,13 @@ class AdaptiveProblem:
         now, stated = self, _begins_as_stated(self.problem)
         while True:
             problem = now.problem
-            sizes, tol = self._measured(problem, problem.initial, problem.t0, horizon)
+            sizes, tol = self._measured_initial(problem, horizon)
             more = children(problem.grid.cells[sizes > tol], self.rule.limits)
             if (problem.grid.find(more) >= 0).all():
                 break
             grid = self._united(problem.grid.cells, more)
             wide = now._on(grid, problem.initial, problem.t0, project=stated)
-            sizes, _ = self._measured(wide.problem, wide.problem.initial, problem.t0, horizon)
+            sizes, _ = self._measured_initial(wide.problem, horizon)
             is_new = problem.grid.find(grid.cells) < 0
             entering = grid.cells[is_new & (sizes > _FIRST * tol)]
             if not len(entering):
@@ -196,7 +195,8 @@ class AdaptiveProblem:
         # The rate of a cell that began at 0 is at first that of its way to a balance with the other
         # cells, which takes less than the horizon: only the interval tells what it will become.
         horizons = np.where(self.calm == _NEW, interval, horizon)
-        sizes, tol = self._measured(problem, u, t, horizons)
+        weight = self._weight(problem, u, t)
+        sizes, tol = self._measured(problem, u, t, horizons, weight)
         calm = np.where(sizes < _COARSENING * tol, self.calm + 1, 0).astype(np.int8)
         calm = np.minimum(calm, np.int8(_CALM))
         needed = calm < _CALM
@@ -212,7 +212,7 @@ class AdaptiveProblem:
             if not is_new.any():
                 grid = self._united(staying)
                 break
-            now, rates = now._probed(grid, u, t)
+            now, rates = now._probed(grid, u, t, weight)
             grown = is_new & (interval * rates > tol)
             more = children(grid.cells[grown], rule.limits)
             if (grid.find(more) >= 0).all():
@@ -224,7 +224,7 @@ class AdaptiveProblem:
         return now._on(grid, u, t)._compared_with(self)
 
     def _probed(
-        self, grid: SparseGrid, u: Any, t: float
+        self, grid: SparseGrid, u: Any, t: float, weight: StateWeight | None
     ) -> tuple[AdaptiveProblem, NDArray[np.float64]]:
         """Return this with the problem on a wider grid, and the rates of all its cells."""
         probe = self.probe
@@ -234,7 +234,7 @@ class AdaptiveProblem:
         else:
             on_host = carried_over(self.problem._on_host(u), self.problem.grid, grid)
             state = on_device(on_host, self.problem.device)
-        return replace(self, probe=probe), self._rates(probe, state, t)
+        return replace(self, probe=probe), _rates(probe, state, t, weight)
 
     def extended(self, u: Any, t: float, other: AdaptiveProblem) -> AdaptiveProblem:
         """Return this problem with the cells of another grid as well, to repeat an interval.
@@ -330,27 +330,48 @@ class AdaptiveProblem:
         removed = old.num_cells + added - new.num_cells
         return replace(self, is_finer=is_finer, added=added, removed=removed)
 
+    def _measured_initial(
+        self, problem: GridTransfer, horizon: float
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return each cell's indicator for the problem's initial state, and the tolerance."""
+        u, t = problem.initial, problem.t0
+        return self._measured(problem, u, t, horizon, self._weight(problem, u, t))
+
     def _measured(
-        self, problem: GridTransfer, u: Any, t: float, horizon: float | NDArray[np.float64]
+        self,
+        problem: GridTransfer,
+        u: Any,
+        t: float,
+        horizon: float | NDArray[np.float64],
+        weight: StateWeight | None,
     ) -> tuple[NDArray[np.float64], float]:
         """Return each cell's indicator, with one τ or one for each, and the absolute tolerance."""
-        sizes = self._weighted(problem, _block_norms(problem, u))
-        sizes = np.maximum(sizes, horizon * self._rates(problem, u, t))
+        sizes = _weighted(_block_norms(problem, u), problem.grid, weight)
+        sizes = np.maximum(sizes, horizon * _rates(problem, u, t, weight))
         rule = self.rule
         tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
         return sizes, tol
 
-    def _rates(self, problem: GridTransfer, u: Any, t: float) -> NDArray[np.float64]:
-        """Return the weighted norm of each block of A(t) u + s(t)."""
-        rate = array_module(u).empty_like(u)
-        problem.rhs(t, u, rate)
-        return self._weighted(problem, _block_norms(problem, rate))
+    def _weight(self, problem: GridTransfer, u: Any, t: float) -> StateWeight | None:
+        """Return the weight for a state, if there is one."""
+        own: Any = problem
+        return None if self.rule.weight is None else self.rule.weight.for_state(own, u, t)
 
-    def _weighted(self, problem: GridTransfer, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the norms of blocks times the largest |weight| among points of their supports."""
-        if self.rule.weight is None:
-            return sizes
-        return sizes * _weights(self.rule.weight, problem.axes, problem.grid)
+
+def _rates(
+    problem: GridTransfer, u: Any, t: float, weight: StateWeight | None
+) -> NDArray[np.float64]:
+    """Return the weighted norm of each block of A(t) u + s(t)."""
+    rate = array_module(u).empty_like(u)
+    problem.rhs(t, u, rate)
+    return _weighted(_block_norms(problem, rate), problem.grid, weight)
+
+
+def _weighted(
+    sizes: NDArray[np.float64], grid: SparseGrid, weight: StateWeight | None
+) -> NDArray[np.float64]:
+    """Return the norms of blocks times their cells' weights."""
+    return sizes if weight is None else sizes * weight.of_cells(grid)
 
 
 def _begins_as_stated(problem: GridTransfer) -> bool:
@@ -367,28 +388,6 @@ def _block_norms(problem: GridTransfer, u: Any) -> NDArray[np.float64]:
     blocks = u.reshape(problem.grid.num_cells, -1)
     norms = array_module(u).linalg.norm(blocks, axis=1)
     return np.asarray(to_host(norms, "u"), dtype=np.float64)
-
-
-def _weights(
-    weight: Callable[..., Any], axes: Sequence[Axis], grid: SparseGrid
-) -> NDArray[np.float64]:
-    """Return the largest |weight| at the centre and the corners of every cell's support."""
-    lower, width = [], []
-    for k, axis in enumerate(axes):
-        level = grid.cell_levels[:, k]
-        count = 1 << np.maximum(level - 1, 0)  # cells of this level
-        first = np.where(level > 0, count, 0)
-        width.append(axis.length / count)
-        lower.append(axis.lower + (grid.cells[:, k] - first) * width[-1])
-    corners = np.indices((2,) * len(axes)).reshape(len(axes), -1).T.astype(np.float64)
-    largest = np.zeros(grid.num_cells)
-    for shares in (np.full(len(axes), 0.5), *corners):
-        points = [low + s * size for low, s, size in zip(lower, shares, width, strict=True)]
-        values = np.abs(np.asarray(weight(*points), dtype=np.float64))
-        if not np.isfinite(values).all():
-            raise ValueError("weight is not finite at a corner or the centre of a cell")
-        largest = np.maximum(largest, values)
-    return largest
 
 
 def _kept_axes(axes: Sequence[Axis], keep: Iterable[Axis | str] | Axis | str) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ from ..discretization.parts import (
 )
 from ..grids.sparse_grid import SparseGrid  # noqa: F401
 from ..statement.axis import Axis
+from ..statement.fields import FieldExpression
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from ..statement.text import rows_text
 from .adaptation import AdaptiveProblem, adaptation_rule
@@ -271,7 +272,8 @@ class Problem(GridTransfer, Presentation):
         relative: bool = False,
         max_level: int | Sequence[int] | None = None,
         keep: Iterable[Axis | str] | Axis | str = (),
-        weight: Callable[..., Any] | None = None,
+        weight: Callable[..., Any] | FieldExpression | str | None = None,
+        fields: Iterable[FieldExpression] = (),
     ) -> AdaptiveProblem:
         """Return the problem with a rule by which its grid follows the solution.
 
@@ -280,7 +282,7 @@ class Problem(GridTransfer, Presentation):
 
         Parameters
         ----------
-        tol, relative, max_level, keep, weight
+        tol, relative, max_level, keep, weight, fields
             As of `batchkron.solvers.Adapt`.
 
         Returns
@@ -292,9 +294,10 @@ class Problem(GridTransfer, Presentation):
         ------
         TypeError, ValueError
             If ``max_level`` is below the grid's finest level, or the problem has no 1-D operators
-            of these levels; if an axis is unknown; if operators are dense.
+            of these levels; if an axis is unknown; if a weight is a function of other arguments, or
+            of fields that the problem cannot have; if operators are dense.
         """
-        rule = adaptation_rule(self, tol, relative, max_level, keep, weight)
+        rule = adaptation_rule(self, tol, relative, max_level, keep, weight, fields)
         return AdaptiveProblem(self, rule, np.zeros(self.grid.num_cells, dtype=np.int8))
 
     def evaluate(

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.errors import NotPhysicalError
+
 from ..krylov.systems.result import KrylovResult, Status
 from ..krylov.vectors.ranks import any_over, norm_over
 from ..protocols import refuse_unwritten
@@ -150,26 +152,32 @@ class Run:
                 return EvolveStatus.DRIFTED
             if self._is_stopped() and not control.done:
                 return EvolveStatus.STOPPED
-            if self._grids is not None and not self._follow(self._grids):
-                return EvolveStatus.UNSTABLE
+            ended = None if self._grids is None else self._follow(self._grids)
+            if ended is not None:
+                return ended
         return EvolveStatus.COMPLETED
 
-    def _follow(self, grids: GridPlan) -> bool:
-        """Look at the grid if that is due; return False if the step is not stable on a new one."""
+    def _follow(self, grids: GridPlan) -> EvolveStatus | None:
+        """Look at the grid if that is due; return a status if the run ends."""
         control, follower = self._control, grids.follower
         if not follower.is_due(control.step, control.done):
-            return True
-        found = follower.look(self._trial.u, control.t)
+            return None
+        try:
+            found = follower.look(self._trial.u, control.t)
+        except NotPhysicalError as error:
+            self._trial.not_physical = error
+            return EvolveStatus.NOT_PHYSICAL
         if follower.may_repeat(found):
             self._return(follower.start.saved)
-            return self._move(grids, follower.repeated(found), "repeat")
+            is_stable = self._move(grids, follower.repeated(found), "repeat")
+            return None if is_stable else EvolveStatus.UNSTABLE
         if control.done:
-            return True
+            return None
         changes, follower.grid = found.problem is not self._integration.problem, found
         if changes and not self._move(grids, found, "adapt"):
-            return False
+            return EvolveStatus.UNSTABLE
         self._begin_interval()
-        return True
+        return None
 
     def _move(self, grids: GridPlan, found: AdaptiveProblem, event: str) -> bool:
         """Continue on another grid; return False if the step is not stable there."""

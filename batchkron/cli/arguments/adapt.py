@@ -21,6 +21,7 @@ _OTHERS = {
     "horizon": "--adapt-horizon",
     "max_level": "--max-level",
     "keep": "--adapt-keep",
+    "weight": "--adapt-weight",
     "relative": "--adapt-relative",
 }
 
@@ -68,6 +69,13 @@ def adapt_options(command: _Command) -> _Command:
                 metavar="AXES",
                 help="Axes, such as v or v1,v2: cells of index 0 along all of them stay, so that "
                 "moments over them are not changed by adaptation.",
+            ),
+            click.option(
+                "--adapt-weight",
+                "adapt_weight",
+                metavar="POWERS",
+                help="Multiply the parts by powers of axes and of field, such as v^2 or "
+                "field^2*v^2; field is that of Poisson's equation.",
             ),
             click.option(
                 "--adapt-relative",

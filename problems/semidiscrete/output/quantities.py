@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,13 @@ from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nod
 from ..fields.field import Field
 from .showable import Showable
 
-__all__ = ["StateQuantity", "quantities_of", "recurrence_time_of"]
+__all__ = [
+    "StateQuantity",
+    "poisson_fields_of",
+    "product_powers",
+    "quantities_of",
+    "recurrence_time_of",
+]
 
 _POWER = re.compile(r"(\w+)(?:\^([0-9]{1,2}))?")  # one factor of a moment, such as v or v^2
 
@@ -71,6 +77,40 @@ def quantities_of(problem: Showable, names: Sequence[str]) -> dict[str, StateQua
     """
     known = _Known(problem)
     return {name: known.quantity(name) for name in (names or known.names())}
+
+
+def product_powers(text: str, names: Container[str]) -> dict[str, int] | None:
+    """Return the power of each factor of a product such as "v1*v2^2".
+
+    Parameters
+    ----------
+    text : str
+        Names and powers from 1 to 64, with ``*`` between them.
+    names : container of str
+        The names that may occur.
+
+    Returns
+    -------
+    dict of str to int or None
+        None if the text is no such product.
+
+    Examples
+    --------
+    >>> product_powers("v1*v2^2", ["v1", "v2"]), product_powers("v3", ["v1", "v2"])
+    ({'v1': 1, 'v2': 2}, None)
+    """
+    found: dict[str, int] = {}
+    for factor in text.split("*"):
+        part = _POWER.fullmatch(factor)
+        if part is None or part[1] not in names or not 0 < int(part[2] or 1) <= MAX_POWER:
+            return None
+        found[part[1]] = found.get(part[1], 0) + int(part[2] or 1)
+    return found
+
+
+def poisson_fields_of(problem: Showable) -> list[Poisson]:
+    """Return the Poisson equations in a problem's terms, each once."""
+    return _Known(problem).fields
 
 
 def recurrence_time_of(problem: Showable) -> float | None:
@@ -158,18 +198,14 @@ class _Known:
     def _powers(self, name: str) -> dict[Axis, int]:
         """Return the powers of a moment from a name such as "v1*v2^2"."""
         axes = {axis.name: axis for axis in self.problem.axes}
-        found: dict[Axis, int] = {}
-        for factor in name.split("*"):
-            part = _POWER.fullmatch(factor)
-            if part is None or part[1] not in axes or not 0 < int(part[2] or 1) <= MAX_POWER:
-                raise ValueError(
-                    f"{name!r} is no quantity of {self.problem.name}; it has "
-                    f"{', '.join(self.names())}, outflow-rate, and moments by powers of "
-                    f"{', '.join(axes)} such as {self.problem.axes[-1].name}^2"
-                )
-            axis = axes[part[1]]
-            found[axis] = found.get(axis, 0) + int(part[2] or 1)
-        return found
+        found = product_powers(name, axes)
+        if found is None:
+            raise ValueError(
+                f"{name!r} is no quantity of {self.problem.name}; it has "
+                f"{', '.join(self.names())}, outflow-rate, and moments by powers of "
+                f"{', '.join(axes)} such as {self.problem.axes[-1].name}^2"
+            )
+        return {axes[factor]: power for factor, power in found.items()}
 
     def _velocity(self, name: str) -> Axis:
         """Return the axis of a momentum."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,17 +43,24 @@ class Adapt:
         Cells whose index is 0 along all of these axes are never removed. With the velocities of a
         kinetic problem, adaptation does not change the moments up to the basis's degree: density,
         momentum and energy.
-    weight : callable, optional
-        A function of the axes, with one array for each, such as ``lambda x, v: v**2``. A cell's
-        indicator is multiplied by the largest |weight| at the centre and the corners of its
-        support.
+    weight : callable, field or str, optional
+        By what a cell's indicator is multiplied: the largest |weight| among points of its support,
+        which are the centre and the corners, and eight points along the axis of a field.
+
+        - A function of the axes, with one array for each, such as ``lambda x, v: v**2``.
+        - A function of the axes and of ``fields``, such as ``lambda x, v, E: E**2 * v**2``.
+        - A field, such as ``Poisson(x, Moment(v))``; it has the values that it has for the state.
+        - A product of powers of the axes, and of ``field``, the field of the problem's Poisson
+          equation, as a text: ``"v^2"``, ``"field^2*v^2"``.
+    fields : sequence of fields
+        The last arguments of ``weight``: moments, and what is made of them.
     relative : bool
         Whether ``tol`` is relative to the norm of the indicators of all cells, instead of absolute.
 
     Raises
     ------
     TypeError
-        If a number has another type, or ``weight`` is not a function.
+        If a number has another type. `evolve` checks the other arguments against the problem.
     ValueError
         If ``tol`` or ``horizon`` is not positive, or ``every`` is less than 1.
 
@@ -88,8 +95,9 @@ class Adapt:
     horizon: float | None = None
     max_level: int | Sequence[int] | None = None
     keep: Iterable[Any] | Any = ()
-    weight: Callable[..., Any] | None = None
+    weight: Any = None
     relative: bool = False
+    fields: Iterable[Any] | Any = ()
 
     def __post_init__(self) -> None:
         for name in ("tol", "horizon"):
@@ -115,8 +123,9 @@ class AdaptiveProblem(Protocol):
     """A problem on a grid that follows its solution: what ``problem.adaptive(...)`` returns.
 
     `evolve` knows nothing of grids. It calls ``problem.adaptive`` with the keyword arguments
-    ``tol``, ``relative``, ``max_level``, ``keep`` and ``weight`` of `Adapt`, and uses the object
-    that it gets by this protocol. Such an object does not change; another grid is another object.
+    ``tol``, ``relative``, ``max_level``, ``keep`` and ``weight`` of `Adapt`, and with ``fields`` if
+    there are some, and uses the object that it gets by this protocol. Such an object does not
+    change; another grid is another object.
     """
 
     @property
@@ -197,11 +206,13 @@ def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
             "solution: it has no method adaptive(). Leave adapt out, or take a problem of "
             "batchkron.problems."
         )
+    more = {} if adapt.fields == () else {"fields": adapt.fields}
     made: AdaptiveProblem = make(
         tol=float(adapt.tol),
         relative=bool(adapt.relative),
         max_level=adapt.max_level,
         keep=adapt.keep,
         weight=adapt.weight,
+        **more,
     )
     return made

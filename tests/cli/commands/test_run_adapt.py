@@ -61,6 +61,16 @@ def test_a_relative_tolerance(cli, folder):
     assert relative.u.size != absolute.u.size
 
 
+def test_a_weight(cli, folder):
+    result = folder / "run.result.h5"
+    cli(*ARGUMENTS, "--adapt-weight", "x^2*y", "--until", "0.02", "-o", result)
+    problem = make("continuity-2d", 3, 2, method="rk4")
+    rule = Adapt(1e-3, every=4, max_level=5, weight=lambda x, y: x**2 * y)
+    expected = evolve(problem, until=0.02, method="rk4", dt=1e-3, adapt=rule)
+    np.testing.assert_array_equal(load_result(result).u, expected.u)
+    assert expected.u.size != expected_at(0.02).u.size
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -69,6 +79,11 @@ def test_a_relative_tolerance(cli, folder):
         (["--adapt-tol", "0"], "0.0 is out of range"),
         (["--adapt-tol", "1e-3", "--adapt-keep", "v"], "keep names the axis 'v'"),
         (["--adapt-tol", "1e-3", "--max-level", "2"], "max_level is 2"),
+        (
+            ["--adapt-tol", "1e-3", "--adapt-weight", "v"],
+            "a product of powers of x, y and of field",
+        ),
+        (["--adapt-tol", "1e-3", "--adapt-weight", "field"], "have no field of a Poisson"),
     ],
 )
 def test_wrong_options_are_refused(refused, options, text):

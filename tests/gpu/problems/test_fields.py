@@ -113,3 +113,14 @@ def test_grids_follow_the_solution(cupy, name):
     np.testing.assert_array_equal(found.problem.grid.cells, expected.problem.grid.cells)
     assert isinstance(found.u, cupy.ndarray)
     close(found.u.get(), expected.u, 1e-11)
+
+
+@pytest.mark.parametrize("weight", ["field^2*v^2", "density"])
+def test_weights_of_fields_are_those_of_the_cpu(cupy, weight):
+    problem = gallery_problem("two-stream", 3, 2)
+    given = Moment(problem.axes[1]) if weight == "density" else weight
+    rule = {"adapt": Adapt(1e-3, every=5, max_level=5, weight=given), "dt": 1e-3, "method": "rk4"}
+    expected = evolve(problem, until=0.02, **rule)
+    found = evolve(problem.to("cuda"), until=0.02, **rule)
+    np.testing.assert_array_equal(found.problem.grid.cells, expected.problem.grid.cells)
+    close(found.u.get(), expected.u, 1e-11)

@@ -1,0 +1,261 @@
+"""By what the indicators of cells are multiplied: functions of the axes, of fields, or of both."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.basis.quadrature import gauss_rule
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+from ..statement.field_axes import check_field
+from ..statement.fields import FieldExpression
+from .output.quantities import poisson_fields_of, product_powers
+from .output.showable import Showable
+
+__all__ = ["CellWeight", "StateWeight", "cell_weight"]
+
+# Gauss points of a cell's support at which a field is looked at, along its axis. Unlike ends and
+# centre they see a wave that has a zero at each of these, as the field of a plasma wave has.
+_POINTS = 8
+_FIELD = "field"  # its word for the field of Poisson's equation
+
+
+@dataclass(frozen=True, eq=False)
+class CellWeight:
+    """A function of a problem's axes and of fields.
+
+    Attributes
+    ----------
+    function : callable
+        It has one array for each axis, then one for each field.
+    fields : tuple of FieldExpression
+        The fields.
+    places : tuple of int
+        The number of each field's axis.
+    """
+
+    function: Callable[..., Any]
+    fields: tuple[FieldExpression, ...] = ()
+    places: tuple[int, ...] = ()
+
+    def for_state(self, problem: Showable, u: NDArray[np.float64], t: float) -> StateWeight:
+        """Return the weight with the values of its fields for a state at time t.
+
+        Raises
+        ------
+        NotPhysicalError
+            If a field is not defined for the state.
+        """
+        values = tuple(problem.field(u, own, t).evaluate for own in self.fields)
+        return StateWeight(self, problem.axes, values)
+
+
+@dataclass(frozen=True, eq=False)
+class StateWeight:
+    """A weight whose fields have the values of one state.
+
+    Attributes
+    ----------
+    weight : CellWeight
+        The weight.
+    axes : tuple of Axis
+        The problem's axes.
+    values : tuple of callable
+        The values of each field at points of its axis.
+    """
+
+    weight: CellWeight
+    axes: tuple[Axis, ...]
+    values: tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], ...]
+
+    def of_cells(self, grid: SparseGrid) -> NDArray[np.float64]:
+        """Return the largest |weight| among points of every cell's support.
+
+        Parameters
+        ----------
+        grid : SparseGrid
+            Any grid of the problem's axes, also with other finest levels than the state's.
+
+        Returns
+        -------
+        ndarray, shape (num_cells,), float64
+            The points are eight along the axes of fields, and along the others the centre and the
+            corners.
+
+        Raises
+        ------
+        ValueError
+            If the function's values are not finite, or not one for each point.
+        """
+        supports = [_supports(axis, grid, k) for k, axis in enumerate(self.axes)]
+        along = sorted(set(self.weight.places))
+        rest = [k for k in range(len(self.axes)) if k not in along]
+        inner = (gauss_rule(_POINTS)[0] + 1.0) / 2.0
+        seen = [
+            _at_points(values, *supports[k], inner)
+            for k, values in zip(self.weight.places, self.values, strict=True)
+        ]
+        largest = np.zeros(grid.num_cells)
+        ends = [(0.5,) * len(rest), *itertools.product((0.0, 1.0), repeat=len(rest))]
+        for picks in itertools.product(range(_POINTS), repeat=len(along)):
+            number = dict(zip(along, picks, strict=True))
+            fields = [
+                table[:, number[k]] for k, table in zip(self.weight.places, seen, strict=True)
+            ]
+            for shares in ends:
+                share = dict(zip(rest, shares, strict=True))
+                share |= {k: float(inner[pick]) for k, pick in number.items()}
+                points = [low + share[k] * size for k, (low, size) in enumerate(supports)]
+                values = np.abs(np.asarray(self.weight.function(*points, *fields), np.float64))
+                if values.shape not in ((), largest.shape):
+                    raise ValueError(
+                        f"weight returned the shape {values.shape} for arrays of the shape "
+                        f"{largest.shape}; expected one value for each point"
+                    )
+                if not np.isfinite(values).all():
+                    raise ValueError("weight is not finite at a point of a cell")
+                largest = np.maximum(largest, values)
+        return largest
+
+
+def cell_weight(problem: Showable, weight: object, fields: object) -> CellWeight | None:
+    """Return the weight that the arguments of `Problem.adaptive` ask for; None without one.
+
+    Raises
+    ------
+    TypeError
+        If ``weight`` is of another kind, is a function of other arguments, or ``fields`` are no
+        fields.
+    ValueError
+        If a field is not a function of one of the problem's axes, fields are given without a
+        function of them, or a text is not understood.
+    """
+    axes = problem.axes
+    given = (fields,) if isinstance(fields, FieldExpression) else fields
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise TypeError(f"fields is {type(fields).__name__}; expected fields, as in fields=[E]")
+    known = tuple(given)
+    if known and (not callable(weight) or isinstance(weight, FieldExpression)):
+        raise ValueError(
+            "fields are the last arguments of a function weight, and "
+            + ("weight is not given" if weight is None else f"weight is a {type(weight).__name__}")
+            + "; expected one such as weight=lambda x, v, E: E**2 * v**2"
+        )
+    if weight is None:
+        return None
+    if isinstance(weight, str):
+        return _product(problem, weight)
+    if isinstance(weight, FieldExpression):
+        return CellWeight(_last, (weight,), (_place(axes, weight, "weight"),))
+    if not callable(weight):
+        raise TypeError(
+            f"weight is a {type(weight).__name__}; expected a function of the axes, with one array "
+            "for each of them, then one for each of fields=; a field; or a text such as 'v^2'"
+        )
+    places = tuple(_place(axes, own, f"fields[{i}]") for i, own in enumerate(known))
+    _check_arguments(weight, axes, len(known))
+    return CellWeight(weight, known, places)
+
+
+def _place(axes: Sequence[Axis], field: Any, what: str) -> int:
+    return list(axes).index(check_field(field, axes, what=what))
+
+
+def _check_arguments(weight: Callable[..., Any], axes: Sequence[Axis], fields: int) -> None:
+    """Raise TypeError if a function cannot be called with the axes and fields, by its signature."""
+    try:
+        signature = inspect.signature(weight, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*axes, *range(fields))
+    except TypeError:
+        named = ", ".join(axis.name for axis in axes)
+        more = f", then {fields} for the fields" if fields else ""
+        raise TypeError(
+            f"weight is a function of {signature}; expected one of an array for each axis "
+            f"({named}){more}"
+        ) from None
+
+
+def _last(*values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the field of a weight that is a field alone."""
+    return values[-1]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Π x_i^k_i E^k, where E is the norm of all fields at a point.
+
+    Attributes
+    ----------
+    powers : tuple of int
+        The power of each axis.
+    field_power : int
+        k.
+    """
+
+    powers: tuple[int, ...]
+    field_power: int
+
+    def __call__(self, *values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the product at points; fields follow the axes."""
+        count, found = len(self.powers), np.ones_like(values[0])
+        for points, power in zip(values[:count], self.powers, strict=True):
+            found = found * points**power
+        if self.field_power:
+            squares = sum(own**2 for own in values[count:])
+            found = found * np.sqrt(squares) ** self.field_power
+        return found
+
+
+def _product(problem: Showable, text: str) -> CellWeight:
+    """Return the weight of a text such as "v^2" or "field^2*v^2"."""
+    names = [axis.name for axis in problem.axes]
+    powers = product_powers(text, [*names, _FIELD])
+    if powers is None:
+        raise ValueError(
+            f"weight is {text!r}; expected a product of powers of {', '.join(names)} and of "
+            f"{_FIELD}, the field of Poisson's equation, such as '{names[-1]}^2'"
+        )
+    of_axes = tuple(powers.pop(name, 0) for name in names)
+    product = _Product(of_axes, powers.get(_FIELD, 0))
+    if not product.field_power:
+        return CellWeight(product)
+    fields = tuple(poisson_fields_of(problem))
+    if not fields:
+        raise ValueError(
+            f"weight is {text!r}, and the terms of {problem.name} have no field of a Poisson "
+            "equation"
+        )
+    return CellWeight(product, fields, tuple(_place(problem.axes, own, "weight") for own in fields))
+
+
+def _supports(
+    axis: Axis, grid: SparseGrid, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lower end and the width of every cell's support along axis k."""
+    level = grid.cell_levels[:, k]
+    count = 1 << np.maximum(level - 1, 0)  # supports of this level
+    width = axis.length / count
+    first = np.where(level > 0, count, 0)
+    return axis.lower + (grid.cells[:, k] - first) * width, width
+
+
+def _at_points(
+    values: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    lower: NDArray[np.float64],
+    width: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return a field at shares of every support, shape (num_cells, shares)."""
+    both, places = np.unique(np.stack([lower, width], axis=1), axis=0, return_inverse=True)
+    points = both[:, :1] + shares * both[:, 1:]
+    return values(points.ravel()).reshape(points.shape)[places.ravel()]
