@@ -6,6 +6,7 @@ from . import gallery, time
 from .discretization.checks.outflow import OutflowWarning
 from .discretization.matrices.mode_operator import ModeOperator
 from .discretization.parts import (
+    AdaptSettings,
     ExactSolution,
     OperatorTerm,
     SeparableVector,
@@ -32,6 +33,7 @@ from .statement.time_functions import TimeFunction
 
 __all__ = [
     "PDE",
+    "AdaptSettings",
     "AsgardField",
     "AsgardState",
     "Axis",

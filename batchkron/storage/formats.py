@@ -25,9 +25,12 @@ FIRST_VERSION = 1
 VERSION_WITH_GRIDS = 2
 """The version of results and checkpoints with a grid that has followed the solution."""
 
+VERSION_WITH_RULES = 2
+"""The version of problems with a rule by which their grid follows the solution."""
+
 NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
     {
-        "batchkron-problem": FIRST_VERSION,
+        "batchkron-problem": VERSION_WITH_RULES,
         "batchkron-result": VERSION_WITH_GRIDS,
         "batchkron-checkpoint": VERSION_WITH_GRIDS,
     }

@@ -1,25 +1,30 @@
-"""The parts of a discretized problem: operator terms, sources, exact solution, stepper settings."""
+"""The parts of a discretized problem: operator terms, sources, exact solution, settings of runs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..grids.levels import MAX_LEVEL
+from ..statement.number_checks import check_integer, is_number
 from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
 from .fields.modes import FieldMode
 from .matrices.mode_operator import ModeOperator
 
 __all__ = [
+    "AdaptSettings",
     "ExactSolution",
     "Masses",
     "OperatorTerm",
     "SeparableVector",
     "StepperSettings",
+    "check_adapt",
     "check_mass",
     "read_only",
 ]
@@ -177,6 +182,84 @@ class StepperSettings:
             raise ValueError(f"until must be finite, got {self.until!r}")
         object.__setattr__(self, "dt", float(self.dt))
         object.__setattr__(self, "until", float(self.until))
+
+
+@dataclass(frozen=True)
+class AdaptSettings:
+    """The rule by which a problem's grid follows its solution by default, as files hold it.
+
+    Attributes
+    ----------
+    tol : float
+        The tolerance; positive. This and the others are those of `batchkron.solvers.Adapt`.
+    every : int
+        Number of steps between adaptations.
+    horizon : float or None
+        The time ahead in which a rate counts.
+    max_level : tuple of int
+        Largest level along each axis.
+    keep : tuple of str
+        Names of axes along which cells of index 0 stay.
+    weight : str or None
+        A product of powers of axes and of the field, such as "v^2".
+    relative : bool
+        Whether ``tol`` is relative.
+    """
+
+    tol: float
+    every: int
+    horizon: float | None
+    max_level: tuple[int, ...]
+    keep: tuple[str, ...] = ()
+    weight: str | None = None
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("tol", self.tol), ("horizon", self.horizon)):
+            if name == "horizon" and value is None:
+                continue
+            if not (is_number(value) and math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+            object.__setattr__(self, name, float(value))
+        if type(self.every) is not int or self.every < 1:
+            raise ValueError(f"every must be an int of at least 1, got {self.every!r}")
+        if not all(type(level) is int for level in self.max_level):
+            raise TypeError(f"max_level must hold an int for each axis, got {self.max_level!r}")
+        if not all(isinstance(name, str) for name in self.keep):
+            raise TypeError(f"keep must hold names of axes, got {self.keep!r}")
+        if self.weight is not None and not isinstance(self.weight, str):
+            raise TypeError(f"weight must be a text, got {self.weight!r}")
+        if not isinstance(self.relative, bool):
+            raise TypeError(f"relative must be True or False, got {self.relative!r}")
+
+
+def check_adapt(adapt: AdaptSettings, names: Sequence[str]) -> None:
+    """Check that a rule has a level for each axis, and names axes that there are.
+
+    Parameters
+    ----------
+    adapt : AdaptSettings
+        The rule.
+    names : sequence of str
+        The names of a problem's axes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it does not fit the axes.
+    """
+    if not isinstance(adapt, AdaptSettings):
+        raise TypeError(f"adapt must be AdaptSettings, got {type(adapt).__name__}")
+    if len(adapt.max_level) != len(names):
+        raise ValueError(
+            f"max_level has {len(adapt.max_level)} levels; expected one for each of the "
+            f"{len(names)} axes"
+        )
+    for name, level in zip(names, adapt.max_level, strict=True):
+        check_integer(f"max_level along {name}", level, MAX_LEVEL)
+    for name in adapt.keep:
+        if name not in names:
+            raise ValueError(f"keep names {name!r}; the axes are {', '.join(names)}")
 
 
 def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..discretization.parts import (
+    AdaptSettings,
     ExactSolution,
     Masses,
     OperatorTerm,
@@ -43,4 +44,5 @@ class ProblemContent:
     units: Mapping[str, str]
     masses: Masses
     gains: tuple[MaxwellianGain, ...] = ()
+    adapt: AdaptSettings | None = None
     provenance: Mapping[str, Any]

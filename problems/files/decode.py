@@ -36,6 +36,7 @@ from ..grids.levels import check_level
 from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
 from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
+from .adapt import decode_adapt
 from .content import ProblemContent
 from .fields import decode_fields
 from .gains import decode_gains
@@ -77,6 +78,7 @@ def decode_problem(document: Document) -> ProblemContent:
     exact = _decode_exact(document, len(axes))
     masses = _decode_masses(document, grid, degree + 1)
     gains = decode_gains(document, axes)
+    adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
             texts_of(document, "stepper/method")[0],
@@ -99,6 +101,7 @@ def decode_problem(document: Document) -> ProblemContent:
             units=_decode_units(document),
             masses=masses,
             gains=gains,
+            adapt=adapt,
             provenance=json_of(document, "provenance/problem", dict),
         )
 

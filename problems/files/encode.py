@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value
-from batchkron.storage.formats import FIRST_VERSION
+from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_RULES
 from batchkron.storage.provenance import writer_provenance
 
 from ..discretization.basis.multiwavelets import BASIS_ID, filters
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm, SeparableVector
+from .adapt import encode_adapt
 from .content import ProblemContent
 from .fields import encode_fields
 from .gains import encode_gains
@@ -62,6 +63,7 @@ def encode_problem(content: ProblemContent) -> Document:
         **_encode_terms(content.terms, grid.dimensions, n),
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),
+        **encode_adapt(content.adapt),
         **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
         "initial": content.initial,
         "stepper/method": (content.stepper.method,),
@@ -85,7 +87,7 @@ def encode_problem(content: ProblemContent) -> Document:
     return Document(
         {
             "format": FORMAT,
-            "format_version": FIRST_VERSION,
+            "format_version": FIRST_VERSION if content.adapt is None else VERSION_WITH_RULES,
             "basis_id": BASIS_ID,
             "degree": content.degree,
             "t0": content.t0,

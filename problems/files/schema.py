@@ -84,6 +84,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "fields/formula": Field("text", ("fields",), "fields"),
         "fields/modes": Field("int64", ("field_modes", 4), "fields"),
         "fields/samples": Field("float64", ("samples",), "fields"),
+        "adapt/rule": Field("text", (1,), "adapt"),
         "gains/maxwellian": Field("text", ("gains",), "gains"),
         "sources/time": Field("text", ("sources",)),
         "sources/explicit": Field("int64", ("sources",), "explicit"),

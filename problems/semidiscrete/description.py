@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
+from ..discretization.parts import AdaptSettings
 from ..grids.sparse_grid import grid_text
 from ..statement.text import axes_text, count, named_values, size_of_state
 from .value import ProblemValue
@@ -62,8 +63,24 @@ def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
     stepper = problem.stepper
     yield "time", f"from {problem.t0:.6g} to {stepper.until:.6g}{_unit(problem, 't')}"
     yield "stepper", f"{stepper.method}, dt = {stepper.dt:.4g}"
+    if problem.adapt is not None:
+        yield "grid follows", _adapt_text(problem.adapt)
     if problem.provenance:
         yield "provenance", named_values(problem.provenance)
+
+
+def _adapt_text(adapt: AdaptSettings) -> str:
+    """Return the rule by which the grid follows the solution."""
+    parts = [f"tolerance {adapt.tol:.4g}{' of the norm' if adapt.relative else ''}"]
+    parts.append(f"every {count(adapt.every, 'step')}")
+    parts.append(f"finest levels {', '.join(map(str, adapt.max_level))}")
+    if adapt.horizon is not None:
+        parts.append(f"horizon {adapt.horizon:.4g}")
+    if adapt.keep:
+        parts.append(f"keeps {', '.join(adapt.keep)}")
+    if adapt.weight is not None:
+        parts.append(f"weight {adapt.weight}")
+    return "; ".join(parts)
 
 
 def _unit(problem: ProblemValue, quantity: str) -> str:

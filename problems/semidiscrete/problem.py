@@ -12,7 +12,8 @@
 - `output`: `plot`, `to_xarray`, `quantities`
 - `transfer`: `on_grid`, the same problem on another grid
 - this one: `to` and `with_form`, which return the same problem on another device or with another
-  form of its operators; `frozen`, `beginning_at`, `adaptive`, `evaluate`, `describe`
+  form of its operators; `frozen`, `beginning_at`, `adaptive`, `with_adapt`, `evaluate`,
+  `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
@@ -29,6 +30,7 @@ from batchkron.arrays import array_module
 
 from ..discretization.basis.mesh_evaluation import evaluate_at
 from ..discretization.parts import (
+    AdaptSettings,  # noqa: F401
     ExactSolution,
     Masses,  # noqa: F401
     OperatorTerm,
@@ -46,6 +48,7 @@ from .exact_function import ExactFunction  # noqa: F401
 from .fields.terms import frozen_terms
 from .levels import OtherLevels  # noqa: F401
 from .output.presentation import Presentation
+from .own_rule import with_rule
 from .transfer import GridTransfer
 from .vector_checks import check_vector
 
@@ -93,6 +96,9 @@ class Problem(GridTransfer, Presentation):
         sources already contain the inverse masses. By default no axis has a volume element.
     gains : sequence of MaxwellianGain, optional
         What collisions of `bgk` add to A(t, u) u + s(t).
+    adapt : AdaptSettings, optional
+        The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
+        `with_adapt` sets it.
     provenance : mapping of str to JSON data
         Where the problem comes from; not part of the content, which `content_hash` identifies.
     device : {"cpu", "cuda"}
@@ -299,6 +305,48 @@ class Problem(GridTransfer, Presentation):
         """
         rule = adaptation_rule(self, tol, relative, max_level, keep, weight, fields)
         return AdaptiveProblem(self, rule, np.zeros(self.grid.num_cells, dtype=np.int8))
+
+    def with_adapt(self, rule: Any) -> Problem:
+        """Return the problem with a rule by which its grid follows the solution, also in files.
+
+        `batchkron.solvers.evolve` then adapts the grid without ``adapt=``, and so does
+        ``batchkron run`` with the problem's file. The file has the 1-D operators up to the rule's
+        ``max_level``.
+
+        Parameters
+        ----------
+        rule : batchkron.solvers.Adapt or None
+            The rule. Its ``weight`` may be a text such as "v^2"; files hold no functions. None
+            returns the problem without a rule.
+
+        Returns
+        -------
+        Problem
+            On the grid that the initial state needs by the rule: a problem from a file cannot
+            refine it, since it does not know the function. Its 1-D operators and its default step
+            are those of the finest levels that the grid may reach; with `other_levels` the step
+            becomes that of the present grid when the grid first changes.
+
+        Raises
+        ------
+        TypeError
+            If the rule is not an `Adapt`, or as for `adaptive`.
+        ValueError
+            If the weight is a function or field, or as for `adaptive`.
+
+        Examples
+        --------
+        >>> from batchkron.problems import make
+        >>> from batchkron.solvers import Adapt, evolve
+        >>> problem = make("continuity-2d", 3, 2).with_adapt(Adapt(1e-3, every=5, max_level=6))
+        >>> result = evolve(problem, until=0.02, dt=1e-3)
+        >>> problem.unknowns, result.problem.unknowns
+        (180, 288)
+        """
+        if rule is None:
+            return replace(self, adapt=None)
+        moved: Problem = with_rule(self, rule)
+        return moved
 
     def evaluate(
         self, u: NDArray[np.float64], points: ArrayLike, *others: ArrayLike

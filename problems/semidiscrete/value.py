@@ -16,11 +16,13 @@ from batchkron.operators import on_device
 
 from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.parts import (
+    AdaptSettings,
     ExactSolution,
     Masses,
     OperatorTerm,
     SeparableVector,
     StepperSettings,
+    check_adapt,
     read_only,
 )
 from ..files.content import ProblemContent
@@ -28,7 +30,14 @@ from ..files.encode import problem_hash
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.gains import MaxwellianGain
-from .checks import check_axes, check_gains, check_masses, check_terms, check_times, check_vectors
+from .checks import (
+    check_axes,
+    check_gains,
+    check_masses,
+    check_terms,
+    check_times,
+    check_vectors,
+)
 from .exact_function import ExactFunction
 from .levels import OtherLevels
 from .operators import choose_form
@@ -54,6 +63,7 @@ class ProblemValue:
     units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     masses: Masses = field(default=(), kw_only=True)
     gains: tuple[MaxwellianGain, ...] = field(default=(), kw_only=True)
+    adapt: AdaptSettings | None = field(default=None, kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     device: str = field(default="cpu", kw_only=True)
     form: str = field(default="auto", kw_only=True)
@@ -81,6 +91,8 @@ class ProblemValue:
             raise ValueError(f"t0 must be finite, got {self.t0!r}")
         n, grid = self.degree + 1, self.grid
         check_axes(self.axes, grid)
+        if self.adapt is not None:
+            check_adapt(self.adapt, [axis.name for axis in self.axes])
         expected = (grid.num_cells * n**grid.dimensions,)
         if self.initial.shape != expected:
             raise ValueError(
@@ -176,5 +188,6 @@ def content_of(problem: ProblemValue) -> ProblemContent:
         units=problem.units,
         masses=problem.masses,
         gains=problem.gains,
+        adapt=problem.adapt,
         provenance=problem.provenance,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from batchkron.arrays import device_errors
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
-from .adapt.adapt import Adapt
+from .adapt.adapt import Adapt, rule_of_run
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
@@ -48,7 +48,7 @@ def evolve(
     events: Sequence[Any] | Any = (),
     watch: Mapping[str, Any] | None = None,
     allow_unstable: bool = False,
-    adapt: Adapt | None = None,
+    adapt: Adapt | Literal[False] | None = None,
     u0: Any = None,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
@@ -112,9 +112,11 @@ def evolve(
     allow_unstable : bool
         Allow an explicit method to run with a step for which it is not stable. By default such a
         step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
-    adapt : Adapt, optional
+    adapt : Adapt or False, optional
         The rule by which the grid is refined and coarsened during the run, for problems with a
-        method ``adaptive``, as those of `batchkron.problems`. ``result.problem`` is the problem on
+        method ``adaptive``, as those of `batchkron.problems`. By default that of the problem, its
+        attribute ``adapt``, if it has one, see `batchkron.problems.Problem.with_adapt`; with False
+        the grid does not change. ``result.problem`` is the problem on
         the last grid. Equal steps that the problem suggests follow its finest cells; steps of a
         given ``dt`` stay. Checkpoints have the state and the grid of the last adaptation, and that
         of the end; to resume, give the same rule.
@@ -217,7 +219,7 @@ def evolve(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         allow_unstable=allow_unstable,
-        adapt=adapt,
+        adapt=rule_of_run(problem, adapt),
     )
     result = Run(plan).to_end(progress=progress)
     if raise_on_failure and result.status in _FAILURES:

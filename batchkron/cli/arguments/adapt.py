@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import click
 
 from batchkron.cli.arguments.parameters import levels, positive_number
 from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.problems import Problem
 from batchkron.solvers import Adapt
+from batchkron.solvers.evolution.adapt.adapt import rule_of_run
 
-__all__ = ["adapt_options", "adapt_rule"]
+__all__ = ["AdaptRequest", "adapt_options", "adapt_request"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -90,25 +93,59 @@ def adapt_options(command: _Command) -> _Command:
     return command
 
 
-def adapt_rule(options: dict[str, Any]) -> Adapt | None:
-    """Return the rule that options ask for, and take them out of ``options``; None for none.
+@dataclass(frozen=True)
+class AdaptRequest:
+    """What options say about the rule by which the grid follows the solution.
+
+    Attributes
+    ----------
+    given : dict
+        The arguments of `Adapt` that are given.
+    fixed : bool
+        Whether the grid shall not change, whatever the problem's file says.
+    """
+
+    given: dict[str, Any] = field(default_factory=dict)
+    fixed: bool = False
+
+    def rule(self, problem: Problem) -> Adapt | None:
+        """Return the rule for a problem: its own, changed by the options; None for none.
+
+        Raises
+        ------
+        CommandError
+            If options are given without a tolerance, or have a wrong value.
+        """
+        if self.fixed:
+            return None
+        own = rule_of_run(problem, None)
+        with usage_errors():
+            if own is not None:
+                return replace(own, **self.given)
+            if not self.given:
+                return None
+            if "tol" in self.given:
+                return Adapt(**self.given)
+        raise CommandError(
+            f"{_OTHERS[next(iter(self.given))]} is for grids that follow the solution; give their "
+            "tolerance with --adapt-tol, too."
+        )
+
+
+def adapt_request(options: dict[str, Any]) -> AdaptRequest:
+    """Return what options say, and take them out of ``options``.
 
     Raises
     ------
     CommandError
-        If an option is given without --adapt-tol, or has a wrong value.
+        If --no-adapt is given with other options.
     """
-    tol = options.pop("adapt_tol")
-    given = {name: options.pop(f"adapt_{name}") for name in _OTHERS}
+    fixed = bool(options.pop("no_adapt", False))
+    given = {name: options.pop(f"adapt_{name}") for name in ("tol", *_OTHERS)}
     given = {name: value for name, value in given.items() if value is not None}
-    if tol is None:
-        if given:
-            raise CommandError(
-                f"{_OTHERS[next(iter(given))]} is for grids that follow the solution; give their "
-                "tolerance with --adapt-tol, too."
-            )
-        return None
+    if fixed and given:
+        word = {"tol": "--adapt-tol", **_OTHERS}[next(iter(given))]
+        raise CommandError(f"--no-adapt means that the grid does not change; leave {word} out.")
     if "keep" in given:
         given["keep"] = [name.strip() for name in given["keep"].split(",")]
-    with usage_errors():
-        return Adapt(tol, **given)
+    return AdaptRequest(given, fixed)

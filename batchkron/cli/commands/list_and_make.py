@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from batchkron.cli.arguments.adapt import adapt_options, adapt_request
 from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options
+from batchkron.cli.failure import usage_errors
 from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import table
 from batchkron.problems import gallery, save_problem
@@ -25,6 +28,7 @@ def list_gallery() -> None:
 @click.command()
 @click.argument("name")
 @gallery_options
+@adapt_options
 @click.option(
     "-o",
     "--output",
@@ -40,13 +44,20 @@ def make(
     grid: str | None,
     output: Path,
     force: bool,
+    **options: Any,
 ) -> None:
     """Write a problem of the gallery as a file.
 
-    NAME is one of "batchkron list". What is left out takes the gallery's defaults.
+    NAME is one of "batchkron list". What is left out takes the gallery's defaults. With --adapt-tol
+    the file has the rule by which "batchkron run" lets the grid follow the solution.
     """
+    request = adapt_request(options)
     chosen = chosen_problem(name, degree, level, grid, files=False)
     check_outputs({"the problem": output}, {}, force=force)
     problem = chosen.read()
+    rule = request.rule(problem)
+    if rule is not None:
+        with usage_errors():
+            problem = problem.with_adapt(rule)
     save_problem(output, problem, overwrite=force)
     click.echo(f"wrote {output}: {problem.name}, {describe_size(problem)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from batchkron.cli.arguments.adapt import adapt_options, adapt_rule
+from batchkron.cli.arguments.adapt import adapt_options, adapt_request
 from batchkron.cli.arguments.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
 from batchkron.cli.arguments.shown import name_list, places
@@ -64,6 +64,11 @@ class RunCommand(click.Command):
 )
 @click.option("--atol", type=float, callback=positive_number, help="The same, plus ATOL.")
 @adapt_options
+@click.option(
+    "--no-adapt",
+    is_flag=True,
+    help="Keep the grid as it is, though the file has a rule by which it follows the solution.",
+)
 @click.option(
     "--solver",
     type=click.Choice((*solver_names(), "krylov", "kronecker", "auto")),
@@ -164,7 +169,7 @@ def run(
     "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or GPUs with
     --device cuda; the first one prints, and writes the same files.
     """
-    settings, ranks = RunOptions(adapt=adapt_rule(options), **options), ranks_of_run()
+    settings, ranks = RunOptions(adapt_request=adapt_request(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
     with ranks.together():
         chosen = ranks.on_each(lambda: chosen_problem(problem, degree, level, grid))

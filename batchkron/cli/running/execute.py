@@ -9,6 +9,7 @@ from typing import Any
 
 import batchkron
 from batchkron.arrays import to_host
+from batchkron.cli.arguments.adapt import AdaptRequest
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, describe_system_error, usage_errors
@@ -78,7 +79,8 @@ class RunOptions:
     movie: Path | None = None
     slices: Mapping[str, float] = field(default_factory=dict)
     marginal: tuple[str, ...] = ()
-    adapt: Adapt | None = None
+    adapt_request: AdaptRequest = field(default_factory=AdaptRequest)
+    adapt: Adapt | None = None  # what the request means for the problem
 
     @property
     def chooses_steps(self) -> bool:
@@ -127,6 +129,8 @@ def execute(
         batchkron.set_num_threads(options.threads)
     ranks.choose_device(options.device)
     resumed, whole = ranks.on_each(lambda: _read(chosen, options, files))
+    rule = ranks.on_each(lambda: options.adapt_request.rule(whole))
+    options = replace(options, adapt=rule)
     with ranks.not_alone():
         problem = _shared(whole, options, ranks)
         integration = _plan(problem, whole, options, resumed)
@@ -346,7 +350,7 @@ def _march(
                 preconditioner=options.preconditioner,
                 allow_unstable=options.allow_unstable,
                 watch=shown.watch,
-                adapt=options.adapt,
+                adapt=options.adapt or False,
             )
     except CheckpointError as error:
         return error.result, error

@@ -107,6 +107,11 @@ class DistributedProblem:
         return getattr(self.whole, "stepper", None)
 
     @property
+    def adapt(self) -> Any:
+        """The whole problem's rule by which its grid follows the solution."""
+        return getattr(self.whole, "adapt", None)
+
+    @property
     def content_hash(self) -> str:
         """The whole problem's, by which its checkpoints are known on any number of ranks."""
         whole: Any = self.whole

@@ -13,7 +13,7 @@ from batchkron.storage import StoredGrid
 from ...products import Vector
 from ..start.arguments import finite_number
 
-__all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem"]
+__all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem", "rule_of_run"]
 
 _SHARE = 0.1  # default horizon as a share of the run; chosen by hand
 
@@ -174,6 +174,25 @@ class AdaptiveProblem(Protocol):
         ...
 
 
+def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
+    """Return the rule of a run, None for a grid that does not change.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        Its attribute ``adapt`` is its own rule, if it has one.
+    adapt : Adapt, False or None
+        The argument of `evolve`.
+    """
+    if adapt is False:
+        return None
+    own = getattr(problem, "adapt", None) if adapt is None else None
+    if own is None or not hasattr(own, "tol"):
+        return adapt  # type: ignore[return-value]  # adaptive_problem refuses what is no Adapt
+    names = "tol", "every", "horizon", "max_level", "keep", "weight", "relative"
+    return Adapt(**{name: getattr(own, name) for name in names})
+
+
 def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
     """Return a problem with a rule by which its grid follows the solution.
 
@@ -197,7 +216,8 @@ def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
     """
     if not isinstance(adapt, Adapt):
         raise TypeError(
-            f"adapt is a {type(adapt).__name__}; expected an Adapt, as in adapt=Adapt(1e-4)."
+            f"adapt is a {type(adapt).__name__}; expected an Adapt, as in adapt=Adapt(1e-4), "
+            "or False for a grid that does not change."
         )
     make = getattr(problem, "adaptive", None)
     if not callable(make):

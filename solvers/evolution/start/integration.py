@@ -345,7 +345,8 @@ def _refuse_other_grids(checkpoint: Checkpoint, adapts: bool) -> None:
     if checkpoint.grid is None and adapts:
         raise ValueError(
             "The checkpoint was written by a run whose grid does not change; leave adapt out to go "
-            "on with that, or start anew without resume."
+            "on with that (or give adapt=False, where the problem has a rule), or start anew "
+            "without resume."
         )
 
 

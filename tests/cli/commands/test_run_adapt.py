@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from batchkron.problems import make
+from batchkron.problems import AdaptSettings, load_problem, make
 from batchkron.solvers import Adapt, evolve
 from batchkron.storage import load_checkpoint, load_result
 
@@ -69,6 +69,64 @@ def test_a_weight(cli, folder):
     expected = evolve(problem, until=0.02, method="rk4", dt=1e-3, adapt=rule)
     np.testing.assert_array_equal(load_result(result).u, expected.u)
     assert expected.u.size != expected_at(0.02).u.size
+
+
+@pytest.fixture
+def file(cli, folder):
+    """continuity-2d from level 3 to 5, with a rule."""
+    path = folder / "c2.h5"
+    cli("make", "continuity-2d", "--level", "3", "--degree", "2", "--adapt", "1e-3",
+        "--max-level", "5", "--adapt-every", "4", "--adapt-keep", "x", "-o", path)  # fmt: skip
+    return path
+
+
+def test_a_file_keeps_its_rule(cli, folder, file):
+    problem = load_problem(file)
+    expected = AdaptSettings(tol=1e-3, every=4, horizon=None, max_level=(5, 5), keep=("x",))
+    assert problem.adapt == expected
+    shown = " ".join(cli("info", file).stdout.split())
+    assert "tolerance 0.001; every 4 steps; finest levels 5, 5; keeps x" in shown
+    run = "run", file, "--dt", "1e-3", "--stepper", "rk4", "--until", "0.02", "--quiet", "--force"
+    taken = {"until": 0.02, "dt": 1e-3, "method": "rk4"}
+    fixed = problem.with_adapt(None)
+    rule = {"every": 4, "max_level": 5, "keep": "x"}
+    cases = [
+        ([], Adapt(1e-3, **rule)),
+        (["--adapt-tol", "1e-4"], Adapt(1e-4, **rule)),
+        (["--adapt-every", "9"], Adapt(1e-3, **rule | {"every": 9})),
+        (["--adapt-weight", "y"], Adapt(1e-3, **rule, weight=lambda x, y: y)),
+    ]
+    sizes = set()
+    for options, adapt in cases:
+        cli(*run, *options, "-o", "run.h5")
+        result = evolve(fixed, **taken, adapt=adapt)
+        stored = load_result(folder / "run.h5")
+        np.testing.assert_array_equal(stored.u, result.u)
+        np.testing.assert_array_equal(stored.grid.cells, result.problem.grid.cells)
+        sizes.add(stored.u.size)
+    assert len(sizes) > 1
+    cli(*run, "--no-adapt", "-o", "run.h5")
+    stored = load_result(folder / "run.h5")
+    assert stored.grid is None
+    np.testing.assert_array_equal(stored.u, evolve(fixed, **taken).u)
+
+
+def test_a_file_with_a_rule_is_resumed(cli, folder, file):
+    run = "run", file, "--dt", "1e-3", "--stepper", "rk4", "--quiet"
+    cli(*run, "--until", "0.012", "-o", "first.h5")
+    cli(*run, "--until", "0.024", "-o", "second.h5", "--resume", "first.checkpoint.h5")
+    cli(*run, "--until", "0.024", "-o", "whole.h5")
+    found, expected = load_result(folder / "second.h5"), load_result(folder / "whole.h5")
+    np.testing.assert_array_equal(found.u, expected.u)
+
+
+def test_a_rule_is_not_given_and_refused_at_once(refused):
+    words = "run", "continuity-2d", "--level", "3", "--quiet", "--no-adapt"
+    assert "leave --adapt-tol out" in refused(*words, "--adapt-tol", "1e-3")
+    assert "leave --max-level out" in refused(*words, "--max-level", "5")
+    words = "make", "continuity-2d", "--level", "3", "-o", "c2.h5"
+    assert "give their tolerance with --adapt-tol" in refused(*words, "--adapt-every", "3")
+    assert "max_level is 2" in refused(*words, "--adapt-tol", "1e-3", "--max-level", "2")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,12 @@ def very_many_terms(document):
     return many
 
 
+def rule(**changes):
+    whole = {"tol": 1e-3, "every": 10, "horizon": None, "max_level": [2, 3], "keep": [],
+             "weight": None, "relative": False, **changes}  # fmt: skip
+    return text("adapt/rule", json.dumps(whole))
+
+
 NESTED = {"kind": "sum", "terms": [{"kind": "sin", "omega": 1.0, "phase": 0.0}]}
 for _ in range(40):
     NESTED = {"kind": "product", "coefficient": 2.0, "factors": [NESTED]}
@@ -93,8 +99,19 @@ LIES = {
         lambda document: changed(document, datasets={"sources/explicit": np.ones(1, np.int64)}),
         r"dataset 'sources/explicit' has shape \(1,\)",
     ),
-    "wrong version": (attribute(format_version=2), "'format_version' is 2"),
+    "wrong version": (attribute(format_version=3), "'format_version' is 3"),
     "wrong format": (attribute(format="batchkron"), "attribute 'format' is 'batchkron'"),
+    "a rule with more": (rule(code="print(1)"), "'adapt/rule' is no object of tol, every"),
+    "a rule that is no object": (text("adapt/rule", "[]"), "'adapt/rule'"),
+    "a tolerance of zero": (rule(tol=0.0), "'adapt/rule': tol must be positive"),
+    "a tolerance that is a text": (rule(tol="1"), "'adapt/rule': tol must be positive"),
+    "a fraction of a step": (rule(every=1.5), "'adapt/rule': every must be an int"),
+    "one level for two axes": (rule(max_level=[2]), "max_level has 1 levels; expected one for"),
+    "levels that are a number": (rule(max_level=3), "'adapt/rule': max_level is no list"),
+    "a level beyond all": (rule(max_level=[2, 99]), "'adapt/rule': max_level along ζ is 99"),
+    "an unknown axis": (rule(keep=["q"]), "'adapt/rule': keep names 'q'; the axes are"),
+    "a weight that is a number": (rule(weight=2), "'adapt/rule': weight must be a text"),
+    "a relative that is a number": (rule(relative=1), "'adapt/rule': relative must be True"),
     "no degree": (attribute(degree=None), "attribute 'degree' is missing"),
     "degree a text": (attribute(degree="1"), "attribute 'degree' is str; expected int"),
     "degree a float": (attribute(degree=1.0), "attribute 'degree' is float; expected int"),
