@@ -157,6 +157,15 @@ class LocalBlocks:
             rows = self._module.concatenate([C, B.swapaxes(2, 3)], axis=1).reshape(cells - 1, -1, n)
         self._module.matmul(rows, self._upward, out=into.ancestors)
 
+    def scale(self, part: int, factor: float, blocks: BlockVector) -> None:
+        """Multiply the entries of one matrix's blocks in a vector by a number."""
+        blocks.heap[:, part] *= factor
+        ancestors = blocks.ancestors
+        if self._level and not self._by_block:
+            shape = len(ancestors), -1, self._parts, self._n, self._n * self._level
+            ancestors = ancestors.reshape(shape).swapaxes(1, 2)
+        ancestors[:, part] *= factor
+
     def places(self, part: int) -> Places:
         """Return where the entries of one matrix's blocks lie in the vector, (count, n, n)."""
         n, q, level, parts = self._n, self._n**2, self._level, self._parts

@@ -23,6 +23,7 @@ from ...discretization.parts import OperatorTerm
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression
+from ...statement.time import TimeFunction, constant
 from ..value import ProblemValue
 from .evaluation import FieldEvaluation
 
@@ -125,12 +126,15 @@ class FieldTerms:
     entries. A product with a state first replaces the operator's values, so that threads take
     turns, and on a device all products have to be on one stream.
 
-    Where the coefficient of a term depends on time, or a sweep adds two 1-D operators
-    of which one is a field, all values of the operator are replaced by way of the host.
+    A coefficient that depends on time multiplies the blocks of one 1-D operator of its term, which
+    no other term shares. Where a sweep adds two 1-D operators of which one changes, or a term with
+    such a coefficient has no 1-D operator, all values of the operator are replaced by way of the
+    host.
     """
 
     def __init__(self, problem: ProblemValue, terms: Sequence[OperatorTerm]) -> None:
-        self._terms, self._lock = tuple(terms), threading.Lock()
+        self._lock = threading.Lock()
+        self._terms, times = _with_own_modes(terms)
         by_axis: dict[Axis, list[FieldMode]] = {}
         for term in self._terms:
             for mode in field_modes(term):
@@ -151,6 +155,21 @@ class FieldTerms:
                 )
                 places[id(mode)] = own_places + start
             start += parts.size
+        self._timed_parts = [
+            (axis, part, factor)
+            for axis, parts in enumerate(self._axes)
+            for part, mode in enumerate(parts.modes)
+            for timed, factor in times
+            if timed is mode
+        ]
+        self._timed_blocks = []
+        for timed, factor in times:
+            if isinstance(timed, ModeOperator):
+                shape, size = timed.blocks.shape, timed.blocks.size
+                places[id(timed)] = np.arange(start, start + size).reshape(shape)
+                on_place = on_device(timed.blocks.ravel(), problem.device)
+                self._timed_blocks.append((on_place, factor))
+                start += size
         self._modes: list[Any] = []  # in the order of the operator's blocks
         listed: list[list[Any]] = []
         for term in self._terms:
@@ -184,7 +203,9 @@ class FieldTerms:
 
     def _link_vectors(self) -> None:
         """Make the vector of the blocks' entries, from which the operator copies them."""
-        count, self._was_followed = sum(parts.size for parts in self._axes), False
+        count = sum(parts.size for parts in self._axes)
+        count += sum(blocks.size for blocks, _ in self._timed_blocks)
+        self._was_followed = False
         self._linked = self._link(count)
         module = array_module(on_device(np.zeros(0), self._device))
         memory = module.zeros(count) if self._linked is None else self._linked.values
@@ -206,7 +227,8 @@ class FieldTerms:
     @property
     def is_repeatable(self) -> bool:
         """Whether a product launches the same kernels at all times, with no copy to the host."""
-        return self._linked is not None and self._linked.is_repeatable
+        is_steady = not (self._timed_parts or self._timed_blocks)
+        return is_steady and self._linked is not None and self._linked.is_repeatable
 
     @property
     def operator(self) -> SparseGridOperator:
@@ -248,6 +270,12 @@ class FieldTerms:
         """
         for parts, vector in zip(self._axes, self._vectors, strict=True):
             parts.blocks(parts.evaluate(t, u), vector)
+        for axis, part, factor in self._timed_parts:
+            self._axes[axis].blocks.local.scale(part, float(factor(t)), self._vectors[axis])
+        end = self._values.size
+        for fixed, factor in reversed(self._timed_blocks):  # behind the fields' blocks
+            self._values[end - fixed.size : end] = fixed * float(factor(t))
+            end -= fixed.size
         self._was_followed = True
         if self._linked is not None:
             self._linked.update()
@@ -259,3 +287,26 @@ class FieldTerms:
         ]
         numbers = None if self._is_constant else [term.time(t) for term in self._terms]
         self._operator.update(blocks, numbers)
+
+
+def _with_own_modes(
+    terms: Sequence[OperatorTerm],
+) -> tuple[tuple[OperatorTerm, ...], list[tuple[ModeOperator | FieldMode, TimeFunction]]]:
+    """Return terms with constant coefficients, and the modes that functions of time multiply.
+
+    These modes are one of each term whose coefficient depends on time, a field if it has one, and
+    are copies that no other term has. A term without modes keeps its coefficient.
+    """
+    found, times = [], []
+    for term in terms:
+        places = [k for k, mode in enumerate(term.modes) if mode is not None]
+        if term.time.is_constant or not places:
+            found.append(term)
+            continue
+        place = next((k for k in places if isinstance(term.modes[k], FieldMode)), places[0])
+        own = copy.copy(term.modes[place])
+        assert own is not None
+        modes = (*term.modes[:place], own, *term.modes[place + 1 :])
+        times.append((own, term.time))
+        found.append(replace(term, modes=modes, time=constant(1.0)))
+    return tuple(found), times

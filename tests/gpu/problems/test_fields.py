@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, div, mass
+from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, div, mass, time
 from batchkron.problems import make as gallery_problem
 from batchkron.solvers import Adapt, evolve
 
@@ -41,7 +41,23 @@ def two_fields(level, degree):
     return PDE([x, v], terms, boundary=boundary, initial=initial).discretize(level, degree)
 
 
+def in_time(level, degree):
+    """A force that fades, and a reaction with a field whose sign changes."""
+    x, v = Axis("x", 0.0, 3.0), Axis("v", -6.0, 6.0)
+    field = Poisson(x, Moment(v))
+    terms = [
+        div(x, -1.0, others={v: lambda s: s}),
+        div(v, -1.0, others={x: field}) * (0.5 * time.exp(-1.0)),
+        mass(x, field) * (time.cos(1.0) - 3.0 * time.cos(2.0)),
+    ]
+    initial = Separable(x=lambda s: 1.0 + 0.1 * np.cos(2.0 * np.pi * s / 3.0),
+                        v=lambda s: np.exp(-0.5 * (s - 1.0) ** 2))  # fmt: skip
+    boundary = {x: "periodic", v: "inflow"}
+    return PDE([x, v], terms, boundary=boundary, initial=initial).discretize(level, degree)
+
+
 PROBLEMS = {
+    "in time": lambda: in_time(4, 2),
     "two-stream": lambda: gallery_problem("two-stream", 5, 2),
     "degree 0": lambda: gallery_problem("two-stream", 4, 0),
     "level 0": lambda: gallery_problem("two-stream", 0, 2),

@@ -36,6 +36,20 @@ def test_the_pairs_are_those_whose_supports_overlap(level):
     assert (np.diff(keys) > 0).all()
 
 
+@pytest.mark.parametrize("kind", ["symmetric", "any", "by block"])
+@pytest.mark.parametrize("level", [0, 1, 4])
+def test_one_of_several_matrices_is_scaled(rng, level, kind):
+    parts, n = 3, 2
+    options = {"symmetric": kind != "any", "by_block": kind == "by block"}
+    local = LocalBlocks(level, n - 1, parts=parts, **options)
+    vector = local.vector()
+    vector.whole[:] = before = rng.uniform(0.5, 1.5, local.size)
+    local.scale(1, -2.0, vector)
+    for part, factor in enumerate((1.0, -2.0, 1.0)):
+        places = local.places(part)
+        np.testing.assert_array_equal(vector.whole[places], factor * before[places])
+
+
 def test_the_given_blocks_are_not_changed(rng):
     blocks = rng.uniform(0.5, 1.5, (8, 3, 3))
     kept = blocks.copy()

@@ -139,6 +139,62 @@ def test_coefficients_in_time_multiply_fields():
         np.testing.assert_allclose(rhs_of(moving, u, t), expected, atol=1e-14)
 
 
+def of_time(axes=(X, V)):
+    """All kinds of terms with coefficients in time: of fields of any sign, and without fields."""
+    wave, decay = time.cos(3.0), time.exp(-1.0)
+    E = Poisson(X, N)
+    terms = [
+        div(X, -1.0, others={V: lambda v: v}),
+        div(V, -1.0, others={X: E}) * decay,
+        div(V, 0.5, others={X: E}),
+        div(V, 0.5, others={X: E}, flux="central", boundary="neumann") * wave,
+        mass(X, E) @ mass(V, Moment(X)) * wave,
+        mass(V, lambda v: 0.1 * v) * wave,
+    ]
+    return pde_of(terms).discretize(4, 2)
+
+
+@pytest.mark.parametrize("part", ["rhs", "whole"])
+def test_coefficients_in_time_need_no_host(rng, monkeypatch, part):
+    """They are written with the fields' blocks, in place of an update of the operator's values."""
+    problem = of_time()
+    whole = problem.whole_part() if part == "whole" else None
+    terms = problem._field_terms if whole is None else whole._terms
+    assert terms._linked is not None
+    assert not terms.is_repeatable
+    monkeypatch.setattr(type(terms._operator), "update", None)
+    for t in (0.0, 0.9, 2.0, 0.9):  # the wave is 1, negative, 1, negative
+        u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
+        frozen = problem.frozen(u)
+        expected = rhs_of(frozen, u, t)
+        if whole is None:
+            found = rhs_of(problem, u, t)
+        else:
+            whole.follow(t, u)
+            found = whole.operator @ u
+        atol = 1e-13 * np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def test_coefficients_in_time_on_other_grids_and_without_a_mode(rng):
+    problem = of_time()
+    rhs_of(problem, problem.initial, 0.3)  # the operators are assembled, and converted below
+    cells = problem.grid.cells
+    moved = problem.on_grid(SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels))
+    rhs = rhs_of(moved, moved.initial, 1.3)
+    expected = rhs_of(moved.frozen(moved.initial), moved.initial, 1.3)
+    np.testing.assert_allclose(rhs, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+    # a reaction has no 1-D operator whose blocks its coefficient could multiply
+    terms = [div(V, -1.0, others={X: Poisson(X, N)}) * time.exp(-1.0), mass(X) * time.cos(1.0)]
+    problem = pde_of(terms).discretize(3, 1)
+    whole = problem.whole_part()
+    assert whole._terms._linked is None
+    for t in (0.2, 2.0):
+        whole.follow(t, problem.initial)
+        expected = rhs_of(problem.frozen(problem.initial), problem.initial, t)
+        np.testing.assert_allclose(whole.operator @ problem.initial, expected, atol=1e-13)
+
+
 def test_the_default_step_knows_the_fields():
     """|E| is ½ and more times the size of the cells of x, which do not count, at a time."""
     E = Poisson(X, N)
