@@ -27,7 +27,7 @@ from .statement.bgk import bgk
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from .statement.collisions import lenard_bernstein
 from .statement.fields import FieldExpression, Moment, Poisson
-from .statement.separable import Separable, SeparableSum
+from .statement.separable import Separable, SeparableAt, SeparableSum
 from .statement.terms import Term, div, grad, laplacian, mass, penalty
 from .statement.time_functions import TimeFunction
 
@@ -54,6 +54,7 @@ __all__ = [
     "Poisson",
     "Problem",
     "Separable",
+    "SeparableAt",
     "SeparableSum",
     "SeparableVector",
     "SparseGrid",

@@ -41,6 +41,7 @@ from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
+from .semidiscrete.exact_at_times import ExactAtTimes
 from .semidiscrete.exact_function import ExactFunction
 from .semidiscrete.fields.bounds import bounded_terms
 from .semidiscrete.levels import LevelParts
@@ -59,7 +60,7 @@ from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
-from .statement.separable import Field
+from .statement.separable import Field, SeparableAt, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term
 
@@ -98,8 +99,9 @@ class PDE(Statement):
         solution, s = f_t - Σ terms(f).
     exact : Separable, SeparableSum or callable, optional
         The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time.
-        Errors against it are computed by quadrature, which is possible for few axes only; the only
-        "from exact" that it can give is the initial state; and problem files do not save it.
+        Errors against it are computed by quadrature, which is possible for few axes only, unless it
+        is a `SeparableAt`; the only "from exact" that it can give is the initial state; and problem
+        files do not save it.
     name : str
         The problem's name.
     units : mapping of str to str
@@ -137,7 +139,7 @@ class PDE(Statement):
         boundary: Boundary | Mapping[Any, Boundary],
         initial: Field | str | None = None,
         sources: Field | Sequence[Field] | str = (),
-        exact: Field | Callable[..., Any] | None = None,
+        exact: Field | SeparableAt | Callable[..., Any] | None = None,
         name: str = "pde",
         units: Mapping[str, str] | None = None,
         t0: float = 0.0,
@@ -292,6 +294,8 @@ class PDE(Statement):
         return LevelParts(tuple(terms), tuple(sources), self._exact(space), space.masses, stepper)
 
     def _exact(self, space: Space) -> ExactSolution | ExactFunction | None:
+        if isinstance(self.exact_function, SeparableOnAxes):
+            return ExactAtTimes(self.exact_function, space)
         if self.exact_function is not None:
             return ExactFunction(self.exact_function, space)
         return exact_solution(self.exact, space) if self.exact else None
@@ -337,8 +341,9 @@ class PDE(Statement):
 
     def _initial_vector(self, space: Space, grid: SparseGrid) -> NDArray[np.float64]:
         if self.initial is None:
-            assert self.exact_function is not None
-            return ExactFunction(self.exact_function, space).on(grid).coefficients(self.t0)
+            exact = self._exact(space)
+            assert isinstance(exact, ExactFunction)
+            return exact.on(grid).coefficients(self.t0)
         parts = [project_separable(part, space) for part in self.initial]
         n = space.degree + 1
         vector = np.empty(grid.num_cells * n ** len(self.axes))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import on_device
 
-from .exact_function import ExactFunction, FunctionOnGrid
+from .exact_function import ExactFunction, OnGrid
 from .exact_separable import SeparableSolution
 from .value import ProblemValue
 
@@ -59,8 +59,8 @@ class ExactComparison(ProblemValue):
         With the projection P onto the grid, ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖², where the second
         part, what the grid leaves out, is summed directly (`exact_error`). With volume elements
         both are computed in orthonormal coordinates (`weighted_norm`), and against an
-        `ExactFunction` the error is computed by quadrature. All of it runs on the CPU, wherever
-        the state is.
+        `ExactFunction` that is not separable the error is computed by quadrature. All of it runs on
+        the CPU, wherever the state is.
         """
         return self._known.error(self._on_host(u), t)
 
@@ -108,7 +108,7 @@ class ExactComparison(ProblemValue):
         return error / norm
 
     @cached_property
-    def _known(self) -> SeparableSolution | FunctionOnGrid:
+    def _known(self) -> OnGrid:
         """The exact solution with its projections on the grid."""
         if self.exact is None:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,25 @@ from ..discretization.basis.quadrature import cell_points, evaluate, gauss_rule
 from ..discretization.space import Space
 from ..grids.sparse_grid import SparseGrid
 
-__all__ = ["ExactFunction", "FunctionOnGrid"]
+__all__ = ["ExactFunction", "FunctionOnGrid", "OnGrid"]
 
 _MAX_POINTS = 1 << 25  # quadrature points of a grid, 256 MiB for each array of values; not tuned
+
+
+class OnGrid(Protocol):
+    """A known solution with its projections on a grid, and errors of states against it."""
+
+    def coefficients(self, t: float) -> NDArray[np.float64]:
+        """Return the hierarchical coefficients of f(t), projected onto the grid."""
+        ...
+
+    def error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ of a state u."""
+        ...
+
+    def norm(self, t: float) -> float:
+        """Return ‖f(t)‖."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +54,7 @@ class ExactFunction:
     function: Callable[..., Any]
     space: Space = field(repr=False)
 
-    def on(self, grid: SparseGrid) -> FunctionOnGrid:
+    def on(self, grid: SparseGrid) -> OnGrid:
         """Return the function with its projections on a grid.
 
         Parameters
@@ -48,7 +64,7 @@ class ExactFunction:
 
         Returns
         -------
-        FunctionOnGrid
+        OnGrid
         """
         return FunctionOnGrid(self, grid)
 

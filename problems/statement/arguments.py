@@ -14,7 +14,7 @@ from .collisions import with_position
 from .function_checks import check_function
 from .gains import MaxwellianGain
 from .number_checks import is_number
-from .separable import Field, Separable, separable_parts
+from .separable import Field, Separable, SeparableAt, separable_parts
 from .terms import Term, flatten_terms
 
 __all__ = ["axes_of", "exact_of", "initial_of", "sources_of", "terms_of", "volumes_of"]
@@ -70,7 +70,7 @@ def terms_of(
 
 
 def exact_of(
-    exact: Field | Callable[..., Any] | None, axes: tuple[Axis, ...]
+    exact: Field | SeparableAt | Callable[..., Any] | None, axes: tuple[Axis, ...]
 ) -> tuple[tuple[Separable, ...], Callable[..., Any] | None]:
     """Return the exact solution as (separable parts, None), or ((), function) if it is a callable.
 
@@ -83,6 +83,8 @@ def exact_of(
     """
     if exact is None:
         return (), None
+    if isinstance(exact, SeparableAt):
+        return (), exact.on(axes)
     if callable(exact):
         return (), exact
     return separable_parts("exact", exact, axes), None

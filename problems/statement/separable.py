@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .axis import Axis
 from .coefficients import Function
@@ -13,7 +16,14 @@ from .function_checks import check_function
 from .number_checks import is_number
 from .time import TimeFunction, constant
 
-__all__ = ["Field", "Separable", "SeparableSum", "separable_parts"]
+__all__ = [
+    "Field",
+    "Separable",
+    "SeparableAt",
+    "SeparableOnAxes",
+    "SeparableSum",
+    "separable_parts",
+]
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -161,6 +171,76 @@ class SeparableSum:
     def __neg__(self) -> SeparableSum:
         """Negative of the sum."""
         return self * -1.0
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableAt:
+    """A function that is a sum of separable functions at each time, with factors that change.
+
+    As ``exact=`` of a `PDE` it takes the place of a function of all coordinates: errors are then
+    computed from integrals along single axes, for any number of axes.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(t)`` returns the function at the time t, a float, as a Separable, a sum of them
+        or a number.
+
+    Raises
+    ------
+    TypeError
+        If it is not callable.
+
+    Examples
+    --------
+    A Maxwellian whose temperature rises:
+
+    >>> import numpy as np
+    >>> from batchkron.problems import Separable, SeparableAt
+    >>> heated = SeparableAt(lambda t: Separable(v=lambda s: np.exp(-(s**2) / (2 + 2 * t))))
+    """
+
+    function: Callable[[float], Field]
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"SeparableAt takes a function of the time, got {type(self.function).__name__}"
+            )
+
+    def on(self, axes: Sequence[Axis]) -> SeparableOnAxes:
+        """Return the function for coordinates along these axes."""
+        return SeparableOnAxes(self.function, tuple(axes))
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableOnAxes:
+    """The function of a `SeparableAt` with its axes; it takes an array for each, and the time."""
+
+    function: Callable[[float], Field]
+    axes: tuple[Axis, ...]
+
+    def parts(self, t: float) -> tuple[Separable, ...]:
+        """Return the separable functions whose sum is the function at a time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the function returns something else, or names an axis that does not exist.
+        """
+        return separable_parts(f"exact at t = {t:.6g}", self.function(t), self.axes)
+
+    def __call__(self, *points_and_time: Any) -> NDArray[np.float64]:
+        """Return the values at points."""
+        *points, t = points_and_time
+        total = np.zeros(np.broadcast_shapes(*(np.shape(own) for own in points)))
+        for part in self.parts(float(t)):
+            product: Any = part.coefficient * float(part.time(t))
+            for axis, own in zip(self.axes, points, strict=True):
+                factor = part.factor(axis)
+                product = product * (factor(own) if callable(factor) else factor)
+            total = total + product
+        return total
 
 
 Field: TypeAlias = Separable | SeparableSum | float

@@ -188,6 +188,35 @@ def test_waves_with_collisions_on_a_finer_grid(nu):
     assert abs(defect) < 0.01
 
 
+def test_the_exact_solution_of_three_velocities():
+    """Its error is that of quadrature over all four axes, which a coarse grid allows."""
+    problem = make("relaxation-1x3v", 2, 1)
+    names = [axis.name for axis in problem.axes[1:]]
+    t = 4e-4
+    decay = np.exp(-1e3 * t)
+    theta, nodes = 2.5 - 2.0 * decay**2, 12 << 2
+
+    points, weights = np.polynomial.legendre.leggauss(12)
+    cells = -8.0 + 5.0 * (np.arange(4)[:, None] + (1.0 + points) / 2.0)
+    v, w = cells.ravel(), np.tile(weights * 2.5, 4)
+
+    def bell(mean):
+        return np.exp(-((v - mean) ** 2) / (2.0 * theta)) / np.sqrt(2.0 * np.pi * theta)
+
+    near, far = bell(1.0 - decay), bell(1.0 + 2.0 * decay)
+    exact = np.zeros((nodes,) * 3)
+    for own in range(3):
+        factors = [far if k == own else near for k in range(3)]
+        exact += np.einsum("i,j,k->ijk", *factors) / 3.0
+    mesh = np.meshgrid(*[v] * 3, indexing="ij")
+    u = problem.initial
+    found = problem.evaluate(u, np.zeros(1), *(part.ravel() for part in mesh)).reshape(exact.shape)
+    expected = np.sqrt(np.einsum("ijk,i,j,k->", (found - exact) ** 2, w, w, w))
+    assert names == ["v1", "v2", "v3"]
+    assert problem.l2_error(u, t) == pytest.approx(expected, rel=1e-8)
+    assert gallery.get("relaxation-1x3v").is_known
+
+
 @pytest.mark.parametrize(
     "name", ["relaxation-1x1v", "relaxation-1x2v", "relaxation-1x3v", "collisional-landau-1x1v"]
 )

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 
-from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, time
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Separable,
+    SeparableAt,
+    SparseGrid,
+    load_problem,
+    make,
+    save_problem,
+    time,
+)
 
 X, Y, Z = Axis("x", -1.0, 1.0), Axis("y", 0.0, 2.0), Axis("z", 0.5, 3.0)
 
@@ -88,6 +98,66 @@ def test_error_equals_quadrature(axes, kind, exact, rng):
     norm = by_quadrature(problem, np.zeros(problem.unknowns), t, chosen)
     assert problem.l2_norm_exact(t) == pytest.approx(norm, rel=1e-9)
     assert problem.relative_error(u, t) == pytest.approx(problem.l2_error(u, t) / norm, rel=1e-9)
+
+
+def moving(t):
+    """A bump that moves and widens: products at each time, but not products with functions of t."""
+    first = Separable(x=lambda s: np.exp(-((s - t) ** 2) / (1 + t)), y=lambda s: np.cos(t * s))
+    return first + Separable(x=lambda s: np.sin(s + t), coefficient=0.3, t=time.exp(-1.0))
+
+
+@pytest.mark.parametrize("curved", [False, True])
+@pytest.mark.parametrize("kind", ["sparse", "full", "custom"])
+def test_products_that_change_with_time_equal_quadrature(kind, curved, rng):
+    """The same numbers as a function of all coordinates, whose error is a quadrature."""
+    volume = {Y: lambda s: 0.5 + s} if curved else {}
+    settings = {"sources": 0.0, "boundary": "neumann", "volume": volume}
+    made = []
+
+    def function(x, y, t):
+        first, second = moving(t).parts
+        value = first.factors["x"](x) * first.factors["y"](y)
+        return value + 0.3 * np.exp(-t) * second.factors["x"](x)
+
+    for exact in (SeparableAt(moving), function):
+        pde = PDE([X, Y], [], exact=exact, **settings)
+        grid = {"grid": CUSTOM[2]} if kind == "custom" else {"level": [3, 2], "grid": kind}
+        made.append(pde.discretize(degree=1, **grid))
+    problem, other = made
+    np.testing.assert_allclose(problem.initial, other.initial, rtol=0, atol=1e-12)
+    for t in (0.0, 0.9, 0.2, 0.2):
+        u = rng.standard_normal(problem.unknowns)
+        best = other.exact_coefficients(t)
+        np.testing.assert_allclose(problem.exact_coefficients(t), best, rtol=0, atol=1e-12)
+        for state in (u, best, best + 1e-3 * u):
+            assert problem.l2_error(state, t) == pytest.approx(other.l2_error(state, t), rel=1e-9)
+        assert problem.l2_norm_exact(t) == pytest.approx(other.l2_norm_exact(t), rel=1e-9)
+
+
+def test_products_that_change_on_other_grids_and_in_files(tmp_path):
+    pde = PDE([X, Y], [], sources=0.0, boundary="neumann", exact=SeparableAt(moving))
+    problem = pde.discretize(3, 1)
+    moved = problem.on_grid(SparseGrid.full([4, 4]))
+    assert moved.l2_error(moved.exact_coefficients(0.5), 0.5) < 0.5 * problem.l2_error(
+        problem.exact_coefficients(0.5), 0.5
+    )
+    save_problem(tmp_path / "problem.h5", problem)
+    assert load_problem(tmp_path / "problem.h5").exact is None
+    assert "known, a function" in problem.describe()
+
+
+def test_what_is_no_sum_of_products_is_refused():
+    with pytest.raises(TypeError, match="takes a function of the time, got float"):
+        SeparableAt(2.0)
+    settings = {"sources": 0.0, "boundary": "neumann"}
+    for wrong, match in ((lambda t: np.ones(3), "exact at t = 0 must be a number, a Separable"),
+                         (lambda t: Separable(q=np.cos), "names the axis 'q'")):  # fmt: skip
+        pde = PDE([X], [], exact=SeparableAt(wrong), initial=1.0, **settings)
+        with pytest.raises((TypeError, ValueError), match=match):
+            pde.discretize(2, 1).l2_norm_exact(0.0)
+    zero = PDE([X], [], exact=SeparableAt(lambda t: 0.0), initial=1.0, **settings)
+    problem = zero.discretize(2, 1)
+    assert problem.l2_error(problem.initial, 0.0) == pytest.approx(np.sqrt(2.0), rel=1e-12)
 
 
 def test_anisotropic_sparse_levels_equal_quadrature():

@@ -1,0 +1,71 @@
+"""A known solution that is separable at each time, with factors that change with time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.space import Space
+from ..discretization.terms.manufactured_sources import exact_solution
+from ..grids.sparse_grid import SparseGrid
+from ..statement.separable import Separable, SeparableOnAxes
+from .exact_function import ExactFunction, OnGrid
+from .exact_separable import SeparableSolution
+
+__all__ = ["ExactAtTimes"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAtTimes(ExactFunction):
+    """An `ExactFunction` that is a sum of separable functions at each time.
+
+    Errors against it are those against the `ExactSolution` of that time, for any number of axes.
+
+    Attributes
+    ----------
+    function : SeparableOnAxes
+        The function.
+    space : Space
+        Axes, finest levels, degree and volume elements.
+    """
+
+    function: SeparableOnAxes
+
+    def on(self, grid: SparseGrid) -> OnGrid:
+        """Return the function with its projections on a grid."""
+        return _AtTimesOnGrid(self.function, self.space, grid)
+
+
+class _AtTimesOnGrid:
+    """Projections of an `ExactAtTimes` on a grid, those of the last time kept; errors of states."""
+
+    def __init__(self, function: SeparableOnAxes, space: Space, grid: SparseGrid) -> None:
+        self._function, self._space, self._grid = function, space, grid
+        self._last: tuple[float, SeparableSolution] | None = None
+
+    def coefficients(self, t: float) -> NDArray[np.float64]:
+        """Return the hierarchical coefficients of f(t), projected onto the grid."""
+        return self._at(t).coefficients(t)
+
+    def error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ of a state u."""
+        return self._at(t).error(u, t)
+
+    def norm(self, t: float) -> float:
+        """Return ‖f(t)‖."""
+        return self._at(t).norm(t)
+
+    def _at(self, t: float) -> SeparableSolution:
+        """Return the solution at a time, whose functions of time do not matter at other times."""
+        last = self._last
+        if last is not None and last[0] == t:
+            return last[1]
+        parts = self._function.parts(t) or (Separable(coefficient=0.0),)
+        space = self._space
+        known = SeparableSolution(
+            exact_solution(parts, space), space.masses, self._grid, space.degree
+        )
+        self._last = t, known
+        return known
