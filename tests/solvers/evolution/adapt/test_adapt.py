@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from batchkron.problems import PDE, Axis, Separable, div, make
+from batchkron.problems import PDE, Axis, Separable, SparseGrid, div, make
 from batchkron.solvers import Adapt, Event, EvolveStatus, Quantity, evolve
 
 x, y = Axis("x", -1, 1), Axis("y", -1, 1)
@@ -55,22 +55,57 @@ def test_a_state_that_begins_at_zero_has_nearly_the_best_cells(tol, horizon, bes
         assert error <= 3.2e-4
 
 
+def two_stream_runs(level, until, dt, reference, rule):
+    """Errors and costs of two-stream on the sparse grid of a level, and on one that follows it.
+
+    Errors are those against a full grid of the levels ``reference``. The cost is the number of
+    unknowns summed over all steps, repeated ones too, to which the time is nearly proportional.
+    """
+    full = make("two-stream", reference, 2, "full")
+    expected = evolve(full, until=until, method="rk4", dt=dt * 2 ** (level - reference[0]))
+    common = SparseGrid.full([level, level])
+    expected = full.on_grid(common, expected.u).initial
+    found = []
+    sparse, coarse = make("two-stream", level, 2), make("two-stream", 3, 2)
+    adapt = Adapt(max_level=level, keep="v", **rule)
+    for problem, settings in ((sparse, {"dt": dt}), (coarse, {"adapt": adapt})):
+        sizes = []
+        result = evolve(
+            problem,
+            until=until,
+            method="rk4",
+            raise_on_failure=True,
+            callback=lambda state, sizes=sizes: sizes.append(state.u.size),
+            **settings,
+        )
+        last = problem if result.problem is None else result.problem
+        u = last.on_grid(common, result.u).initial
+        error = np.linalg.norm(u - expected) / np.linalg.norm(expected)
+        found.append((error, max(sizes), sum(sizes)))
+    return found
+
+
+def test_a_kinetic_run_needs_fewer_unknowns_and_less_time():
+    """On level 5 two fifths of the unknowns give a smaller error; on level 6, below, a quarter."""
+    rule = {"tol": 3.8e-2, "every": 10, "horizon": 0.3}
+    sparse, adapted = two_stream_runs(5, 14.0, 0.012, (3, 5), rule)
+    assert adapted[0] <= 0.95 * sparse[0]
+    assert sparse[0] < 0.4
+    assert adapted[1] <= 0.4 * sparse[1]
+    assert adapted[2] <= sparse[2] / 3
+
+
 @pytest.mark.slow
-def test_a_kinetic_run_needs_a_third_of_the_sparse_grids_unknowns():
-    full = make("two-stream", 5, 2, "full")
-    expected = evolve(full, until=15.0, method="ssp-rk3").u
+def test_a_kinetic_run_needs_a_quarter_of_the_sparse_grids_unknowns():
+    """Until the beams have rolled up. The reference is within 0.047 of the full grid of level 6.
 
-    def error(problem, u):
-        return np.linalg.norm(problem.on_grid(full.grid, u).initial - expected)
-
-    sparse = make("two-stream", 5, 2)
-    same = error(sparse, evolve(sparse, until=15.0, method="ssp-rk3").u)
-    adapt = Adapt(4e-2, every=10, horizon=0.3, max_level=5, keep="v")
-    result = evolve(
-        make("two-stream", 2, 2), until=15.0, method="ssp-rk3", adapt=adapt, raise_on_failure=True
-    )
-    assert error(result.problem, result.u) <= same
-    assert largest(result) <= sparse.unknowns / 3
+    Against that, the errors are 0.372 and 0.364; it takes minutes (`benchmarks.kinetic --until`).
+    """
+    rule = {"tol": 3.2e-2, "every": 10, "horizon": 0.3}
+    sparse, adapted = two_stream_runs(6, 20.0, 0.006, (4, 6), rule)
+    assert adapted[0] <= sparse[0] < 0.4
+    assert adapted[1] <= sparse[1] / 4
+    assert adapted[2] <= sparse[2] / 4
 
 
 def test_new_cells_do_not_refine_the_grid_by_their_way_to_balance():
