@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.errors import NotPhysicalError
+
 from ..discretization.basis.quadrature import gauss_rule
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
@@ -54,7 +56,7 @@ class CellWeight:
             If a field is not defined for the state.
         """
         values = tuple(problem.field(u, own, t).evaluate for own in self.fields)
-        return StateWeight(self, problem.axes, values)
+        return StateWeight(self, problem.axes, values, t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +71,14 @@ class StateWeight:
         The problem's axes.
     values : tuple of callable
         The values of each field at points of its axis.
+    t : float
+        The state's time, for error texts.
     """
 
     weight: CellWeight
     axes: tuple[Axis, ...]
     values: tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], ...]
+    t: float
 
     def of_cells(self, grid: SparseGrid) -> NDArray[np.float64]:
         """Return the largest |weight| among points of every cell's support.
@@ -91,6 +96,8 @@ class StateWeight:
 
         Raises
         ------
+        NotPhysicalError
+            If a field is not finite, as one is on a device where it is not defined.
         ValueError
             If the function's values are not finite, or not one for each point.
         """
@@ -98,10 +105,7 @@ class StateWeight:
         along = sorted(set(self.weight.places))
         rest = [k for k in range(len(self.axes)) if k not in along]
         inner = (gauss_rule(_POINTS)[0] + 1.0) / 2.0
-        seen = [
-            _at_points(values, *supports[k], inner)
-            for k, values in zip(self.weight.places, self.values, strict=True)
-        ]
+        seen = [self._at_points(i, *supports[k], inner) for i, k in enumerate(self.weight.places)]
         largest = np.zeros(grid.num_cells)
         ends = [(0.5,) * len(rest), *itertools.product((0.0, 1.0), repeat=len(rest))]
         for picks in itertools.product(range(_POINTS), repeat=len(along)):
@@ -123,6 +127,27 @@ class StateWeight:
                     raise ValueError("weight is not finite at a point of a cell")
                 largest = np.maximum(largest, values)
         return largest
+
+    def _at_points(
+        self,
+        field: int,
+        lower: NDArray[np.float64],
+        width: NDArray[np.float64],
+        shares: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return a field at shares of every support, shape (num_cells, shares)."""
+        both, places = np.unique(np.stack([lower, width], axis=1), axis=0, return_inverse=True)
+        points = both[:, :1] + shares * both[:, 1:]
+        values = self.values[field](points.ravel()).reshape(points.shape)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            axis = self.axes[self.weight.places[field]]
+            first = wrong[0]
+            text = self.weight.fields[field].text()
+            raise NotPhysicalError(
+                text, axis.name, float(points.flat[first]), self.t, float(values.flat[first])
+            )
+        return values[places.ravel()]
 
 
 def cell_weight(problem: Showable, weight: object, fields: object) -> CellWeight | None:
@@ -247,15 +272,3 @@ def _supports(
     width = axis.length / count
     first = np.where(level > 0, count, 0)
     return axis.lower + (grid.cells[:, k] - first) * width, width
-
-
-def _at_points(
-    values: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    lower: NDArray[np.float64],
-    width: NDArray[np.float64],
-    shares: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return a field at shares of every support, shape (num_cells, shares)."""
-    both, places = np.unique(np.stack([lower, width], axis=1), axis=0, return_inverse=True)
-    points = both[:, :1] + shares * both[:, 1:]
-    return values(points.ravel()).reshape(points.shape)[places.ravel()]

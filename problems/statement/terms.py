@@ -348,9 +348,10 @@ def _term(
     if isinstance(coefficient, FieldExpression) and kind != "mass":
         raise ValueError(
             f"{kind}: the coefficient in {axis.name!r} is a field, and its derivative acts along "
-            f"{axis.name!r} itself, which is not possible yet. Fields multiply derivatives along "
-            f"other axes, as in div(v, -1, others={{{axis.name}: E}}), or stand alone, as in "
-            f"mass({axis.name}, E)"
+            f"{axis.name!r} itself. That would need the field at the edges between cells, where "
+            "moments jump, and upwind sides and inflow ends that change with the state, which "
+            "batchkron does not have. Fields multiply derivatives along other axes, as in "
+            f"div(v, -1, others={{{axis.name}: E}}), or stand alone, as in mass({axis.name}, E)"
         )
     fields: list[tuple[Axis, FieldExpression]] = []
     factors = [TermFactor(kind, axis, _plain(kind, axis, coefficient, fields), flux, ends)]

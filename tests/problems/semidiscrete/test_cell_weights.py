@@ -8,7 +8,7 @@ from numpy.polynomial.legendre import leggauss
 
 from batchkron import NotPhysicalError
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, SparseGrid, div, make, mass
-from batchkron.problems.semidiscrete.cell_weights import cell_weight
+from batchkron.problems.semidiscrete.cell_weights import StateWeight, cell_weight
 from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 POINTS = (leggauss(8)[0] + 1.0) / 2.0
@@ -168,6 +168,15 @@ def test_a_weight_that_is_not_defined_ends_the_run():
     assert problem.integral(result.u) == pytest.approx(2.0 * np.exp(-result.t), rel=1e-8)
     with pytest.raises(NotPhysicalError):
         evolve(problem, until=1.0, dt=0.02, adapt=Adapt(1e-3, weight=1.0 / (Moment(v) - 3.0)))
+
+
+def test_a_field_that_is_not_a_number_has_no_weight(two_stream):
+    """On a device fields have no values where they are not defined, and do not raise."""
+    _, v = two_stream.axes
+    weight = cell_weight(two_stream, lambda x, v, n: 1.0, [Moment(v)])
+    undefined = StateWeight(weight, two_stream.axes, (lambda s: np.where(s > 0.0, np.nan, s),), 0.5)
+    with pytest.raises(NotPhysicalError, match=r"Moment\({v: 0}\) is nan at x = .*, t = 0.5"):
+        undefined.of_cells(two_stream.grid)
 
 
 @pytest.mark.parametrize(
