@@ -22,9 +22,11 @@ _products = [
 def _chosen(interpolation: bool) -> list[Replacement]:
     if not interpolation or importlib.util.find_spec("gpytorch") is None:
         return _products
-    from batchkron.linear_operator.kernel_interpolation import REPLACEMENTS  # imports GPyTorch
+    # these import GPyTorch
+    from batchkron.linear_operator.kernel_interpolation import REPLACEMENTS as OF_KERNELS
+    from batchkron.linear_operator.predictions import REPLACEMENTS as OF_PREDICTIONS
 
-    return [*_products, *REPLACEMENTS]
+    return [*_products, *OF_KERNELS, *OF_PREDICTIONS]
 
 
 @contextmanager
@@ -34,15 +36,17 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     Products with a `KroneckerProductLinearOperator` of linear_operator, and their gradients, are
     then computed by these kernels: also those of solvers, and of K + σ² I, which linear_operator
     solves by the eigenvectors of the factors. GPyTorch's `GridInterpolationKernel` makes an
-    `InterpolatedKroneckerLinearOperator` instead of sparse matrices with 4^N entries a row. Results
-    are the same but for rounding.
+    `InterpolatedKroneckerLinearOperator` instead of sparse matrices with 4^N entries a row, and
+    predictions, also with ``gpytorch.settings.fast_pred_var`` (LOVE), do without them. Results are
+    the same but for rounding.
 
     It is a decorator, too: ``@accelerate()`` before a function that trains a model.
 
     Parameters
     ----------
     interpolation : bool
-        Whether `GridInterpolationKernel` is changed; if not, only the products are.
+        Whether `GridInterpolationKernel` and its predictions are changed; if not, only the products
+        are.
 
     Notes
     -----
@@ -52,6 +56,10 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     intervals of the grid, where it takes the nearest grid point; a grid that GPyTorch has laid
     around the points has none there.
     Tensors on a CUDA device need CuPy.
+
+    GPyTorch keeps vectors on the grid for predictions: one for means, for LOVE up to 800. They are
+    kept at the training points instead if there are at most 4^N of these. ``get_fantasy_model``
+    forms the interpolation matrix.
 
     With linear_operator's preconditioner (from 2000 points on) losses of interpolated covariances
     are other estimates of the same value: its pivots are chosen among entries that are equal but

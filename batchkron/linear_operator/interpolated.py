@@ -31,6 +31,8 @@ from batchkron.torch.interpolated import (
 
 __all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
 
+_MAX_ENTRIES = 1 << 24  # that `_multiply_rows` computes at a time: 128 MiB in float64
+
 
 @dataclass(frozen=True)
 class Points:
@@ -190,6 +192,45 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         """Return W'ᵀ x."""
         there, points = self.right.interpolation, self.right_points
         return interpolate_columns(x, there, transpose=True, points=points)
+
+    def _multiply_rows(self, vectors: Tensor) -> Tensor:
+        """Return the product with vectors (m, C), none of them on the grid, some rows at a time."""
+        count = max(1, _MAX_ENTRIES // max(1, len(self.right)))
+        found = []
+        for first in range(0, len(self.left), count):
+            rows = self if count >= len(self.left) else self._rows(slice(first, first + count))
+            entries = rows._entrywise()
+            found.append(rows._matmul(vectors) if entries is None else gekmm([entries], vectors))
+        return torch.cat(found) if found else self._matmul(vectors)
+
+    def _rows(self, index: slice) -> InterpolatedKroneckerLinearOperator:
+        points = None if self.left_points is None else self.left_points[index]
+        rows = self.left[index]
+        return type(self)(self.base_linear_op, rows, self.right, points, self.right_points)
+
+    def _grid_columns(self, cells: Tensor) -> Tensor:
+        """Return the columns of W (K_1 ⊗ … ⊗ K_N) at some cells of the grid, (n, count)."""
+        product, scale = _parts(self.base_linear_op)
+        matrices = None if product is None else matrices_of(product.linear_ops)
+        if matrices is None:
+            units = torch.zeros(
+                self.base_linear_op.shape[-1], len(cells), dtype=self.dtype, device=self.device
+            )
+            units[cells, torch.arange(len(cells), device=self.device)] = 1
+            return self._gather(self.base_linear_op._matmul(units))
+        windows, weights = self._windows(self.left, self.left_points)
+        places = torch.unravel_index(cells, self.left.interpolation.grid.sizes)
+        columns: Any = scale
+        for k, matrix in enumerate(matrices):
+            block = matrix[windows[:, k, :, None], places[k]]  # (n, 4, count)
+            columns = columns * (block * weights[:, k, :, None]).sum(1)
+        return columns  # type: ignore[no-any-return]
+
+    def _with_detached_grid(self) -> InterpolatedKroneckerLinearOperator:
+        """Return the same operator, which has gradients of the left points only."""
+        right = None if self.right_points is None else self.right_points.detach()
+        base = self.base_linear_op.detach()
+        return type(self)(base, self.left, self.right, self.left_points, right)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
         left_vecs, right_vecs = _flat(left_vecs), _flat(right_vecs)

@@ -93,3 +93,47 @@ def test_a_training_step(gpytorch, ours, dtype, bound, interpolation):
     assert abs(float(found[0][0] - found[1][0])) <= bound * abs(float(found[0][0]))
     for one, other in zip(found[1][1:], found[0][1:], strict=True):
         assert float((one - other).abs().max()) <= bound * largest
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "iterations"])
+@pytest.mark.parametrize("size", [5, 12])  # fewer points than a window has cells, and more
+def test_predictions(gpytorch, ours, monkeypatch, size, solver):
+    def stored(*arguments):
+        raise AssertionError("windows are formed")
+
+    monkeypatch.setattr(ours.InterpolatedKroneckerLinearOperator, "_stored", stored)
+    dimensions = 2 if size == 12 else 4
+
+    class Regression(gpytorch.models.ExactGP):
+        def __init__(self, x, y, likelihood):
+            super().__init__(x, y, likelihood)
+            self.mean = gpytorch.means.ConstantMean()
+            self.kernel = gpytorch.kernels.GridInterpolationKernel(
+                gpytorch.kernels.RBFKernel(), grid_size=size + 2, num_dims=dimensions
+            )
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    torch.manual_seed(0)
+    x = torch.rand(80, dimensions, dtype=torch.float64).to("cuda")
+    others = torch.rand(9, dimensions, dtype=torch.float64).to("cuda") * 0.8 + 0.1
+    found = []
+    for context in (contextlib.nullcontext(), ours.accelerate()):
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        model = Regression(x, torch.sin(5 * x).sum(-1), likelihood).to("cuda", torch.float64)
+        model.eval()
+        torch.manual_seed(1)
+        with (
+            torch.no_grad(),
+            context,
+            gpytorch.settings.fast_pred_var(),
+            gpytorch.settings.max_cholesky_size(800 if solver == "cholesky" else 0),
+            gpytorch.settings.eval_cg_tolerance(1e-12),
+            gpytorch.settings.max_cg_iterations(200),
+        ):
+            prediction = model(others)
+            found.append((prediction.mean, prediction.variance))
+    for one, expected in zip(found[1], found[0], strict=True):
+        assert one.is_cuda
+        assert float((one - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
