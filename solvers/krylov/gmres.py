@@ -286,7 +286,7 @@ class Gmres(KrylovMethod):
         A, b, x0, rtol, atol, maxiter, M, callback, callback_type, raise_on_failure
             As for `gmres`.
         out : ndarray, of x's shape, optional
-            Where x is written; a fresh array by default.
+            Where x is written; a fresh array by default, of the kind of b.
 
         Returns
         -------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import batchkron as bk
+from batchkron import solvers
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -251,6 +252,30 @@ def test_direct_methods_return_tensors(tensor):
                 assert found.is_cuda, name
                 limit = 1e-11 * float(np.abs(expected[name]).max())
                 np.testing.assert_allclose(found.cpu().numpy(), expected[name], rtol=0, atol=limit)
+
+
+def test_krylov_methods_and_their_objects_return_tensors(cupy, tensor):
+    b, factors = tensor(6), [tensor(2, 2), tensor(3, 3)]
+    factors = [one @ one.mT + torch.eye(len(one)).to(one) for one in factors]
+    A, matrix = bk.KroneckerProduct(factors), torch.kron(*factors)
+    expected = torch.linalg.solve(matrix, b)
+    solver, out = solvers.Cg(A), torch.full_like(b, math.nan)
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        stream.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(stream):
+            results = {
+                "cg": solvers.cg(A, b, rtol=1e-12),
+                "Cg": solver(b, rtol=1e-12),
+                "of a matrix": solvers.Gmres(matrix)(b, rtol=1e-12),
+                "out": solvers.Minres(6, like=b).solve(A, b, rtol=1e-12, out=out),
+            }
+            for name, result in results.items():
+                assert result.x.is_cuda, name
+                limit = 1e-9 * float(expected.abs().max())
+                assert float((result.x - expected).abs().max()) <= limit, name
+    assert results["out"].x is out
+    with pytest.raises(TypeError, match=r"A is a torch\.Tensor, but b is a CuPy array"):
+        solvers.Cg(matrix)(cupy.ones(6))
 
 
 def test_interpolated_products_of_tensors(tensor, rng):

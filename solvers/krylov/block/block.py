@@ -12,6 +12,7 @@ from batchkron.arrays import array_module, as_array, to_host
 
 from ...products import Vector, norms_of, working_dtype
 from ..iteration.verified_iterates import VerifiedIterates
+from ..systems.foreign_arrays import refuse_foreign
 from ..systems.layouts import as_systems
 from ..systems.result import WORST_FIRST, KrylovResult, Status
 from ..systems.system import LinearSystem, check_tolerances
@@ -93,6 +94,7 @@ class BlockSolve:
             )
         module = array_module(b)
         given = as_array(b, "b", module)
+        refuse_foreign(A, "A", b=given)
         dtype = working_dtype(A, given)
         rows = module.ascontiguousarray(as_systems(given, "b", "columns", dtype, module))
         self.module, self.dtype = module, dtype

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array, device_errors
 
 from ...products import Vector
+from ..systems.foreign_arrays import refuse_foreign, solve_in_kind
 from ..systems.layouts import as_systems, from_systems
 from ..systems.limits import SolveLimits
 from ..systems.result import WORST_FIRST, KrylovResult, Status
@@ -125,7 +127,7 @@ class KrylovMethod(MethodWorkspace):
         A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
             As for `cg`, `minres` or `bicgstab`.
         out : ndarray, of x's shape, optional
-            Where x is written; a fresh array by default.
+            Where x is written; a fresh array by default, of the kind of b.
 
         Returns
         -------
@@ -152,6 +154,12 @@ class KrylovMethod(MethodWorkspace):
         raise_on_failure: bool,
     ) -> KrylovResult:
         """Solve; the arguments are those of a method's own `solve`."""
+        if type(b) is not np.ndarray and any_foreign(b):
+
+            def native_solve(A: Any, b: Any, x0: Any, M: Any, out: Any = None) -> KrylovResult:
+                return self._solve(A, b, x0, M, tolerances, limits, out, raise_on_failure)
+
+            return solve_in_kind(native_solve, A, b, x0, M, out)
         check_tolerances(*tolerances)
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
         with self._one_at_a_time(), device_errors(), ignored:
@@ -162,7 +170,7 @@ class KrylovMethod(MethodWorkspace):
             system = LinearSystem(A, rows, M)
             self._check_ranks(A)
             space = self._workspace(rows, system.preconditioned)
-            self._check_out(out, np.shape(b))
+            self._check_out(out, b)
             self._prepare_recorder(space, system)
             limits.begin_solve(self._unknowns)
             self._first_residual(system, x0, tolerances, limits)
@@ -284,14 +292,15 @@ class KrylovMethod(MethodWorkspace):
             count = int(min(count, maximum))
         return int(maximum) if maximum <= 1.5 * count else count
 
-    def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
+    def _check_out(self, out: Vector | None, b: Any) -> None:
         if out is None:
             return
+        refuse_foreign(out, "out", b=b)
         if as_array(out, "out", self._arrays) is not out:
             raise TypeError(f"out is a {type(out).__name__}; expected an array.")
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ValueError("out is read-only.")
-        wanted = (self.size,) if self.batched is None else shape
+        wanted = (self.size,) if self.batched is None else np.shape(b)
         if out.shape != wanted or out.dtype != self.dtype:
             raise ValueError(
                 f"out has shape {out.shape} and dtype {out.dtype}; "

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.array_kinds import native
 from batchkron.arrays import array_module, native_dtype
 from batchkron.operators import Operator, on_device
 
@@ -51,10 +52,11 @@ class MethodWorkspace(ABC):
         self._M = M
         if hasattr(size, "shape") and not np.isscalar(size):
             self._A, size = size, size.shape[-1]
-            dtype = working_dtype(self._A) if dtype is None else dtype
+            own = native(self._A, "A")
+            dtype = working_dtype(own) if dtype is None else dtype
             if like is None and isinstance(self._A, Operator):
                 like = on_device(np.empty(0), self._A.device)
-            like = self._A if like is None else like
+            like = own if like is None else like
         self.size = check_count("size", size, minimum=0)
         self._ranks = ranks_of(self._A)
         self._unknowns = self._over_ranks(self.size)
@@ -63,7 +65,7 @@ class MethodWorkspace(ABC):
             raise TypeError(
                 f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
             )
-        self._arrays = array_module(like)
+        self._arrays = array_module(native(like, "like"))
         self._space: KrylovSpace | None = None
         self._vectors: dict[str, Vector] = {}
         self._set_up: tuple[Any, ...] = ()

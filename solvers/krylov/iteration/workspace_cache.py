@@ -20,7 +20,7 @@ from batchkron.array_kinds import any_foreign
 from batchkron.arrays import array_module, as_array
 
 from ...products import working_dtype
-from ..systems.foreign_arrays import solve_in_kind
+from ..systems.foreign_arrays import refuse_foreign, solve_in_kind
 from ..systems.result import KrylovResult
 from ..systems.system import check_count
 from ..vectors.ranks import ranks_of
@@ -113,7 +113,11 @@ def solve_once(
     rhs = as_array(b, "b", array_module(b))
     given = {} if restart is None else {"restart": check_count("restart", restart)}
     options |= {"M": M, "callback": callback}
-    dtype = working_dtype(A, rhs)
+    try:
+        dtype = working_dtype(A, rhs)
+    except TypeError:
+        refuse_foreign(A, "A", b=rhs)  # whose dtype is no dtype of NumPy
+        raise
     if ranks_of(A) is not None:  # ranks would keep and drop workspaces of different sizes
         solver = method(A, dtype, like=rhs, batched=batched, **given)
         return solver.solve(A, rhs, x0, **options)

@@ -6,14 +6,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from batchkron.array_kinds import common_kind, in_kind
+from batchkron.array_kinds import common_kind, in_kind, kind_of
 from batchkron.arrays import array_module
 
 from .result import KrylovResult
 
 
+def refuse_foreign(value: Any, name: str, **native: Any) -> None:
+    """Refuse a foreign array beside a native one.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+        What errors call it.
+    **native : ndarray
+        The other one, by its name.
+
+    Raises
+    ------
+    TypeError
+        If the value is a foreign array.
+    """
+    if kind_of(value) is not None:
+        common_kind(**{name: value}, **native)
+
+
 def solve_in_kind(
-    solve: Callable[..., KrylovResult], A: Any, b: Any, x0: Any, M: Any
+    solve: Callable[..., KrylovResult], A: Any, b: Any, x0: Any, M: Any, out: Any = None
 ) -> KrylovResult:
     """Solve with views of foreign arrays, such as tensors of torch; ``x`` is of their kind.
 
@@ -22,8 +42,8 @@ def solve_in_kind(
     Parameters
     ----------
     solve : callable
-        ``solve(A, b, x0, M=M)`` takes arrays of NumPy or CuPy.
-    A, b, x0, M : object
+        ``solve(A, b, x0, M=M)`` takes arrays of NumPy or CuPy; also ``out=``, where that is given.
+    A, b, x0, M, out : object
         As of a method; one at least is a foreign array. Operators that are none get vectors of
         NumPy or CuPy.
 
@@ -39,10 +59,14 @@ def solve_in_kind(
     """
     found: list[KrylovResult] = []
 
-    def solution(A: Any, b: Any, x0: Any, M: Any) -> Any:
+    def solution(A: Any, b: Any, x0: Any, M: Any, out: Any) -> Any:
+        if out is not None:
+            found.append(solve(A, b, x0, M=M, out=out))
+            return out
         found.append(solve(A, b, x0, M=M))
         x = found[0].x
         return array_module(x).ascontiguousarray(x)  # not all libraries take strides
 
-    x = in_kind(solution, common_kind(A=A, b=b, x0=x0, M=M), A, b, x0, M)
+    kind = common_kind(A=A, b=b, x0=x0, M=M, out=out)
+    x = in_kind(solution, kind, A, b, x0, M, out)
     return replace(found[0], x=x)

@@ -14,6 +14,7 @@ from ...products import (
     as_product,
     is_alike,
 )
+from .foreign_arrays import refuse_foreign
 from .layouts import as_systems
 
 
@@ -87,6 +88,8 @@ class LinearSystem:
     """
 
     def __init__(self, A: Any, b: Vector, M: Any) -> None:
+        refuse_foreign(A, "A", b=b)
+        refuse_foreign(M, "M", b=b)
         self.b = b
         self.operators = A, M
         self.recordable = all(
@@ -160,6 +163,7 @@ class LinearSystem:
             else:
                 np.copyto(x, self.b)
             return True
+        refuse_foreign(x0, "x0", b=self.b)
         guess = as_systems(x0, "x0", batched, x.dtype, array_module(x))
         if guess.shape != x.shape:
             raise ValueError(
