@@ -121,6 +121,8 @@ class RegularGrid:
         Parameters
         ----------
         points : array_like, (n, N)
+            On a device only their least and largest coordinates are copied. The grid's bounds are
+            numbers: they have no gradients.
         sizes : sequence of int, (N,)
 
         Returns
@@ -131,11 +133,25 @@ class RegularGrid:
         ------
         ValueError
             If there is no point, or all are equal in a dimension.
+        TypeError
+            If the points are not real.
+
+        Examples
+        --------
+        >>> import batchkron as bk
+        >>> bk.RegularGrid.around([[0.0, 3.0], [2.0, -1.0]], sizes=(4, 5))
+        RegularGrid((0.0, -1.0), (2.0, 3.0), sizes=(4, 5))
         """
-        given = np.asarray(to_host(points, "points"), np.float64)
+        given: Any = points if hasattr(points, "detach") else _reducible(points)
         if given.ndim != 2 or len(given) == 0:
-            raise ValueError(f"points has shape {given.shape}; expected (n, N), n > 0")
-        return cls(given.min(axis=0), given.max(axis=0), sizes)
+            raise ValueError(f"points has shape {tuple(given.shape)}; expected (n, N), n > 0")
+        if "complex" in str(given.dtype):
+            raise TypeError(f"points has dtype {given.dtype}; expected real numbers")
+        if hasattr(given, "detach"):  # a tensor of torch
+            lower, upper = given.detach().aminmax(dim=0)
+        else:
+            lower, upper = given.min(axis=0), given.max(axis=0)
+        return cls(lower.tolist(), upper.tolist(), sizes)
 
     @property
     def axes(self) -> tuple[NDArray[np.float64], ...]:
@@ -156,6 +172,12 @@ class RegularGrid:
 
     def __repr__(self) -> str:
         return f"RegularGrid({self.lower}, {self.upper}, sizes={self.sizes})"
+
+
+def _reducible(points: ArrayLike) -> Any:
+    """Return points as an array that has methods ``min`` and ``max``, where they are."""
+    is_elsewhere = not isinstance(points, np.ndarray) and hasattr(points, "__dlpack__")
+    return points if is_elsewhere and hasattr(points, "min") else to_host(points, "points")
 
 
 def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ CHECKS = {  # by the modules of fake_device_checks
         "kronecker_sparse_calls",
         "kronecker_sparse_transposed",
     ),
-    "interpolated": ("interpolated", "transforms"),
+    "interpolated": ("interpolated", "transforms", "grids_around_points"),
     "solves": ("solves", "lanczos"),
     "repeated_work": ("repeated_work",),
 }

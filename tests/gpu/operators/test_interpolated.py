@@ -213,3 +213,17 @@ def test_a_gaussian_process(cupy, rng):
     others = rng.random((5, 2))
     mean = op.cross(others) @ result.x[0]
     np.testing.assert_allclose(mean.get(), host.cross(others) @ result.x[0].get(), atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["CuPy", "torch"])
+def test_a_grid_around_points(cupy, rng, kind):
+    points = rng.standard_normal((1000, 3))
+    expected = bk.RegularGrid(points.min(axis=0), points.max(axis=0), (4, 5, 6))
+    given = cupy.asarray(points)
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("torch finds no CUDA device")
+        given = torch.from_dlpack(given)
+    assert bk.RegularGrid.around(given, (4, 5, 6)) == expected
+    assert bk.Interpolation(given, expected).device == "cuda"

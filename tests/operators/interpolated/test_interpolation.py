@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from dense_oracle import poisoned, random_array
+from foreign_arrays import MAKERS
 from interpolation_oracle import assert_close, dense_interpolation
 
 import batchkron as bk
@@ -21,6 +22,12 @@ def random_points(rng, count, grid):
         points[0], points[1], points[2] = lower, upper, points[3]
         points[4] = [axis[1] for axis in grid.axes]
     return points
+
+
+@pytest.fixture(params=MAKERS)
+def make_foreign(request):
+    """Makes arrays of a kind of NumPy's."""
+    return MAKERS[request.param]
 
 
 def grid_of(sizes):
@@ -195,5 +202,36 @@ def test_grids():
     for lower, upper, sizes, kind, text in cases:
         with pytest.raises(kind, match=text):
             bk.RegularGrid(lower, upper, sizes)
+
+
+def test_grids_around_points():
+    points = [[0.0, 3.0], [2.0, -1.0], [1.5, 0.1]]
+    expected = bk.RegularGrid([0.0, -1.0], [2.0, 3.0], (4, 5))
+    for given in (points, np.array(points), np.array(points, np.float32)[:, ::1]):
+        assert bk.RegularGrid.around(given, (4, 5)) == expected
     with pytest.raises(ValueError, match=r"points has shape \(0, 2\)"):
         bk.RegularGrid.around(np.empty((0, 2)), (4, 4))
+    with pytest.raises(ValueError, match=r"points has shape \(2,\)"):
+        bk.RegularGrid.around(points[0], (4, 4))
+    with pytest.raises(ValueError, match=r"expected finite numbers"):
+        bk.RegularGrid.around([[0.0, np.nan], [1.0, 1.0]], (4, 4))
+    with pytest.raises(TypeError, match="points has dtype complex128; expected real numbers"):
+        bk.RegularGrid.around([[0.0, 1j], [1.0, 1.0]], (4, 4))
+    with pytest.raises(TypeError, match="points is a masked array"):
+        bk.RegularGrid.around(np.ma.masked_less(points, 0), (4, 4))
+
+
+def test_grids_around_points_of_other_libraries(make_foreign):
+    points = np.array([[0.0, 3.0], [2.0, -1.0], [1.5, 0.1]])
+    assert bk.RegularGrid.around(make_foreign(points), (4, 5)) == bk.RegularGrid.around(
+        points, (4, 5)
+    )
+    with pytest.raises(ValueError, match=r"points has shape \(0, 2\)"):
+        bk.RegularGrid.around(make_foreign(points[:0]), (4, 4))
+
+
+def test_grids_around_tensors_that_require_gradients():
+    torch = pytest.importorskip("torch")
+    points = torch.tensor([[0.0, 3.0], [2.0, -1.0]], dtype=torch.bfloat16, requires_grad=True)
+    grid = bk.RegularGrid.around(points, (4, 5))
+    assert grid == bk.RegularGrid([0.0, -1.0], [2.0, 3.0], (4, 5))

@@ -42,6 +42,19 @@ def interpolated():
     interpolated_with_less_memory(rng)
 
 
+def grids_around_points():
+    """The least and the largest coordinates are copied to the host, not the points."""
+    points = np.random.default_rng(2).standard_normal((50, 3))
+    given = cupy.asarray(points)
+
+    def no_copy(*values, **options):
+        raise AssertionError("all points are copied")
+
+    cupy.asnumpy = given.get = no_copy
+    found = bk.RegularGrid.around(given, (4, 5, 6))
+    assert found == bk.RegularGrid(points.min(axis=0), points.max(axis=0), (4, 5, 6))
+
+
 def interpolated_with_less_memory(rng):
     """Wᵀ of some vectors at a time, and by the owners of cells."""
     from batchkron.backends.cuda.interpolated import segments
