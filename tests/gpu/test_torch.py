@@ -36,6 +36,7 @@ def tensor(rng):
 POINTS = bk.Interpolation(
     [[0.1, 0.6], [0.9, 0.3], [0.5, 0.5]], bk.RegularGrid(0.0, 1.0, sizes=(4, 5))
 )
+FEW = bk.Interpolation([[0.1, 0.6, 0.3], [0.9, 0.3, 0.8]], bk.RegularGrid(0.0, 1.0, (4, 5, 4)))
 IDS = [[0, 1], [1, 0], [1, 1]]
 CALLS = {
     "kron_matmul": lambda b, t: (
@@ -46,6 +47,15 @@ CALLS = {
     "interpolated_kronecker": lambda b, t: (
         lambda x, s, *f: b.interpolated_kronecker(x, POINTS, f, noise=s),
         (t(2, 3), t(3), t(4, 4), t(5, 5)),
+    ),
+    "interpolated_kronecker by its matrix": lambda b, t: (
+        lambda x, *f: b.interpolated_kronecker(x, FEW, f),
+        (t(2, 2), t(4, 4), t(5, 5), t(4, 4)),
+    ),
+    "interpolate": lambda b, t: (lambda u: b.interpolate(u, POINTS), (t(2, 20),)),
+    "interpolate transposed": lambda b, t: (
+        lambda x: b.interpolate(x, POINTS, transpose=True),
+        (t(2, 3),),
     ),
     "kronecker_sparse": lambda b, t: (b.kronecker_sparse, (t(2, 12), t(2, 2, 3, 2))),
     "batch-last": lambda b, t: (
@@ -70,6 +80,14 @@ CALLS = {
         lambda *f: b.logdet([one @ one.mH for one in f], hermitian=True),
         (t(2, 2), t(3, 3)),
     ),
+    "logdet of a sum": lambda b, t: (
+        lambda *f: b.logdet([one / 4 + 4 * torch.eye(len(one)).to(one) for one in f], kind="sum"),
+        (t(2, 2), t(3, 3)),
+    ),
+    "logdet of a Hermitian sum": lambda b, t: (
+        lambda *f: b.logdet([one @ one.mH for one in f], kind="sum", hermitian=True),
+        (t(2, 2), t(3, 3)),
+    ),
     "expm_apply": lambda b, t: (lambda x, *f: b.expm_apply(f, x, 0.5), (t(4), t(2, 2), t(2, 2))),
 }
 
@@ -81,6 +99,30 @@ def test_gradients_and_their_gradients(bkt, tensor, name, dtype):
     # atomic additions round in any order
     assert torch.autograd.gradcheck(function, given, nondet_tol=1e-12)
     assert torch.autograd.gradgradcheck(function, given, nondet_tol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("name", ["interpolate", "transposed", "on the grid", "by its matrix"])
+def test_gradients_of_points(bkt, tensor, rng, name, dtype):
+    """Of points, vectors and factors, and the gradients of these."""
+    sizes = (4, 5, 4) if name == "by its matrix" else (4, 5)
+    grid = bk.RegularGrid(-1.0, 2.0, sizes)
+    points = torch.tensor(rng.uniform(-0.99, 1.99, (2, len(sizes))), device="cuda")
+
+    def at(points):
+        return bk.Interpolation(points.detach().cpu().numpy(), grid)
+
+    def function(x, p, *factors):
+        if factors:
+            return bkt.interpolated_kronecker(x, at(p), factors, points=p)
+        return bkt.interpolate(x, at(p), transpose=name == "transposed", points=p)
+
+    count = math.prod(sizes) if name == "interpolate" else 2
+    with_factors = sizes if name in ("on the grid", "by its matrix") else ()
+    given = [tensor(n, n, dtype=dtype, grad=True) for n in with_factors]
+    given = [tensor(count, dtype=dtype, grad=True), points.requires_grad_(), *given]
+    assert torch.autograd.gradcheck(function, given, nondet_tol=1e-12)
+    assert torch.autograd.gradgradcheck(function, given, nondet_tol=1e-12, fast_mode=True)
 
 
 @pytest.mark.parametrize(
