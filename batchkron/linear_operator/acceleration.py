@@ -50,8 +50,9 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
 
     Notes
     -----
-    Left to linear_operator are products with a factor that is neither dense, triangular, a Toeplitz
-    matrix of fewer than 512 rows, nor a multiple of one, and dtypes other than float32 and float64.
+    Left to linear_operator are products with a factor that is neither dense, triangular, Toeplitz,
+    nor a multiple of one, and dtypes other than float32 and float64. Toeplitz factors of 512 rows
+    or more are multiplied by real Fourier transforms, those of a batch by linear_operator.
     Left to GPyTorch are interpolations with a batch, and those with points in the outermost
     intervals of the grid, where it takes the nearest grid point; a grid that GPyTorch has laid
     around the points has none there.

@@ -17,11 +17,12 @@ from linear_operator.operators import KroneckerProductLinearOperator as TheirPro
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from batchkron.linear_operator.products import matrices_of
+from batchkron.linear_operator.products import as_columns, from_columns, tensors_of
 from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import are_entries_few
 from batchkron.torch import gekmm
 from batchkron.torch.interpolated import (
+    as_matrix,
     check_unchanged,
     entrywise,
     interpolate_columns,
@@ -152,9 +153,10 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     def _entrywise(self) -> Tensor | None:
         """Return the matrix; None where factors are not matrices."""
         product, scale = _parts(self.base_linear_op)
-        matrices = None if product is None else matrices_of(product.linear_ops)
-        if matrices is None:
+        factors = None if product is None else tensors_of(product.linear_ops)
+        if factors is None:
             return None
+        matrices = [as_matrix(factor) for factor in factors]
         ends = self.left.interpolation, self.right.interpolation
         return scale * entrywise(matrices, *ends, self.left_points, self.right_points)
 
@@ -176,10 +178,10 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         few = self._few_entries()
         if few is not None:
-            return _unflat(gekmm([few], _flat(rhs)), rhs)
-        flat = _flat(rhs)
+            return from_columns(gekmm([few], as_columns(rhs)), rhs)
+        flat = as_columns(rhs)
         found = self._gather(self.base_linear_op._matmul(self._scatter_right(flat)))
-        return _unflat(found, rhs)
+        return from_columns(found, rhs)
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         return self._transpose_nonbatch()._matmul(rhs)
@@ -211,8 +213,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     def _grid_columns(self, cells: Tensor) -> Tensor:
         """Return the columns of W (K_1 ⊗ … ⊗ K_N) at some cells of the grid, (n, count)."""
         product, scale = _parts(self.base_linear_op)
-        matrices = None if product is None else matrices_of(product.linear_ops)
-        if matrices is None:
+        factors = None if product is None else tensors_of(product.linear_ops)
+        if factors is None:
             units = torch.zeros(
                 self.base_linear_op.shape[-1], len(cells), dtype=self.dtype, device=self.device
             )
@@ -221,8 +223,8 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         windows, weights = self._windows(self.left, self.left_points)
         places = torch.unravel_index(cells, self.left.interpolation.grid.sizes)
         columns: Any = scale
-        for k, matrix in enumerate(matrices):
-            block = matrix[windows[:, k, :, None], places[k]]  # (n, 4, count)
+        for k, factor in enumerate(factors):
+            block = _entries(factor, windows[:, k, :, None], places[k])  # (n, 4, count)
             columns = columns * (block * weights[:, k, :, None]).sum(1)
         return columns  # type: ignore[no-any-return]
 
@@ -233,7 +235,7 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         return type(self)(base, self.left, self.right, self.left_points, right)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
-        left_vecs, right_vecs = _flat(left_vecs), _flat(right_vecs)
+        left_vecs, right_vecs = as_columns(left_vecs), as_columns(right_vecs)
         few = self._entrywise_derivative(left_vecs, right_vecs)
         if few is not None:
             return few
@@ -278,14 +280,14 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch: Tensor) -> Tensor:
         """Return entries, as products over the dimensions of 4 × 4 blocks of the factors."""
         product, scale = _parts(self.base_linear_op)
-        matrices = None if product is None else matrices_of(product.linear_ops)
-        if matrices is None:
+        factors = None if product is None else tensors_of(product.linear_ops)
+        if factors is None:
             return self._as_theirs._get_indices(row_index, col_index, *batch)
         cells, weights = self._windows(self.left, self.left_points, row_index)
         other_cells, other_weights = self._windows(self.right, self.right_points, col_index)
         entries: Any = scale
-        for k, matrix in enumerate(matrices):
-            block = matrix[cells[..., k, :, None], other_cells[..., k, None, :]]
+        for k, factor in enumerate(factors):
+            block = _entries(factor, cells[..., k, :, None], other_cells[..., k, None, :])
             inner = (block * other_weights[..., k, None, :]).sum(-1)
             entries = entries * (inner * weights[..., k, :]).sum(-1)
         return entries  # type: ignore[no-any-return]
@@ -376,16 +378,9 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         return self._as_theirs._sparse_right_interp_t(indices, values)
 
 
-def _flat(vectors: Tensor) -> Tensor:
-    """Return vectors (..., n, C) or (n,) as the columns of one matrix."""
-    return vectors[:, None] if vectors.dim() == 1 else vectors.movedim(-2, 0).flatten(1)
-
-
-def _unflat(found: Tensor, like: Tensor) -> Tensor:
-    """Return the columns of a matrix (n, columns) as vectors (..., n, C), shaped as others."""
-    if like.dim() == 1:
-        return found[:, 0]
-    return found.reshape(len(found), *like.shape[:-2], like.shape[-1]).movedim(0, -2)
+def _entries(factor: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return entries of a matrix, or of the Toeplitz matrix of a first column."""
+    return factor[rows, columns] if factor.dim() > 1 else factor[(rows - columns).abs()]
 
 
 def _parts(operator: LinearOperator) -> tuple[TheirProduct | None, Any]:

@@ -16,7 +16,7 @@ from linear_operator.operators import KroneckerProductLinearOperator as TheirPro
 from torch import Tensor
 
 from batchkron.linear_operator.interpolated import InterpolatedKroneckerLinearOperator, Points
-from batchkron.linear_operator.products import matrices_of
+from batchkron.linear_operator.products import tensors_of
 from batchkron.linear_operator.replacement import Replacement
 from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import WEIGHTS, RegularGrid
@@ -131,13 +131,13 @@ def operator(base: Any, *windows: Any) -> Any:
 
 
 def _fits(base: Any, left: _Unformed, right: _Unformed) -> bool:
-    """Whether the covariance on the grid is a product of matrices of the grid's sizes."""
+    """Whether the covariance on the grid is a product of factors of the grid's sizes."""
     if not isinstance(base, TheirProduct) or len(base.batch_shape) or left._grid != right._grid:
         return False
     sizes = [(size, size) for size in left._grid.sizes]
     if [tuple(factor.shape) for factor in base.linear_ops] != sizes:
         return False
-    return matrices_of(base.linear_ops) is not None
+    return tensors_of(base.linear_ops) is not None
 
 
 # GPyTorch's method with `operator` for the class. It keeps that until it returns, as it needs to

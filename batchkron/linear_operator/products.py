@@ -19,12 +19,18 @@ from linear_operator.operators import KroneckerProductLinearOperator as TheirPro
 from torch import Tensor
 
 from batchkron.torch import gekmm
+from batchkron.torch.interpolated import MIN_FFT_ROWS, multiply_on_grid
 
-__all__ = ["matmul", "matrices_of", "multiply_matrices", "t_matmul"]
+__all__ = [
+    "as_columns",
+    "from_columns",
+    "matmul",
+    "matrices_of",
+    "multiply_matrices",
+    "t_matmul",
+    "tensors_of",
+]
 
-# Rows of a Toeplitz factor from which linear_operator multiplies: it transforms, in O(P log P). The
-# bound is the one of batchkron/operators/interpolated/grid_product.py, where it was measured.
-MIN_FFT_ROWS = 512
 _DTYPES = (torch.float32, torch.float64)
 
 # The methods as linear_operator has them, also while others are in their place.
@@ -55,44 +61,83 @@ def t_matmul(product: TheirProduct, rhs: Tensor) -> Tensor:
 
 
 def matrices_of(factors: Sequence[LinearOperator]) -> list[Tensor] | None:
-    """Return factors as matrices (*batch, P_k, Q_k), or None if the product is not for kernels.
+    """Return factors as matrices (*batch, P_k, Q_k), or None if they are not for dense kernels.
 
     Dense, triangular and short Toeplitz factors, and multiples of them, are matrices. Others
-    (diagonal, lazy, long Toeplitz factors) are left to linear_operator, as are dtypes without
-    kernels.
+    (diagonal, lazy, long Toeplitz factors) are not, and dtypes without kernels have none.
+    """
+    found = tensors_of(factors)
+    return None if found is None or any(one.dim() == 1 for one in found) else found
+
+
+def tensors_of(factors: Sequence[LinearOperator]) -> list[Tensor] | None:
+    """Return factors as matrices, and long Toeplitz ones as their first columns (P_k,).
+
+    None if one is neither: see `matrices_of`. Long Toeplitz factors of a batch are left to
+    linear_operator.
     """
     found = []
     for factor in factors:
-        matrix = _matrix(factor)
-        if matrix is None or matrix.dtype not in _DTYPES:
+        tensor = _tensor(factor)
+        if tensor is None or tensor.dtype not in _DTYPES:
             return None
-        found.append(matrix)
+        found.append(tensor)
     return found
 
 
-def _matrix(factor: LinearOperator) -> Tensor | None:
+def _tensor(factor: LinearOperator) -> Tensor | None:
     if isinstance(factor, DenseLinearOperator):
         return factor.tensor
     if isinstance(factor, TriangularLinearOperator) and not isinstance(factor, DiagLinearOperator):
         return factor.to_dense()
-    if isinstance(factor, ToeplitzLinearOperator) and factor.shape[-1] < MIN_FFT_ROWS:
+    if isinstance(factor, ToeplitzLinearOperator):
+        if factor.shape[-1] >= MIN_FFT_ROWS:
+            return factor.column if factor.column.dim() == 1 else None
         places = torch.arange(factor.shape[-1], device=factor.device)
         return factor.column[..., (places[:, None] - places).abs()]
     if isinstance(factor, ConstantMulLinearOperator):
-        matrix = _matrix(factor.base_linear_op)
-        return None if matrix is None else matrix * factor.expanded_constant
+        tensor = _tensor(factor.base_linear_op)
+        if tensor is None or tensor.dim() > 1:
+            return None if tensor is None else tensor * factor.expanded_constant
+        is_one = factor._constant.numel() == 1
+        return tensor * factor._constant.reshape(()) if is_one else None
     return None
 
 
 def _multiply(factors: Sequence[LinearOperator], rhs: Tensor, *, transposed: bool) -> Tensor | None:
-    matrices = matrices_of(factors)
-    if matrices is None or any(_differ(matrix, rhs) for matrix in matrices):
+    tensors = tensors_of(factors)
+    if tensors is None or any(_differ(one, rhs) for one in tensors):
         return None
     if transposed:
-        matrices = [matrix.mT for matrix in matrices]
+        tensors = [one.mT if one.dim() > 1 else one for one in tensors]
+    if any(one.dim() == 1 for one in tensors):
+        return _multiply_with_transforms(tensors, rhs)
     if rhs.dim() == 1:
-        return multiply_matrices(matrices, rhs[:, None])[..., 0]
-    return multiply_matrices(matrices, rhs)
+        return multiply_matrices(tensors, rhs[:, None])[..., 0]
+    return multiply_matrices(tensors, rhs)
+
+
+def _multiply_with_transforms(factors: Sequence[Tensor], rhs: Tensor) -> Tensor | None:
+    """Return the product with columns of Toeplitz matrices among square factors; None with others.
+
+    Vectors of a batch are columns of one matrix. linear_operator's complex transforms have twice
+    the length less one, which may have large primes; ours are real, and powers of two.
+    """
+    if any(one.dim() > 1 and one.shape != (len(one), len(one)) for one in factors):
+        return None
+    return from_columns(multiply_on_grid(factors, as_columns(rhs)), rhs)
+
+
+def as_columns(vectors: Tensor) -> Tensor:
+    """Return vectors (..., n, C) or (n,) as the columns of one matrix."""
+    return vectors[:, None] if vectors.dim() == 1 else vectors.movedim(-2, 0).flatten(1)
+
+
+def from_columns(found: Tensor, like: Tensor) -> Tensor:
+    """Return the columns of a matrix (n, columns) as vectors (..., n, C), shaped as others."""
+    if like.dim() == 1:
+        return found[:, 0]
+    return found.reshape(len(found), *like.shape[:-2], like.shape[-1]).movedim(0, -2)
 
 
 def _differ(matrix: Tensor, rhs: Tensor) -> bool:

@@ -20,10 +20,12 @@ from batchkron.torch.kron import gekmm
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = [
+    "as_matrix",
     "entrywise",
     "interpolate",
     "interpolate_columns",
     "interpolated_kronecker",
+    "multiply_on_grid",
     "windows_of",
 ]
 
@@ -333,11 +335,13 @@ def interpolated_kronecker(
     _check_points(points, interpolation)
     columns = x.reshape(-1, rows).mT
     if are_entries_few(rows, rows, sizes):
-        dense = [_matrix(factor) for factor in matrices]
+        dense = [as_matrix(factor) for factor in matrices]
         found = gekmm([entrywise(dense, interpolation, interpolation, points, points)], columns)
     else:
         on_grid = interpolate_columns(columns, interpolation, transpose=True, points=points)
-        found = interpolate_columns(_on_grid(matrices, on_grid), interpolation, points=points)
+        found = interpolate_columns(
+            multiply_on_grid(matrices, on_grid), interpolation, points=points
+        )
     y = found.mT.reshape(x.shape)
     if noise is None:
         return y
@@ -416,9 +420,10 @@ def _check_points(points: Tensor | None, interpolation: Interpolation) -> None:
         )
 
 
-def _on_grid(factors: Sequence[Tensor], u: Tensor) -> Tensor:
-    """Return (K_1 ⊗ … ⊗ K_N) u for u (cells, columns), where factors may be columns.
+def multiply_on_grid(factors: Sequence[Tensor], u: Tensor) -> Tensor:
+    """Return (K_1 ⊗ … ⊗ K_N) u for u (cells, C), with gradients.
 
+    Factors are matrices (P_k, P_k), or first columns (P_k,) of symmetric Toeplitz matrices.
     Neighbouring modes of matrices are multiplied at once, a long Toeplitz one by transforms.
     """
     found, outer = u, 1  # outer: points of the modes before
@@ -431,7 +436,7 @@ def _on_grid(factors: Sequence[Tensor], u: Tensor) -> Tensor:
                 found = _transformed(modes[0], found.reshape(outer, size, inner))
             else:
                 shape = (size, inner) if outer == 1 else (outer, size, inner)
-                found = gekmm([_matrix(factor) for factor in modes], found.reshape(shape))
+                found = gekmm([as_matrix(factor) for factor in modes], found.reshape(shape))
             outer *= size
     return found.reshape(u.shape)
 
@@ -440,7 +445,8 @@ def _by_transforms(factor: Tensor) -> bool:
     return factor.dim() == 1 and len(factor) >= MIN_FFT_ROWS
 
 
-def _matrix(factor: Tensor) -> Tensor:
+def as_matrix(factor: Tensor) -> Tensor:
+    """Return a factor as a matrix: itself, or the Toeplitz matrix of its first column."""
     if factor.dim() == 2:
         return factor
     places = torch.arange(len(factor), device=factor.device)

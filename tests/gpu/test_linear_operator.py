@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -137,3 +138,18 @@ def test_predictions(gpytorch, ours, monkeypatch, size, solver):
     for one, expected in zip(found[1], found[0], strict=True):
         assert one.is_cuda
         assert float((one - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_long_toeplitz_factors(ours, rng, dtype):
+    import linear_operator.operators as theirs
+
+    columns = [torch.tensor(np.exp(-np.arange(n) / 9), device="cuda") for n in (600, 5)]
+    exact = [theirs.ToeplitzLinearOperator(column).to_dense() for column in columns]
+    x = torch.tensor(rng.standard_normal((3000, 4)), device="cuda")
+    expected = torch.kron(*exact) @ x
+    factors = [theirs.ToeplitzLinearOperator(column.to(dtype)) for column in columns]
+    with ours.accelerate():
+        found = theirs.KroneckerProductLinearOperator(*factors) @ x.to(dtype)
+    bound = 500 * torch.finfo(dtype).eps * float(expected.abs().max())
+    assert float((found.double() - expected).abs().max()) <= bound

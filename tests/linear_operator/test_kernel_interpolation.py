@@ -133,6 +133,18 @@ def test_other_dimensions(sizes):
         assert_close(step(model, accelerate()), expected, BOUNDS[torch.float64])
 
 
+@pytest.mark.parametrize("solver", ["cholesky", "conjugate gradients"])
+@pytest.mark.parametrize("size", [512, 600])
+def test_long_axes(covariances, solver, size):
+    """Toeplitz matrices of 512 rows and more are multiplied by transforms."""
+    model = make(dimensions=1, sizes=[size])
+    model.kernel.base_kernel.lengthscale = 0.5
+    with settings(solver, True):
+        expected = step(model, contextlib.nullcontext())
+        assert_close(step(model, accelerate()), expected, BOUNDS[torch.float64])
+    assert {type(one) for one in covariances} == {InterpolatedKroneckerLinearOperator}
+
+
 def test_a_preconditioner(covariances):
     """Its pivots are entries that are equal but for rounding: another estimate of the same loss."""
     model = make()

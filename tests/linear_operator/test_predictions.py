@@ -15,7 +15,9 @@ from batchkron.linear_operator import (  # noqa: E402
     InterpolatedKroneckerLinearOperator,
     accelerate,
     interpolated,
+    products,
 )
+from batchkron.torch import interpolated as torch_interpolated  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:CG terminated"),
@@ -137,6 +139,26 @@ def test_mean_and_covariance(nothing_stored, dtype, solver, fast, way):
             assert_close(predicted(model, points, accelerate()), expected, bound)
         kept = {name for name, *_ in model.prediction_strategy._memoize_cache}
         assert ("mean_cache" in kept) == (way == "on the grid")
+
+
+@pytest.mark.parametrize("way", list(SIZES))
+@pytest.mark.parametrize("solver", ["cholesky", "iterations"])
+def test_toeplitz_factors_by_transforms(nothing_stored, monkeypatch, solver, way):
+    sizes, transformed = SIZES[way], torch_interpolated._transformed
+    made = []
+
+    def counted(*arguments):
+        made.append(arguments)
+        return transformed(*arguments)
+
+    with torch.no_grad(), settings(solver):
+        expected = predicted(make(sizes), others(sizes), contextlib.nullcontext())
+        for module in (products, torch_interpolated):
+            monkeypatch.setattr(module, "MIN_FFT_ROWS", 8)
+        monkeypatch.setattr(torch_interpolated, "_transformed", counted)
+        found = predicted(make(sizes), others(sizes), accelerate())
+    assert_close(found, expected, 1e-8 if solver == "cholesky" else ITERATED)
+    assert bool(made) == (way == "on the grid" or solver == "iterations")
 
 
 @pytest.mark.parametrize("way", list(SIZES))

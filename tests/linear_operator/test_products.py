@@ -1,5 +1,7 @@
 """Products of linear_operator by batchkron's kernels, against dense ones and linear_operator's."""
 
+import contextlib
+
 import linear_operator.operators as theirs
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch_checks import assert_same, dense_kron
 
 import batchkron.linear_operator as ours
 from batchkron.linear_operator import products
+from batchkron.torch import interpolated as torch_interpolated
 
 SHAPES = {
     "one": [(3, 4)],
@@ -132,20 +135,93 @@ def test_factors_that_are_no_tensors(tensor, calls, kind):
         assert_same(one, expected, 100)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "long toeplitz", "lazy", "half"])
+@pytest.fixture
+def transforms(monkeypatch):
+    """Toeplitz factors of five rows are long; the shapes that were transformed."""
+    made = []
+
+    def counted(column, u):
+        made.append(tuple(u.shape))
+        return transformed(column, u)
+
+    transformed = torch_interpolated._transformed
+    monkeypatch.setattr(products, "MIN_FFT_ROWS", 5)
+    monkeypatch.setattr(torch_interpolated, "MIN_FFT_ROWS", 5)
+    monkeypatch.setattr(torch_interpolated, "_transformed", counted)
+    return made
+
+
+def with_long_toeplitz(tensor, kind, dtype=torch.float64):
+    """Factors with a Toeplitz one of six rows, and the tensors that they are made of."""
+    column, other = tensor(6, dtype=dtype, grad=True), tensor(2, 2, dtype=dtype, grad=True)
+    constant = tensor(dtype=dtype, grad=True)
+    toeplitz, multiple = theirs.ToeplitzLinearOperator(column), theirs.ConstantMulLinearOperator
+    dense = theirs.DenseLinearOperator(other)
+    return {
+        "alone": ([toeplitz], [column]),
+        "first": ([toeplitz, dense], [column, other]),
+        "last": ([dense, toeplitz], [column, other]),
+        "in the middle": ([dense, toeplitz, dense], [column, other]),
+        "two": ([toeplitz, toeplitz], [column]),
+        "multiple": ([dense, multiple(toeplitz, constant)], [column, other, constant]),
+    }[kind]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ["alone", "first", "last", "in the middle", "two", "multiple"])
+def test_long_toeplitz_factors(tensor, transforms, kind, dtype):
+    for swapped in (False, True):
+        factors, leaves = with_long_toeplitz(tensor, kind, dtype)
+        matrix = dense_kron([one.to_dense() for one in factors])
+        kinds = theirs if swapped else ours
+        product = kinds.KroneckerProductLinearOperator(*factors)
+        with ours.accelerate() if swapped else contextlib.nullcontext():
+            for shape in ((), (1,), (3,)):
+                x = tensor(len(matrix), *shape, dtype=dtype)
+                assert_same(product @ x, matrix @ x, 2000)
+                assert_same(product._t_matmul(x), matrix.mT @ x, 2000)
+            x = tensor(2, 1, len(matrix), 3, dtype=dtype)
+            assert_same(product @ x, matrix @ x, 2000)
+            x = tensor(len(matrix), 4, dtype=dtype, grad=True)
+            found, expected = gradients(product, x, leaves), gradients(matrix, x, leaves)
+        assert_same(found[0], expected[0], 2000)
+        for one, other in zip(found[1], expected[1], strict=True):
+            assert_same(one, other, 2000)
+    assert transforms
+
+
+@pytest.mark.parametrize("kind", ["batch", "rectangular"])
+def test_long_toeplitz_factors_that_are_left_to_linear_operator(tensor, transforms, kind):
+    column = tensor(*((3, 6) if kind == "batch" else (6,)))
+    other = tensor(*((3, 2, 2) if kind == "batch" else (2, 3)))
+    toeplitz = theirs.ToeplitzLinearOperator(column)
+    product = ours.KroneckerProductLinearOperator(other, toeplitz)
+    x = tensor(6 * other.shape[-1], 4)
+    assert_same(product @ x, dense([other, toeplitz.to_dense()]) @ x, 2000)
+    assert not transforms
+
+
+def test_sums_with_long_toeplitz_factors_are_solved(tensor, transforms):
+    column = torch.tensor([2.0, 0.5, 0.25, 0.1, 0.05, 0.0]).double()
+    product = ours.KroneckerProductLinearOperator(
+        theirs.ToeplitzLinearOperator(column), torch.eye(2).double()
+    )
+    total, x = product.add_diagonal(torch.tensor(0.5).double()), tensor(12, 2)
+    assert_same(total.solve(x), torch.linalg.solve(total.to_dense(), x), 2000)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "lazy", "half"])
 def test_left_to_linear_operator(tensor, calls, kind):
     dtype = torch.bfloat16 if kind == "half" else torch.float64
-    n = products.MIN_FFT_ROWS if kind == "long toeplitz" else 3
     factor = {
-        "diagonal": lambda: theirs.DiagLinearOperator(tensor(n)),
-        "long toeplitz": lambda: theirs.ToeplitzLinearOperator(tensor(n)),
-        "lazy": lambda: theirs.MatmulLinearOperator(tensor(n, 2), tensor(2, n)),
-        "half": lambda: theirs.DenseLinearOperator(tensor(n, n, dtype=dtype)),
+        "diagonal": lambda: theirs.DiagLinearOperator(tensor(3)),
+        "lazy": lambda: theirs.MatmulLinearOperator(tensor(3, 2), tensor(2, 3)),
+        "half": lambda: theirs.DenseLinearOperator(tensor(3, 3, dtype=dtype)),
     }[kind]()
     other = tensor(2, 2, dtype=dtype)
     product = ours.KroneckerProductLinearOperator(other, factor)
-    x = tensor(2 * n, 3, dtype=dtype)
-    assert_same(product @ x, torch.kron(other, factor.to_dense()) @ x, 4 * n)
+    x = tensor(6, 3, dtype=dtype)
+    assert_same(product @ x, torch.kron(other, factor.to_dense()) @ x, 12)
     assert not calls
 
 

@@ -179,9 +179,9 @@ def test_matrices_beside_long_columns(tensor, monkeypatch, kinds, runs, count):
     factors = [tensor(*[sizes[k]] * (2 if k == "d" else 1), grad=True) for k in kinds]
     cells = math.prod(sizes[k] for k in kinds)
     u, weight = tensor(cells, count, grad=True), tensor(cells, count)
-    found = interpolated._on_grid(factors, u)
+    found = interpolated.multiply_on_grid(factors, u)
     assert given == [[(sizes[k], sizes[k]) for k in run] for run in runs]
-    expected = dense_kron([interpolated._matrix(factor) for factor in factors]) @ u
+    expected = dense_kron([interpolated.as_matrix(factor) for factor in factors]) @ u
     assert found.shape == u.shape
     assert_same(found, expected, 100 * cells)
     leaves = [u, *factors]
