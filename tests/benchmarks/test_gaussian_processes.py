@@ -58,3 +58,69 @@ def test_the_bound_leaves_nothing_behind(benchmark):
     with benchmark.without_products():
         assert dict(vars(KroneckerProductLinearOperator)) != before
     assert dict(vars(KroneckerProductLinearOperator)) == before
+
+
+@pytest.fixture
+def table(benchmark, monkeypatch):
+    """The command of the paper's table, with one small case and a small network."""
+    found = importlib.import_module("benchmarks.papers.gaussian_processes")
+    monkeypatch.setattr(found, "QUICK", {"quick 8^2": benchmark.QUICK["quick 8^2"]})
+    monkeypatch.setattr(benchmark, "HIDDEN", (8,))
+    monkeypatch.setattr(found, "TESTED", 20)
+    return found
+
+
+def test_the_papers_table(table, tmp_path, capsys):
+    file = tmp_path / "table.json"
+    given = ["--quick", "--epochs", "2", "--json", str(file)]
+    assert table.main([*given, "--device", "cpu"]) == 0
+    cells = json.loads(file.read_text())["cells"]
+    assert set(cells) == {"quick 8^2 SKI float32", "quick 8^2 LOVE float32"}
+    found = cells["quick 8^2 LOVE float32"]["predictions"]
+    for way in table.PREDICTED:
+        assert found[way]["first"] > 0
+        assert found[way]["next"] > 0
+    assert 0 <= found["difference"] < 1e-2
+    first = capsys.readouterr().out
+    assert table.main(given) == 0  # from the file
+    assert capsys.readouterr().out in first
+    rows = [line for line in first.splitlines() if line.startswith("| quick 8^2")]
+    assert [row.split(" | ")[2] for row in rows[:3]] == ["SKI", "SKIP", "LOVE"]
+    assert rows[0].replace("SKI", "SKIP") == rows[1]
+    assert len(rows) == 4  # with that of predictions
+
+
+def test_the_papers_table_without_memory(table, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(table.MAX_KEPT, "cpu", 10)
+    file = tmp_path / "table.json"
+    given = ["--quick", "--epochs", "2", "--device", "cpu", "--json", str(file)]
+    assert table.main(given) == 0
+    found = json.loads(file.read_text())["cells"]["quick 8^2 LOVE float32"]["predictions"]
+    assert found["GPyTorch"] == {"failed": "4.1e+03 elements"}
+    assert found["interpolated"]["next"] > 0
+    assert "4.1e+03 elements" in capsys.readouterr().out
+
+
+def test_published_factors_of_the_paper(table):
+    cells = {
+        f"{name} {model} float32": {
+            "trained": 5,
+            "published": dict(
+                zip(("SKI", "SKIP", "LOVE"), table.CASES[name].published, strict=True)
+            ),
+            "milliseconds": {"GPyTorch": 30.0, "product": 20.0, "interpolated": 3.0, "bound": 15.0},
+        }
+        for name in table.ORDER
+        for model in table.MODELS
+    }
+    lines = list(table.steps_table({"cells": cells}, "float32", table.ORDER))[2:]
+    assert len(lines) == 24
+    text = "| servo 64^4 | 5 | LOVE | 30 | 20 | 3 | 15 | 2.2 | 1.5 | 2 | 10 |"
+    assert text in lines
+    assert table.kept_elements(table.CASES["servo 64^4"], 107) == 107 * 64**4
+    assert table.kept_elements(table.CASES["kin40k 8^8"], 25_600) == 25_600 * 4**8
+
+
+def test_nothing_is_printed_of_nothing(table):
+    with pytest.raises(SystemExit, match="nothing was measured"):
+        table.main(["--quick"])

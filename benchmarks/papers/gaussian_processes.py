@@ -1,0 +1,280 @@
+"""Table 5 of FastKron (Jangda and Yadav, PPoPP 2024): GPyTorch's SKI, SKIP and LOVE.
+
+    python -m benchmarks.papers.gaussian_processes [--device cuda] [--json PATH] [--seconds S]
+
+measures what the file lacks of eight data sets, synthetic and of the published sizes, and prints
+the published factors, of one V100, beside ours. A training step is timed as by
+`benchmarks.gaussian_processes`: GPyTorch's, that with our products ("product"), that with our
+interpolated operators ("interpolated"), and with no products at all ("bound": no multiply can do
+better in the place of GPyTorch's). The paper's program for SKIP runs SKI unchanged: the row of SKIP
+has the times of SKI. Its LOVE is SKI behind a neural network. What LOVE is for, predictions with
+variances, is a second table: the first one, which computes what is kept, and others after it, by
+GPyTorch and by our operators, and the memory that they take on a device.
+
+``--quick`` takes two small cases, on a CPU some seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import torch
+
+from benchmarks.gaussian_processes import CASES, QUICK, WAYS, Case, Training, measure, settings
+from benchmarks.machine import machine
+from benchmarks.torch_layers import synchronize
+
+MODELS = ("SKI", "LOVE")
+PREDICTED = ("GPyTorch", "interpolated")  # the ways of predictions: products alone change little
+TESTED = 1000  # points of a prediction, or fewer where a data set has fewer that are not trained
+# Elements that GPyTorch keeps on the grid, and of its windows, for a prediction.
+MAX_KEPT = {"cpu": 1 << 27, "cuda": 1 << 32}
+ROUNDS = 3  # of a prediction; the first one, which compiles kernels, counts only if it took
+MAX_ROUND_SECONDS = 5.0  # longer than this
+# The largest data set comes last: it takes longest, and by GPyTorch it runs out of memory.
+ORDER = [
+    *(name for name, case in CASES.items() if case.published and not name.startswith("kin40k")),
+    "kin40k 8^8",
+]
+
+
+class Prediction:
+    """A model with what it keeps for predictions, in one of the ways."""
+
+    def __init__(self, case: Case, way: str, options: argparse.Namespace, dtype: Any) -> None:
+        training = Training(case, "LOVE", way, options, dtype)
+        self.model, self.context, self.device = training.model, training.context, options.device
+        count = max(1, min(TESTED, case.points - len(training.x)))
+        torch.manual_seed(3)
+        self.points = [
+            torch.rand(count, case.dimensions, dtype=torch.float64).mul(2).sub(1).to(training.x)
+            for _ in range(ROUNDS)
+        ]
+
+    def forget(self) -> None:
+        """Drop what is kept."""
+        self.model.train()
+        self.model.eval()
+
+    def predict(self, points: Any) -> tuple[float, tuple[Any, Any]]:
+        """Return the seconds of a prediction, and its mean and variance."""
+        torch.manual_seed(4)
+        synchronize(self.device)
+        began = time.perf_counter()
+        with self.context(), torch.no_grad(), gpytorch.settings.fast_pred_var():
+            found = self.model(points)
+            result = found.mean, found.variance
+            synchronize(self.device)
+        return time.perf_counter() - began, result
+
+
+def peak_bytes(device: str) -> int | None:
+    """The most memory that torch has had on the device, with that of CuPy's pool; None on a CPU."""
+    if device != "cuda":
+        return None
+    cupy = sys.modules.get("cupy")
+    pool = 0 if cupy is None else cupy.get_default_memory_pool().total_bytes()
+    return int(torch.cuda.max_memory_allocated()) + int(pool)
+
+
+def free(device: str) -> None:
+    """Give memory back, and begin to count anew."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        if "cupy" in sys.modules:
+            sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+
+
+def kept_elements(case: Case, trained: int) -> int:
+    """Elements that GPyTorch keeps on the grid and in windows, of the larger of both."""
+    columns = trained if trained <= 800 else 100  # Cholesky's method, or Lanczos's
+    return max(case.size**case.dimensions * columns, trained * 4**case.dimensions)
+
+
+def predictions(
+    case: Case, trained: int, dtype: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the times and the memory of predictions by GPyTorch and by our operators."""
+    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    for way in PREDICTED:
+        elements = kept_elements(case, trained)
+        if way == "GPyTorch" and elements > MAX_KEPT[options.device]:
+            found[way] = {"failed": f"{elements:.1e} elements"}
+            continue
+        free(options.device)
+        try:
+            made = Prediction(case, way, options, getattr(torch, dtype))
+            first, after = [], []
+            for _ in range(ROUNDS):
+                made.forget()
+                elapsed, results[way] = made.predict(made.points[0])
+                first.append(elapsed)
+                if elapsed > MAX_ROUND_SECONDS:
+                    break
+            after = [made.predict(points)[0] for points in made.points]
+        except (RuntimeError, MemoryError) as error:  # out of memory: named and left out
+            found[way] = {"failed": type(error).__name__}
+            continue
+        found[way] = {
+            "first": 1e3 * statistics.median(first[1:] or first),
+            "next": 1e3 * statistics.median(after),
+            "bytes": peak_bytes(options.device),
+        }
+        del made
+    if len(results) == 2:
+        found["difference"] = max(
+            float((one - other).abs().max() / other.abs().max())
+            for one, other in zip(results["interpolated"], results["GPyTorch"], strict=True)
+        )
+    return found
+
+
+def measure_missing(
+    report: dict[str, Any], chosen: Mapping[str, Case], options: argparse.Namespace
+) -> Iterator[str]:
+    """Measure what the report lacks, and yield a line for each cell."""
+    begun = time.perf_counter()
+    for name, case in chosen.items():
+        for model in MODELS:
+            for dtype in options.dtypes:
+                key = f"{name} {model} {dtype}"
+                if key in report["cells"]:
+                    continue
+                if time.perf_counter() - begun > options.seconds:
+                    yield f"{key}: not begun after {options.seconds:g} s; run it again"
+                    return
+                started = time.perf_counter()
+                free(options.device)
+                with settings(options):
+                    row = measure(name, case, model, dtype, options)
+                cell = asdict(row)
+                if model == "LOVE":
+                    cell["predictions"] = predictions(case, row.trained, dtype, options)
+                report["cells"][key] = cell
+                taken = time.perf_counter() - started
+                yield f"{key}: {taken:.0f} s; {'; '.join(row.remarks)}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with some digits, a dash for None."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
+
+
+def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of Table 5 in Markdown: published factors beside measured ones."""
+    heads = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
+    heads += ["published factor", "product", "bound", "interpolated"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for name in names:
+        for model in ("SKI", "SKIP", "LOVE"):
+            source = "SKI" if model == "SKIP" else model
+            cell = report["cells"].get(f"{name} {source} {dtype}")
+            if cell is None:
+                continue
+            times = cell["milliseconds"]
+            factors = {
+                way: times["GPyTorch"] / times[way]
+                for way in WAYS
+                if "GPyTorch" in times and way in times
+            }
+            texts = [name, str(cell["trained"]), model]
+            texts += [number(times.get(way)) for way in WAYS]
+            texts += [number(cell["published"].get(model))]
+            texts += [number(factors.get(way)) for way in ("product", "bound", "interpolated")]
+            yield f"| {' | '.join(texts)} |"
+
+
+def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a Markdown table of LOVE's predictions."""
+    heads = ["data set, grid", "points"]
+    heads += [f"{way}: {what}" for what in ("first, ms", "next, ms", "MiB") for way in PREDICTED]
+    heads += ["difference"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for name in names:
+        cell = report["cells"].get(f"{name} LOVE {dtype}")
+        if cell is None:
+            continue
+        found, texts = cell["predictions"], [name, str(cell["trained"])]
+        for what in ("first", "next"):
+            texts += [found[way].get("failed") or number(found[way][what]) for way in PREDICTED]
+        for way in PREDICTED:
+            taken = found[way].get("bytes")
+            texts.append(number(None if taken is None else taken / 2**20))
+        texts.append(number(found.get("difference"), 2))
+        yield f"| {' | '.join(texts)} |"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    found.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
+    found.add_argument("--json", type=Path, help="the file of all times, which is appended to")
+    found.add_argument("--seconds", type=float, default=240.0, help="no cell begins after these")
+    found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
+    found.add_argument("--quick", action="store_true", help="two small cases only")
+    found.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32"])
+    found.add_argument("--epochs", type=int, default=5, help="steps; the first is not timed")
+    found.set_defaults(ways=list(WAYS), iterations=10, probes=16, preconditioner=0)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the tables; the status is 1 if a loss differs from GPyTorch's."""
+    options = parser().parse_args(arguments)
+    if options.epochs < 2:
+        parser().error("--epochs must be 2 or more: the first step is not timed")
+    chosen = QUICK if options.quick else {name: CASES[name] for name in options.cases}
+    report: dict[str, Any] = {"cells": {}}
+    if options.json and options.json.exists():
+        report = json.loads(options.json.read_text())
+    if options.device:
+        belongs_to = machine(options.device)
+        here = belongs_to.get("device", belongs_to.get("processor"))
+        known = report.get("device", here)
+        if known != here:
+            sys.exit(f"{options.json} has times of {known}: give another file by --json")
+        report |= {"machine": belongs_to, "device": here}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
+            for text in measure_missing(report, chosen, options):
+                print(text, flush=True)
+                write(report, options.json)
+    if not report["cells"]:
+        sys.exit("nothing was measured: give --device, or a file by --json")
+    names = list(chosen)
+    for dtype in options.dtypes:
+        print(f"\n{dtype}: a training step\n")
+        print("\n".join(steps_table(report, dtype, names)))
+        print(f"\n{dtype}: predictions with variances (LOVE)\n")
+        print("\n".join(predictions_table(report, dtype, names)))
+    remarks = [text for cell in report["cells"].values() for text in cell["remarks"]]
+    return int(any("differs" in text for text in remarks))
+
+
+def write(report: Mapping[str, Any], path: Path | None) -> None:
+    """Write the file whole or not at all, if there shall be one."""
+    if path is None:
+        return
+    temporary = path.with_suffix(path.suffix + ".part")
+    temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    os.replace(temporary, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
