@@ -4,7 +4,10 @@ Two operators for points in a grid of 2 to 6 dimensions: W Wᵀ, the interpolati
 W (K_1 ⊗ … ⊗ K_N) Wᵀ. Ours is next to sparse matrices W of SciPy and, where it is installed, torch,
 in which a row has 4^N entries; between them, theirs takes batchkron's Kronecker product. Time, and
 the bytes that W takes, are reported. ``--device cuda`` does so on a device, next to cuSPARSE (by
-CuPy) and torch, for W and its transpose alone, too, and reports what memory and arithmetic allow.
+CuPy) and torch, for W and its transpose alone, too, and reports what memory and arithmetic allow,
+and the bytes of device memory that a way holds. The rows of many dimensions in double precision:
+
+    python -m benchmarks.interpolated --modes 4,5,6 --dtypes float64 [--device cuda] --json PATH
 """
 
 from __future__ import annotations
@@ -31,19 +34,53 @@ from benchmarks.machine import machine
 GRIDS = {2: (128,) * 2, 3: (32,) * 3, 4: (16,) * 4, 5: (10,) * 5, 6: (8,) * 6}
 MAX_ENTRIES = 1 << 26  # of a sparse W: 768 MiB in float64; fewer points are taken beyond
 KINDS = ("W", "W K")
+DTYPES = ("float32", "float64")
+
+
+class SparseMatrices:
+    """W of some points, and its transpose, in CSR, made once for each dtype."""
+
+    def __init__(self, points: Array, grid: bk.RegularGrid) -> None:
+        self.points, self.grid = points, grid
+        self._known: dict[tuple[str, bool], Any] = {}
+
+    def matrix(self, dtype: Any = np.float64, *, turned: bool = False) -> Any:
+        """Return W, or its transpose."""
+        key = np.dtype(dtype).name, turned
+        if key not in self._known:
+            if turned:
+                self._known[key] = self.matrix(dtype).T.tocsr()
+            elif key[0] == "float64":
+                self._known[key] = self._made()
+            else:
+                self._known[key] = self.matrix().astype(dtype)
+        return self._known[key]
+
+    def _made(self) -> Any:
+        count, modes = self.points.shape
+        windows = bk.Interpolation(self.points, self.grid, np.float64).windows
+        order = np.argsort(windows.places)
+        columns, entries = np.zeros((count, 1), np.int32), np.ones((count, 1))
+        for k, size in enumerate(self.grid.sizes):
+            cells = (windows.corners[order, k, None] + np.arange(4)).astype(np.int32)
+            columns = (columns[:, :, None] * np.int32(size) + cells[:, None]).reshape(count, -1)
+            weights = windows.weights[order, k]
+            entries = (entries[:, :, None] * weights[:, None]).reshape(count, -1)
+        starts = np.arange(count + 1, dtype=np.int32) * np.int32(4**modes)
+        shape = count, math.prod(self.grid.sizes)
+        return scipy.sparse.csr_array((entries.ravel(), columns.ravel(), starts), shape)
 
 
 class InterpolatedData(Data):
     """Points, factors, and a batch of vectors (batch, points)."""
 
     def __init__(
-        self, modes: int, points: int, batch: int, dtype: str, kind: str, rng: np.random.Generator
+        self, matrices: SparseMatrices, batch: int, dtype: str, kind: str, rng: np.random.Generator
     ) -> None:
         super().__init__(np.dtype(dtype), 1, rng)
-        self.kind, self.sizes, self.batch = kind, GRIDS[modes], batch
-        self.count = min(points, MAX_ENTRIES // 4**modes)
-        self.grid = bk.RegularGrid(0.0, 1.0, self.sizes)
-        self.points = rng.random((self.count, modes))
+        self.matrices, self.grid, self.points = matrices, matrices.grid, matrices.points
+        self.kind, self.sizes, self.batch = kind, self.grid.sizes, batch
+        self.count = len(self.points)
         self.factors = [
             np.exp(-8 * (x[:, None] - x) ** 2).astype(dtype) for x in self.grid.axes
         ]  # an exponential of the squared distance, as usual in Gaussian processes
@@ -51,27 +88,22 @@ class InterpolatedData(Data):
         self.inputs = [random_array(rng, (batch, self.count), self.dtype)]
         self.outputs = [np.empty((batch, self.count), self.dtype)]
 
-    @cached_property
+    @property
     def sparse(self) -> Any:
         """W in CSR."""
-        windows = self.operator.windows
-        rows = np.arange(self.count).repeat(4 ** len(self.sizes))
-        columns, entries = np.zeros((self.count, 1), np.int64), np.ones((self.count, 1))
-        for k, size in enumerate(self.sizes):
-            cells = windows.corners[:, k, None] + np.arange(4)
-            columns = (columns[:, :, None] * size + cells[:, None]).reshape(self.count, -1)
-            entries = (entries[:, :, None] * windows.weights[:, k, None]).reshape(self.count, -1)
-        order = np.argsort(windows.places)
-        entries = entries[order].astype(self.dtype).ravel()
-        cells = (rows, columns[order].ravel())
-        return scipy.sparse.csr_array((entries, cells), self.operator.shape)
+        return self.matrices.matrix(self.dtype)
+
+    @property
+    def turned(self) -> Any:
+        """Its transpose in CSR."""
+        return self.matrices.matrix(self.dtype, turned=True)
 
     @cached_property
     def reference(self) -> tuple[Any, Array, Array]:
         """Some vectors of the result in double precision, and bounds of the errors."""
         few = np.linspace(0, self.batch - 1, min(self.batch, 2)).astype(int)
         x = self.inputs[0][few].astype(np.float64)
-        W = self.sparse.astype(np.float64)
+        W = self.matrices.matrix()
         found = []
         for w, values in ((W, x), (abs(W), abs(x))):
             on_grid = (w.T @ values.T).T
@@ -126,7 +158,7 @@ def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
         import torch
     except ImportError:
         return None
-    csr, turned = data.sparse, data.sparse.T.tocsr()
+    csr, turned = data.sparse, data.turned
     W, T = (
         torch.sparse_csr_tensor(
             torch.from_numpy(m.indptr),
@@ -153,7 +185,7 @@ def contenders(data: InterpolatedData) -> list[Contender]:
     found = [
         Contender(OURS, "", [ours(data)], False),
         Contender("SciPy CSR", "", [by_sparse(data, W, W.T)], True),
-        Contender("SciPy CSR", "transpose stored", [by_sparse(data, W, W.T.tocsr())], True),
+        Contender("SciPy CSR", "transpose stored", [by_sparse(data, W, data.turned)], True),
     ]
     torch_call = by_torch(data)
     if torch_call is not None:
@@ -206,6 +238,13 @@ def write(options: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
     options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def matrices(options: argparse.Namespace, rng: np.random.Generator) -> Iterator[SparseMatrices]:
+    """Random points for each number of dimensions, fewer where a sparse W would be too large."""
+    for modes in map(int, options.modes.split(",")):
+        count = min(options.points, MAX_ENTRIES // 4**modes)
+        yield SparseMatrices(rng.random((count, modes)), bk.RegularGrid(0.0, 1.0, GRIDS[modes]))
+
+
 def on_device(options: argparse.Namespace) -> int:
     """Measure on a device, print and write the rows; 1 if one of ours failed."""
     if options.segments:
@@ -213,18 +252,20 @@ def on_device(options: argparse.Namespace) -> int:
     from benchmarks.gpu.parts.interpolated import device_rows
 
     rng, rows = np.random.default_rng(options.seed), []
-    print("kind, grid, points, batch, dtype: ours, floor, gain over the best peer")
-    for modes in map(int, options.modes.split(",")):
-        for dtype in ("float32", "float64"):
+    print("kind, grid, points, batch, dtype: ours, floor, gain over the best peer, memory")
+    for found in matrices(options, rng):
+        for dtype in options.dtypes:
             for batch in map(int, options.batch.split(",")):
-                data = InterpolatedData(modes, options.points, batch, dtype, "W", rng)
+                data = InterpolatedData(found, batch, dtype, "W", rng)
                 for row in device_rows(data):
                     rows.append(row)
                     took = row["ours"].get("microseconds", math.nan)
                     print(
                         f"{row['kind']}, {'x'.join(map(str, row['sizes']))}, {row['points']}, "
                         f"{batch}, {dtype}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
-                        f"gain {row.get('gain', math.nan):.2f} {row['ours'].get('reason', '')}",
+                        f"gain {row.get('gain', math.nan):.2f}, "
+                        f"{row.get('less_memory', math.nan):.0f} × less memory "
+                        f"{row['ours'].get('reason', '')}",
                         flush=True,
                     )
                     if options.json:
@@ -245,10 +286,10 @@ def try_segments(options: argparse.Namespace) -> int:
     ways += [
         {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner} for n in lengths for inner in (0, 1)
     ]
-    for modes in map(int, options.modes.split(",")):
-        for dtype in ("float32", "float64"):
+    for points in matrices(options, rng):
+        for dtype in options.dtypes:
             for batch in map(int, options.batch.split(",")):
-                data = InterpolatedData(modes, options.points, batch, dtype, "W", rng)
+                data = InterpolatedData(points, batch, dtype, "W", rng)
                 for way in ways:
                     found = variant_time(data, way)
                     text = ", ".join(f"{name} {value}" for name, value in way.items())
@@ -271,6 +312,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", default="1,17", help="numbers of vectors")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument(
         "--segments", help="on a device: only the transpose, with so many points, such as 16,32,64"
     )
@@ -285,11 +327,11 @@ def main() -> int:
     rng, effort = np.random.default_rng(options.seed), Effort(3, options.turn)
     rows: list[dict[str, Any]] = []
     print("kind, grid, points, batch, dtype, threads: ours, gain over the best peer, memory")
-    for modes in map(int, options.modes.split(",")):
-        for dtype in ("float32", "float64"):
+    for found in matrices(options, rng):
+        for dtype in options.dtypes:
             for batch in map(int, options.batch.split(",")):
                 for kind in KINDS:
-                    data = InterpolatedData(modes, options.points, batch, dtype, kind, rng)
+                    data = InterpolatedData(found, batch, dtype, kind, rng)
                     for row in measured(data, threads, effort):
                         rows.append(row)
                         sizes = "x".join(map(str, row["sizes"]))
@@ -300,10 +342,10 @@ def main() -> int:
                             f"{row['less_memory']:.0f} × less memory",
                             flush=True,
                         )
+                        if options.json:
+                            write(options, rows)
     gains = np.array([row["gain"] for row in rows])
     print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
-    if options.json:
-        write(options, rows)
     return int(any(OURS in row["failed"] for row in rows))
 
 

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from interpolation_oracle import dense_interpolation
+
+import batchkron as bk
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +30,35 @@ def test_it_measures_and_writes(tmp_path):
         assert {"batchkron", "SciPy CSR"} <= set(cell["seconds"])
         assert cell["gain"] > 0
         assert cell["bytes"]["batchkron"] < cell["bytes"]["SciPy CSR"]
+
+
+def test_double_precision_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    module, path = importlib.import_module("benchmarks.interpolated"), tmp_path / "found.json"
+    given = ["--modes", "4,5,6", "--dtypes", "float64", "--points", "20", "--batch", "1"]
+    monkeypatch.setattr(sys, "argv", ["interpolated", *given, "--turn", "0", "--json", str(path)])
+    assert module.main() == 0
+    cells = json.loads(path.read_text())["cells"]
+    assert [(len(cell["sizes"]), cell["dtype"]) for cell in cells] == [
+        (modes, "float64") for modes in (4, 4, 5, 5, 6, 6)
+    ]
+    assert all(cell["less_memory"] >= 20 for cell in cells if len(cell["sizes"]) >= 5)
+    assert "× less memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sizes", [(9,), (5, 6), (4, 5, 6)])
+def test_sparse_matrices_of_peers(rng, monkeypatch, sizes):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    module = importlib.import_module("benchmarks.interpolated")
+    grid, points = bk.RegularGrid(0.0, 1.0, sizes), rng.random((13, len(sizes)))
+    made, expected = module.SparseMatrices(points, grid), dense_interpolation(points, grid)
+    for dtype in module.DTYPES:
+        bound = 100 * np.finfo(dtype).eps  # of places in cells, up to 9, times slopes of weights
+        for turned, dense in ((False, expected), (True, expected.T)):
+            found = made.matrix(dtype, turned=turned)
+            assert (found.dtype, found.indices.dtype) == (dtype, "int32")
+            assert found is made.matrix(dtype, turned=turned)
+            np.testing.assert_allclose(found.toarray(), dense, rtol=0, atol=bound)
 
 
 def test_floors_on_a_device(monkeypatch):

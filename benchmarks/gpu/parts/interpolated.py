@@ -62,6 +62,7 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
     x = random_array((in_size, data.batch), data.dtype.name)
     y = cupy.empty((out_size, data.batch), data.dtype)
     held: dict[str, Any] = {}  # what the last call has returned
+    taken: dict[str, int] = {}  # bytes of device memory
     few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
     expected = _expected(data, kind, x[:, few].get().astype(np.float64))
 
@@ -70,7 +71,10 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         return float(np.abs(found - expected).max() / np.abs(expected).max())
 
     def contender(name: str, make: Callable[[], Product]) -> Contender:
+        before = _allocated()
         product = make()
+        product(x)  # plans and workspaces are there after it
+        taken[name] = _allocated() - before
         on = (torch_chain.on,) if name == "torch" else ()
 
         def call() -> None:
@@ -79,8 +83,8 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         return Contender(name, {"": [call]}, *on)
 
     def ours() -> Product:
-        operator = data.operator if kind != "W K" else _whole(data)
-        moved = operator.to("cuda")
+        alone = partial(bk.Interpolation, data.points, data.grid, data.dtype)
+        moved = (_whole(data) if kind == "W K" else alone()).to("cuda")
         return partial((moved.T if kind == "W transposed" else moved).matmat, out=y)
 
     def run(name: str, make: Callable[[], Product]) -> dict[str, Any]:
@@ -104,7 +108,19 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
     times = [peer["microseconds"] for peer in row["peers"].values() if "microseconds" in peer]
     if times and "microseconds" in row["ours"]:
         row["gain"] = min(times) / row["ours"]["microseconds"]
+    row["bytes"], own = taken, taken.get("batchkron", 0)
+    others = [one for name, one in taken.items() if name != "batchkron"]
+    if others and own > 0:
+        row["less_memory"] = min(others) / own
     return row
+
+
+def _allocated() -> int:
+    """Bytes of device memory that arrays of CuPy and tensors have."""
+    found = int(cupy.get_default_memory_pool().used_bytes())
+    if torch_chain.torch is not None:
+        found += int(torch_chain.torch.cuda.memory_allocated())
+    return found
 
 
 def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:
@@ -113,7 +129,7 @@ def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:
 
 def _expected(data: InterpolatedData, kind: str, x: Any) -> Any:
     """Some vectors of the result, from a sparse matrix of SciPy in double precision."""
-    W = data.sparse.astype(np.float64)
+    W = data.matrices.matrix()
     if kind == "W":
         return W @ x
     on_grid = W.T @ x
@@ -129,7 +145,7 @@ def _between(data: InterpolatedData) -> Product:
 
 def _by_cupy(data: InterpolatedData, kind: str) -> Product:
     """W and its transpose, both stored, as CSR matrices of CuPy."""
-    csr, turned = data.sparse, data.sparse.T.tocsr()
+    csr, turned = data.sparse, data.turned
     W, T = (
         cupyx.scipy.sparse.csr_matrix(
             tuple(cupy.asarray(part) for part in (m.data, m.indices, m.indptr)), shape=m.shape
@@ -150,7 +166,7 @@ def _by_torch(data: InterpolatedData, kind: str) -> Product:
             *(torch.as_tensor(part, device="cuda") for part in (m.indptr, m.indices, m.data)),
             m.shape,
         )
-        for m in (data.sparse, data.sparse.T.tocsr())
+        for m in (data.sparse, data.turned)
     )
 
     def by(matrix: Any, x: Any) -> Any:
