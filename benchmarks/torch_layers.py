@@ -3,9 +3,10 @@
 Two tables. The first one is what a call costs beside our own on arrays of NumPy or CuPy: tiny
 products, with an operator of the same signature that does nothing. The second one is the time of a
 product and of all its gradients, next to a chain of torch's operations (reshape, matmul, transpose
-for each factor, as GPyTorch has it), the same under torch.compile, and linear_operator where it is
-installed. Contenders take turns; a figure is the median over all rounds. Each result and each
-gradient is compared once with the chain in float64.
+for each factor, as GPyTorch has it), the same under torch.compile (``dynamic=False``), and
+linear_operator where it is installed. Contenders take turns; a figure is the median over all
+rounds. Each result and each gradient is compared once with the chain in float64. A chain that takes
+longer than ``--compile-seconds`` to compile is named and left out.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch import Tensor
 import batchkron as bk
 from batchkron.torch import kron_matmul
 from benchmarks.machine import machine
+from benchmarks.torch_compiling import LimitedCompiler, compiled, operands
 
 Call = Callable[[], object]
 Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
@@ -49,6 +51,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
     "33: 3,5,4,6": (33, (3, 5, 4, 6)),
 }
 MAX_CPU_ELEMENTS = 1 << 23  # of x on the CPU; shapes with more have fewer rows there
+COMPILED = "chain, compiled"
 ROUND_SECONDS = 0.02  # about the length of one contender's turn
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}  # relative to the largest entry
 
@@ -177,9 +180,10 @@ def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
 
 
 def contenders(compile_backend: str) -> dict[str, Function]:
+    """All ways to compute a product; "none" stands for no compiled one."""
     found: dict[str, Function] = {"ours": kron_matmul, "chain": chain}
     if compile_backend != "none":
-        found["chain, compiled"] = torch.compile(chain, backend=compile_backend)
+        found[COMPILED] = compiled(chain, compile_backend)
     try:
         importlib.import_module("linear_operator")
     except ImportError:
@@ -189,8 +193,20 @@ def contenders(compile_backend: str) -> dict[str, Function]:
     return found
 
 
-def products(device: str, rounds: int, names: Sequence[str], backend: str) -> Iterator[Row]:
-    """A product and all its gradients, for each shape."""
+def products(
+    device: str, rounds: int, names: Sequence[str], backend: str, limit: float
+) -> Iterator[Row]:
+    """A product and all its gradients, for each shape; ``limit`` is of seconds to compile."""
+    compiler = LimitedCompiler(device, backend, limit)
+    try:
+        yield from _products(device, rounds, names, backend, compiler)
+    finally:
+        compiler.stop()
+
+
+def _products(
+    device: str, rounds: int, names: Sequence[str], backend: str, compiler: LimitedCompiler
+) -> Iterator[Row]:
     for name in names:
         count, sizes = SHAPES[name]
         columns = math.prod(sizes)
@@ -199,17 +215,18 @@ def products(device: str, rounds: int, names: Sequence[str], backend: str) -> It
             count = max(1, MAX_CPU_ELEMENTS // columns)
             remarks.append(f"{count} rows")
         for dtype in (torch.float32, torch.float64):
-            torch.manual_seed(0)
-            made: dict[str, Any] = {"dtype": dtype, "device": device}
-            x = torch.randn(count, columns, **made, requires_grad=True)
-            factors = [(torch.randn(n, n, **made) / math.sqrt(n)).requires_grad_() for n in sizes]
-            g = torch.randn(count, columns, **made)
+            task = count, sizes, str(dtype).removeprefix("torch.")
+            x, factors, g = operands(task, device)
             exact = [one.detach().double().requires_grad_() for one in (x, *factors)]
             expected = with_gradients(chain, exact[0], exact[1:], g.double())
             calls: dict[str, Call] = {}
-            notes = list(remarks)
+            notes, by = list(remarks), backend
+            failure = "" if by == "none" else compiler.failure(task)
+            if failure:
+                notes.append(f"{COMPILED}: {failure}")
+                by = "none"
             torch.compiler.reset()
-            for who, function in contenders(backend).items():
+            for who, function in contenders(by).items():
 
                 def call(function: Function = function) -> object:
                     return with_gradients(function, x, factors, g)  # noqa: B023
@@ -228,7 +245,7 @@ def products(device: str, rounds: int, names: Sequence[str], backend: str) -> It
             peers = [t for who, t in found.items() if who != "ours" and t is not None]
             if found.get("ours") and peers:
                 notes.append(f"best peer / ours: {min(peers) / (found['ours'] or 1):.2f}")
-            yield Row(name, str(dtype).removeprefix("torch."), found, notes)
+            yield Row(name, task[2], found, notes)
 
 
 def print_rows(rows: Sequence[Row]) -> None:
@@ -247,6 +264,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default="inductor",
         help="backend of torch.compile for the chain; 'none' leaves it out",
     )
+    parser.add_argument(
+        "--compile-seconds", type=float, default=60.0, help="the limit for one shape and dtype"
+    )
     parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # of peers
@@ -257,7 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_rows(first)
     print("a product and all its gradients")
     second: list[Row] = []
-    for row in products(options.device, options.rounds, options.shapes, options.compile):
+    given = options.rounds, options.shapes, options.compile, options.compile_seconds
+    for row in products(options.device, *given):
         print_rows([row])
         second.append(row)
         if options.json is not None:

@@ -21,6 +21,17 @@ def layers():
     sys.path.remove(str(ROOT))
 
 
+def test_chains_that_were_not_compiled_are_named(layers, monkeypatch, capsys):
+    compiler = importlib.import_module("benchmarks.torch_compiling").LimitedCompiler
+    monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
+    monkeypatch.setattr(compiler, "failure", lambda self, task: f"took too long: {task}")
+    monkeypatch.setattr(layers, "overheads", lambda device, rounds: [])
+    layers.main(["--rounds", "1", "--shapes", "4: 8^3"])
+    shown = capsys.readouterr().out
+    for dtype in ("float32", "float64"):
+        assert f"chain, compiled: took too long: (4, (8, 8, 8), '{dtype}')" in shown
+
+
 def test_a_run(layers, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
     file = tmp_path / "times.json"
@@ -40,3 +51,39 @@ def test_wrong_results_are_found(layers):
     assert not layers.is_wrong([exact.float()], [exact])
     assert layers.is_wrong([exact.float() * 1.01], [exact])
     assert layers.is_wrong([exact * float("nan")], [exact])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_a_compiled_contender(layers, tmp_path, monkeypatch):
+    """Compiled first in another process, which is gone at the end."""
+    ended = []
+    compiler = importlib.import_module("benchmarks.torch_compiling").LimitedCompiler
+    stop = compiler.stop
+
+    def noted(self, **how):
+        process = self._process
+        stop(self, **how)
+        ended.append(process.poll())
+
+    monkeypatch.setattr(compiler, "stop", noted)
+    monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
+    file = tmp_path / "times.json"
+    given = ["--rounds", "1", "--shapes", "4: 8^3", "--compile", "eager", "--json", str(file)]
+    layers.main([*given, "--compile-seconds", "100"])
+    for row in json.loads(file.read_text())["products"]:
+        assert row["microseconds"][layers.COMPILED] > 0
+        assert not any(layers.COMPILED in remark for remark in row["remarks"])
+    assert len(ended) == 1
+    assert ended[0] is not None
+
+
+def test_what_takes_too_long_to_compile_is_ended(layers):
+    compiling = importlib.import_module("benchmarks.torch_compiling")
+    compiler = compiling.LimitedCompiler("cpu", "eager", 0.0)
+    compiler._start()
+    process = compiler._process
+    assert process.poll() is None
+    assert compiler.failure((4, (2, 2), "float64")) == "took over 0 s to compile"
+    assert process.poll() is not None
+    assert compiler._process is None
+    compiler.stop()
