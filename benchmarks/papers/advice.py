@@ -7,7 +7,8 @@ reads files of `benchmarks.kronecker_sparse`, of the tables of `benchmarks.paper
 "kronecker-sparse" of `benchmarks.gpu`, and prints in which share of the cells the table names the
 faster one of ours and dense, and the fastest of all three; also by tables to which the cell's
 pattern did not contribute. ``--write`` puts it in the place of the package's table. Of a CPU the
-times of one thread are taken; times of contenders that were stopped early are not.
+times of one thread are taken. Contenders that were stopped early count as slower, but their times
+are not fitted. What the table says of a dtype is from the first file that has it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,14 @@ Predictions = dict[Way, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """The times of one product, in seconds."""
+    """The times of one product, in seconds; in ``stopped`` of ways that were given up as slower."""
 
     pattern: Pattern
     batch: int
     dtype: str
     layout: str
     seconds: Mapping[Way, float]
+    stopped: Mapping[Way, float] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
@@ -75,14 +77,27 @@ def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
         if seconds is None:  # of benchmarks.gpu
             found = {"batchkron": cell["ours"], **cell["peers"]}
             seconds = {k: 1e-6 * v["microseconds"] for k, v in found.items() if "microseconds" in v}
-        known = {
-            NAMES[name]: value
-            for name, value in seconds.items()
-            if name in NAMES and name not in cell.get("stopped_early", ())
-        }
+        early = cell.get("stopped_early", ())
+        known, stopped = (
+            {
+                NAMES[name]: value
+                for name, value in seconds.items()
+                if name in NAMES and (name in early) == given_up
+            }
+            for given_up in (False, True)
+        )
         if known:
             pattern, batch = Pattern(*cell["pattern"]), cell.get("batch", GPU_BATCH)
-            yield Measured(pattern, batch, cell["dtype"], cell["layout"], known)
+            yield Measured(pattern, batch, cell["dtype"], cell["layout"], known, stopped)
+
+
+def first_of_each_dtype(reports: Iterable[Mapping[str, Any]]) -> list[Measured]:
+    """The cells of files, of each dtype those of the first file that has it."""
+    found: list[Measured] = []
+    for report in reports:
+        known = {cell.dtype for cell in found}
+        found += [cell for cell in cells_of(report) if cell.dtype not in known]
+    return found
 
 
 def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
@@ -166,9 +181,10 @@ def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) ->
     """Return in how many cells the fastest of some ways is named right, and how many have all."""
     right = count = 0
     for cell, times in pairs:
-        if all(way in cell.seconds and way in times for way in ways):
+        measured = {**cell.stopped, **cell.seconds}
+        if all(way in measured and way in times for way in ways):
             count += 1
-            right += min(ways, key=cell.seconds.__getitem__) == min(ways, key=times.__getitem__)
+            right += min(ways, key=measured.__getitem__) == min(ways, key=times.__getitem__)
     return right, count
 
 
@@ -226,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machines = {machine_of(report) for report in reports}
     if len(machines) > 1:
         sys.exit(f"times of several machines: {', '.join(sorted(machines))}")
-    cells = [cell for report in reports for cell in cells_of(report)]
+    cells = first_of_each_dtype(reports)
     table = fitted(cells, machines.pop(), options.device)
     print("\n".join(summary(cells, table, options.device)))
     if options.write:

@@ -107,8 +107,28 @@ def test_files_of_three_kinds():
         {"batchkron": 1.0},
         {"batchkron": 4.0, "dense": 5.0},
     ]
+    assert [one.stopped for one in found] == [{}, {"bmm": 2.0}, {}]
+    pairs = [(one, {"batchkron": 0.5, "bmm": 1.0}) for one in found]
+    assert advice().named(pairs, ("batchkron", "bmm")) == (2, 2)  # what was stopped is slower
     assert [one.batch for one in found] == [7, 9, 25_088]
     assert {one.pattern for one in found} == {(1, 2, 3, 4)}
+
+
+def test_later_files_are_for_other_dtypes():
+    common = {"pattern": [1, 2, 3, 4], "batch": 7, "layout": "batch-last"}
+
+    def report(seconds, *dtypes):
+        cells = [{**common, "dtype": one, "seconds": {"dense": seconds}} for one in dtypes]
+        return {"cells": cells}
+
+    found = advice().first_of_each_dtype(
+        [report(1.0, "float32", "float32"), report(2.0, "float64", "float32")]
+    )
+    assert [(one.dtype, one.seconds["dense"]) for one in found] == [
+        ("float32", 1.0),
+        ("float32", 1.0),
+        ("float64", 2.0),
+    ]
 
 
 def test_the_command_writes_a_table(tmp_path, monkeypatch, capsys):

@@ -25,6 +25,12 @@ from batchkron.backends.cuda.kron_sparse.tiles.tile import SparseCut, operands
 from batchkron.backends.cuda.runtime.hardware import LINE, SECTOR, WARP, DeviceLimits
 
 _ACCESS = 2 * SECTOR  # bytes that memory transfers at once
+_SCHEDULERS = 4  # of a multiprocessor
+# Chosen by hand: how much longer ordinary cores take where a tile's columns are vectors that do
+# not lie together, and fragments of matrix units where a word has many neighbouring j.
+_COLUMNS_APART = 1.2
+_FRAGMENTS_OF_MANY = 1.75
+_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +166,16 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     outputs = cut.group * cut.results * cut.columns
     adds: dict[str, Count] = dict.fromkeys(("half", "tf32", "float64", "core"), 0.0)
     adds[_unit(cut)] = outputs * entries * max(1, cut.products)
+    adds["core"] *= 1 if layout == "kRows" else _COLUMNS_APART
+    # with fewer warps than a multiprocessor has schedulers, some wait
+    adds[_unit(cut)] *= max(1.0, _SCHEDULERS * WARP / (cut.blocks * cut.threads))
     part = cut.results // cut.warps_down, cut.columns // cut.warps_across
     reads = operands(layout, cut.dtype, cut.products, *part) * size / 4 * entries
     reads *= cut.group * cut.warps_down * cut.warps_across
     if _unit(cut) == "core":
         reads *= (1 + 1 / cut.atom) / 2  # entries of all j of an atom are read once
+    elif cut.atom >= _MANY:
+        reads *= _FRAGMENTS_OF_MANY
     # each copy of a warp takes the shared memory some time, and more for each word of 4 bytes
     x_copies = cut.columns / cut.pack * (1 + max(1, cut.pack * size / 4))
     value_copies = cut.results * size / WORD * (1 + WORD / 4) * with_values / tiles
