@@ -381,6 +381,13 @@ class _OtherLevels:
             self._known.setdefault(key, self._made(key))
         return self._known[key]
 
+    def stepper(self, levels: Sequence[int]) -> StepperSettings:
+        """Return the default stepper for finest levels."""
+        space = self._space(tuple(levels))
+        return default_stepper(
+            self.bounded, space, self.pde.t0, self.until, method=self.method, dt=self.dt
+        )
+
     def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
         """Return the initial state's projection on a grid."""
         return self.pde._initial_vector(self._space(grid.levels), grid)
@@ -391,9 +398,7 @@ class _OtherLevels:
     def _made(self, levels: tuple[int, ...]) -> LevelParts:
         pde, space = self.pde, self._space(levels)
         _check_coefficients(pde.terms, space)
-        stepper = default_stepper(
-            self.bounded, space, pde.t0, self.until, method=self.method, dt=self.dt
-        )
+        stepper = self.stepper(levels)
         resolved = pde._resolved(space, chain_traces(pde.terms, space))
         return pde._parts(resolved, space, SampledFields(space), stepper)
 

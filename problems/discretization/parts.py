@@ -204,6 +204,9 @@ class AdaptSettings:
         A product of powers of axes and of the field, such as "v^2".
     relative : bool
         Whether ``tol`` is relative.
+    steps : tuple of float
+        The default steps where the finest cells are 0, 1, 2, … levels coarser than ``max_level``
+        along every axis; empty if the default step is the same for all grids.
     """
 
     tol: float
@@ -213,6 +216,7 @@ class AdaptSettings:
     keep: tuple[str, ...] = ()
     weight: str | None = None
     relative: bool = False
+    steps: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("tol", self.tol), ("horizon", self.horizon)):
@@ -231,6 +235,17 @@ class AdaptSettings:
             raise TypeError(f"weight must be a text, got {self.weight!r}")
         if not isinstance(self.relative, bool):
             raise TypeError(f"relative must be True or False, got {self.relative!r}")
+        if not all(is_number(dt) and math.isfinite(dt) and dt > 0.0 for dt in self.steps):
+            raise ValueError(f"steps must be positive and finite, got {self.steps!r}")
+        object.__setattr__(self, "steps", tuple(float(dt) for dt in self.steps))
+
+    def step(self, levels: Sequence[int]) -> float | None:
+        """Return the default step for cells up to these levels, None if there are no ``steps``."""
+        if not self.steps:
+            return None
+        pairs = zip(self.max_level, levels, strict=True)
+        coarser = max(0, min(limit - level for limit, level in pairs))
+        return self.steps[min(coarser, len(self.steps) - 1)]
 
 
 def check_adapt(adapt: AdaptSettings, names: Sequence[str]) -> None:

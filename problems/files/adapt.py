@@ -38,7 +38,7 @@ def decode_adapt(document: Document, names: Sequence[str]) -> AdaptSettings | No
     if set(row) != set(parts):
         raise ProblemFileError(f"dataset '{_PATH}' is no object of {', '.join(parts)}")
     with refusing(f"dataset '{_PATH}'"):
-        for name in ("max_level", "keep"):
+        for name in ("max_level", "keep", "steps"):
             if not isinstance(row[name], list):
                 raise TypeError(f"{name} is no list")
             row[name] = tuple(row[name])

@@ -54,6 +54,10 @@ class OtherLevels(Protocol):
         """Return the parts for the finest level of each axis; for the same levels the same ones."""
         ...
 
+    def stepper(self, levels: Sequence[int]) -> StepperSettings:
+        """Return the default stepper for the finest level of each axis."""
+        ...
+
     def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
         """Return the initial state's projection on a grid, shape (N,), on the CPU."""
         ...

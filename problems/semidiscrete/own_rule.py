@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..discretization.parts import AdaptSettings
+from ..grids.refinement import finest_levels
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from .transfer import knows_other_levels
 
 __all__ = ["with_rule"]
 
@@ -34,6 +36,7 @@ def with_rule(problem: Any, rule: Any) -> Any:
     # adds those for its rate of change, which begin at 0, itself.
     started = adaptive.started(0.0).problem
     limits = adaptive.rule.limits
+    steps = _steps(problem, limits)
     if limits != started.grid.levels:
         started = started.on_grid(SparseGrid.custom(started.grid.cells, limits))
     settings = AdaptSettings(
@@ -44,8 +47,23 @@ def with_rule(problem: Any, rule: Any) -> Any:
         keep=_names(rule.keep),
         weight=rule.weight,
         relative=bool(rule.relative),
+        steps=steps,
     )
-    return replace(started, adapt=settings)
+    step = settings.step(finest_levels(started.grid.cells))
+    stepper = started.stepper if step is None else replace(started.stepper, dt=step)
+    return replace(started, adapt=settings, stepper=stepper)
+
+
+def _steps(problem: Any, limits: tuple[int, ...]) -> tuple[float, ...]:
+    """Return the default steps for cells up to the largest levels, and up to each coarser ones."""
+    if not knows_other_levels(problem):
+        own = problem.adapt
+        return () if own is None or own.max_level != limits else tuple(own.steps)
+    found = []
+    for coarser in range(max(limits) + 1):
+        levels = [max(0, level - coarser) for level in limits]
+        found.append(problem.other_levels.stepper(levels).dt)
+    return tuple(found) if len(set(found)) > 1 else ()
 
 
 def _names(keep: Iterable[Axis | str] | Axis | str) -> tuple[str, ...]:

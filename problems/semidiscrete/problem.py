@@ -323,9 +323,8 @@ class Problem(GridTransfer, Presentation):
         -------
         Problem
             On the grid that the initial state needs by the rule: a problem from a file cannot
-            refine it, since it does not know the function. Its 1-D operators and its default step
-            are those of the finest levels that the grid may reach; with `other_levels` the step
-            becomes that of the present grid when the grid first changes.
+            refine it, since it does not know the function. Its 1-D operators are those of the
+            finest levels that the grid may reach; its default step follows the present cells.
 
         Raises
         ------

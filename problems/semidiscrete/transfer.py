@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from batchkron.operators import SparseGridOperator
 from batchkron.storage import StoredGrid
 
+from ..grids.refinement import finest_levels
 from ..grids.sparse_grid import SparseGrid
 from .operators import TermGroup
 from .system import SemidiscreteSystem
@@ -30,7 +31,8 @@ class GridTransfer(SemidiscreteSystem):
         With the same finest levels, the 1-D operators, the sources and the exact solution stay the
         same, and operators that have been assembled are converted by
         `batchkron.SparseGridOperator.on_grid`. With other levels they are those that
-        `PDE.discretize` makes on this grid, and so is the default step.
+        `PDE.discretize` makes on this grid, and so is the default step. With the same ones, and a
+        rule of its own (`with_adapt`), the default step is that for the grid's finest cells.
 
         Parameters
         ----------
@@ -68,7 +70,9 @@ class GridTransfer(SemidiscreteSystem):
         state = self._on_host(self.initial if u is None else u)
         begin = self.t0 if t is None else t
         initial = carried_over(state, self.grid, grid)
-        moved = replace(self, grid=grid, initial=initial, t0=begin, **parts)
+        step = None if self.adapt is None or parts else self.adapt.step(finest_levels(grid.cells))
+        changes = parts if step is None else {"stepper": replace(self.stepper, dt=step)}
+        moved = replace(self, grid=grid, initial=initial, t0=begin, **changes)
         if not parts:
             _take_operators(moved, self)
         return moved

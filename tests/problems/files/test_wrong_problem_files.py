@@ -80,7 +80,7 @@ def very_many_terms(document):
 
 def rule(**changes):
     whole = {"tol": 1e-3, "every": 10, "horizon": None, "max_level": [2, 3], "keep": [],
-             "weight": None, "relative": False, **changes}  # fmt: skip
+             "weight": None, "relative": False, "steps": [0.1, 0.2], **changes}  # fmt: skip
     return text("adapt/rule", json.dumps(whole))
 
 
@@ -112,6 +112,9 @@ LIES = {
     "an unknown axis": (rule(keep=["q"]), "'adapt/rule': keep names 'q'; the axes are"),
     "a weight that is a number": (rule(weight=2), "'adapt/rule': weight must be a text"),
     "a relative that is a number": (rule(relative=1), "'adapt/rule': relative must be True"),
+    "a step of zero": (rule(steps=[0.0]), "'adapt/rule': steps must be positive"),
+    "a step that is a text": (rule(steps=["1"]), "'adapt/rule': steps must be positive"),
+    "steps that are a number": (rule(steps=0.1), "'adapt/rule': steps is no list"),
     "no degree": (attribute(degree=None), "attribute 'degree' is missing"),
     "degree a text": (attribute(degree="1"), "attribute 'degree' is str; expected int"),
     "degree a float": (attribute(degree=1.0), "attribute 'degree' is float; expected int"),

@@ -11,6 +11,7 @@ from batchkron.problems import (
     Axis,
     Moment,
     Separable,
+    SparseGrid,
     div,
     load_problem,
     make,
@@ -36,7 +37,9 @@ def test_a_run_adapts_by_the_problems_rule(pde):
     problem = pde.discretize(3, 2)
     rule = Adapt(1e-3, every=5, max_level=6, keep=y, weight="x^2", relative=True, horizon=0.2)
     own = problem.with_adapt(rule)
-    assert own.adapt == AdaptSettings(1e-3, 5, 0.2, (6, 6), ("y",), "x^2", True)
+    steps = own.adapt.steps
+    assert own.adapt == AdaptSettings(1e-3, 5, 0.2, (6, 6), ("y",), "x^2", True, steps)
+    assert len(steps) == 7
     found = evolve(own, **RUN)
     given = evolve(own.with_adapt(None), **RUN, adapt=rule)
     np.testing.assert_array_equal(found.u, given.u)
@@ -82,6 +85,35 @@ def test_a_grid_that_suffices_stays():
     np.testing.assert_array_equal(own.grid.cells, problem.grid.cells)
     assert own.terms is problem.terms
     assert own.with_adapt(None).content_hash == problem.content_hash
+
+
+def test_default_steps_follow_the_finest_cells_in_files(pde, tmp_path):
+    """As with the PDE, where cells are as fine along both axes; else they are shorter."""
+    problem = pde.discretize(2, 1)
+    own = problem.with_adapt(Adapt(1e-2, max_level=6))
+    save_problem(tmp_path / "problem.h5", own)
+    loaded = load_problem(tmp_path / "problem.h5")
+    assert loaded.stepper == own.stepper
+    for level in (1, 3, 6):
+        grid = SparseGrid.custom(SparseGrid.sparse([level, level]).cells, [6, 6])
+        expected = pde.discretize(level, 1).stepper.dt
+        assert loaded.on_grid(grid).stepper.dt == pytest.approx(expected, rel=1e-12)
+    thin = SparseGrid.custom(SparseGrid.sparse([5, 1]).cells, [6, 6])
+    assert loaded.on_grid(thin).stepper.dt == loaded.adapt.steps[1] < problem.stepper.dt
+    dt = []
+    result = evolve(loaded, until=0.1, callback=lambda state: dt.append(state.dt))
+    assert result.t == 0.1
+    assert max(dt) > 1.5 * loaded.adapt.steps[0]
+    path = tmp_path / "checkpoint.h5"
+    evolve(loaded, until=0.1, callback=lambda state: state.t > 0.06, checkpoint=path)
+    resumed = evolve(loaded, until=0.1, resume=path)
+    assert 0 < resumed.steps == result.steps
+    np.testing.assert_array_equal(resumed.u, result.u)
+    again = loaded.with_adapt(Adapt(1e-3, max_level=6))
+    assert again.adapt.steps == own.adapt.steps
+    fixed = pde.discretize(2, 1, dt=0.01).with_adapt(Adapt(1e-2, max_level=6))
+    assert fixed.adapt.steps == ()
+    assert fixed.stepper.dt == 0.01
 
 
 def test_ranks_adapt_by_the_problems_rule(pde):
