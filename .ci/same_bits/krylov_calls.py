@@ -35,7 +35,8 @@ _WORKSPACES = {"cg": Cg, "minres": Minres, "bicgstab": Bicgstab, "gmres": Gmres,
 _HERMITIAN = ("cg", "minres")
 _SIZES = (5, 6, 7)
 _N = 210
-_SUM_PRECONDITIONERS = [name for name in preconditioners.names() if name != "block-jacobi"]
+_NEED_CELLS = ("fibre-inverse", "block-jacobi")
+_SUM_PRECONDITIONERS = [name for name in preconditioners.names() if name not in _NEED_CELLS]
 _PROBLEMS = ("diffusion-2d", "diffusion-3d", "advection-diffusion-2d", "runaway-collisions")
 
 

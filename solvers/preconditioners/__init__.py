@@ -3,10 +3,12 @@
 from .block_jacobi import block_jacobi
 from .choice import NamedPreconditioner, make, names
 from .combination import CombinationPreconditioner
+from .fibre_inverse import FibreInverse
 from .nearest import nearest_product, nearest_sum
 
 __all__ = [
     "CombinationPreconditioner",
+    "FibreInverse",
     "NamedPreconditioner",
     "block_jacobi",
     "make",

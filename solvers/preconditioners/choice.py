@@ -10,6 +10,7 @@ from batchkron.operators import KroneckerTerms
 
 from .block_jacobi import block_jacobi
 from .combination import CombinationPreconditioner
+from .fibre_inverse import FibreInverse
 
 __all__ = ["NamedPreconditioner", "make", "names"]
 
@@ -21,7 +22,7 @@ _COMBINATIONS: dict[str, dict[str, Any]] = {
     "kronecker-sum": {"local": "sum"},
     "kronecker-product": {"local": "product"},
 }
-_NAMES = ("auto", *_COMBINATIONS, "block-jacobi", "none")
+_NAMES = ("auto", *_COMBINATIONS, "fibre-inverse", "block-jacobi", "none")
 
 
 def names() -> tuple[str, ...]:
@@ -33,7 +34,7 @@ def names() -> tuple[str, ...]:
     >>> preconditioners.names()[:3]
     ('auto', 'symmetric-combination', 'multiplicative-combination')
     >>> preconditioners.names()[3:]
-    ('combination', 'kronecker-sum', 'kronecker-product', 'block-jacobi', 'none')
+    ('combination', 'kronecker-sum', 'kronecker-product', 'fibre-inverse', 'block-jacobi', 'none')
     """
     return _NAMES
 
@@ -44,10 +45,11 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     Parameters
     ----------
     name : str
-        One of `names`. "auto" is "symmetric-combination" in two dimensions and "combination" in
-        other dimensions, if the 1-D matrices are small enough to be factorised. If they are not, it
-        is "block-jacobi" on the cells of a grid, and "none" without cells. For an operator that
-        does not know its Kronecker terms, it is "none".
+        One of `names`. "auto" is "fibre-inverse" on the cells of a grid where that is the inverse.
+        Otherwise it is "symmetric-combination" in two dimensions and "combination" in other
+        dimensions, if the 1-D matrices are small enough to be factorised. If they are not, it is
+        "block-jacobi" on the cells of a grid, and "none" without cells. For an operator that does
+        not know its Kronecker terms, it is "none".
     operator : Operator or KroneckerTerms
         The operator A.
     scale : scalar, optional
@@ -80,6 +82,8 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
         return None
     if name == "auto":
         return _automatic(operator, scale, dtype)
+    if name == "fibre-inverse":
+        return FibreInverse(operator, scale, dtype=dtype)
     if name == "block-jacobi":
         return block_jacobi(operator, scale, dtype=dtype)
     return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)
@@ -119,7 +123,7 @@ class NamedPreconditioner:
         self._operator = operator
         self._made = make(self.name, operator, scale, dtype=self._dtype)
         if self._deal is not None and self._made is not None:
-            self._made = self._deal(self._made, operator)
+            self._made = self._deal(getattr(self._made, "product", self._made), operator)
         return self._made
 
 
@@ -141,6 +145,9 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
         terms = known()
     except TypeError:
         return None
+    is_whole = getattr(operator, "communicator", None) is None
+    if is_whole and FibreInverse.is_exact_for(terms):
+        return FibreInverse(operator, scale, dtype=dtype)
     if not CombinationPreconditioner.fits(terms):
         return None if terms.cells is None else block_jacobi(operator, scale, dtype=dtype)
     # With more than two modes, the residuals between the two parts cost more than they save.

@@ -1,0 +1,283 @@
+"""The inverse along the fibres of a grid: for operators that act on one mode only, or nearly so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import BatchedKron, KroneckerTerms
+from batchkron.operators.kronecker_terms import Factor, leading_part, terms_of
+
+from .bases import NEGLIGIBLE
+
+__all__ = ["FibreInverse"]
+
+_MAX_ROWS = 1024  # largest size of a fibre's matrix, whose inverse is dense; chosen by hand
+
+Matrix = NDArray[Any]
+
+
+class FibreInverse:
+    """M = B_k⁻¹, where in B the matrices of all modes but k are the nearest multiples of I.
+
+    B is I - scale · A, or A itself. A fibre is the blocks of a grid that differ in the index of
+    mode k only; B_k couples no two of them. So M is a dense inverse for each kind of fibre.
+
+    Parameters
+    ----------
+    operator : Operator or KroneckerTerms
+        The operator A, on the cells of a grid; it must know its Kronecker terms.
+    scale : scalar, optional
+        The number in I - scale · A; None stands for B = A.
+    dtype : dtype, optional
+        Dtype of the vectors; float64 (complex128 for complex terms) by default.
+    device : {"cpu", "cuda"}, optional
+        Device of the vectors; by default the operator's.
+
+    Attributes
+    ----------
+    shape : tuple of int, (N, N)
+    dtype : numpy.dtype
+    scale : scalar or None
+    mode : int
+        k, the mode for which the defect is least.
+    defect : float
+        The distance of A from what takes its place, relative to A, in a bound of Frobenius norms.
+    is_inverse : bool
+        Whether the defect is mere rounding, so that M = B⁻¹ for the present values of A.
+    product : BatchedKron
+        M as a batch list.
+
+    Raises
+    ------
+    TypeError
+        If the operator does not know its Kronecker terms.
+    ValueError
+        If its terms are not on the cells of a grid, or a fibre has more than 1024 unknowns.
+
+    Notes
+    -----
+    M is computed from the present values of A. For a singular matrix of a fibre the identity is
+    taken.
+
+    Storage: n² numbers for each pair of cells of each kind of fibre, and three indices for each
+    pair of cells of each fibre. M is applied as one batch of products of n × n matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.problems import PDE, Axis, div, grad
+    >>> from batchkron.solvers.preconditioners import FibreInverse
+    >>> x, v = Axis("x", 0, 1), Axis("v", -1, 1)
+    >>> problem = PDE([x, v], div(v) @ grad(v), boundary="neumann").discretize(level=3, degree=1)
+    >>> M = FibreInverse(problem.operator, 0.1)
+    >>> b = np.cos(np.arange(problem.unknowns))
+    >>> y = M.matvec(b)
+    >>> print(M.mode, M.is_inverse, np.allclose(y - 0.1 * problem.operator @ y, b))
+    1 True True
+    """
+
+    @staticmethod
+    def is_exact_for(terms: KroneckerTerms) -> bool:
+        """Return whether M = B⁻¹ up to rounding, on fibres that are short enough to invert."""
+        if terms.cells is None or len(terms.sizes) < 2 or not len(terms.cells):
+            return False
+        mode, defect = _least_defect(terms)
+        return defect <= NEGLIGIBLE and _longest(terms, mode) <= _MAX_ROWS
+
+    def __init__(
+        self, operator: Any, scale: Any = None, *, dtype: Any = None, device: str | None = None
+    ) -> None:
+        terms = terms_of(operator)
+        if terms.cells is None:
+            raise ValueError("the operator has no cells, of which fibres would consist")
+        self.mode, self.defect = _least_defect(terms)
+        rows = _longest(terms, self.mode)
+        if rows > _MAX_ROWS:
+            raise ValueError(
+                f"fibres of mode {self.mode} have up to {rows} unknowns, more than {_MAX_ROWS}; "
+                "take block Jacobi, which inverts nothing large"
+            )
+        self.is_inverse = self.defect <= NEGLIGIBLE
+        self.dtype = np.dtype(terms.dtype if dtype is None else dtype)
+        self._is_given = dtype is not None
+        self.device = str(device or getattr(operator, "device", "cpu"))
+        self.shape = (terms.unknowns, terms.unknowns)
+        self._sizes = terms.sizes
+        self._matrix = _along(terms, self.mode)
+        self._fibres = _fibres(terms.cells, self.mode)
+        self._solve_with(scale)
+
+    def shifted(self, scale: Any) -> FibreInverse:
+        """Return the preconditioner for another scale.
+
+        Parameters
+        ----------
+        scale : scalar
+            The number in I - scale · A.
+
+        Returns
+        -------
+        FibreInverse
+        """
+        other = copy(self)
+        other._solve_with(scale)
+        return other
+
+    def _solve_with(self, scale: Any) -> None:
+        self.scale = scale
+        if not self._is_given and np.iscomplexobj(scale):
+            self.dtype = np.result_type(self.dtype, 1j)
+        n, matrix = self._sizes[self.mode], self._matrix
+        pool, pairs, start = [], [], 0
+        for own, numbers in self._fibres:
+            rows = (own[:, None] * n + np.arange(n)).ravel()
+            part = matrix[np.ix_(rows, rows)]
+            B = part if scale is None else np.eye(len(rows)) - scale * part
+            count = len(own)
+            blocks = _inverted(B).reshape(count, n, count, n).swapaxes(1, 2)
+            pool.append(blocks.reshape(-1, n, n))
+            row, column = np.divmod(np.arange(count**2), count)
+            ids = np.broadcast_to(start + np.arange(count**2), (len(numbers), count**2))
+            pairs.append(np.stack([ids, numbers[:, column], numbers[:, row]]).reshape(3, -1))
+            start += count**2
+        ids, inputs, outputs = np.concatenate(pairs, axis=1)
+        modes = len(self._sizes)
+        all_ids = np.zeros((len(ids), modes), dtype=np.int64)
+        all_ids[:, self.mode] = ids
+        pools = [np.eye(size, dtype=self.dtype)[None] for size in self._sizes]
+        pools[self.mode] = np.concatenate(pool).astype(self.dtype)
+        cells = self.shape[0] // math.prod(self._sizes)
+        batch = BatchedKron(pools, all_ids, inputs, outputs, num_inputs=cells, num_outputs=cells)
+        self.product: BatchedKron = batch.to(self.device)  # type: ignore[assignment]
+
+    def matvec(self, x: Matrix, out: Matrix | None = None) -> Matrix:
+        """Return M x.
+
+        Parameters
+        ----------
+        x : ndarray, (N,)
+            A vector on the preconditioner's device.
+        out : ndarray, (N,), optional
+            Where the result is written; it must not overlap x.
+
+        Returns
+        -------
+        ndarray, (N,)
+        """
+        return self.product.matvec(x, out=out)
+
+
+def _longest(terms: KroneckerTerms, mode: int) -> int:
+    """Return an upper bound of the unknowns of a fibre along a mode."""
+    assert terms.cells is not None
+    return terms.sizes[mode] * len(np.unique(terms.cells[:, mode]))
+
+
+def _least_defect(terms: KroneckerTerms) -> tuple[int, float]:
+    """Return the mode whose fibres are coupled least, and how much, relative to A."""
+    kept = [[_nearest(factor) for factor in term.factors] for term in terms.terms]
+    defects = [_defect(terms, kept, mode) for mode in range(len(terms.sizes))]
+    mode = int(np.argmin(defects))
+    return mode, defects[mode]
+
+
+def _defect(
+    terms: KroneckerTerms, nearest: Sequence[Sequence[tuple[float, float]]], mode: int
+) -> float:
+    """Return Σ_t ‖A_t - A_tk‖ / Σ_t ‖A_t‖ over the terms, in Frobenius norms.
+
+    The parts φ I and F - φ I of a factor are orthogonal, so that the squares of the norms of all
+    products of such parts add up to that of the term.
+    """
+    whole = left = 0.0
+    for term, parts in zip(terms.terms, nearest, strict=True):
+        alike, other = abs(term.coefficient) ** 2, 0.0
+        for k, (multiple, rest) in enumerate(parts):
+            size = multiple**2 + rest
+            alike, other = (
+                (alike * size, other * size)
+                if k == mode
+                else (alike * multiple**2, other * size + alike * rest)
+            )
+        whole += math.sqrt(alike + other)
+        left += math.sqrt(other)
+    return left / whole if whole else 0.0
+
+
+def _nearest(factor: Factor) -> tuple[float, float]:
+    """Return |φ| of the nearest multiple φ I of a 1-D matrix F, and ‖F - φ I‖² / ‖I‖²."""
+    if factor is None:
+        return 1.0, 0.0
+    multiple = _multiple(factor)
+    if isinstance(factor, np.ndarray):
+        rest = np.linalg.norm(factor - multiple * np.eye(len(factor))) ** 2 / len(factor)
+        return abs(multiple), float(rest)
+    n, blocks = factor.blocks.shape[-1], np.array(factor.blocks)
+    own = factor.rows == factor.columns
+    blocks[own] -= multiple * np.eye(n)
+    count = _cells(factor)
+    missing = abs(multiple) ** 2 * n * (count - int(own.sum()))
+    return abs(multiple), float((np.linalg.norm(blocks) ** 2 + missing) / (n * count))
+
+
+def _multiple(factor: Factor) -> Any:
+    """Return the mean of a 1-D matrix's diagonal."""
+    if factor is None:
+        return 1.0
+    if isinstance(factor, np.ndarray):
+        return np.trace(factor) / len(factor)
+    own = np.asarray(factor.blocks)[factor.rows == factor.columns]
+    return np.trace(own, axis1=1, axis2=2).sum() / (factor.blocks.shape[-1] * _cells(factor))
+
+
+def _cells(factor: Any) -> int:
+    """Return the number of 1-D cells of a matrix given by blocks."""
+    last = max(factor.rows.max(initial=0), factor.columns.max(initial=0))
+    return 1 << int(last).bit_length()
+
+
+def _along(terms: KroneckerTerms, mode: int) -> Matrix:
+    """Return Σ_t c_t Π_{j≠k} φ_tj A_tk, dense, of all cells up to the last one of the grid."""
+    assert terms.cells is not None
+    rows = terms.sizes[mode] * (int(terms.cells[:, mode].max()) + 1)
+    total: Matrix = np.zeros((rows, rows), terms.dtype)
+    for term in terms.terms:
+        number = term.coefficient
+        for k, factor in enumerate(term.factors):
+            number = number * (1.0 if k == mode else _multiple(factor))
+        own = term.factors[mode]
+        total += number * (np.eye(rows) if own is None else leading_part(own, rows))
+    return total
+
+
+def _fibres(cells: NDArray[np.int64], mode: int) -> list[tuple[Matrix, Matrix]]:
+    """Return for each kind of fibre its cells along the mode, and the numbers of their blocks.
+
+    Returns
+    -------
+    list of (ndarray (count,), ndarray (fibres, count)), int64
+        In the order of their first fibres.
+    """
+    others = [k for k in range(cells.shape[1]) if k != mode]
+    order = np.lexsort((cells[:, mode], *(cells[:, k] for k in reversed(others))))
+    sorted_cells = cells[order]
+    changes = (np.diff(sorted_cells[:, others], axis=0) != 0).any(axis=1)
+    kinds: dict[bytes, tuple[Matrix, list[Matrix]]] = {}
+    for numbers in np.split(order, np.flatnonzero(changes) + 1):
+        own = np.ascontiguousarray(cells[numbers, mode])
+        kinds.setdefault(own.tobytes(), (own, []))[1].append(numbers)
+    return [(own, np.stack(fibres)) for own, fibres in kinds.values()]
+
+
+def _inverted(B: Matrix) -> Matrix:
+    try:
+        found = np.linalg.inv(B)
+    except np.linalg.LinAlgError:
+        return np.eye(len(B))
+    return found if np.isfinite(found).all() else np.eye(len(B))

@@ -1,0 +1,140 @@
+"""The inverse along fibres, against dense matrices of grids that are small enough."""
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.operators import KroneckerTerm, KroneckerTerms
+from batchkron.problems import PDE, Axis, gallery
+from batchkron.problems.statement.terms import div, grad, mass
+from batchkron.solvers import preconditioners
+from batchkron.solvers.preconditioners import CombinationPreconditioner, FibreInverse
+
+X, V = Axis("x", 0.0, 1.0), Axis("v", -1.0, 2.0)
+
+
+def spread(grid="sparse", level=3, degree=1, weight=None, place=1):
+    """Diffusion along one axis, with a function of the other one as its coefficient."""
+    axes = [X, V]
+    own, other = axes[place], axes[1 - place]
+    factor = {} if weight is None else {"others": {other: weight}}
+    terms = [div(own, 1.0, **factor) @ grad(own), mass(own, lambda s: np.cos(s))]
+    return PDE(axes, terms, boundary="neumann").discretize(level=level, degree=degree, grid=grid)
+
+
+def as_matrix(M):
+    """Outputs begin as NaN, to show elements that are not written."""
+    size = M.shape[0]
+    columns = [
+        M.matvec(unit, out=np.full(size, np.nan, M.dtype)) for unit in np.eye(size, dtype=M.dtype)
+    ]
+    return np.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("grid", ["sparse", "full"])
+@pytest.mark.parametrize(("level", "degree"), [(0, 2), (1, 0), (3, 1), (4, 2)])
+def test_it_is_the_inverse(grid, level, degree, place):
+    A = spread(grid, level, degree, place=place).operator
+    M = FibreInverse(A, 0.03)
+    assert M.is_inverse
+    B = np.eye(A.shape[0]) - 0.03 * A.to_dense()
+    np.testing.assert_allclose(as_matrix(M) @ B, np.eye(A.shape[0]), atol=1e-11)
+    if level > 1:
+        assert M.mode == place
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+def test_dtypes_and_scales(rng, dtype):
+    A = spread().operator
+    scale = 0.03 + 0.5j if dtype == np.complex128 else 0.03
+    M = FibreInverse(A, scale, dtype=dtype)
+    assert M.dtype == dtype
+    b = rng.standard_normal(A.shape[0]).astype(dtype)
+    expected = np.linalg.solve(np.eye(A.shape[0]) - scale * A.to_dense(), b)
+    found = M.matvec(b)
+    assert found.dtype == dtype
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(found, expected, atol=1e4 * eps * np.abs(expected).max())
+    if dtype == np.complex128:
+        np.testing.assert_array_equal(FibreInverse(A, scale).matvec(b), found)
+    else:
+        both = M.matvec(b + 2j * b[::-1])
+        np.testing.assert_allclose(both, found + 2j * M.matvec(b[::-1].copy()), rtol=50 * eps)
+
+
+def test_other_scales_and_the_operator_itself():
+    A = spread().operator
+    first = FibreInverse(A, 0.1)
+    before = as_matrix(first)
+    np.testing.assert_array_equal(as_matrix(first.shifted(0.2)), as_matrix(FibreInverse(A, 0.2)))
+    np.testing.assert_array_equal(as_matrix(first), before)
+    whole = as_matrix(FibreInverse(A.kronecker_terms())) @ A.to_dense()
+    np.testing.assert_allclose(whole, np.eye(A.shape[0]), atol=1e-9)
+
+
+def test_fibres_with_gaps(rng):
+    """Cells are missing, and come in any order: as on grids that follow a solution."""
+    problem = spread(level=3)
+    terms = problem.operator.kronecker_terms()
+    kept = rng.permutation(len(terms.cells))[:-6]
+    M = FibreInverse(KroneckerTerms(terms.sizes, terms.terms, terms.cells[kept]), 0.05)
+    own = (kept[:, None] * 4 + np.arange(4)).ravel()
+    B = (np.eye(problem.unknowns) - 0.05 * problem.operator.to_dense())[np.ix_(own, own)]
+    np.testing.assert_allclose(as_matrix(M) @ B, np.eye(len(own)), atol=1e-11)
+
+
+def test_the_defect_is_the_distance_in_the_frobenius_norm(rng):
+    """On a full grid of two cells and two, with dense products."""
+    cells = np.stack(np.indices((2, 2)), axis=-1).reshape(-1, 2)
+    pairs = [(rng.standard_normal((4, 4)), rng.standard_normal((4, 4))) for _ in range(3)]
+    pairs[2] = (pairs[2][0], None)
+    numbers = (1.5, -0.3, 2.0)
+    terms = tuple(KroneckerTerm(c, pair) for c, pair in zip(numbers, pairs, strict=True))
+    M = FibreInverse(KroneckerTerms((2, 2), terms, cells), 0.1)
+    defects = []
+    for mode in range(2):
+        left = whole = 0.0
+        for c, pair in zip(numbers, pairs, strict=True):
+            factors = [np.eye(4) if f is None else f for f in pair]
+            near = [f if k == mode else np.trace(f) / 4 * np.eye(4) for k, f in enumerate(factors)]
+            left += abs(c) * np.linalg.norm(np.kron(*factors) - np.kron(*near))
+            whole += abs(c) * np.linalg.norm(np.kron(*factors))
+        defects.append(left / whole)
+    assert M.mode == np.argmin(defects)
+    assert M.defect == pytest.approx(min(defects), rel=1e-12)
+    assert not M.is_inverse
+
+
+def test_it_is_what_auto_takes_where_it_is_the_inverse():
+    assert isinstance(preconditioners.make("auto", spread().operator, 0.1), FibreInverse)
+    slope = spread(weight=lambda s: 1.0 + s).operator
+    assert isinstance(preconditioners.make("auto", slope, 0.1), CombinationPreconditioner)
+    heat = gallery.make("diffusion-2d", level=3).operator
+    assert isinstance(preconditioners.make("auto", heat, 0.1), CombinationPreconditioner)
+    line = gallery.make("diffusion-1d", level=3).operator
+    assert isinstance(preconditioners.make("auto", line, 0.1), CombinationPreconditioner)
+
+
+def test_near_multiples_of_the_identity_save_iterations():
+    A = spread(level=4, weight=lambda s: 1.0 + 0.01 * s).operator
+    M = FibreInverse(A, 0.1)
+    assert 1e-4 < M.defect < 0.02
+    left = np.eye(A.shape[0]) - as_matrix(M) @ (np.eye(A.shape[0]) - 0.1 * A.to_dense())
+    assert np.abs(np.linalg.eigvals(left)).max() < 0.01
+
+
+def test_a_singular_matrix_of_a_fibre_gives_the_identity(rng):
+    A = PDE([X, V], [mass(V, 2.0)], boundary="neumann").discretize(level=2, degree=1).operator
+    x = rng.standard_normal(A.shape[0])
+    np.testing.assert_array_equal(FibreInverse(A, 0.5).matvec(x), x)
+
+
+def test_refusals(monkeypatch):
+    with pytest.raises(ValueError, match="has no cells"):
+        FibreInverse(bk.KroneckerSum([np.eye(2), np.eye(2)]), 0.1)
+    A = spread(level=3).operator
+    monkeypatch.setattr("batchkron.solvers.preconditioners.fibre_inverse._MAX_ROWS", 15)
+    with pytest.raises(ValueError, match="up to 16 unknowns, more than 15"):
+        FibreInverse(A, 0.1)
+    assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
