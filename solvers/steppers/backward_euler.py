@@ -42,6 +42,6 @@ class BackwardEuler(ImplicitStepper):
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
-        self.problem.rhs(t_next, u, self._right_side)
+        self._derivative(t_next, u, self._right_side)
         np.multiply(self._right_side, self.dt, out=self._right_side)
         return self._add_increment(u, t_next)

@@ -45,7 +45,7 @@ class CrankNicolson(ImplicitStepper):
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
         self.problem.rhs(t, u, self._right_side)
-        self.problem.rhs(t_next, u, self._increment)
+        self._derivative(t_next, u, self._increment)
         known = None
         if self._part is not None:
             known = 0.5 * self.dt * self._right_side

@@ -157,7 +157,7 @@ class DiagonallyImplicit(EmbeddedStepper):
         self, i: int, t: float, u: NDArray[Any], stage: NDArray[Any], out: NDArray[Any]
     ) -> None:
         """Write the implicit part of f at (t, ``stage``) into ``out``."""
-        if not self._others:
+        if not self._others and self._part is None:
             self.problem.rhs(t, stage, out)
         elif self._source is not None:
             self._solver.multiply(t, stage, out)

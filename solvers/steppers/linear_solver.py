@@ -15,7 +15,7 @@ from ..krylov.fgmres import Fgmres
 from ..krylov.gmres import Gmres
 from ..krylov.minres import Minres
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import OnRanks, Ranks, ranks_of
+from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of
 from ..products import Vector, as_product, norm
 
 _METHODS: dict[str, Callable[..., Any]] = {
@@ -146,33 +146,71 @@ class LinearSolver:
                 raise ValueError(
                     f"solver has the option {option!r}; {name} takes {', '.join(known)}."
                 )
+        self._residual: Vector | None = None
+        self._ranks = ranks_of(operator)
         options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
         own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS.get(name, ())}
         self._options = options
-        system = like.size if ranks_of(operator) is None else operator
+        system = like.size if self._ranks is None else operator
         self._workspace = _METHODS[name](system, like.dtype, like=like, **own)
 
-    def solve(self, A: Any, b: Vector, M: Any, out: Vector) -> KrylovResult:
+    def solve(
+        self, A: Any, b: Vector, M: Any, out: Vector, *, rtol: float | None = None
+    ) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.
 
         Parameters
         ----------
         A, M : object
-            The operator and the preconditioner (or None), shape (N, N).
+            The operator and the preconditioner (or None), shape (N, N). If M says by
+            ``is_inverse`` that it was A⁻¹ when it was made, the iteration begins from x = M b.
         b : ndarray, shape (N,)
             The right-hand side.
         out : ndarray, shape (N,)
-            Overwritten with x.
+            Overwritten with x; it must not overlap b.
+        rtol : float, optional
+            A relative tolerance for this solve, where it is larger than that of the options. A
+            function of the user's does not get it.
 
         Returns
         -------
         KrylovResult
             The result; its ``x`` is ``out``.
         """
-        if self._function is None:
-            result: KrylovResult = self._workspace.solve(A, b, M=M, out=out, **self._options)
-            return result
-        return _by_function(self._function, A, b, M, out)
+        if self._function is not None:
+            return _by_function(self._function, A, b, M, out)
+        options = self._options
+        if rtol is not None and rtol > options["rtol"]:
+            options = {**options, "rtol": rtol}
+        start = None
+        if getattr(M, "is_inverse", False):
+            found = self._by_inverse(A, b, M, out, options["rtol"])
+            if found.converged:
+                return found
+            start = out
+        result: KrylovResult = self._workspace.solve(A, b, start, M=M, out=out, **options)
+        return result
+
+    def _by_inverse(self, A: Any, b: Vector, M: Any, out: Vector, rtol: float) -> KrylovResult:
+        """Write M b into ``out``; it has converged if its true residual is within the tolerance."""
+        if self._residual is None:
+            self._residual = np.empty_like(b)
+        residual = self._residual
+        M.matvec(b, out=out)
+        A.matvec(out, residual)
+        np.subtract(b, residual, out=residual)
+        size, left = norm_over(self._ranks, b), norm_over(self._ranks, residual)
+        bound = max(rtol * size, self._options.get("atol", 0.0))
+        return KrylovResult(
+            x=out,
+            status=Status.CONVERGED if left <= bound else Status.MAX_ITERATIONS,
+            residual_norm=left,
+            residual_norms=np.array([size, left]),
+            iterations=1,
+            restarts=0,
+            applications=1,
+            preconditioner_applications=1,
+        )
 
 
 def _options_of(solver: Any) -> dict[str, Any]:

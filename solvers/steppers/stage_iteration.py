@@ -19,6 +19,9 @@ from .stage_solver import StageSolver
 __all__ = ["StageIteration"]
 
 _MAX_ITERATIONS = 50
+# Tolerance of corrections, relative to what would meet the stage's own at once, and the largest
+# one relative to the residual (S. C. Eisenstat, H. F. Walker, SIAM J. Sci. Comput. 17 (1996)).
+_SAFETY, _MAX_RTOL = 0.1, 1e-2
 # Tolerance of the residual relative to the first right-hand side, by the state's dtype character:
 # that of the linear solves by default.
 _TOLERANCE = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
@@ -74,7 +77,9 @@ class StageIteration:
     """Solves δ = k + c f(t, w + δ) for f(t, u) = A(t, u) u + s(t), from linear solves.
 
     With U = w + δ and the residual r = k + c f(t, U) - δ, each iteration solves
-    (I - c A(t, U)) d = r: Newton's method without the derivative of A. Then δ moves by d, corrected
+    (I - c A(t, U)) d = r: Newton's method without the derivative of A. That is done to the
+    tolerance that the stage needs, which is looser than that of the first solve. Then δ moves by
+    d, corrected
     by the last moves (Anderson's acceleration): the combination of them is subtracted that leaves
     the least of d. It ends when ‖r‖ ≤ τ ‖r_0‖, where r_0 = k + c f(t, w) and τ is 1e-9 (1e-5 in
     single precision). Without the correction the error would shrink by a factor of about
@@ -150,14 +155,16 @@ class StageIteration:
             if known is not None:
                 np.add(self._residual, known, out=self._residual)
             np.subtract(self._residual, delta, out=self._residual)
-            if norm_over(None, self._residual) <= bound:
+            left = norm_over(None, self._residual)
+            if left <= bound:
                 return replace(solve, iterations=iterations)
             if accelerated is None:
                 if self._acceleration is None:
                     self._acceleration = Acceleration(self._vector)
                 accelerated = self._acceleration
                 accelerated.begin(delta)
-            solve = self._solver.solve(t, scale, self._residual, self._change)
+            rtol = min(_SAFETY * bound / left, _MAX_RTOL)
+            solve = self._solver.solve(t, scale, self._residual, self._change, rtol=rtol)
             iterations = iterations + solve.iterations
             accelerated.move(delta, self._change)
         else:

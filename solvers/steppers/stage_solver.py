@@ -31,7 +31,8 @@ class StageSolver:
         See `LinearSolver`.
     preconditioner : str, object, callable or None
         A name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for `gmres`; or a function
-        ``(A, c) -> M``, called with A at ``t`` and whenever c changes.
+        ``(A, c) -> M``, called with A at ``t`` and whenever c changes. Solves begin with M r if
+        ``M.is_inverse`` says that M was the inverse when it was made.
 
     Attributes
     ----------
@@ -71,10 +72,21 @@ class StageSolver:
         self._at(t, self._shifted.scale)
         self._shifted.multiply(x, out)
 
-    def solve(self, t: float, scale: float, right: NDArray[Any], out: NDArray[Any]) -> KrylovResult:
-        """Solve (I - scale · A(t)) δ = right from δ = 0, and write δ into ``out``."""
+    def solve(
+        self,
+        t: float,
+        scale: float,
+        right: NDArray[Any],
+        out: NDArray[Any],
+        *,
+        rtol: float | None = None,
+    ) -> KrylovResult:
+        """Solve (I - scale · A(t)) δ = right from δ = 0, and write δ into ``out``.
+
+        ``rtol`` is a relative tolerance for this solve, where it is larger than the solver's.
+        """
         self._at(t, scale)
-        self.last = self._solver.solve(self._shifted, right, self._preconditioner, out)
+        self.last = self._solver.solve(self._shifted, right, self._preconditioner, out, rtol=rtol)
         return self.last
 
     def _at(self, t: float, scale: float) -> None:

@@ -201,20 +201,29 @@ class ImplicitStepper(Stepper):
         self._iteration: StageIteration | None = None
         if self._part is not None:
             self._iteration = StageIteration(self._part, self._solver, self._vector)
+            self._source = self._vector()
 
     def _operator_at(self, t: float) -> Any:
         return operator_of(self.problem, t) if self._part is None else self._part.operator
+
+    def _derivative(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write f(t, u) into ``out``; an A that depends on the state is then A(t, u)."""
+        if self._part is None:
+            self.problem.rhs(t, u, out)
+            return
+        self._part.follow(t, u)
+        self._solver.multiply(t, u, out)
+        self._part.source(t, self._source)
+        np.add(out, self._source, out=out)
 
     def _add_increment(
         self, u: NDArray[Any], t_next: float, known: NDArray[Any] | None = None
     ) -> KrylovResult | None:
         """Solve (I - c A(t_next)) δ = r and add δ to u, unless the solve fails.
 
-        If A depends on the state, δ = known + c f(t_next, u + δ) is solved by iteration; without
-        ``known`` that is 0.
+        If A depends on the state, it has to be A(t_next, u) already (`_derivative`), and
+        δ = known + c f(t_next, u + δ) is solved by iteration; without ``known`` that is 0.
         """
-        if self._part is not None:
-            self._part.follow(t_next, u)
         solve = self._solver.solve(t_next, self._scale, self._right_side, self._increment)
         if self._iteration is not None:
             solve = self._iteration.correct(

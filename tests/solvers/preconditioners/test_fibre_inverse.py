@@ -9,6 +9,7 @@ from batchkron.problems import PDE, Axis, gallery
 from batchkron.problems.statement.terms import div, grad, mass
 from batchkron.solvers import preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner, FibreInverse
+from batchkron.solvers.steppers.linear_solver import LinearSolver, ShiftedOperator
 
 X, V = Axis("x", 0.0, 1.0), Axis("v", -1.0, 2.0)
 
@@ -138,3 +139,29 @@ def test_refusals(monkeypatch):
     with pytest.raises(ValueError, match="up to 16 unknowns, more than 15"):
         FibreInverse(A, 0.1)
     assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
+
+
+@pytest.mark.parametrize("solver", ["gmres", "bicgstab"])
+def test_solvers_begin_with_it(rng, solver):
+    """One product with each is all, if M is still the inverse; if it is not, they go on."""
+    A = spread().operator
+    b = rng.standard_normal(A.shape[0])
+    linear = LinearSolver(solver, b)
+    M, x = FibreInverse(A, 0.1), np.full_like(b, np.nan)
+    found = linear.solve(ShiftedOperator(A, 0.1, b), b, M, x)
+    assert found.converged
+    assert (found.applications, found.preconditioner_applications) == (1, 1)
+    B = np.eye(A.shape[0]) - 0.1 * A.to_dense()
+    assert np.linalg.norm(b - B @ x) <= 1e-9 * np.linalg.norm(b)
+    assert found.residual_norm == pytest.approx(np.linalg.norm(b - B @ x), abs=1e-12)
+    moved = spread(weight=lambda s: 1.0 + 0.3 * s).operator
+    found = linear.solve(ShiftedOperator(moved, 0.1, b), b, M, x)
+    assert found.converged
+    assert found.applications > 2
+    B = np.eye(A.shape[0]) - 0.1 * moved.to_dense()
+    assert np.linalg.norm(b - B @ x) <= 1e-9 * np.linalg.norm(b)
+    loose = linear.solve(ShiftedOperator(moved, 0.1, b), b, M, x, rtol=0.9)
+    assert (loose.converged, loose.applications) == (True, 1)
+    with np.errstate(invalid="ignore"):
+        bad = linear.solve(ShiftedOperator(A, 0.1, b), np.full_like(b, np.nan), M, x)
+    assert not bad.converged

@@ -70,9 +70,41 @@ def test_stages_of_stiff_collisions_take_few_solves():
     problem, dt = make("relaxation-1x1v", 3, 2), 5e-4  # collisions of rate 1000
     stepper, u = steppers.get("backward-euler")(problem, dt), problem.initial.copy()
     calls, solve = [], stepper._iteration._solver.solve
-    stepper._iteration._solver.solve = lambda *given: calls.append(1) or solve(*given)
+    stepper._iteration._solver.solve = lambda *given, **own: calls.append(1) or solve(*given, **own)
     assert stepper.step(u, 0.0, dt) is None
     assert 1 < len(calls) <= 8  # 21 without acceleration
+
+
+@pytest.mark.parametrize("method", ["backward-euler", "crank-nicolson"])
+def test_corrections_are_solved_as_accurately_as_the_stage_needs(method):
+    """Each solve alone would meet the stage's tolerance; none is more accurate than the first."""
+    problem, dt = make("relaxation-1x1v", 3, 2), 5e-4
+    stepper, u = steppers.get(method)(problem, dt), problem.initial.copy()
+    stepper.step(u, 0.0, dt)
+    calls, inner = [], stepper._solver.solve
+
+    def solve(t, scale, right, out, rtol=None):
+        calls.append((np.linalg.norm(right), rtol))
+        return inner(t, scale, right, out, rtol=rtol)
+
+    stepper._solver.solve = solve
+    assert stepper.step(u, dt, 2 * dt) is None
+    (first, given), *others = calls
+    assert given is None
+    assert others
+    for size, rtol in others:
+        assert 1e-9 < rtol <= 1e-2
+        assert rtol * size <= 0.11 * 1e-9 * first
+
+
+def test_a_step_computes_the_fields_of_a_state_once():
+    problem, dt = make("relaxation-1x1v", 3, 2), 5e-4
+    stepper, u = steppers.get("backward-euler")(problem, dt), problem.initial.copy()
+    states, follow = [], stepper._part.follow
+    stepper._part.follow = lambda t, w: states.append(w.tobytes()) or follow(t, w)
+    assert stepper.step(u, 0.0, dt) is None
+    assert states[0] == problem.initial.tobytes()
+    assert len(set(states)) == len(states)
 
 
 def test_a_step_of_crank_nicolson_is_the_root_of_its_equation():
