@@ -129,6 +129,29 @@ class _Interpolation:
 class InterpolationFloat32(_Interpolation): ...
 class InterpolationFloat64(_Interpolation): ...
 
+class FieldPlan:
+    def __init__(
+        self,
+        unknowns: int,
+        starts: NDArray[np.int64],
+        columns: NDArray[np.int64],
+        weights: _Array,
+        mix: _Array,
+        kept: _Array,
+        levels: Sequence[tuple[int, _Array]],
+        offsets: _Array,
+        known: _Array,
+        code: NDArray[np.int64],
+        projection: _Array,
+        fields: NDArray[np.int64],
+        signs: _Array,
+        lowest: _Array,
+        outer: _Array,
+        coarsen: _Array,
+        upward: _Array,
+    ) -> None: ...
+    def write(self, u: _Array, heap: _Array, ancestors: _Array) -> bool: ...
+
 class _SweepPlan:
     def __init__(
         self,

@@ -101,6 +101,16 @@ class TriangularSum(Protocol):
         """Overwrite b (N, K) with the solutions of (T_1 ⊕ … ⊕ T_d + shift) x = b."""
 
 
+class FieldPlan(Protocol):
+    """The blocks of multiplications by fields that follow a state."""
+
+    def write(self, u: Array, heap: Array, ancestors: Array) -> bool:
+        """Write the blocks of ``csrc/engine/fields/blocks.hpp`` for the state u (N,).
+
+        It is False, and nothing is written, where a divisor that should be positive is not.
+        """
+
+
 class SegmentedPlan(Protocol):
     """A mode multiply summed over a list of edges of fixed structure."""
 
@@ -421,6 +431,13 @@ class Backend(ABC):
         The arrays and the result are those of ``csrc/engine/fields/blocks.hpp``.
         """
         return False
+
+    def field_plan(self, **arrays: Any) -> FieldPlan | None:
+        """Return a plan that writes the blocks of fields for a state; None by default.
+
+        The arrays are the arguments of ``csrc/bindings/fields.cpp``.
+        """
+        return None
 
     def fast_batched_kron(
         self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any

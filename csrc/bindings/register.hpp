@@ -6,6 +6,7 @@
 
 namespace batchkron {
 
+void register_fields(pybind11::module_& module);
 void register_interpolation(pybind11::module_& module);
 void register_jax_batch(pybind11::module_& module);
 void register_jax_device_call(pybind11::module_& module);

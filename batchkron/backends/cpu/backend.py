@@ -16,6 +16,7 @@ from batchkron.backends.cpu.environment import check_environment
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
+    FieldPlan,
     InterpolationPlan,
     KronSparseProduct,
     KrylovBackend,
@@ -181,6 +182,11 @@ class CpuBackend(HostBackend, KrylovBackend):
         check_environment()
         _native.field_blocks(*arrays)
         return True
+
+    def field_plan(self, **arrays: Any) -> FieldPlan:
+        """Return a plan that writes the blocks of fields for a state."""
+        check_environment()
+        return _native.FieldPlan(**arrays)
 
     def fast_batched_kron(
         self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any

@@ -106,6 +106,18 @@ class PartBlocks:
             by_block=bool(self._sums),
         )
 
+    def plan_arrays(self, rows: Sequence[int]) -> dict[str, Values] | None:
+        """Return what a plan of the core takes of the parts, for the given rows of the fields.
+
+        None if there is no such plan: on a device, and with a volume element.
+        """
+        if self._fast is None:
+            return None
+        numbers, *rest = self._fast
+        names = "signs", "lowest", "outer", "coarsen", "upward"
+        own = np.array(rows, dtype=np.int64)[numbers]
+        return {"fields": own, **dict(zip(names, rest, strict=True))}
+
     def __call__(self, values: Sequence[Values], into: BlockVector) -> None:
         """Write the blocks for values (cells, q) of each field."""
         if self._fast is not None:

@@ -95,6 +95,20 @@ class PointMap:
         """Return the order in which a map takes the coefficients of 1-D cells, (2^level,)."""
         return grouped_cells(_depths(level)) if device == "cpu" else np.arange(1 << level)
 
+    @property
+    def is_product(self) -> bool:
+        """Whether the map is no more than the products with the matrices of `levels`."""
+        return self._is_host and not self._centred
+
+    @property
+    def levels(self) -> list[tuple[int, Values]]:
+        """For each group of levels its number of cells and matrices (channels, inputs, outputs)."""
+        return self._groups
+
+    def mix_of(self, weights: Values) -> Values:
+        """Return the weights of the given functions in the channels, without what `levels` has."""
+        return weights if self._mix is not None else np.ones_like(weights)
+
     def __call__(self, coefficients: Values) -> Values:
         """Return the values of all channels.
 

@@ -110,14 +110,23 @@ class CellPoints:
         level : int
             At most that of the points.
         """
-        size = self.count << (self.level - level)  # points of a cell of the level
-        if size > _MAX_PROJECTION:
+        matrix = self.projection(level)
+        if matrix is None:
             return self._projected(values, level)
+        return _product(values.reshape(-1, len(matrix)), matrix).reshape(values.shape)
+
+    def projection(self, level: int) -> Values | None:
+        """Return the matrix (size, size) of `projected`, for the values on a cell of the level.
+
+        It multiplies rows of values from the right. None if it would be large.
+        """
+        size = self.count << (self.level - level)
+        if size > _MAX_PROJECTION:
+            return None
         if level not in self._projections:
             units = self._module.eye(size).reshape(-1, self.count)
             self._projections[level] = self._projected(units, level).reshape(size, size)
-        found = _product(values.reshape(-1, size), self._projections[level])
-        return found.reshape(values.shape)
+        return self._projections[level]
 
     def _projected(self, values: Values, level: int) -> Values:
         """Return the same for any number of cells of the level, in O(cells n²) operations."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
 
 from batchkron.operators import BatchedKron, on_device
 
@@ -137,7 +138,8 @@ class MomentComponents:
         cells: NDArray[np.int64],
         device: str = "cpu",
     ) -> None:
-        self._n = n
+        self._n, self._num_cells = n, len(cells)
+        self._unknowns = grid.num_cells * n**grid.dimensions
         self._batch: BatchedKron | None = None
         self._present: Weights | None = None
         if all(not weights[1:].any() for row in rows for weights in row.values()):
@@ -147,6 +149,7 @@ class MomentComponents:
         order[cells] = np.arange(len(cells))
         outputs = order[grid.cells[:, axis]]
         self._batch = contraction(grid, n, [axis], rows, outputs, len(cells), device)
+        self._contracted = grid, axis, rows, outputs
         self.weights = np.eye(len(rows))
 
     def _gather(
@@ -186,6 +189,25 @@ class MomentComponents:
             return blocks.reshape(len(self.weights), -1)
         found = u.take(self._places)
         return found if self._present is None else found * self._present
+
+    def sparse(self, max_entries: int) -> csr_array | None:
+        """Return the components (components · 2^level n) of a state as a sparse matrix, on the CPU.
+
+        None if it has more entries than the given number.
+        """
+        if self._batch is not None:
+            grid, axis, rows, outputs = self._contracted
+            if self._batch.num_products * self._n ** (grid.dimensions - 1) > max_entries:
+                return None
+            return _sparse_contraction(grid, self._n, axis, rows, outputs, self._num_cells)
+        columns = self._places.ravel()
+        if columns.size > max_entries:
+            return None
+        values = np.ones(self._places.shape)
+        if self._present is not None:
+            values = values * self._present
+        starts = np.arange(columns.size + 1)
+        return csr_array((values.ravel(), columns, starts), (columns.size, self._unknowns))
 
 
 def contraction(
@@ -229,10 +251,7 @@ def contraction(
     ]
     inputs, targets, ids = [], [], []
     for number, row in enumerate(rows):
-        used = np.full(grid.num_cells, True)
-        for k, weights in row.items():
-            used &= (weights != 0.0).any(axis=1)[grid.cells[:, k]]
-        chosen = np.flatnonzero(used)
+        chosen = _used_cells(grid, row)
         own = np.zeros((len(chosen), d), dtype=np.int64)
         for k, weights in row.items():
             own[:, k] = grid.cells[chosen, k] + number * len(weights)
@@ -249,3 +268,41 @@ def contraction(
     ).to(device)
     assert isinstance(batch, BatchedKron)
     return batch
+
+
+def _used_cells(grid: SparseGrid, row: Mapping[int, Weights]) -> NDArray[np.int64]:
+    """Return the numbers of the cells that have weights in a contraction."""
+    used = np.full(grid.num_cells, True)
+    for k, weights in row.items():
+        used &= (weights != 0.0).any(axis=1)[grid.cells[:, k]]
+    return np.flatnonzero(used)
+
+
+def _sparse_contraction(
+    grid: SparseGrid,
+    n: int,
+    axis: int,
+    rows: Sequence[Mapping[int, Weights]],
+    outputs: NDArray[np.int64],
+    num_outputs: int,
+) -> csr_array:
+    """Return the matrix of `contraction` for one axis that is kept."""
+    functions = np.arange(n**grid.dimensions)
+    shape = len(rows) * num_outputs * n, grid.num_cells * len(functions)
+    total = csr_array(shape)
+    for number, row in enumerate(rows):
+        chosen = _used_cells(grid, row)
+        values = np.ones((len(chosen), n, 1))
+        for k in range(grid.dimensions):
+            if k == axis:
+                own = np.eye(n)[None, :, None, :]
+            else:
+                own = row[k][grid.cells[chosen, k]][:, None, None, :]
+            values = (values[..., None] * own).reshape(len(chosen), n, -1)
+        first = (outputs[chosen] + number * num_outputs) * n
+        places = np.broadcast_to(first[:, None, None] + np.arange(n)[:, None], values.shape)
+        columns = np.broadcast_to(chosen[:, None, None] * len(functions) + functions, values.shape)
+        kept = values != 0.0
+        found = coo_array((values[kept], (places[kept], columns[kept])), shape)
+        total = total + found.tocsr()
+    return csr_array(total)

@@ -32,6 +32,7 @@ from ...statement.fields import (
 )
 from .contraction import MomentComponents, end_weights, power_weights
 from .linear_part import LinearPart, MomentKey, moment_key
+from .program import field_program
 
 __all__ = ["FieldEvaluation", "resolved_level"]
 
@@ -40,6 +41,7 @@ _Moments: TypeAlias = tuple[tuple[MomentKey, float], ...]  # the summands of a l
 _Velocities: TypeAlias = tuple[Axis, ...] | None  # those of a Resolved, see there
 
 _UFUNCS = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_MAX_SUMS = 1 << 20  # entries of the matrix of a plan's sums over the state; chosen by hand
 _RESOLVED_LEVEL = 2
 """Level of the velocities that a level of x needs, so that moments of it act on its collisions.
 
@@ -229,7 +231,8 @@ class FieldEvaluation:
             self._channels.append((nodes, None))
         linked = {id(node) for nodes, _ in self._channels for node in nodes}
         evaluated = [node for node in self._nodes if id(node) in needed and id(node) not in linked]
-        self._steps = [_step(*pair) for pair in _with_equals(evaluated, self._nodes)]
+        self._pairs = _with_equals(evaluated, self._nodes)
+        self._steps = [_step(*pair) for pair in self._pairs]
         self._map: PointMap | None = None
         if not channels:
             return
@@ -258,11 +261,13 @@ class FieldEvaluation:
         self._cells = cells
         self._use_masks()
         combined = np.array(mixed) @ self._components.weights
+        self._group_of_channel = [self._groups.index(velocities) for *_, velocities in channels]
         made = []
-        for (kind, _, velocities), own in zip(channels, combined, strict=True):
+        for (kind, *_), group, own in zip(channels, self._group_of_channel, combined, strict=True):
             whole = np.zeros((len(self._groups), len(own)))
-            whole[self._groups.index(velocities)] = own
+            whole[group] = own
             made.append(Channel(kind, tuple(whole.ravel().tolist())))
+        self._mixed = np.array([channel.weights for channel in made])
         self._map = PointMap(points.axis, level, degree, made, device)
 
     def _use_grid(self, grid: SparseGrid) -> None:
@@ -278,6 +283,47 @@ class FieldEvaluation:
         if len(kept) > 1 or kept[0] < level:
             rows = [np.repeat(self._cells < 1 << own, n) for own in kept]
             self._masks = self._module.asarray(np.array(rows, dtype=np.float64)[:, None])
+
+    def plan_arrays(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Return what a plan of the core takes of the evaluation, and the rows of the fields.
+
+        None if there is none: on a device, for powers and other expressions that it does not know,
+        or for large sums over the state.
+        """
+        if self._module is not np or self._map is None or not self._map.is_product:
+            return None
+        points, groups = self.points, len(self._groups)
+        shape, nodes = (points.cells, points.count), [own for own, _ in self._channels]
+        program = field_program(self._pairs, self._known, nodes, shape, self._projection)
+        sums = self._components.sparse(_MAX_SUMS)
+        if program is None or sums is None:
+            return None
+        mixed = self._mixed.reshape(len(nodes), groups, -1)
+        kept = np.ones((len(nodes), points.cells * (points.degree + 1)))
+        if self._masks is not None:
+            kept = self._masks[self._group_of_channel, 0]
+        offsets = np.zeros((len(nodes), points.cells * points.count))
+        for own, (_, fixed) in zip(offsets, self._channels, strict=True):
+            if fixed is not None:
+                own[:] = np.broadcast_to(fixed, shape).ravel()
+        arrays = {
+            "unknowns": sums.shape[1],
+            "starts": sums.indptr.astype(np.int64),
+            "columns": sums.indices.astype(np.int64),
+            "weights": sums.data,
+            "mix": self._map.mix_of(mixed.sum(axis=1)),
+            "kept": np.ascontiguousarray(kept),
+            "levels": self._map.levels,
+            "offsets": offsets,
+            "known": program.known,
+            "code": program.code,
+            "projection": program.projection,
+        }
+        return arrays, [program.rows[id(field)] for field in self._fields]
+
+    def _projection(self, node: Resolved) -> Values | None:
+        coarse = self._coarse[node.velocities]
+        return np.zeros((0, 0)) if coarse == self.points.level else self.points.projection(coarse)
 
     def on_grid(self, grid: SparseGrid) -> FieldEvaluation:
         """Return the evaluation for states on another grid of the same finest levels."""
@@ -314,8 +360,8 @@ class FieldEvaluation:
             if self._masks is not None:
                 components = (self._masks * components).reshape(-1, components.shape[-1])
             linear = self._map(components)
-            for values, (nodes, fixed) in zip(linear, self._channels, strict=True):
-                whole = values if fixed is None else values + fixed
+            for own, (nodes, fixed) in zip(linear, self._channels, strict=True):
+                whole = own if fixed is None else own + fixed
                 found.update((id(node), whole) for node in nodes)
         for key, node, operation, first, second in self._steps:
             if operation is not None:

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend_on, building_on
+from batchkron.backends import backend, backend_on, building_on
+from batchkron.backends.protocol import FieldPlan
 from batchkron.operators import SparseGridOperator, on_device
 from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks
 
+from ...discretization.fields.local_blocks import BlockVector
 from ...discretization.fields.modes import FieldMode
 from ...discretization.fields.part_blocks import PartBlocks
 from ...discretization.matrices.mode_operator import ModeOperator
@@ -94,15 +96,38 @@ class _AxisParts:
             fields, axis, problem.axes, problem.grid, problem.degree, problem.masses, device
         )
         self.blocks = PartBlocks(modes, fields, problem.masses[place], device)
+        self._plan = self._planned()
 
     @property
     def size(self) -> int:
         return self.blocks.local.size
 
+    def _planned(self) -> FieldPlan | None:
+        """Return a plan for all of it in one call, where the backend has one."""
+        found = self.evaluate.plan_arrays()
+        if found is None:
+            return None
+        arrays, rows = found
+        own = self.blocks.plan_arrays(rows)
+        return None if own is None else backend().field_plan(**arrays, **own)
+
+    def write(self, t: float, u: Values, into: BlockVector) -> None:
+        """Write the blocks for a state.
+
+        Raises
+        ------
+        NotPhysicalError
+            If a field is not defined for the state.
+        """
+        plan = self._plan if u.flags.c_contiguous and u.flags.aligned else None
+        if plan is None or not plan.write(u, into.heap, into.ancestors):
+            self.blocks(self.evaluate(t, u), into)  # it says what is not defined, and where
+
     def on_grid(self, grid: SparseGrid) -> _AxisParts:
         """Return the parts for states on another grid of the same finest levels."""
         moved = copy.copy(self)
         moved.evaluate = self.evaluate.on_grid(grid)
+        moved._plan = moved._planned()
         return moved
 
 
@@ -269,7 +294,7 @@ class FieldTerms:
             If a field is not defined for the state.
         """
         for parts, vector in zip(self._axes, self._vectors, strict=True):
-            parts.blocks(parts.evaluate(t, u), vector)
+            parts.write(t, u, vector)
         for axis, part, factor in self._timed_parts:
             self._axes[axis].blocks.local.scale(part, float(factor(t)), self._vectors[axis])
         end = self._values.size
