@@ -64,6 +64,8 @@ class ImplicitPart(Protocol):
     linear system for U = w + c (A_I(t, w) U + s_I(t, w)). That is the stage of f_I if f_I conserves
     all that its coefficients depend on, as collisions conserve density, momentum and energy at
     every place: then U and w have the same ones. Otherwise the difference is treated explicitly.
+
+    An optional attribute ``is_whole``, False by default, says that f_I is all of f.
     """
 
     @property

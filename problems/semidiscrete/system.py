@@ -86,6 +86,12 @@ class ImplicitFields:
         What is added to the sources, for the state.
     like : ndarray, shape (N,), float64
         A state.
+    is_whole : bool
+        Whether these are all of a problem's terms and sources.
+
+    Attributes
+    ----------
+    is_whole : bool
 
     Notes
     -----
@@ -99,8 +105,10 @@ class ImplicitFields:
         sources: TimeCombination,
         gains: Sequence[MaxwellianOfState],
         like: NDArray[np.float64],
+        *,
+        is_whole: bool,
     ) -> None:
-        self._terms, self._sources = terms, sources
+        self._terms, self._sources, self.is_whole = terms, sources, is_whole
         self._gains = tuple(gains)
         if self._gains:
             self._gain = array_module(like).zeros_like(like)
@@ -219,8 +227,13 @@ class SemidiscreteSystem(ProblemValue):
         own = [term for term in self.terms if not term.one_sided]
         if not (self.gains or any(term.has_fields for term in own)):
             return None
+        sources = self._implicit_sources
         return ImplicitFields(
-            FieldTerms(self, own), self._implicit_sources, self._gains, self.initial
+            FieldTerms(self, own),
+            sources,
+            self._gains,
+            self.initial,
+            is_whole=len(own) == len(self.terms) and sources is self._sources,
         )
 
     def whole_part(self) -> ImplicitFields | None:
@@ -234,7 +247,7 @@ class SemidiscreteSystem(ProblemValue):
         if not self.has_fields:
             return None
         return ImplicitFields(
-            FieldTerms(self, self.terms), self._sources, self._gains, self.initial
+            FieldTerms(self, self.terms), self._sources, self._gains, self.initial, is_whole=True
         )
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:

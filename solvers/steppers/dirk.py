@@ -79,6 +79,7 @@ class DiagonallyImplicit(EmbeddedStepper):
         find = implicit_operator_of if self.tableau.is_imex else operator_of
         self._source = implicit_source_of(problem)
         self._part = (implicit_part_of if self.tableau.is_imex else whole_part_of)(problem)
+        self._is_whole = bool(getattr(self._part, "is_whole", False))
         if self._part is not None:
             part = self._part
             if preconditioner is not None:
@@ -146,11 +147,16 @@ class DiagonallyImplicit(EmbeddedStepper):
         if not self._others:
             return None
         other = self._others[i]
-        if self._source is None and i == 0 and scale == 0.0:
-            other[...] = 0.0  # the stage is u itself: by the choice of s_I, all of f is implicit
+        if (self._source is None or self._is_whole) and i == 0 and scale == 0.0:
+            other[...] = 0.0  # the stage is u itself, and all of f is implicit there
+            return None
+        if self._is_whole:
+            assert self._part is not None
+            self._part.follow(t, stage)
+            self._slope(i, t, u, stage, other)
         else:
             self.problem.rhs(t, stage, other)
-            np.subtract(other, slope, out=other)
+        np.subtract(other, slope, out=other)
         return None
 
     def _slope(

@@ -38,6 +38,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # Relative tolerance by dtype character; chosen by hand.
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
+_MAX_REFINEMENTS = 4  # products with M that was the inverse, before a Krylov method goes on
+_MAX_REFINED = 0.03  # of the residual that may be left by one of them, else a method goes on
 
 
 def solver_names() -> tuple[str, ...]:
@@ -146,7 +148,7 @@ class LinearSolver:
                 raise ValueError(
                     f"solver has the option {option!r}; {name} takes {', '.join(known)}."
                 )
-        self._residual: Vector | None = None
+        self._refinement: tuple[Vector, Vector] | None = None
         self._ranks = ranks_of(operator)
         options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
         own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS.get(name, ())}
@@ -163,7 +165,8 @@ class LinearSolver:
         ----------
         A, M : object
             The operator and the preconditioner (or None), shape (N, N). If M says by
-            ``is_inverse`` that it was A⁻¹ when it was made, the iteration begins from x = M b.
+            ``is_inverse`` that it was A⁻¹ when it was made, x = M b is refined before the method,
+            which goes on from there if that does not suffice.
         b : ndarray, shape (N,)
             The right-hand side.
         out : ndarray, shape (N,)
@@ -192,24 +195,34 @@ class LinearSolver:
         return result
 
     def _by_inverse(self, A: Any, b: Vector, M: Any, out: Vector, rtol: float) -> KrylovResult:
-        """Write M b into ``out``; it has converged if its true residual is within the tolerance."""
-        if self._residual is None:
-            self._residual = np.empty_like(b)
-        residual = self._residual
-        M.matvec(b, out=out)
-        A.matvec(out, residual)
-        np.subtract(b, residual, out=residual)
-        size, left = norm_over(self._ranks, b), norm_over(self._ranks, residual)
-        bound = max(rtol * size, self._options.get("atol", 0.0))
+        """Refine x = M b by x += M (b - A x) as long as the true residual falls by much.
+
+        It has converged if that is within the tolerance.
+        """
+        if self._refinement is None:
+            self._refinement = np.empty_like(b), np.empty_like(b)
+        (residual, change), multiply = self._refinement, as_product(M, "M", b)
+        sizes = [norm_over(self._ranks, b)]
+        bound = max(rtol * sizes[0], self._options.get("atol", 0.0))
+        multiply(b, out)
+        while True:
+            A.matvec(out, residual)
+            np.subtract(b, residual, out=residual)
+            sizes.append(norm_over(self._ranks, residual))
+            falls = sizes[-1] <= _MAX_REFINED * sizes[-2]
+            if sizes[-1] <= bound or len(sizes) > _MAX_REFINEMENTS or not falls:
+                break
+            multiply(residual, change)
+            np.add(out, change, out=out)
         return KrylovResult(
             x=out,
-            status=Status.CONVERGED if left <= bound else Status.MAX_ITERATIONS,
-            residual_norm=left,
-            residual_norms=np.array([size, left]),
-            iterations=1,
+            status=Status.CONVERGED if sizes[-1] <= bound else Status.MAX_ITERATIONS,
+            residual_norm=sizes[-1],
+            residual_norms=np.array(sizes),
+            iterations=len(sizes) - 1,
             restarts=0,
-            applications=1,
-            preconditioner_applications=1,
+            applications=len(sizes) - 1,
+            preconditioner_applications=len(sizes) - 1,
         )
 
 

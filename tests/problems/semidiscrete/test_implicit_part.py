@@ -146,3 +146,19 @@ def test_order_with_moving_inflow(method, least):
         for dt in (1 / 60, 1 / 120)
     ]
     assert np.log2(errors[0] / errors[1]) > least
+
+
+def test_which_parts_are_all_of_a_problem():
+    """Collisions alone are, at every state; beside transport they are not."""
+    alone = gallery.make("relaxation-1x1v", 2, 1)
+    part, out, expected = alone.implicit_part(), *np.full((2, alone.unknowns), np.nan)
+    assert part.is_whole
+    part.follow(0.0, alone.initial)
+    alone.rhs(0.0, alone.initial, expected)
+    part.source(0.0, out)
+    out += part.operator @ alone.initial
+    np.testing.assert_allclose(out, expected, atol=1e-12 * np.abs(expected).max())
+    moving = gallery.make("collisional-landau-1x1v", 2, 1)
+    assert not moving.implicit_part().is_whole
+    assert moving.whole_part().is_whole
+    assert not gallery.make("bgk-1x1v", 2, 1).implicit_part().is_whole

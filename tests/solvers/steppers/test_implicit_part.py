@@ -72,6 +72,36 @@ def test_order_for_short_steps(method, order):
     assert np.log2(errors[0] / errors[1]) > order - 0.3
 
 
+@pytest.mark.parametrize("method", ["ark2", "ark3"])
+def test_a_part_that_is_all_of_f_stands_for_it(method):
+    """Then rhs is not evaluated in steps; steps are those of a part that does not say so."""
+
+    class Alone(Relaxation):
+        is_whole, calls = False, 0
+
+        def rhs(self, t, u, out):
+            self.calls += 1
+            out[...] = self.matrix(u) @ u
+
+        def implicit_part(self):
+            part = Part(self)
+            part.is_whole = self.is_whole
+            return part
+
+    states, calls = [], []
+    for is_whole in (False, True):
+        problem = Alone()
+        problem.is_whole = is_whole
+        stepper, u = get(method)(problem, 0.05, solver={"rtol": 1e-13}), problem.initial.copy()
+        for step in range(3):
+            assert stepper.step(u, 0.05 * step, 0.05 * (step + 1)) is None
+        states.append(u)
+        calls.append(problem.calls)
+    np.testing.assert_allclose(states[1], states[0], rtol=1e-11)
+    assert calls[0] > 0
+    assert calls[1] == 0
+
+
 def test_it_is_given_the_explicit_part_of_each_stage():
     problem = Relaxation()
     get("ark2")(problem, 0.05).step(problem.initial.copy(), 0.0, 0.05)
