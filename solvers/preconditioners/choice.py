@@ -45,11 +45,11 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     Parameters
     ----------
     name : str
-        One of `names`. "auto" is "fibre-inverse" on the cells of a grid where that is the inverse.
-        Otherwise it is "symmetric-combination" in two dimensions and "combination" in other
-        dimensions, if the 1-D matrices are small enough to be factorised. If they are not, it is
-        "block-jacobi" on the cells of a grid, and "none" without cells. For an operator that does
-        not know its Kronecker terms, it is "none".
+        One of `names`. "auto" is "fibre-inverse" on the cells of a grid where that is the inverse,
+        or near it (`FibreInverse.if_suitable`). Otherwise it is "symmetric-combination" in two
+        dimensions and "combination" in other dimensions, if the 1-D matrices are small enough to be
+        factorised. If they are not, it is "block-jacobi" on the cells of a grid, and "none" without
+        cells. For an operator that does not know its Kronecker terms, it is "none".
     operator : Operator or KroneckerTerms
         The operator A.
     scale : scalar, optional
@@ -145,9 +145,10 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
         terms = known()
     except TypeError:
         return None
-    is_whole = getattr(operator, "communicator", None) is None
-    if is_whole and FibreInverse.is_exact_for(terms):
-        return FibreInverse(operator, scale, dtype=dtype)
+    if getattr(operator, "communicator", None) is None:
+        fibres = FibreInverse.if_suitable(operator, terms, scale, dtype=dtype)
+        if fibres is not None:
+            return fibres
     if not CombinationPreconditioner.fits(terms):
         return None if terms.cells is None else block_jacobi(operator, scale, dtype=dtype)
     # With more than two modes, the residuals between the two parts cost more than they save.

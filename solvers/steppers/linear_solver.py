@@ -165,8 +165,8 @@ class LinearSolver:
         ----------
         A, M : object
             The operator and the preconditioner (or None), shape (N, N). If M says by
-            ``is_inverse`` that it was A⁻¹ when it was made, x = M b is refined before the method,
-            which goes on from there if that does not suffice.
+            ``is_near_inverse`` that it was nearly A⁻¹ when it was made, x = M b is refined before
+            the method, which goes on from there if that does not suffice.
         b : ndarray, shape (N,)
             The right-hand side.
         out : ndarray, shape (N,)
@@ -186,7 +186,7 @@ class LinearSolver:
         if rtol is not None and rtol > options["rtol"]:
             options = {**options, "rtol": rtol}
         start = None
-        if getattr(M, "is_inverse", False):
+        if getattr(M, "is_near_inverse", False):
             found = self._by_inverse(A, b, M, out, options["rtol"])
             if found.converged:
                 return found

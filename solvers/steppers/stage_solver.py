@@ -32,7 +32,7 @@ class StageSolver:
     preconditioner : str, object, callable or None
         A name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for `gmres`; or a function
         ``(A, c) -> M``, called with A at ``t`` and whenever c changes. Solves begin with M r if
-        ``M.is_inverse`` says that M was the inverse when it was made.
+        ``M.is_near_inverse`` says that M was nearly the inverse when it was made.
 
     Attributes
     ----------

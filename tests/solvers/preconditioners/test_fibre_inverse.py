@@ -38,7 +38,7 @@ def as_matrix(M):
 def test_it_is_the_inverse(grid, level, degree, place):
     A = spread(grid, level, degree, place=place).operator
     M = FibreInverse(A, 0.03)
-    assert M.is_inverse
+    assert M.is_near_inverse
     B = np.eye(A.shape[0]) - 0.03 * A.to_dense()
     np.testing.assert_allclose(as_matrix(M) @ B, np.eye(A.shape[0]), atol=1e-11)
     if level > 1:
@@ -104,17 +104,37 @@ def test_the_defect_is_the_distance_in_the_frobenius_norm(rng):
         defects.append(left / whole)
     assert M.mode == np.argmin(defects)
     assert M.defect == pytest.approx(min(defects), rel=1e-12)
-    assert not M.is_inverse
+    assert not M.is_near_inverse
 
 
-def test_it_is_what_auto_takes_where_it_is_the_inverse():
-    assert isinstance(preconditioners.make("auto", spread().operator, 0.1), FibreInverse)
-    slope = spread(weight=lambda s: 1.0 + s).operator
-    assert isinstance(preconditioners.make("auto", slope, 0.1), CombinationPreconditioner)
+def test_it_is_what_auto_takes_where_it_is_the_inverse_or_near():
+    for weight in (None, lambda s: 1.0 + s):
+        M = preconditioners.make("auto", spread(weight=weight).operator, 0.1)
+        assert isinstance(M, FibreInverse)
+    steep = spread(weight=lambda s: 0.01 + s**6).operator
     heat = gallery.make("diffusion-2d", level=3).operator
-    assert isinstance(preconditioners.make("auto", heat, 0.1), CombinationPreconditioner)
     line = gallery.make("diffusion-1d", level=3).operator
-    assert isinstance(preconditioners.make("auto", line, 0.1), CombinationPreconditioner)
+    for A in (steep, heat, line):
+        assert isinstance(preconditioners.make("auto", A, 0.1), CombinationPreconditioner)
+        assert isinstance(preconditioners.make("auto", A), CombinationPreconditioner)
+
+
+def test_what_is_weak_in_short_steps_counts_in_long_ones():
+    """A thousandth of diffusion along the other axis: small in any norm, and slow where B is."""
+    terms = [div(V) @ grad(V), 1e-3 * (div(X) @ grad(X))]
+    A = PDE([X, V], terms, boundary="neumann").discretize(level=3, degree=1).operator
+    assert FibreInverse(A, 1e-3).defect < 0.01
+    assert isinstance(preconditioners.make("auto", A, 1e-3), CombinationPreconditioner)
+
+
+@pytest.mark.parametrize("weight", [lambda s: 1.0 + s, lambda s: 1.0 + 0.3 * np.sin(6.0 * s)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_what_auto_takes_converges_fast(rng, weight, scale):
+    A = spread(level=4, weight=weight).operator
+    M = preconditioners.make("auto", A, scale)
+    assert isinstance(M, FibreInverse)
+    left = np.eye(A.shape[0]) - as_matrix(M) @ (np.eye(A.shape[0]) - scale * A.to_dense())
+    assert np.abs(np.linalg.eigvals(left)).max() < 0.5
 
 
 def test_near_multiples_of_the_identity_save_iterations():
@@ -138,6 +158,11 @@ def test_refusals(monkeypatch):
     monkeypatch.setattr("batchkron.solvers.preconditioners.fibre_inverse._MAX_ROWS", 15)
     with pytest.raises(ValueError, match="up to 16 unknowns, more than 15"):
         FibreInverse(A, 0.1)
+    assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
+    monkeypatch.undo()
+    assert isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
+    pairs = "batchkron.solvers.preconditioners.fibre_inverse._MAX_PRODUCTS"
+    monkeypatch.setattr(pairs, FibreInverse(A, 0.1).product.num_products - 1)
     assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
 
 
