@@ -234,7 +234,7 @@ class AdaptiveProblem:
         else:
             on_host = carried_over(self.problem._on_host(u), self.problem.grid, grid)
             state = on_device(on_host, self.problem.device)
-        return replace(self, probe=probe), _rates(probe, state, t, weight)
+        return replace(self, probe=probe), _weighted(_rates(probe, state, t), grid, weight)
 
     def extended(self, u: Any, t: float, other: AdaptiveProblem) -> AdaptiveProblem:
         """Return this problem with the cells of another grid as well, to repeat an interval.
@@ -346,8 +346,8 @@ class AdaptiveProblem:
         weight: StateWeight | None,
     ) -> tuple[NDArray[np.float64], float]:
         """Return each cell's indicator, with one τ or one for each, and the absolute tolerance."""
-        sizes = _weighted(_block_norms(problem, u), problem.grid, weight)
-        sizes = np.maximum(sizes, horizon * _rates(problem, u, t, weight))
+        sizes = np.maximum(_block_norms(problem, u), horizon * _rates(problem, u, t))
+        sizes = _weighted(sizes, problem.grid, weight)
         rule = self.rule
         tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
         return sizes, tol
@@ -358,19 +358,17 @@ class AdaptiveProblem:
         return None if self.rule.weight is None else self.rule.weight.for_state(own, u, t)
 
 
-def _rates(
-    problem: GridTransfer, u: Any, t: float, weight: StateWeight | None
-) -> NDArray[np.float64]:
-    """Return the weighted norm of each block of A(t) u + s(t)."""
+def _rates(problem: GridTransfer, u: Any, t: float) -> NDArray[np.float64]:
+    """Return the norm of each block of A(t) u + s(t)."""
     rate = array_module(u).empty_like(u)
     problem.rhs(t, u, rate)
-    return _weighted(_block_norms(problem, rate), problem.grid, weight)
+    return _block_norms(problem, rate)
 
 
 def _weighted(
     sizes: NDArray[np.float64], grid: SparseGrid, weight: StateWeight | None
 ) -> NDArray[np.float64]:
-    """Return the norms of blocks times their cells' weights."""
+    """Return numbers of cells times the cells' weights."""
     return sizes if weight is None else sizes * weight.of_cells(grid)
 
 
