@@ -218,7 +218,7 @@ class SeparableOnAxes:
     """The function of a `SeparableAt` with its axes; it takes an array for each, and the time."""
 
     function: Callable[[float], Field]
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...] = field(repr=False)
 
     def parts(self, t: float) -> tuple[Separable, ...]:
         """Return the separable functions whose sum is the function at a time.
