@@ -231,7 +231,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="flops for each byte read or written")
         axis.grid(which="major", linewidth=0.4)
     axes[0].set_ylabel("GFLOP/s")
-    axes[0].set_title(f"{roof.bandwidth:.3g} GB/s, {roof.peak:.3g} GFLOP/s")
+    axes[0].set_title(f"{roof.bandwidth:,.0f} GB/s, {roof.peak:,.0f} GFLOP/s")
     axes[1].set_title("the products; dotted: 1/4 flop a byte, the most there can be")
     axes[1].set(xscale="linear", ylim=(0.7 * low, 3 * roof.at(0.3)))
     axes[1].legend(loc="lower left")
