@@ -119,9 +119,15 @@ class _AxisParts:
         NotPhysicalError
             If a field is not defined for the state.
         """
-        plan = self._plan if u.flags.c_contiguous and u.flags.aligned else None
-        if plan is None or not plan.write(u, into.heap, into.ancestors):
+        plan = self._plan
+        if plan is None or not self._is_written(plan, u, into):
             self.blocks(self.evaluate(t, u), into)  # it says what is not defined, and where
+
+    @staticmethod
+    def _is_written(plan: FieldPlan, u: Values, into: BlockVector) -> bool:
+        """Write the blocks by the plan, or return False if it does not take the state."""
+        plain = u.flags.c_contiguous and u.flags.aligned
+        return plain and plan.write(u, into.heap, into.ancestors)
 
     def on_grid(self, grid: SparseGrid) -> _AxisParts:
         """Return the parts for states on another grid of the same finest levels."""
