@@ -187,23 +187,25 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         return self._transpose_nonbatch()._matmul(rhs)
 
     def _gather(self, u: Tensor) -> Tensor:
-        """Return W u."""
-        return interpolate_columns(u, self.left.interpolation, points=self.left_points)
+        """Return W u for vectors (..., cells, C)."""
+        there, points = self.left.interpolation, self.left_points
+        return from_columns(interpolate_columns(as_columns(u), there, points=points), u)
 
     def _scatter_right(self, x: Tensor) -> Tensor:
-        """Return W'ᵀ x."""
+        """Return W'ᵀ x for vectors (..., m, C)."""
         there, points = self.right.interpolation, self.right_points
-        return interpolate_columns(x, there, transpose=True, points=points)
+        found = interpolate_columns(as_columns(x), there, transpose=True, points=points)
+        return from_columns(found, x)
 
     def _multiply_rows(self, vectors: Tensor) -> Tensor:
-        """Return the product with vectors (m, C), none of them on the grid, some rows at a time."""
+        """Return the product with vectors (..., m, C), some rows at a time, none on the grid."""
         count = max(1, _MAX_ENTRIES // max(1, len(self.right)))
         found = []
         for first in range(0, len(self.left), count):
             rows = self if count >= len(self.left) else self._rows(slice(first, first + count))
             entries = rows._entrywise()
             found.append(rows._matmul(vectors) if entries is None else gekmm([entries], vectors))
-        return torch.cat(found) if found else self._matmul(vectors)
+        return torch.cat(found, -2) if found else self._matmul(vectors)
 
     def _rows(self, index: slice) -> InterpolatedKroneckerLinearOperator:
         points = None if self.left_points is None else self.left_points[index]

@@ -71,7 +71,7 @@ def _from_grid(covariance: LinearOperator, values: Tensor) -> Tensor:
 
 
 def _solution(strategy: InterpolatedPredictionStrategy) -> Tensor:
-    """Return (W K Wᵀ + D)⁻¹ (y - μ), (n, 1)."""
+    """Return (W K Wᵀ + D)⁻¹ (y - μ), (..., n, 1); labels and means may have a batch."""
     noisy = strategy.likelihood(strategy.train_prior_dist, strategy.train_inputs)
     difference = (strategy.train_labels - noisy.mean).unsqueeze(-1)
     return noisy.lazy_covariance_matrix.solve(difference)  # type: ignore[no-any-return]
@@ -83,7 +83,7 @@ def _kept_solution(strategy: InterpolatedPredictionStrategy) -> Tensor:
 
 
 def _inverse_root(strategy: InterpolatedPredictionStrategy) -> Tensor:
-    """Return S with S Sᵀ ≈ (W K Wᵀ + D)⁻¹, (n, rank), as GPyTorch computes it."""
+    """Return S with S Sᵀ ≈ (W K Wᵀ + D)⁻¹, (..., n, rank), as GPyTorch computes it."""
     trained = _trained(strategy)
     centred = strategy.train_prior_dist.__class__(
         torch.zeros_like(strategy.train_prior_dist.mean), trained
@@ -153,7 +153,7 @@ def inverse_quad_form_root(
 def exact_predictive_mean(
     strategy: InterpolatedPredictionStrategy, test_mean: Tensor, test_train: LinearOperator
 ) -> Tensor:
-    """Return the mean at test points, (m,), as GPyTorch's method."""
+    """Return the mean at test points, (..., m), as GPyTorch's method."""
     if not strategy.uses_wiski and _by_points(strategy, test_train):
         found = _at_test_points(test_train, _kept_solution(strategy))
     else:
@@ -165,7 +165,7 @@ def exact_predictive_mean(
 def exact_predictive_covar(
     strategy: InterpolatedPredictionStrategy, test_test: LinearOperator, test_train: LinearOperator
 ) -> LinearOperator:
-    """Return the covariance at test points, (m, m), as GPyTorch's method."""
+    """Return the covariance at test points, (..., m, m), as GPyTorch's method."""
     samples = settings.fast_pred_samples.on()
     is_slow = not samples and settings.fast_pred_var.off()
     ours = isinstance(test_train, InterpolatedKroneckerLinearOperator)

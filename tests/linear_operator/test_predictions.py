@@ -236,6 +236,25 @@ def test_test_points_in_the_outermost_interval(way, fast):
         assert_close(predicted(make(sizes, **given), x, accelerate()), expected, 1e-5)
 
 
+@pytest.mark.parametrize("way", list(SIZES))
+@pytest.mark.parametrize("samples", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+def test_several_labels_of_the_same_points(monkeypatch, fast, samples, way):
+    """Means have a batch, and the covariance of the points has none."""
+    sizes, found = SIZES[way], []
+    monkeypatch.setattr(interpolated, "_MAX_ENTRIES", 4 * POINTS)  # of eleven rows
+    for context in (contextlib.nullcontext(), accelerate()):
+        model = make(sizes)
+        model.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size([3])).double()
+        y = model.train_targets
+        model.set_train_data(targets=torch.stack([y, 2 * y, y**2]), strict=False)
+        with torch.no_grad(), settings("cholesky", fast, samples):
+            found.append(predicted(model, others(sizes), context))
+    assert found[0][0].shape == (3, 11)
+    # GPyTorch's root has a jitter of 1e-6, relative to 1
+    assert_close(found[1], found[0], 1e-4 if samples else 1e-8)
+
+
 def test_rows_in_shares(monkeypatch):
     sizes = SIZES["at the points"]
     x = others(sizes)
