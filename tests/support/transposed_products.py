@@ -15,8 +15,12 @@ def _forget():
 @contextmanager
 def always_transposed(vectors=transposed._VECTORS):
     """Take the transposed way wherever there is one, with parts of at most so many vectors."""
+
+    def sizes(shape):
+        return [min(vectors, shape.outer - done) for done in range(0, shape.outer, vectors)]
+
     least = min(vectors, transposed._VECTORS)
-    changed = {"_seconds": lambda *_: -1e9, "_VECTORS": least, "_WORKSPACE": 1}
+    changed = {"_seconds": lambda *_: -1e9, "_VECTORS": least, "part_sizes": sizes}
     with patch.multiple(transposed, **changed):
         _forget()
         try:

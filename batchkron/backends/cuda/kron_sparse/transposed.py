@@ -38,7 +38,7 @@ _THREADS = 512  # of a thread block
 _BLOCKS = 8  # thread blocks for each multiprocessor; with more tiles, they take several turns
 _ELEMENTS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # C++ types by size
 _VECTORS = 64  # vectors at a time are a multiple of so many, so that all begin at whole words
-_WORKSPACE = 1 << 30  # bytes, about, of the vectors and results that are transposed at a time
+_WORKSPACE = 1 << 30  # bytes, at most, of the vectors and results that are transposed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,11 @@ class TransposedProduct:
 
 
 def part_sizes(shape: SparseShape) -> list[int]:
-    """Return how many vectors are transposed at a time."""
+    """Return how many vectors are transposed at a time; nothing where they are too long for it."""
     each = shape.a * shape.d * (shape.b + shape.c) * shape.itemsize
-    most = max(_VECTORS, _WORKSPACE // each // _VECTORS * _VECTORS)
+    most = _WORKSPACE // each // _VECTORS * _VECTORS
+    if most == 0:
+        return []
     count = -(-shape.outer // most)
     size = round_up(-(-shape.outer // count), _VECTORS)
     return [min(size, shape.outer - first) for first in range(0, shape.outer, size)]
@@ -173,7 +175,7 @@ TRANSPOSED = TransposedVectors()
 def transposed_product(
     shape: SparseShape, kernel_for: Callable[[SparseShape], SparseKernel], device: DeviceLimits
 ) -> TransposedProduct | None:
-    """Return the product by transposed vectors, None where it is of no use.
+    """Return the product by transposed vectors, None where it is of no use or vectors are too long.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def transposed_product(
         seconds += (
             part.kernel.seconds + _seconds(part.forward, device) + _seconds(part.back, device)
         )
-    if len({part.kernel.stored for part in parts}) > 1:
+    if len({part.kernel.stored for part in parts}) != 1:
         return None
     return TransposedProduct(tuple(parts), seconds)
 
