@@ -177,7 +177,9 @@ class RegularGrid:
 def _reducible(points: ArrayLike) -> Any:
     """Return points as an array that has methods ``min`` and ``max``, where they are."""
     is_elsewhere = not isinstance(points, np.ndarray) and hasattr(points, "__dlpack__")
-    return points if is_elsewhere and hasattr(points, "min") else to_host(points, "points")
+    if is_elsewhere and hasattr(points, "min"):
+        return points
+    return np.asarray(to_host(points, "points"))  # no subclass, such as np.matrix
 
 
 def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -207,7 +207,8 @@ def test_grids():
 def test_grids_around_points():
     points = [[0.0, 3.0], [2.0, -1.0], [1.5, 0.1]]
     expected = bk.RegularGrid([0.0, -1.0], [2.0, 3.0], (4, 5))
-    for given in (points, np.array(points), np.array(points, np.float32)[:, ::1]):
+    kinds = (points, np.array(points), np.array(points, np.float32), np.array(points, object))
+    for given in (*kinds, np.array(points).view(np.matrix)):
         assert bk.RegularGrid.around(given, (4, 5)) == expected
     with pytest.raises(ValueError, match=r"points has shape \(0, 2\)"):
         bk.RegularGrid.around(np.empty((0, 2)), (4, 4))
