@@ -18,6 +18,8 @@ from batchkron.spec.interpolated import WEIGHTS
 
 __all__ = ["REPLACEMENTS"]
 
+_MAX_PERMUTED = 1 << 20  # cells of a grid whose random order is made to choose some: 8 MiB
+
 # The attributes as GPyTorch has them, also while others are in their place.
 _theirs: dict[str, Any] = dict(vars(InterpolatedPredictionStrategy))
 _their_mean_cache: Any = _theirs["mean_cache"].fget
@@ -82,6 +84,16 @@ def _kept_solution(strategy: InterpolatedPredictionStrategy) -> Tensor:
     return _kept(_solution(strategy))
 
 
+def _random_cells(number: int, count: int) -> Tensor:
+    """Return some of the grid's cells: on small grids those of GPyTorch, whose order has them all.
+
+    On large ones two may be the same, which is of no harm.
+    """
+    if number > _MAX_PERMUTED:
+        return torch.randint(number, (count,))
+    return torch.randperm(number)[:count]
+
+
 def _inverse_root(strategy: InterpolatedPredictionStrategy) -> Tensor:
     """Return S with S Sᵀ ≈ (W K Wᵀ + D)⁻¹, (..., n, rank), as GPyTorch computes it."""
     trained = _trained(strategy)
@@ -92,8 +104,8 @@ def _inverse_root(strategy: InterpolatedPredictionStrategy) -> Tensor:
     probes = None, None
     if noisy._choose_root_method() == "lanczos":  # which begins with a column of W K
         count = settings.fast_pred_var.num_probe_vectors()
-        cells = torch.randperm(trained.base_linear_op.shape[-1])[: 2 * count].to(trained.device)
-        columns = trained._grid_columns(cells)
+        cells = _random_cells(trained.base_linear_op.shape[-1], 2 * count)
+        columns = trained._grid_columns(cells.to(trained.device))
         probes = columns[:, :count], columns[:, count:]
     root = noisy.root_inv_decomposition(initial_vectors=probes[0], test_vectors=probes[1]).root
     return root.to_dense()  # type: ignore[no-any-return]
