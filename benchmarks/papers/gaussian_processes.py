@@ -104,6 +104,24 @@ def kept_elements(case: Case, trained: int) -> int:
     return max(case.size**case.dimensions * columns, trained * 4**case.dimensions)
 
 
+def _times(made: Prediction) -> tuple[dict[str, Any], tuple[Any, Any]]:
+    """Return the times and the memory of one way, and the mean and variance of one prediction."""
+    first = []
+    for _ in range(ROUNDS):
+        made.forget()
+        elapsed, result = made.predict(made.points[0])
+        first.append(elapsed)
+        if elapsed > MAX_ROUND_SECONDS:
+            break
+    after = [made.predict(points)[0] for points in made.points]
+    times = {
+        "first": 1e3 * statistics.median(first[1:] or first),
+        "next": 1e3 * statistics.median(after),
+        "bytes": peak_bytes(made.device),
+    }
+    return times, result
+
+
 def predictions(
     case: Case, trained: int, dtype: str, options: argparse.Namespace
 ) -> dict[str, Any]:
@@ -117,24 +135,9 @@ def predictions(
             continue
         free(options.device)
         try:
-            made = Prediction(case, way, options, getattr(torch, dtype))
-            first, after = [], []
-            for _ in range(ROUNDS):
-                made.forget()
-                elapsed, results[way] = made.predict(made.points[0])
-                first.append(elapsed)
-                if elapsed > MAX_ROUND_SECONDS:
-                    break
-            after = [made.predict(points)[0] for points in made.points]
+            found[way], results[way] = _times(Prediction(case, way, options, getattr(torch, dtype)))
         except (RuntimeError, MemoryError) as error:  # out of memory: named and left out
             found[way] = {"failed": type(error).__name__}
-            continue
-        found[way] = {
-            "first": 1e3 * statistics.median(first[1:] or first),
-            "next": 1e3 * statistics.median(after),
-            "bytes": peak_bytes(options.device),
-        }
-        del made
     if len(results) == 2:
         found["difference"] = max(
             float((one - other).abs().max() / other.abs().max())

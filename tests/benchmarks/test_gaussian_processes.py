@@ -3,11 +3,12 @@
 import importlib
 import json
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("gpytorch")
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,26 @@ def test_the_papers_table_without_memory(table, monkeypatch, tmp_path, capsys):
     assert found["GPyTorch"] == {"failed": "4.1e+03 elements"}
     assert found["interpolated"]["next"] > 0
     assert "4.1e+03 elements" in capsys.readouterr().out
+
+
+def test_what_runs_out_of_memory_leaves_nothing_behind(table, monkeypatch, tmp_path):
+    alive, before = weakref.WeakSet(), []
+
+    class Failing(table.Prediction):
+        def __init__(self, case, way, options, dtype):
+            before.append(len(alive))
+            super().__init__(case, way, options, dtype)
+            alive.add(self)
+
+        def predict(self, points):
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(table, "Prediction", Failing)
+    file = tmp_path / "table.json"
+    assert table.main(["--quick", "--epochs", "2", "--device", "cpu", "--json", str(file)]) == 0
+    found = json.loads(file.read_text())["cells"]["quick 8^2 LOVE float32"]["predictions"]
+    assert found == {way: {"failed": "OutOfMemoryError"} for way in table.PREDICTED}
+    assert before == [0, 0]
 
 
 def test_published_factors_of_the_paper(table):
