@@ -25,7 +25,7 @@ from benchmarks.machine import machine
 
 SIZES = ((100, 100), (22, 22, 22), (316, 316), (47,) * 3, (1000, 1000), (100,) * 3)
 MANY = 500_000  # unknowns, from which a solve has fewer iterations
-MOST = 1.1  # times one thread; what runs of the same contender differ by
+MAX_RATIO = 1.1  # of two threads to one; runs of the same contender differ by as much
 NAMES = {1: "one thread", 2: "two threads"}
 
 
@@ -89,8 +89,8 @@ def main(given: Sequence[str] | None = None) -> int:
     finally:
         bk.set_num_threads(before)
     records = content["solves"]
-    slower = sum(record["over_one"] > MOST for record in records)
-    print(f"\n{slower} of {len(records)} solves take over {MOST} times as long on two threads")
+    slower = sum(record["over_one"] > MAX_RATIO for record in records)
+    print(f"\n{slower} of {len(records)} solves take over {MAX_RATIO} times as long on two threads")
     return int(slower > 0)
 
 

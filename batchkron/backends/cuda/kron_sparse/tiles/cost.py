@@ -30,7 +30,7 @@ _SCHEDULERS = 4  # of a multiprocessor
 # not lie together, and fragments of matrix units where a word has many neighbouring j.
 _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
-_MANY = 8
+_MANY = 8  # neighbouring j of a word
 
 
 @dataclass(frozen=True, slots=True)
