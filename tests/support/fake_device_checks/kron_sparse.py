@@ -158,6 +158,7 @@ def kronecker_sparse_transposed():
     rng = np.random.default_rng(4)
     for dtype, pattern in (
         ("float16", (2, 12, 10, 4)),
+        ("float16", (3, 9, 17, 1)),  # what scales finds the values elsewhere
         ("float32", (3, 9, 17, 1)),
         ("float64", (1, 2, 3, 5)),
     ):
@@ -190,11 +191,19 @@ def transposed_products(rng, dtype, pattern):
                 kinds = [type(kernel).__name__ for kernel, _ in DEVICE.launches[count:]]
                 part = ["Transposition", "SparseKernel", "Transposition"]
                 assert kinds[-9:] == 3 * part  # 8, 8 and 5 vectors
+    on_device.accumulate(given, out)  # values are where the other kernel finds them
+    np.testing.assert_array_equal(out.host, 2 * expected)
     DEVICE.stream.capturing = 0
     count = len(DEVICE.launches)
     on_device.accumulate(given, out, alpha=2)
     assert len(DEVICE.launches) == count + 1  # what scales and adds is one kernel
-    np.testing.assert_array_equal(out.host, 3 * expected)
+    np.testing.assert_array_equal(out.host, 4 * expected)
+    other = bk.KroneckerSparse(host).to("cuda")
+    other.accumulate(given, out)
+    DEVICE.stream.capturing = 10
+    other.apply(given, out=out)
+    DEVICE.stream.capturing = 0
+    np.testing.assert_array_equal(out.host, expected)
 
 
 def unusual_sparse_calls(rng, validated):

@@ -51,11 +51,14 @@ _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 class PreparedProduct:
     """What is launched for a product, and how it finds the values stored.
 
-    ``workspace``: bytes that the launches need, 0 for a single one.
+    ``also``: how they are stored for the product of such vectors that scales or accumulates, if
+    this one does not, or the other way round. ``workspace``: bytes that the launches need, 0 for a
+    single one.
     """
 
     launch: Launch | LaunchSequence
     stored: Stored
+    also: Stored
     workspace: int = 0
 
     def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
@@ -78,15 +81,16 @@ def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedPr
     known = _prepared.get((shape, device, plain))
     if known is None:
         limits = device_limits(device)
-        way = fastest_way(shape, limits) if plain else fastest_kernel(shape, limits)
-        known = _prepared[shape, device, plain] = prepare(way, device)
+        best, kernel = fastest_way(shape, limits), fastest_kernel(shape, limits)
+        way, also = (best, kernel.stored) if plain else (kernel, best.stored)
+        known = _prepared[shape, device, plain] = prepare(way, also, device)
     return known
 
 
-def prepare(way: SparseKernel | TransposedProduct, device: int) -> PreparedProduct:
+def prepare(way: SparseKernel | TransposedProduct, also: Stored, device: int) -> PreparedProduct:
     """Return the launches of what `fastest_way` found."""
     if isinstance(way, SparseKernel):
-        return PreparedProduct(launch_of(way, device), way.stored)
+        return PreparedProduct(launch_of(way, device), way.stored, also)
     steps, done = [], 0
     given, result, values, turned = (Place(number) for number in range(4))
     for part in way.parts:
@@ -99,7 +103,7 @@ def prepare(way: SparseKernel | TransposedProduct, device: int) -> PreparedProdu
             LaunchStep.of(_transposing(back, device), (results, y)),
         ]
         done += forward.rows
-    return PreparedProduct(LaunchSequence(steps, 4), way.stored, way.workspace)
+    return PreparedProduct(LaunchSequence(steps, 4), way.stored, also, way.workspace)
 
 
 def launch_of(kernel: SparseKernel, device: int) -> Launch:
@@ -191,6 +195,17 @@ class KronSparsePlan(FastPath):
             held = self._stored.setdefault(stored, copy)  # the first thread's, for all threads
         return held
 
+    def _values_for(self, prepared: PreparedProduct) -> DeviceArray:
+        """Return the values on the device, after copying them for all that the vectors may need.
+
+        After one product any other one with such vectors can be captured.
+        """
+        values = self.values_as(prepared.stored)
+        is_missing = prepared.also not in self._stored
+        if is_missing and not cupy.cuda.get_current_stream().is_capturing():
+            self.values_as(prepared.also)
+        return values
+
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for so many vectors, and copy the values for it."""
         if outer and inner and 0 not in self.pattern:
@@ -228,7 +243,7 @@ class KronSparsePlan(FastPath):
         """Do what `run` does, for non-empty vectors at the addresses x and y."""
         shape = self._shape(outer, inner, common_alignment(x, y))
         prepared = prepared_product(shape, self._device, alpha == 1 and not accumulate)
-        values = self.values_as(prepared.stored)
+        values = self._values_for(prepared)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
         address, _memory = call_workspace(prepared.workspace) if prepared.workspace else (0, None)
         prepared.start(stream, (x, y, values.data.ptr, address), scalars)
