@@ -162,3 +162,14 @@ def test_exponential_methods_refuse_fields():
     problem = make("two-stream", 2, 1)
     with pytest.raises(ValueError, match=r"implicit ones \(backward-euler, esdirk3"):
         evolve(problem, until=0.1, method="exponential-euler", dt=0.05)
+
+
+@pytest.mark.parametrize("method", ["backward-euler", "sdirk2", "esdirk3"])
+def test_stages_near_an_equilibrium_end_at_rounding_errors(method):
+    """Right-hand sides of the stages fall to 1e-9 of the first; residuals cannot fall as far."""
+    problem, dt = make("relaxation-1x1v", 3, 2), 5e-4
+    result = evolve(problem, until=40 * dt, dt=dt, method=method, preconditioner="auto")
+    assert (result.status, result.steps) == (EvolveStatus.COMPLETED, 40)
+    f = np.full(problem.unknowns, np.nan)
+    problem.rhs(result.t, result.u, f)
+    assert dt * np.linalg.norm(f) < 1e-6 * np.linalg.norm(result.u)
