@@ -118,11 +118,16 @@ class FibreInverse:
         is_small = _longest(terms, mode) <= _MAX_ROWS
         if defect > _MAX_DEFECT or not (is_small and _products(terms.cells, mode) <= _MAX_PRODUCTS):
             return None
-        found = cls(operator, scale, dtype=dtype)
-        if defect <= NEGLIGIBLE:
-            return found
-        if scale is None or np.iscomplexobj(scale) or found.dtype.kind == "c":
+        is_exact, own_dtype = (
+            defect <= NEGLIGIBLE,
+            np.dtype(terms.dtype if dtype is None else dtype),
+        )
+        is_real = scale is not None and not np.iscomplexobj(scale) and own_dtype.kind != "c"
+        if not (is_exact or is_real):
             return None
+        found = cls(operator, scale, dtype=dtype)
+        if is_exact:
+            return found
         longer = found.shifted(_LONGER * scale)
         return found if max(_rate(operator, found), _rate(operator, longer)) <= _MAX_RATE else None
 
@@ -240,7 +245,8 @@ def _rate(operator: Any, M: FibreInverse) -> float:
 
 def _least_defect(terms: KroneckerTerms) -> tuple[int, float]:
     """Return the mode whose fibres are coupled least, and how much, relative to A."""
-    kept = [[_nearest(factor) for factor in term.factors] for term in terms.terms]
+    counts = _counts(terms)
+    kept = [[_nearest(*pair) for pair in zip(t.factors, counts, strict=True)] for t in terms.terms]
     defects = [_defect(terms, kept, mode) for mode in range(len(terms.sizes))]
     mode = int(np.argmin(defects))
     return mode, defects[mode]
@@ -269,36 +275,41 @@ def _defect(
     return left / whole if whole else 0.0
 
 
-def _nearest(factor: Factor) -> tuple[float, float]:
+def _nearest(factor: Factor, count: int) -> tuple[float, float]:
     """Return |φ| of the nearest multiple φ I of a 1-D matrix F, and ‖F - φ I‖² / ‖I‖²."""
     if factor is None:
         return 1.0, 0.0
-    multiple = _multiple(factor)
+    multiple = _multiple(factor, count)
     if isinstance(factor, np.ndarray):
         rest = np.linalg.norm(factor - multiple * np.eye(len(factor))) ** 2 / len(factor)
         return abs(multiple), float(rest)
     n, blocks = factor.blocks.shape[-1], np.array(factor.blocks)
     own = factor.rows == factor.columns
     blocks[own] -= multiple * np.eye(n)
-    count = _cells(factor)
     missing = abs(multiple) ** 2 * n * (count - int(own.sum()))
     return abs(multiple), float((np.linalg.norm(blocks) ** 2 + missing) / (n * count))
 
 
-def _multiple(factor: Factor) -> Any:
-    """Return the mean of a 1-D matrix's diagonal."""
+def _multiple(factor: Factor, count: int) -> Any:
+    """Return the mean of the diagonal of a 1-D matrix on that number of cells."""
     if factor is None:
         return 1.0
     if isinstance(factor, np.ndarray):
         return np.trace(factor) / len(factor)
     own = np.asarray(factor.blocks)[factor.rows == factor.columns]
-    return np.trace(own, axis1=1, axis2=2).sum() / (factor.blocks.shape[-1] * _cells(factor))
+    return np.trace(own, axis1=1, axis2=2).sum() / (factor.blocks.shape[-1] * count)
 
 
-def _cells(factor: Any) -> int:
-    """Return the number of 1-D cells of a matrix given by blocks."""
-    last = max(factor.rows.max(initial=0), factor.columns.max(initial=0))
-    return 1 << int(last).bit_length()
+def _counts(terms: KroneckerTerms) -> list[int]:
+    """Return the number of 1-D cells of each mode: those of the grid, and of all matrices."""
+    assert terms.cells is not None
+    last = terms.cells.max(axis=0, initial=0).tolist()
+    for term in terms.terms:
+        for k, factor in enumerate(term.factors):
+            if factor is not None and not isinstance(factor, np.ndarray):
+                ends = factor.rows.max(initial=0), factor.columns.max(initial=0)
+                last[k] = max(last[k], *map(int, ends))
+    return [1 << number.bit_length() for number in last]
 
 
 def _along(terms: KroneckerTerms, mode: int) -> Matrix:
@@ -306,10 +317,11 @@ def _along(terms: KroneckerTerms, mode: int) -> Matrix:
     assert terms.cells is not None
     rows = terms.sizes[mode] * (int(terms.cells[:, mode].max()) + 1)
     total: Matrix = np.zeros((rows, rows), terms.dtype)
+    counts = _counts(terms)
     for term in terms.terms:
         number = term.coefficient
         for k, factor in enumerate(term.factors):
-            number = number * (1.0 if k == mode else _multiple(factor))
+            number = number * (1.0 if k == mode else _multiple(factor, counts[k]))
         own = term.factors[mode]
         total += number * (np.eye(rows) if own is None else leading_part(own, rows))
     return total

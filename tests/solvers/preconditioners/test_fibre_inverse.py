@@ -5,7 +5,7 @@ import pytest
 
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
-from batchkron.problems import PDE, Axis, gallery
+from batchkron.problems import PDE, Axis, ModeOperator, gallery
 from batchkron.problems.statement.terms import div, grad, mass
 from batchkron.solvers import preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner, FibreInverse
@@ -190,3 +190,15 @@ def test_solvers_begin_with_it(rng, solver):
     with np.errstate(invalid="ignore"):
         bad = linear.solve(ShiftedOperator(A, 0.1, b), np.full_like(b, np.nan), M, x)
     assert not bad.converged
+
+
+def test_a_matrix_of_few_cells_is_no_identity():
+    """The mean over x, which has one block on a grid of four cells along x."""
+    cells = np.stack(np.indices((4, 4)), axis=-1).reshape(-1, 2)
+    first = ModeOperator(1, 1, np.array([0]), np.array([0]), np.ones((1, 1, 1)))
+    decay = np.diag([-1.0, 1.0, -2.0, 2.0])
+    M = FibreInverse(KroneckerTerms((1, 1), (KroneckerTerm(1.0, (first, decay)),), cells), 0.1)
+    # ‖(P - φ I) ⊗ F‖ / ‖P ⊗ F‖ with P = diag(1, 0, 0, 0) and φ = ¼; less than for F - φ I
+    assert M.mode == 1
+    assert M.defect == pytest.approx(np.sqrt(3.0) / 2.0, rel=1e-12)
+    assert not M.is_near_inverse
