@@ -166,7 +166,8 @@ class LinearSolver:
         A, M : object
             The operator and the preconditioner (or None), shape (N, N). If M says by
             ``is_near_inverse`` that it was nearly A⁻¹ when it was made, x = M b is refined before
-            the method, which goes on from there if that does not suffice.
+            the method, which goes on from there if that does not suffice, and from 0 if it is no
+            better than 0.
         b : ndarray, shape (N,)
             The right-hand side.
         out : ndarray, shape (N,)
@@ -190,7 +191,8 @@ class LinearSolver:
             found = self._by_inverse(A, b, M, out, options["rtol"])
             if found.converged:
                 return found
-            start = out
+            # not where M is the inverse no more, or of a matrix that is nearly singular
+            start = out if found.residual_norm < found.residual_norms[0] else None
         result: KrylovResult = self._workspace.solve(A, b, start, M=M, out=out, **options)
         return result
 

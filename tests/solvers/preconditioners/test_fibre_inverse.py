@@ -202,3 +202,22 @@ def test_a_matrix_of_few_cells_is_no_identity():
     assert M.mode == 1
     assert M.defect == pytest.approx(np.sqrt(3.0) / 2.0, rel=1e-12)
     assert not M.is_near_inverse
+
+
+@pytest.mark.parametrize("answer", [np.nan, np.inf])
+def test_solvers_do_not_begin_with_what_is_worse_than_zero(rng, answer):
+    class WasTheInverse:
+        is_near_inverse = True
+        shape, dtype = (12, 12), np.dtype(float)
+        calls = 0
+
+        def matvec(self, x, out):
+            self.calls += 1
+            np.multiply(x, answer if self.calls == 1 else 1.0, out=out)
+
+    b, A = rng.standard_normal(12), np.diag(np.arange(12.0))
+    x = np.full_like(b, np.nan)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = LinearSolver("gmres", b).solve(ShiftedOperator(A, -0.1, b), b, WasTheInverse(), x)
+    assert found.converged
+    np.testing.assert_allclose(x, b / (1.0 + 0.1 * np.arange(12.0)), rtol=1e-7)
