@@ -98,6 +98,8 @@ class StateWeight:
         ------
         NotPhysicalError
             If a field is not finite, as one is on a device where it is not defined.
+        TypeError
+            If the function returns no numbers.
         ValueError
             If the function's values are not finite, or not one for each point.
         """
@@ -117,7 +119,14 @@ class StateWeight:
                 share = dict(zip(rest, shares, strict=True))
                 share |= {k: float(inner[pick]) for k, pick in number.items()}
                 points = [low + share[k] * size for k, (low, size) in enumerate(supports)]
-                values = np.abs(np.asarray(self.weight.function(*points, *fields), np.float64))
+                own = [field.copy() for field in fields]  # the function may overwrite them
+                values = np.asarray(self.weight.function(*points, *own))
+                if values.dtype.kind not in "biufc":
+                    raise TypeError(
+                        f"weight returned values of the dtype {values.dtype}; expected a number "
+                        "for each point"
+                    )
+                values = np.abs(values).astype(np.float64)
                 if values.shape not in ((), largest.shape):
                     raise ValueError(
                         f"weight returned the shape {values.shape} for arrays of the shape "

@@ -213,3 +213,17 @@ def test_other_refusals(two_stream):
         weights(two_stream, lambda x, v, n: n * np.nan, [n])
     with pytest.raises(ValueError, match=r"returned the shape \(2,\) for arrays of the shape"):
         weights(two_stream, lambda x, v: np.ones(2))
+    with pytest.raises(TypeError, match="weight returned values of the dtype object; expected a"):
+        weights(two_stream, lambda x, v: None)
+
+
+def test_complex_weights_count_by_their_modulus(two_stream):
+    expected = weights(two_stream, lambda x, v: np.hypot(x, v))
+    np.testing.assert_allclose(weights(two_stream, lambda x, v: x + 1j * v), expected, rtol=1e-14)
+
+
+def test_a_function_may_overwrite_its_arguments(two_stream):
+    n = Moment(two_stream.axes[1])
+    expected = weights(two_stream, lambda x, v, n: 2.0 * n, [n])
+    found = weights(two_stream, lambda x, v, n: np.multiply(n, 2.0, out=n), [n])
+    np.testing.assert_array_equal(found, expected)
