@@ -19,7 +19,9 @@ def with_rule(problem: Any, rule: Any) -> Any:
     """Return a problem with a rule, on the grid of its initial state; see `Problem.with_adapt`."""
     if not hasattr(rule, "tol"):
         raise TypeError(f"rule is a {type(rule).__name__}; expected an Adapt, as in Adapt(1e-4)")
-    if rule.fields != () or not (rule.weight is None or isinstance(rule.weight, str)):
+    fields = getattr(rule, "fields", ())
+    has_fields = not isinstance(fields, (tuple, list)) or bool(fields)
+    if has_fields or not (rule.weight is None or isinstance(rule.weight, str)):
         raise ValueError(
             "the rule's weight is a function or a field, which a problem's file cannot hold; "
             "expected a text such as 'v^2' or 'field^2*v^2', or give the rule to each run, as in "

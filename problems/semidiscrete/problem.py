@@ -315,9 +315,9 @@ class Problem(GridTransfer, Presentation):
 
         Parameters
         ----------
-        rule : batchkron.solvers.Adapt or None
-            The rule. Its ``weight`` may be a text such as "v^2"; files hold no functions. None
-            returns the problem without a rule.
+        rule : batchkron.solvers.Adapt, AdaptSettings or None
+            The rule, or that of another problem. Its ``weight`` may be a text such as "v^2"; files
+            hold no functions. None returns the problem without a rule.
 
         Returns
         -------

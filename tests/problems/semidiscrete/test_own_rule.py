@@ -150,3 +150,11 @@ def test_a_checkpoint_of_a_fixed_grid_needs_one(pde, tmp_path):
     with pytest.raises(ValueError, match="give adapt=False, where the problem has a rule"):
         evolve(own, until=0.2, resume=path)
     assert evolve(own, until=0.2, resume=path, adapt=False).u.size == own.unknowns
+
+
+def test_the_rule_of_another_problem_and_empty_fields(pde):
+    problem = pde.discretize(3, 2)
+    own = problem.with_adapt(Adapt(1e-3, every=5, max_level=5, keep=y, fields=[]))
+    again = problem.with_adapt(own.adapt)
+    assert again.adapt == own.adapt
+    np.testing.assert_array_equal(again.grid.cells, own.grid.cells)
