@@ -167,6 +167,8 @@ class PDE(Statement):
         check_statement(self)
         check_fields_of(self)
         check_periodic_coefficients(self)
+        if isinstance(function, SeparableOnAxes):
+            function.parts(t0)  # raises for what would only be found at the end of a run
 
     def discretize(
         self,
