@@ -69,6 +69,17 @@ def _from_grid(covariance: LinearOperator, values: Tensor) -> Tensor:
     return left
 
 
+def _are_on_two_grids(one: Any, other: Any) -> bool:
+    """Whether both are ours, and a kernel has chosen another grid between them.
+
+    It does so, unless its bounds are given, if points are outside of its grid.
+    """
+    ours = InterpolatedKroneckerLinearOperator
+    if not isinstance(one, ours) or not isinstance(other, ours):
+        return False
+    return one.left.interpolation.grid != other.left.interpolation.grid
+
+
 # What is computed once for all predictions.
 
 
@@ -122,8 +133,19 @@ def mean_cache(strategy: InterpolatedPredictionStrategy) -> Tensor:
     trained = _trained(strategy)
     if not isinstance(trained, InterpolatedKroneckerLinearOperator):
         return _their_mean_cache(strategy)  # type: ignore[no-any-return]
-    on_grid = trained._scatter_right(_solution(strategy))
+    on_grid = trained._scatter_right(_kept_solution(strategy))
     return _kept(trained.base_linear_op.matmul(on_grid))
+
+
+def _mean_on_grid(strategy: InterpolatedPredictionStrategy, test_train: LinearOperator) -> Tensor:
+    """Return K Wᵀ (W K Wᵀ + D)⁻¹ (y - μ) on the grid of the test points.
+
+    GPyTorch reads what it keeps on the grid of the training points by windows on this one.
+    """
+    if not _are_on_two_grids(_trained(strategy), test_train):
+        return strategy.mean_cache  # type: ignore[no-any-return]
+    on_grid = test_train._scatter_right(_kept_solution(strategy))
+    return _kept(test_train.base_linear_op.matmul(on_grid))
 
 
 @cached(name="covar_cache")  # type: ignore[untyped-decorator]
@@ -169,7 +191,10 @@ def exact_predictive_mean(
     if not strategy.uses_wiski and _by_points(strategy, test_train):
         found = _at_test_points(test_train, _kept_solution(strategy))
     else:
-        on_grid = strategy.fantasy_mean_cache if strategy.uses_wiski else strategy.mean_cache
+        if strategy.uses_wiski:
+            on_grid = strategy.fantasy_mean_cache
+        else:
+            on_grid = _mean_on_grid(strategy, test_train)
         found = _from_grid(test_train, on_grid)
     return found.squeeze(-1) + test_mean
 
@@ -183,12 +208,13 @@ def exact_predictive_covar(
     ours = isinstance(test_train, InterpolatedKroneckerLinearOperator)
     if is_slow or not ours or strategy.uses_wiski:
         return _theirs["exact_predictive_covar"](strategy, test_test, test_train)
+    has_moved = _are_on_two_grids(strategy._last_test_train_covar, test_train)
     strategy._last_test_train_covar = test_train
     if not samples and _by_points(strategy, test_train):
         root = _at_test_points(test_train, _kept_inverse_root(strategy))
         return test_test + RootLinearOperator(root).mul(-1)
     on_grid = strategy.covar_cache[0 if samples else 1]
-    if on_grid is None:  # it was computed for the other one
+    if on_grid is None or has_moved:  # it was computed for the other one, or on another grid
         pop_from_cache(strategy, "covar_cache")
         on_grid = strategy.covar_cache[0 if samples else 1]
     root = strategy._exact_predictive_covar_inv_quad_form_root(on_grid, test_train)

@@ -343,3 +343,38 @@ def test_few_points_in_six_dimensions(nothing_stored, fast, solver):
     np.testing.assert_allclose(mean, between @ inverse @ y, rtol=0, atol=bound)
     expected = covariance(test.numpy(), test.numpy(), *known) - between @ inverse @ between.T
     np.testing.assert_allclose(variance, np.diag(expected), rtol=0, atol=bound)
+
+
+def axes_for(sizes, points):
+    """The grid that GPyTorch chooses for points."""
+    model = make(sizes)
+    model.scaled(points).evaluate_kernel()
+    return [axis.numpy() for axis in model.scaled.base_kernel.grid]
+
+
+@pytest.mark.parametrize("way", list(SIZES))
+@pytest.mark.parametrize("before", [False, True], ids=["at once", "after others"])
+def test_a_grid_that_test_points_move(nothing_stored, way, before):
+    """GPyTorch chooses another grid for points outside; what is kept is of the one before.
+
+    It evaluates the covariance of the test points on a grid of their own.
+    """
+    sizes = [2 * size for size in SIZES[way]]
+    model, test = make(sizes), others(sizes)
+    test[0, 0] = 1.1
+    x, y = model.train_inputs[0], model.train_targets.numpy()
+    with torch.no_grad(), settings("cholesky"), accelerate():
+        if before:
+            predicted(model, others(sizes), contextlib.nullcontext())
+        mean, variance, _ = predicted(model, test, contextlib.nullcontext())
+        trained, both, alone = (axes_for(sizes, one) for one in (x, torch.cat([x, test]), test))
+    assert both[0][-1] > trained[0][-1]
+    x, test = x.numpy(), test.numpy()
+    lengths = model.scaled.base_kernel.base_kernel.lengthscale.detach().numpy()[0]
+    scale = model.scaled.outputscale.item()
+    noise = model.likelihood.noise.item() * np.eye(POINTS)
+    inverse = np.linalg.inv(covariance(x, x, lengths, trained, scale) + noise)
+    between = covariance(test, x, lengths, both, scale)
+    np.testing.assert_allclose(mean, between @ inverse @ y, rtol=0, atol=1e-9)
+    expected = covariance(test, test, lengths, alone, scale) - between @ inverse @ between.T
+    np.testing.assert_allclose(variance, np.diag(expected), rtol=0, atol=1e-9)
