@@ -81,7 +81,8 @@ def test_the_papers_table(table, tmp_path, capsys):
     for way in table.PREDICTED:
         assert found[way]["first"] > 0
         assert found[way]["next"] > 0
-    assert 0 <= found["difference"] < 1e-2
+    assert set(found["differences"]) == {"mean", "deviation"}
+    assert all(0 <= one < 1e-3 for one in found["differences"].values())
     first = capsys.readouterr().out
     assert table.main(given) == 0  # from the file
     assert capsys.readouterr().out in first
@@ -89,6 +90,49 @@ def test_the_papers_table(table, tmp_path, capsys):
     assert [row.split(" | ")[2] for row in rows[:3]] == ["SKI", "SKIP", "LOVE"]
     assert rows[0].replace("SKI", "SKIP") == rows[1]
     assert len(rows) == 4  # with that of predictions
+
+
+def test_predictions_are_on_one_grid(table):
+    """GPyTorch's are those of the model: it mixes two grids if it is free to choose them."""
+    torch = importlib.import_module("torch")
+    options = table.parser().parse_args(["--device", "cpu"])
+    made = table.Prediction(table.Case(200, 10, 2), "GPyTorch", options, torch.float64)
+    model, test = made.model, made.points[0]
+    kernel = model.covar_module.base_kernel
+    before = [axis.clone() for axis in kernel.grid]
+    made.forget()
+    mean, variance = made.predict(test)[1]
+    for points in made.points:
+        made.predict(points)
+    assert all(map(torch.equal, before, kernel.grid))
+    with torch.no_grad():
+        x = model.train_inputs[0]
+        places = model.features(torch.cat([x, test]))
+        joint = model.covar_module(places).to_dense()
+        count, noise = len(x), model.likelihood.noise
+        noisy = joint[:count, :count] + noise * torch.eye(count, dtype=x.dtype)
+        between = joint[count:, :count]
+        exact = between @ torch.linalg.solve(noisy, model.train_targets)
+        reduced = (between * torch.linalg.solve(noisy, between.mT).mT).sum(1)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=1e-9)
+    torch.testing.assert_close(variance, joint.diagonal()[count:] - reduced, rtol=0, atol=1e-9)
+
+
+def test_differences_are_relative_to_the_prior(table):
+    torch = importlib.import_module("torch")
+    mean, variance = torch.tensor([5.0, 5.5, 6.0]), torch.tensor([4e-6, 1e-6, 1e-6])
+    found = mean + torch.tensor([0.0, 0.01, 0.0]), torch.tensor([9e-6, 1e-6, -1e-9])
+    apart = table.differences(found, (mean, variance), prior=0.25)
+    assert apart["mean"] == pytest.approx(0.01, rel=1e-3)
+    assert apart["deviation"] == pytest.approx(2e-3, rel=1e-3)
+
+
+def test_the_difference_of_earlier_files_is_not_shown(table):
+    known = {"first": 2.0, "next": 1.0, "bytes": None}
+    predictions = {"GPyTorch": known, "interpolated": known, "difference": 4.1}
+    cells = {"servo 64^4 LOVE float32": {"trained": 5, "predictions": predictions}}
+    (row,) = list(table.predictions_table({"cells": cells}, "float32", ["servo 64^4"]))[2:]
+    assert row == "| servo 64^4 | 5 | 2 | 2 | 1 | 1 | – | – | – | – |"
 
 
 def test_the_papers_table_without_memory(table, monkeypatch, tmp_path, capsys):
