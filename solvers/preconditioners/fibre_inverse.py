@@ -118,10 +118,8 @@ class FibreInverse:
         is_small = _longest(terms, mode) <= _MAX_ROWS
         if defect > _MAX_DEFECT or not (is_small and _products(terms.cells, mode) <= _MAX_PRODUCTS):
             return None
-        is_exact, own_dtype = (
-            defect <= NEGLIGIBLE,
-            np.dtype(terms.dtype if dtype is None else dtype),
-        )
+        is_exact = defect <= NEGLIGIBLE
+        own_dtype = np.dtype(terms.dtype if dtype is None else dtype)
         is_real = scale is not None and not np.iscomplexobj(scale) and own_dtype.kind != "c"
         if not (is_exact or is_real):
             return None

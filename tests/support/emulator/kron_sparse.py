@@ -36,6 +36,17 @@ def is_poison(array, dtype):
     return array == 0x7FC0 if dtype == "bfloat16" else np.isnan(array)
 
 
+def emulated(how, copies, rng, blocks=None):
+    """A launch of one to three thread blocks, or of so many, instead of all."""
+    return Launch(
+        blocks=min(how.blocks, blocks or int(rng.integers(1, 4))),
+        threads=how.threads,
+        shared_bytes=how.shared_bytes,
+        when=COPIES[copies],
+        seed=int(rng.integers(1 << 30)),
+    )
+
+
 def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=None):
     """Run a kernel on random integers, and compare with the definition, bit by bit."""
     shape = kernel.shape
@@ -63,18 +74,8 @@ def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=N
         arguments[name] = array.ctypes.data
     arguments["alpha"] = np.asarray(alpha, sum_dtype(dtype))
     arguments["accumulate"] = accumulate
-    how = kernel.launch(device)
-    failure = launch(
-        arguments.tobytes(),
-        Launch(
-            blocks=min(how.blocks, blocks or int(rng.integers(1, 4))),
-            threads=how.threads,
-            shared_bytes=how.shared_bytes,
-            when=COPIES[copies],
-            seed=int(rng.integers(1 << 30)),
-        ),
-        [x, held],
-    )
+    how = emulated(kernel.launch(device), copies, rng, blocks)
+    failure = launch(arguments.tobytes(), how, [x, held])
     assert not failure, f"{kernel}: {failure}"
     np.testing.assert_array_equal(as_numbers(y, dtype), expected, err_msg=str(kernel))
     assert is_poison(whole, dtype).sum() == around, f"{kernel}: y's neighbours were written"
@@ -99,16 +100,7 @@ def run_store(case, launch, device, rng):
     _, how, arguments = store_launch(pattern, in_bytes, kind.itemsize, stored, device)
     arguments["values"] = held.ctypes.data
     arguments["stored"] = whole.ctypes.data + kind.itemsize
-    failure = launch(
-        arguments.tobytes(),
-        Launch(
-            blocks=min(how.blocks, int(rng.integers(1, 4))),
-            threads=how.threads,
-            when=COPIES["at once"],
-            seed=int(rng.integers(1 << 30)),
-        ),
-        [held],
-    )
+    failure = launch(arguments.tobytes(), emulated(how, "at once", rng), [held])
     assert not failure, f"{case}: {failure}"
     np.testing.assert_array_equal(whole[1:-1].reshape(expected.shape), expected, str(case))
     assert whole[0] == whole[-1] == 101, f"{case}: neighbours were written"
@@ -136,18 +128,8 @@ def run_transposition(one, launch, device, rng, blocks):
     arguments = one.arguments()
     arguments["from"] = matrix.ctypes.data
     arguments["to"] = target.ctypes.data + result * one.itemsize
-    how = one.launch(device)
-    failure = launch(
-        arguments.tobytes(),
-        Launch(
-            blocks=min(how.blocks, blocks or int(rng.integers(1, 4))),
-            threads=how.threads,
-            shared_bytes=how.shared_bytes,
-            when=COPIES["at once"],
-            seed=int(rng.integers(1 << 30)),
-        ),
-        [source],
-    )
+    how = emulated(one.launch(device), "at once", rng, blocks)
+    failure = launch(arguments.tobytes(), how, [source])
     assert not failure, f"{one}: {failure}"
     before[result : result + matrix.size] = matrix.T.ravel()
     np.testing.assert_array_equal(target, before, str(one))
