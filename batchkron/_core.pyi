@@ -248,7 +248,11 @@ class ThreadGain:
     def choose(self, available: int, now: float) -> int: ...
     def record(self, threads: int, work: float, begin: float, end: float) -> None: ...
 
-class DeviceLaunch:
+class DeviceCall:
+    def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None: ...
+    def run_with(self, stream: int, arguments: int) -> None: ...
+
+class DeviceLaunch(DeviceCall):
     def __init__(
         self,
         launch: int,
@@ -264,13 +268,31 @@ class DeviceLaunch:
         addresses: int,
         scalars: int,
     ) -> None: ...
-    def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None: ...
-    def run_with(self, stream: int, arguments: int) -> None: ...
+
+class MatrixLibrary:
+    def __init__(self, functions: Sequence[int], check: Callable[[int], object]) -> None: ...
+
+class DeviceMultiply(DeviceCall):
+    def __init__(
+        self,
+        *,
+        library: MatrixLibrary,
+        sizes: tuple[int, int, int, int, int],
+        steps: tuple[int, ...],
+        strides: tuple[int, ...],
+        jumps: tuple[int, ...],
+        transposed: tuple[bool, bool],
+        values_first: bool,
+        types: tuple[int, int],
+        is_double: bool,
+        workspace: int,
+        arguments: bytes,
+    ) -> None: ...
 
 class DeviceSequence:
     def __init__(
         self,
-        launches: Sequence[DeviceLaunch],
+        calls: Sequence[DeviceCall],
         places: Sequence[Sequence[tuple[int, int, int]]],
         addresses: int,
     ) -> None: ...

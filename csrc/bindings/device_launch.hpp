@@ -1,5 +1,5 @@
-// Launches of device kernels by the CUDA driver's cuLaunchKernelEx. Its address comes from Python,
-// because this module is built and imported without CUDA.
+// Launches of device kernels by the CUDA driver's cuLaunchKernelEx, and sequences of such calls. Its
+// address comes from Python, because this module is built and imported without CUDA.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -31,20 +31,21 @@ static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfiguration) == 56
 using LaunchKernel = int (*)(const LaunchConfiguration*, void* kernel, void** parameters,
                              void** extra);
 
-// A kernel with its launch configuration. The kernel has one parameter, a struct: a call fills in
-// its first fields, which are addresses, and its last ones, which are scalars; what is between is
-// the same in all calls. Several threads may call one launch at once.
-class DeviceLaunch {
+// Work that is queued on a stream with one struct of arguments: a call fills in the struct's first
+// fields, which are addresses, and its last ones, which are scalars; what is between is the same in
+// all calls. Several threads may use one object at once.
+class DeviceCall {
  public:
   static constexpr std::size_t max_argument_bytes = 4096;  // CUDA's limit for a kernel's parameters
 
-  // launch: address of cuLaunchKernelEx; kernel: its CUfunction. check: called with the status of a
-  // launch that failed, and raises the error. early: sets programmatic stream serialization.
-  // arguments: the struct's bytes; addresses: how many it begins with; scalars: the offset in bytes
-  // where those begin.
-  DeviceLaunch(Address launch, pybind11::function check, Address kernel, unsigned grid_x,
-               unsigned grid_y, unsigned grid_z, unsigned threads, unsigned shared_bytes, bool early,
-               const pybind11::bytes& arguments, std::size_t addresses, std::size_t scalars);
+  // check: called with the status of a call that failed, and raises the error. arguments: the
+  // struct's bytes; addresses: how many it begins with; scalars: the offset in bytes where those
+  // begin.
+  DeviceCall(pybind11::function check, const pybind11::bytes& arguments, std::size_t addresses,
+             std::size_t scalars);
+  virtual ~DeviceCall() = default;
+  DeviceCall(const DeviceCall&) = delete;
+  DeviceCall& operator=(const DeviceCall&) = delete;
 
   void run(Address stream, const pybind11::tuple& addresses, const pybind11::bytes& scalars) const;
 
@@ -62,46 +63,60 @@ class DeviceLaunch {
     if (bytes) std::memcpy(target + scalars_, scalars, bytes);
   }
 
-  // Returns the driver's status, 0 where all is well. It needs no lock of Python.
-  int start(Address stream, void* arguments) const;
+  // Returns the status, 0 where all is well. It needs no lock of Python.
+  virtual int start(Address stream, void* arguments) const = 0;
 
   // Raises the error of a status that is not 0.
   void refuse(int status) const;
 
  private:
-  void launch(Address stream, void* arguments) const;
+  void start_or_refuse(Address stream, void* arguments) const;
 
-  LaunchKernel launch_;
   pybind11::function check_;
-  void* kernel_;
-  LaunchConfiguration configuration_;
   std::string arguments_;
   std::size_t addresses_, scalars_;
 };
 
-// Launches one after the other, with some of the addresses that a call passes each. Several threads
-// may call one sequence at once.
+// A kernel with its launch configuration. The kernel's one parameter is the struct of arguments.
+class DeviceLaunch : public DeviceCall {
+ public:
+  // launch: address of cuLaunchKernelEx; kernel: its CUfunction. early: sets programmatic stream
+  // serialization. The others are those of DeviceCall.
+  DeviceLaunch(Address launch, pybind11::function check, Address kernel, unsigned grid_x,
+               unsigned grid_y, unsigned grid_z, unsigned threads, unsigned shared_bytes, bool early,
+               const pybind11::bytes& arguments, std::size_t addresses, std::size_t scalars);
+
+  int start(Address stream, void* arguments) const override;
+
+ private:
+  LaunchKernel launch_;
+  void* kernel_;
+  LaunchConfiguration configuration_;
+};
+
+// Calls one after the other, with some of the addresses that are passed each. Several threads may call
+// one sequence at once.
 class DeviceSequence {
  public:
-  // To the byte `at` of a kernel's arguments goes address number `number`, plus `offset` bytes.
+  // To the byte `at` of a call's arguments goes address number `number`, plus `offset` bytes.
   struct Place {
     std::size_t at, number, offset;
   };
   using Places = std::vector<std::array<std::size_t, 3>>;
 
-  // launches: instances of DeviceLaunch, with as many places each; addresses: how many a call passes.
-  DeviceSequence(const pybind11::list& launches, const std::vector<Places>& places,
+  // calls: instances of DeviceCall, with as many places each; addresses: how many are passed.
+  DeviceSequence(const pybind11::list& calls, const std::vector<Places>& places,
                  std::size_t addresses);
 
-  // The scalars are those of the last launch.
+  // The scalars are those of the last call.
   void run(Address stream, const pybind11::tuple& addresses, const pybind11::bytes& scalars) const;
 
   std::size_t addresses() const { return addresses_; }
 
   // Raises the error of a status that `start` returned.
-  void refuse(int status) const { steps_.front().launch->refuse(status); }
+  void refuse(int status) const { steps_.front().call->refuse(status); }
 
-  // Returns the driver's status, 0 where all is well. It needs no lock of Python.
+  // Returns the status, 0 where all is well. It needs no lock of Python.
   int start(Address stream, const Address* addresses) const {
     const Step* failed = nullptr;
     return start(stream, addresses, nullptr, 0, failed);
@@ -109,14 +124,14 @@ class DeviceSequence {
 
  private:
   struct Step {
-    const DeviceLaunch* launch;
+    const DeviceCall* call;
     std::vector<Place> places;
   };
 
   int start(Address stream, const Address* addresses, const char* scalars, std::size_t bytes,
             const Step*& failed) const;
 
-  pybind11::list launches_;  // keeps them alive
+  pybind11::list calls_;  // keeps them alive
   std::vector<Step> steps_;
   std::size_t addresses_;
 };

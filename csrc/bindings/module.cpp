@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, module) {
   batchkron::register_kron(module);
   batchkron::register_krylov(module);
   batchkron::register_launch(module);
+  batchkron::register_multiply(module);
   batchkron::register_product(module);
   batchkron::register_batch(module);
   batchkron::register_kron_sparse(module);

@@ -16,6 +16,7 @@ void register_jax_python_call(pybind11::module_& module);
 void register_kron(pybind11::module_& module);
 void register_krylov(pybind11::module_& module);
 void register_launch(pybind11::module_& module);
+void register_multiply(pybind11::module_& module);
 void register_product(pybind11::module_& module);
 void register_batch(pybind11::module_& module);
 void register_kron_sparse(pybind11::module_& module);

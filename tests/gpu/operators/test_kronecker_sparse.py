@@ -75,7 +75,8 @@ def on_host(y, layout):
 
 
 def families_off(kept):
-    return [f"kron_sparse.{one.name}" for one in FAMILIES if one.name not in kept]
+    names = [*(one.name for one in FAMILIES), "library"]
+    return [f"kron_sparse.{name}" for name in names if name not in kept]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -147,9 +148,10 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
     x = vectors(rng, 200, op.shape[1], dtype)
     limits, seen, numbers = device_limits(0), [], rng.permutation(500)[:20].tolist()
 
-    def chosen(shape, device):
+    def chosen(shape, device, *, plain):
         variants = tiles.variants(shape, limits)
-        seen.append(len(variants))
+        if plain:
+            seen.append(len(variants))
         return tiles.kernel(shape, variants[numbers[len(seen) - 1] % len(variants)], limits)
 
     monkeypatch.setattr(plan, "fastest_way", chosen)
@@ -163,6 +165,65 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
         assert_product(on_host(out, layout), values, x)
     plan._prepared.clear()
     assert min(seen) > 3
+
+
+LIBRARY_PATTERNS = [
+    (1, 64, 64, 16),
+    (5, 8, 16, 1),
+    (3, 32, 24, 1),
+    (9, 16, 5, 4),
+    (2, 48, 7, 16),
+    (1, 200, 96, 1),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("pattern", LIBRARY_PATTERNS, ids=str)
+def test_products_by_the_matrix_library(cupy, rng, poisoned_on_device, pattern, dtype, layout):
+    """By operators and functions, scaled and added, and in graphs, on two streams."""
+    values = values_of(rng, pattern, dtype)
+    x = vectors(rng, 136, pattern[0] * pattern[2] * pattern[3], dtype)
+    y = vectors(rng, 136, pattern[0] * pattern[1] * pattern[3], dtype)
+    given, added = on_device(cupy, x, layout), on_device(cupy, y, layout)
+    columns = pattern[2] * pattern[3]
+    is_direct = layout == "batch-last" or columns * given.itemsize % 16 == 0
+    with without(*families_off(["library"])):
+        op = bk.KroneckerSparse(values, layout=layout).to("cuda")
+        out = poisoned_on_device(added.shape, dtype)
+        if not is_direct:  # what else is left takes only vectors that are transposed
+            with pytest.raises(LookupError):
+                op.apply(given, out=out)
+            return
+        function = partial(
+            bk.kronecker_sparse_multiply, cupy.asarray(values), given, layout=layout, out=out
+        )
+        for call in (partial(op.apply, given, out=out), function):
+            out[...] = np.nan
+            call()
+            assert_product(on_host(out, layout), values, x)
+            streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+            cupy.cuda.get_current_stream().synchronize()
+            for stream in streams:
+                with stream:
+                    stream.begin_capture()
+                    call()
+                    graph = stream.end_capture()
+                    out[...] = np.nan
+                    graph.launch(stream)
+                    stream.synchronize()
+                    assert_product(on_host(out, layout), values, x)
+        op.accumulate(given, added, alpha=-0.5)
+        assert_product(on_host(added, layout), values, x, y, -0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_products_by_the_matrix_library_of_transposed_vectors(cupy, rng, dtype):
+    values = values_of(rng, (2, 48, 56, 16), dtype)
+    x = vectors(rng, 136, 2 * 56 * 16, dtype)
+    with always_transposed(), without(*families_off(["library", "general"])):
+        op = bk.KroneckerSparse(values).to("cuda")
+        assert_product(op.apply(cupy.asarray(x)).get(), values, x)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -1,4 +1,4 @@
-"""The choice of kernels for a product with a Kronecker-sparse matrix."""
+"""The choice of how a product with a Kronecker-sparse matrix is computed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct, library_product
 from batchkron.backends.cuda.kron_sparse.transposed import (
     TRANSPOSED,
     TransposedProduct,
@@ -14,16 +15,28 @@ from batchkron.backends.cuda.kron_sparse.transposed import (
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
+DirectWay = SparseKernel | LibraryProduct
+"""What computes a product of the vectors as they are, and may scale and accumulate."""
+Way = DirectWay | TransposedProduct
 
-def fastest_way(shape: SparseShape, device: DeviceLimits) -> SparseKernel | TransposedProduct:
+
+def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True) -> Way:
     """Return what takes the least estimated time for y = A x.
+
+    Parameters
+    ----------
+    shape : SparseShape
+    device : DeviceLimits
+    plain : bool
+        Whether it need neither scale nor accumulate.
 
     Raises
     ------
     LookupError
         If all families that have a kernel are switched off.
     """
-    return _fastest_way(shape, device, enabled(FAMILIES), bool(enabled((TRANSPOSED,))))
+    ways = bool(enabled((LIBRARY,))), plain and bool(enabled((TRANSPOSED,)))
+    return _fastest_way(shape, device, enabled(FAMILIES), *ways)
 
 
 @lru_cache(maxsize=1024)
@@ -31,35 +44,26 @@ def _fastest_way(
     shape: SparseShape,
     device: DeviceLimits,
     families: tuple[SparseFamily, ...],
+    library: bool,
     transposed: bool,
-) -> SparseKernel | TransposedProduct:
-    kernel = _fastest(shape, device, families)
+) -> Way:
+    fastest = partial(_fastest, device=device, families=families, library=library)
+    direct = fastest(shape)
     if transposed:
-        kernel_for = partial(_fastest, device=device, families=families)
-        way = transposed_product(shape, kernel_for, device)
-        if way is not None and way.seconds < kernel.seconds:
+        way = transposed_product(shape, fastest, device)
+        if way is not None and way.seconds < direct.seconds:
             return way
-    return kernel
-
-
-def fastest_kernel(
-    shape: SparseShape, device: DeviceLimits, families: tuple[SparseFamily, ...] = FAMILIES
-) -> SparseKernel:
-    """Return the kernel of the least estimated time, which may also scale and accumulate.
-
-    Raises
-    ------
-    LookupError
-        If all families that have one are switched off.
-    """
-    return _fastest(shape, device, enabled(families))
+    return direct
 
 
 @lru_cache(maxsize=1024)
 def _fastest(
-    shape: SparseShape, device: DeviceLimits, families: tuple[SparseFamily, ...]
-) -> SparseKernel:
-    found = [one for one in (family.fastest(shape, device) for family in families) if one]
+    shape: SparseShape, device: DeviceLimits, families: tuple[SparseFamily, ...], library: bool
+) -> DirectWay:
+    ways: list[DirectWay | None] = [family.fastest(shape, device) for family in families]
+    if library:
+        ways.append(library_product(shape, device))
+    found = [one for one in ways if one]
     if not found:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
-    return min(found, key=lambda kernel: kernel.seconds)
+    return min(found, key=lambda way: way.seconds)

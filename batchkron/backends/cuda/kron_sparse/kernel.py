@@ -28,8 +28,10 @@ SPARSE_SCALARS = {
 }
 """C++ types by the name of the dtype."""
 
-Stored = Literal["given", "blocks"]
-"""How the values of a matrix are stored: (a, b, c, d), or (a, d, b, c) with padded rows."""
+Stored = Literal["given", "blocks", "expanded"]
+"""How the values of a matrix are stored.
+
+They are (a, b, c, d), or (a, d, b, c) with padded rows, or a dense matrices (b d, c d)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,11 @@ class SparseKernel:
     def stored(self) -> Stored:
         """How the values must be stored."""
         return self.family.stored
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of workspace: a kernel needs none."""
+        return 0
 
     def program(self) -> Program:
         """Return the program to compile."""

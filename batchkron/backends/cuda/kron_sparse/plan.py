@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cpu.native import DeviceCall
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
-from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel, fastest_way
+from batchkron.backends.cuda.kron_sparse.choose import DirectWay, Way, fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
     SparseKernel,
@@ -41,6 +42,7 @@ from batchkron.backends.cuda.runtime.launch import (
     Place,
     batch_scalars,
 )
+from batchkron.backends.cuda.runtime.matrix_library import LibraryMultiply
 from batchkron.spec.kron import Array, Precision
 from batchkron.spec.kron_sparse import Layout, Pattern
 
@@ -51,22 +53,21 @@ _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 class PreparedProduct:
     """What is launched for a product, and how it finds the values stored.
 
-    ``also``: how they are stored for the product of such vectors that scales or accumulates, if
-    this one does not, or the other way round. ``workspace``: bytes that the launches need, 0 for a
-    single one.
+    ``takes_scalars``: whether it may scale and accumulate. ``also``: how the values are stored for
+    the product of such vectors that scales or accumulates, if this one does not, or the other way
+    round. ``workspace``: bytes that the launches need.
     """
 
-    launch: Launch | LaunchSequence
+    launch: DeviceCall | LaunchSequence
+    takes_scalars: bool
     stored: Stored
     also: Stored
-    workspace: int = 0
+    workspace: int
 
     def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
         """Launch, with the addresses of x, y, the values and the workspace."""
-        if self.workspace:
-            self.launch(stream, addresses, b"")
-        else:
-            self.launch(stream, addresses[:3], scalars)
+        taken = addresses if self.workspace else addresses[:3]
+        self.launch(stream, taken, scalars if self.takes_scalars else b"")
 
 
 _prepared: BoundedCache[tuple[SparseShape, int, bool], PreparedProduct] = BoundedCache(1024)
@@ -81,29 +82,38 @@ def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedPr
     known = _prepared.get((shape, device, plain))
     if known is None:
         limits = device_limits(device)
-        best, kernel = fastest_way(shape, limits), fastest_kernel(shape, limits)
-        way, also = (best, kernel.stored) if plain else (kernel, best.stored)
-        known = _prepared[shape, device, plain] = prepare(way, also, device)
+        way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
+        known = _prepared[shape, device, plain] = prepare(way, other.stored, device)
     return known
 
 
-def prepare(way: SparseKernel | TransposedProduct, also: Stored, device: int) -> PreparedProduct:
+def prepare(way: Way, also: Stored, device: int) -> PreparedProduct:
     """Return the launches of what `fastest_way` found."""
-    if isinstance(way, SparseKernel):
-        return PreparedProduct(launch_of(way, device), way.stored, also)
+    if not isinstance(way, TransposedProduct):
+        return PreparedProduct(_direct(way, device), True, way.stored, also, way.workspace)
     steps, done = [], 0
     given, result, values, turned = (Place(number) for number in range(4))
     for part in way.parts:
         forward, back = part.forward, part.back
         results = turned.plus(part.results)
         x, y = given.plus(done * forward.row_bytes), result.plus(done * back.column_bytes)
+        places = [turned, results, values]
+        if part.product.workspace:
+            places.append(turned.plus(part.rest))
         steps += [
             LaunchStep.of(_transposing(forward, device), (x, turned)),
-            LaunchStep.of(launch_of(part.kernel, device), (turned, results, values)),
+            LaunchStep.of(_direct(part.product, device), places),
             LaunchStep.of(_transposing(back, device), (results, y)),
         ]
         done += forward.rows
-    return PreparedProduct(LaunchSequence(steps, 4), way.stored, also, way.workspace)
+    return PreparedProduct(LaunchSequence(steps, 4), False, way.stored, also, way.workspace)
+
+
+def _direct(way: DirectWay, device: int) -> DeviceCall:
+    """Return what takes the addresses of x, y, the values, and of a workspace if it needs one."""
+    if isinstance(way, SparseKernel):
+        return launch_of(way, device)
+    return LibraryMultiply(way.products, way.shape.dtype, way.shape.itemsize, device)
 
 
 def launch_of(kernel: SparseKernel, device: int) -> Launch:

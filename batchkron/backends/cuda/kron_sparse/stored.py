@@ -18,7 +18,11 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program, template_type
 from batchkron.spec.kron import Array
 
-_AXES: dict[Stored, tuple[int, int, int, int]] = {"given": (0, 1, 2, 3), "blocks": (0, 3, 1, 2)}
+_AXES: dict[Stored, tuple[int, int, int, int]] = {
+    "given": (0, 1, 2, 3),
+    "blocks": (0, 3, 1, 2),
+    "expanded": (0, 1, 3, 2),
+}
 _THREADS = 256  # of a thread block; chosen by hand
 _BLOCKS = 16  # thread blocks for each multiprocessor; with more, they take several turns
 
@@ -26,13 +30,20 @@ _BLOCKS = 16  # thread blocks for each multiprocessor; with more, they take seve
 def stored_shape(shape: tuple[int, ...], itemsize: int, stored: Stored) -> tuple[int, ...]:
     """Return the shape of values (a, b, c, d) as they are stored."""
     a, b, c, d = shape
-    return shape if stored == "given" else (a, d, b, stored_row(c, itemsize))
+    if stored == "given":
+        return shape
+    return (a, b, d, c * d) if stored == "expanded" else (a, d, b, stored_row(c, itemsize))
 
 
 def stored_values(values: Array, stored: Stored) -> Array:
-    """Return values (a, b, c, d) of the host as they are stored. Padding is zero."""
+    """Return values (a, b, c, d) of the host as they are stored. What is between is zero."""
     target = np.zeros(stored_shape(values.shape, values.dtype.itemsize, stored), values.dtype)
-    target[..., : values.shape[_AXES[stored][3]]] = values.transpose(_AXES[stored])
+    if stored == "expanded":
+        d = values.shape[3]
+        for j in range(d):
+            target[:, :, j, j::d] = values[..., j]
+    else:
+        target[..., : values.shape[_AXES[stored][3]]] = values.transpose(_AXES[stored])
     return target
 
 
@@ -53,7 +64,7 @@ def are_stored(
 @cache
 def store_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct StoreArguments."""
-    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), ("row", "i8")]
+    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), ("row", "i8"), ("spread", "i8")]
     return np.dtype([*pointer_fields("values", "stored"), *sizes], align=True)
 
 
@@ -85,6 +96,7 @@ def store_launch(
     arguments["sizes"] = [shape[axis] for axis in _AXES[stored]]
     arguments["strides"] = [strides[axis] // itemsize for axis in _AXES[stored]]
     arguments["row"] = target[3]
+    arguments["spread"] = shape[3] if stored == "expanded" else 1
     down = _THREADS // lanes
     tiles = prod(target[:2]) * -(-target[2] // down) * -(-target[3] // lanes)
     blocks = min(tiles, _BLOCKS * device.multiprocessors)

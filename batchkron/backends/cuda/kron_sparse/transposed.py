@@ -27,6 +27,7 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     Stored,
     common_pack,
 )
+from batchkron.backends.cuda.kron_sparse.library import LibraryProduct
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import Program, template_type
@@ -107,10 +108,10 @@ def transpose_arguments() -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TransposedPart:
-    """Some vectors: transposing them, the kernel for the product, transposing the results."""
+    """Some vectors: transposing them, the product, transposing the results."""
 
     forward: Transposition
-    kernel: SparseKernel
+    product: SparseKernel | LibraryProduct
     back: Transposition
 
     @property
@@ -119,9 +120,14 @@ class TransposedPart:
         return round_up(self.forward.bytes, WORD)
 
     @property
+    def rest(self) -> int:
+        """Bytes of the workspace before that of the product itself."""
+        return self.results + round_up(self.back.bytes, WORD)
+
+    @property
     def workspace(self) -> int:
         """Bytes of the workspace."""
-        return self.results + self.back.bytes
+        return self.rest + self.product.workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +148,14 @@ class TransposedProduct:
     @property
     def stored(self) -> Stored:
         """How the values must be stored."""
-        return self.parts[0].kernel.stored
+        return self.parts[0].product.stored
 
     def programs(self) -> list[Program]:
         """Return the programs to compile."""
         return [
-            one.program() for part in self.parts for one in (part.forward, part.kernel, part.back)
+            program
+            for part in self.parts
+            for program in (part.forward.program(), *part.product.programs(), part.back.program())
         ]
 
 
@@ -173,15 +181,17 @@ TRANSPOSED = TransposedVectors()
 
 
 def transposed_product(
-    shape: SparseShape, kernel_for: Callable[[SparseShape], SparseKernel], device: DeviceLimits
+    shape: SparseShape,
+    product_for: Callable[[SparseShape], SparseKernel | LibraryProduct],
+    device: DeviceLimits,
 ) -> TransposedProduct | None:
     """Return the product by transposed vectors, None where it is of no use or vectors are too long.
 
     Parameters
     ----------
     shape : SparseShape
-    kernel_for : callable
-        Returns the fastest kernel for a shape.
+    product_for : callable
+        Returns the fastest product of vectors as they are for a shape.
     device : DeviceLimits
     """
     is_real = not shape.dtype.startswith("complex")
@@ -194,14 +204,14 @@ def transposed_product(
         columns, rows = shape.a * shape.c * shape.d, shape.a * shape.b * shape.d
         part = TransposedPart(
             Transposition(vectors, columns, shape.itemsize, shape.alignment, WORD),
-            kernel_for(turned),
+            product_for(turned),
             Transposition(rows, vectors, shape.itemsize, WORD, shape.alignment),
         )
         parts.append(part)
         seconds += (
-            part.kernel.seconds + _seconds(part.forward, device) + _seconds(part.back, device)
+            part.product.seconds + _seconds(part.forward, device) + _seconds(part.back, device)
         )
-    if len({part.kernel.stored for part in parts}) != 1:
+    if len({part.product.stored for part in parts}) != 1:
         return None
     return TransposedProduct(tuple(parts), seconds)
 

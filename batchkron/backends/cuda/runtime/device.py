@@ -16,6 +16,7 @@ import numpy as np
 from batchkron.arrays import device_errors
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_kernel
+from batchkron.backends.cuda.runtime.matrix_library import has_matrix_library
 from batchkron.backends.cuda.runtime.program import (
     Program,
     compile_options,
@@ -91,6 +92,7 @@ def device_limits(device: int) -> DeviceLimits:
         _PORTABLE_CLUSTER_BLOCKS if capability >= _MIN_CLUSTER_CAPABILITY else 1,
         capability in _FAST_FLOAT64_CAPABILITIES,
         f"{name}, sm_{capability}, {multiprocessors} multiprocessors",
+        has_matrix_library(),
     )
 
 

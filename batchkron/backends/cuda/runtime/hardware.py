@@ -36,6 +36,8 @@ class DeviceLimits:
         Whether the float64 matrix units are as fast as float32 arithmetic on ordinary cores.
     name : str
         "name, sm_NN, N multiprocessors": the card whose measured costs count.
+    has_matrix_library : bool
+        Whether products may be left to cuBLAS.
     """
 
     shared_bytes: int
@@ -43,6 +45,7 @@ class DeviceLimits:
     cluster: int = 1
     double_units: bool = True
     name: str = "unknown, sm_90, 132 multiprocessors"
+    has_matrix_library: bool = False
 
 
 def shared_bytes_for_blocks(blocks: int, limits: DeviceLimits) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from batchkron.backends.cpu.native import DeviceLaunch, DeviceSequence
+from batchkron.backends.cpu.native import DeviceCall, DeviceLaunch, DeviceSequence
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     can_launch_early,
@@ -84,13 +84,13 @@ class Place(NamedTuple):
 
 
 class LaunchStep(NamedTuple):
-    """A launch, and the addresses that it takes, by their bytes in the kernel's arguments."""
+    """A launch, and the addresses that it takes, by their bytes in its arguments."""
 
-    launch: Launch
+    launch: DeviceCall
     places: Mapping[int, Place]
 
     @classmethod
-    def of(cls, launch: Launch, addresses: Sequence[Place]) -> LaunchStep:
+    def of(cls, launch: DeviceCall, addresses: Sequence[Place]) -> LaunchStep:
         """Return a step whose addresses are the first of its arguments."""
         return cls(launch, {ADDRESS_BYTES * k: place for k, place in enumerate(addresses)})
 

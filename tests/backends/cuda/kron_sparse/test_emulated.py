@@ -155,6 +155,10 @@ STORES = [  # pattern, strides in elements, dtype, how it is stored
     ((2, 3, 4, 5), (60, 5, 15, 1), "complex64", "given"),
     ((1, 70, 2, 1), (140, 1, 70, 1), "complex128", "given"),
     ((2, 2, 3, 40), (480, 240, 80, 2), "float32", "given"),  # every second number
+    ((2, 20, 37, 3), (2220, 111, 3, 1), "float16", "expanded"),
+    ((1, 5, 40, 2), (400, 80, 2, 1), "float64", "expanded"),
+    ((2, 3, 9, 1), (27, 9, 1, 1), "float32", "expanded"),
+    ((2, 6, 5, 7), (210, 1, 6, 30), "float32", "expanded"),
 ]
 
 
@@ -170,7 +174,7 @@ def test_values_are_copied_to_where_kernels_read_them(tmp_path, rng):
             run_store(case, launch, DEVICE, rng)
 
 
-@pytest.mark.parametrize("stored", ["given", "blocks"])
+@pytest.mark.parametrize("stored", ["given", "blocks", "expanded"])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 1, 3)])
 def test_which_values_need_no_copy(rng, stored, order):
     """Those that the host stores with the same bytes."""

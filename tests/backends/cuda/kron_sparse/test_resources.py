@@ -6,7 +6,7 @@ import pytest
 from kernel_resources import compile_kernel
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape
 from batchkron.backends.cuda.kron_sparse.stored import store_program
 from batchkron.backends.cuda.kron_sparse.transposed import Transposition
@@ -39,7 +39,7 @@ CASES = [
 @pytest.mark.parametrize(("capability", "dtype", "pattern", "vectors"), CASES)
 def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
     shape = SparseShape(*pattern, *vectors, dtype)
-    program = fastest_kernel(shape, DEVICES[capability]).program()
+    program = fastest_way(shape, DEVICES[capability], plain=False).program()
     kernel = compile_kernel(program, capability)
     assert kernel.header == program.header
     assert kernel.stack <= STACK

@@ -3,7 +3,7 @@
 import pytest
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron_sparse.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape
 from batchkron.backends.cuda.kron_sparse.transposed import part_sizes, transposed_product
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def product(shape):
-    return transposed_product(shape, lambda one: fastest_kernel(one, DEVICE), DEVICE)
+    return transposed_product(shape, lambda one: fastest_way(one, DEVICE, plain=False), DEVICE)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

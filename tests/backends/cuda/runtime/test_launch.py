@@ -154,7 +154,7 @@ def test_places_that_do_not_fit_are_refused(place):
 def test_a_sequence_has_launches():
     launch = launch_by(FakeDriver(8), words(1), 0, 8)
     for launches, places in (([], []), ([launch], []), ([launch], [[], []])):
-        with pytest.raises(ValueError, match="for each of its launches"):
+        with pytest.raises(ValueError, match="for each of its calls"):
             DeviceSequence(launches, places, 1)
     for other in (1, None):
         with pytest.raises((RuntimeError, TypeError)):

@@ -34,8 +34,13 @@ def store_values(kernel, address):
     given, kind = at(address, (), store_arguments()), np.dtype(kernel.dtype)
     sizes, strides = given["sizes"].tolist(), given["strides"].tolist()
     stored = at(given["stored"], (*sizes[:3], int(given["row"])), kind)
+    values, spread = at(given["values"], sizes, kind, strides), int(given["spread"])
     stored[...] = 0
-    stored[..., : sizes[3]] = at(given["values"], sizes, kind, strides)
+    if spread == 1:
+        stored[..., : sizes[3]] = values
+    else:
+        for r in range(spread):
+            stored[:, :, r, r::spread] = values[:, :, r]
 
 
 def transpose(one, address):

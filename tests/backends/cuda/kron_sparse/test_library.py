@@ -1,0 +1,121 @@
+"""Products with Kronecker-sparse matrices by cuBLAS, whose place a library of the host takes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_cublas import FakeLibrary
+from kron_sparse_oracle import assert_product
+from nvrtc import DEVICES
+
+from batchkron.backends.cuda.kernel_family import without
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.library import LibraryProduct, library_product
+from batchkron.backends.cuda.kron_sparse.stored import stored_values
+from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct
+from batchkron.backends.cuda.runtime.matrix_library import WORKSPACE, LibraryMultiply
+
+DEVICE = replace(DEVICES["90"], has_matrix_library=True)
+FIRST = [(1, 8, 16, 1), (5, 24, 8, 1), (3, 16, 40, 1), (1, 8, 16, 3), (3, 4, 2, 8), (2, 2, 8, 4)]
+LAST = [*FIRST, (3, 5, 7, 4), (4, 3, 9, 3), (16, 2, 2, 17), (17, 2, 2, 16), (1, 1, 1, 8)]
+
+
+def found(pattern, layout, dtype, vectors=48, **more):
+    sizes = (vectors, 1) if layout == "batch-first" else (1, vectors)
+    return library_product(SparseShape(*pattern, *sizes, dtype, **more), DEVICE)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("layout", "pattern"),
+    [("batch-first", one) for one in FIRST] + [("batch-last", one) for one in LAST],
+)
+def test_products(rng, layout, pattern, dtype):
+    way = found(pattern, layout, dtype)
+    a, b, c, d = pattern
+    values = rng.standard_normal(pattern).astype(dtype)
+    stored = stored_values(values, way.stored)
+    x = rng.standard_normal((48, a * c * d)).astype(dtype)
+    y = np.full((48, a * b * d), np.nan, dtype)
+    given, result = (
+        np.ascontiguousarray(one.T if layout == "batch-last" else one) for one in (x, y)
+    )
+
+    def scalars(alpha, accumulate):
+        packed = np.array([alpha], "f8" if dtype == "float64" else "f4")
+        return np.int64(accumulate).tobytes() + packed.tobytes()
+
+    with FakeLibrary().installed() as library:
+        multiply = LibraryMultiply(way.products, dtype, values.itemsize, 0)
+        addresses = given.ctypes.data, result.ctypes.data, stored.ctypes.data, 4096
+
+        def rows():
+            return result.T if layout == "batch-last" else result
+
+        multiply(99, addresses, b"")
+        assert_product(rows(), values, x)
+        multiply(99, addresses, scalars(1, False))
+        assert_product(rows(), values, x)
+        y = rng.standard_normal(y.shape).astype(dtype)
+        rows()[...] = y
+        multiply(98, addresses, scalars(-0.5, True))
+        assert_product(rows(), values, x, y, -0.5)
+    assert library.modes == [(77, 16)]
+    assert library.streams == [(77, 99), (77, 99), (77, 98)]
+    assert library.workspaces == [(77, 4096, WORKSPACE)] * 3
+    assert library.calls == 3 * (1 if layout == "batch-first" else min(a, d))
+
+
+def test_a_failure_is_raised():
+    way = found((1, 8, 8, 1), "batch-last", "float32")
+    memory = np.zeros(8 * 48, "f4")
+    with FakeLibrary(status=13).installed():
+        multiply = LibraryMultiply(way.products, "float32", 4, 0)
+        with pytest.raises(OSError, match="status 13"):
+            multiply(0, (memory.ctypes.data,) * 4, b"")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layout", "dtype", "more"),
+    [
+        ((1, 64, 64, 1), "batch-last", "complex64", {}),
+        ((1, 64, 64, 1), "batch-last", "float32", {"products": 3}),
+        ((1, 64, 64, 1), "batch-last", "float32", {"alignment": 8}),
+        ((4, 64, 64, 64), "batch-first", "float64", {}),  # 537 MB of values and zeros
+        ((1, 62, 64, 1), "batch-first", "float16", {}),  # rows are no whole words
+        ((1, 64, 64, 1), "batch-last", "float16", {"vectors": 50}),
+        ((17, 64, 64, 17), "batch-last", "float32", {}),  # too many calls
+        ((1, 64, 64, 64), "batch-last", "float16", {"vectors": 2**25}),  # a step of 2^31 elements
+    ],
+)
+def test_what_cublas_does_not_take(pattern, layout, dtype, more):
+    assert found((1, 64, 64, 1), layout, "float32") is not None
+    assert found(pattern, layout, dtype, **more) is None
+    assert library_product(SparseShape(1, 64, 64, 1, 1, 48, "float32"), DEVICES["90"]) is None
+
+
+def test_a_small_d_may_be_multiplied_with_its_zeros():
+    for d in (2, 3):
+        first = fastest_way(SparseShape(1, 256, 1024, d, 25088, 1, "float16"), DEVICE)
+        assert isinstance(first, LibraryProduct)
+        assert first.stored == "expanded"
+
+
+def test_large_blocks_are_left_to_it():
+    def way(pattern, layout, dtype, **more):
+        sizes = (25088, 1) if layout == "batch-first" else (1, 25088)
+        return fastest_way(SparseShape(*pattern, *sizes, dtype), DEVICE, **more)
+
+    for dtype in ("float16", "float32", "float64"):
+        assert isinstance(way((1, 1024, 1024, 1), "batch-first", dtype), LibraryProduct)
+        assert isinstance(way((4, 768, 768, 4), "batch-last", dtype, plain=False), LibraryProduct)
+        assert isinstance(way((32, 2, 2, 16), "batch-last", dtype), SparseKernel)
+        turned = way((4, 768, 768, 4), "batch-first", dtype)
+        assert isinstance(turned, TransposedProduct)
+        assert isinstance(turned.parts[0].product, LibraryProduct)
+        assert turned.workspace >= WORKSPACE
+        assert way((4, 768, 768, 4), "batch-first", dtype, plain=False) != turned
+        with without("kron_sparse.library"):
+            other = way((1, 1024, 1024, 1), "batch-last", dtype)
+            assert isinstance(other, SparseKernel)
