@@ -113,23 +113,23 @@ def run_transpositions(one, launch, device, rng, times, blocks=None):
 
 
 def run_transposition(one, launch, device, rng, blocks):
-    kind = np.dtype(f"u{one.itemsize}")
-    source, target = (
-        rng.integers(1, 1 << 16, one.rows * one.columns + 2 * WORD).astype(kind) for _ in range(2)
-    )
+    kind, size = np.dtype(f"u{one.itemsize}"), one.bytes // one.itemsize
+    source, target = (rng.integers(1, 1 << 16, size + 2 * WORD).astype(kind) for _ in range(2))
     before = target.copy()
 
     def begin(array, alignment):
         first = -array.ctypes.data % WORD // one.itemsize  # of a whole word
         return first + (0 if alignment == WORD else alignment // one.itemsize)
 
-    given, result = begin(source, one.read), begin(target, one.write)
-    matrix = source[given : given + one.rows * one.columns].reshape(one.rows, one.columns)
+    ends = (one.alignment, WORD) if one.to_long else (WORD, one.alignment)
+    sides = (one.length, one.width) if one.to_long else (one.width, one.length)
+    given, result = begin(source, ends[0]), begin(target, ends[1])
+    matrices = source[given : given + size].reshape(one.blocks, *sides)
     arguments = one.arguments()
-    arguments["from"] = matrix.ctypes.data
+    arguments["from"] = matrices.ctypes.data
     arguments["to"] = target.ctypes.data + result * one.itemsize
     how = emulated(one.launch(device), "at once", rng, blocks)
     failure = launch(arguments.tobytes(), how, [source])
     assert not failure, f"{one}: {failure}"
-    before[result : result + matrix.size] = matrix.T.ravel()
+    before[result : result + size] = matrices.swapaxes(1, 2).ravel()
     np.testing.assert_array_equal(target, before, str(one))

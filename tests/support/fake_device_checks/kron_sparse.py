@@ -189,7 +189,7 @@ def transposed_products(rng, dtype, pattern):
                 call()
                 np.testing.assert_array_equal(out.host, expected)
                 kinds = [type(kernel).__name__ for kernel, _ in DEVICE.launches[count:]]
-                part = ["Transposition", "SparseKernel", "Transposition"]
+                part = ["BlockTransposition", "SparseKernel", "BlockTransposition"]
                 assert kinds[-9:] == 3 * part  # 8, 8 and 5 vectors
     on_device.accumulate(given, out)  # values are where the other kernel finds them
     np.testing.assert_array_equal(out.host, 2 * expected)

@@ -49,11 +49,8 @@ def _fastest_way(
 ) -> Way:
     fastest = partial(_fastest, device=device, families=families, library=library)
     direct = fastest(shape)
-    if transposed:
-        way = transposed_product(shape, fastest, device)
-        if way is not None and way.seconds < direct.seconds:
-            return way
-    return direct
+    way = transposed_product(shape, fastest, device) if transposed else None
+    return direct if way is None or direct.seconds <= way.seconds else way
 
 
 @lru_cache(maxsize=1024)

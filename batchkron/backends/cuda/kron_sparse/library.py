@@ -39,7 +39,7 @@ class LibraryProduct:
     @property
     def stored(self) -> Stored:
         """How the values must be stored."""
-        return "expanded" if self.products.values_first else "blocks"
+        return "expanded" if self.products.values_first and self.shape.d > 1 else "blocks"
 
     @property
     def workspace(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from batchkron.backends.cpu.native import DeviceCall
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
 from batchkron.backends.cuda.kron_sparse.choose import DirectWay, Way, fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
@@ -20,7 +21,7 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     sum_dtype,
 )
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
-from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct, Transposition
+from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -94,18 +95,18 @@ def prepare(way: Way, also: Stored, device: int) -> PreparedProduct:
     steps, done = [], 0
     given, result, values, turned = (Place(number) for number in range(4))
     for part in way.parts:
-        forward, back = part.forward, part.back
         results = turned.plus(part.results)
-        x, y = given.plus(done * forward.row_bytes), result.plus(done * back.column_bytes)
+        x = given.plus(done * part.forward.bytes // part.vectors)
+        y = result.plus(done * part.back.bytes // part.vectors)
         places = [turned, results, values]
         if part.product.workspace:
             places.append(turned.plus(part.rest))
         steps += [
-            LaunchStep.of(_transposing(forward, device), (x, turned)),
+            LaunchStep.of(_transposing(part.forward, device), (x, turned)),
             LaunchStep.of(_direct(part.product, device), places),
-            LaunchStep.of(_transposing(back, device), (results, y)),
+            LaunchStep.of(_transposing(part.back, device), (results, y)),
         ]
-        done += forward.rows
+        done += part.vectors
     return PreparedProduct(LaunchSequence(steps, 4), False, way.stored, also, way.workspace)
 
 
@@ -124,7 +125,7 @@ def launch_of(kernel: SparseKernel, device: int) -> Launch:
     return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
 
 
-def _transposing(one: Transposition, device: int) -> Launch:
+def _transposing(one: BlockTransposition, device: int) -> Launch:
     how, code = one.launch(device_limits(device)), load_kernel(one.program(), device)
     return Launch(code, (how.blocks, 1), how.threads, how.shared_bytes, one.arguments(), 2)
 

@@ -8,6 +8,7 @@ from emulator.host_compiler import compiled, mistake
 from emulator.kron_sparse import run, run_often, run_store, run_transpositions
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.general.family import GeneralVariant
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
@@ -19,7 +20,6 @@ from batchkron.backends.cuda.kron_sparse.stored import (
     stored_values,
 )
 from batchkron.backends.cuda.kron_sparse.tiles.tile import TileVariant
-from batchkron.backends.cuda.kron_sparse.transposed import Transposition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 
@@ -192,14 +192,21 @@ def test_which_values_need_no_copy(rng, stored, order):
         assert are_stored(values.shape, values.strides, 8, stored) == same
 
 
-TRANSPOSITIONS = [  # rows, columns, bytes of an element, alignment of both addresses
-    Transposition(64, 128, 2, 16, 16),
-    Transposition(67, 40, 2, 16, 16),
-    Transposition(136, 71, 2, 2, 16),
-    Transposition(130, 132, 4, 16, 16),
-    Transposition(3, 66, 4, 8, 4),
-    Transposition(72, 65, 8, 16, 16),
-    Transposition(1, 1, 8, 16, 16),
+TRANSPOSITIONS = [
+    BlockTransposition(blocks, length, width, itemsize, to_long, alignment)
+    for to_long in (False, True)
+    for blocks, length, width, itemsize, alignment in (
+        (3, 48, 4, 2, 16),
+        (7, 96, 3, 2, 16),
+        (2, 1100, 16, 2, 16),  # parts
+        (3, 101, 64, 2, 2),
+        (5, 64, 16, 4, 16),
+        (2, 130, 96, 4, 8),
+        (9, 1, 5, 4, 16),
+        (40, 7, 1, 4, 16),
+        (4, 33, 12, 8, 16),
+        (2, 300, 8, 8, 8),
+    )
 ]
 
 
@@ -212,16 +219,15 @@ def test_transpositions(tmp_path, rng):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("__syncthreads();\n#pragma unroll\n    for (int n = 0; n < writes", None),
+        ("__syncthreads();\n      each_run([&](int, int s", "each_run([&](int, int s"),
         ("__syncthreads();  // all have read the tile", ""),
-        ("(c + along) * a.rows + r + down", "(c + along) * a.rows + r"),
+        ("l / length) * width", "0 * l) * width"),
+        ("* width + s) * length", "* width) * length"),
     ],
 )
 def test_a_mistake_in_a_transposition_is_seen(tmp_path, rng, right, wrong):
-    if wrong is None:
-        wrong = right.removeprefix("__syncthreads();")
-    one = Transposition(200, 200, 4, 4, 4)
-    change = mistake("cuda/kron_sparse/transpose.cuh", right, wrong)
+    one = BlockTransposition(700, 40, 8, 4, True, 4)
+    change = mistake("cuda/kron_sparse/transpose_blocks.cuh", right, wrong)
     (launch,) = compiled([one.program()], tmp_path, change=change)
     with pytest.raises(AssertionError):
         run_transpositions(one, launch, DEVICE, rng, 10, blocks=1)

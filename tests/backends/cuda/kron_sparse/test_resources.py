@@ -6,10 +6,10 @@ import pytest
 from kernel_resources import compile_kernel
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape
 from batchkron.backends.cuda.kron_sparse.stored import store_program
-from batchkron.backends.cuda.kron_sparse.transposed import Transposition
 from batchkron.backends.cuda.runtime.hardware import resident_blocks
 
 FIRST, LAST = (25088, 1), (1, 25088)
@@ -56,7 +56,7 @@ def test_copies_of_values_compile(capability, lanes, dtype):
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
 @pytest.mark.parametrize(("capability", "alignment"), [("80", 16), ("90", 16), ("90", 8)])
 def test_transpositions_compile(capability, itemsize, alignment):
-    one = Transposition(25088, 96, itemsize, alignment, 16)
+    one = BlockTransposition(25088, 768, 16, itemsize, True, alignment)
     kernel = compile_kernel(one.program(), capability)
     assert "kron_sparse_transpose" in kernel.name
     assert kernel.stack == 0

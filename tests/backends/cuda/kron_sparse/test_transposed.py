@@ -1,5 +1,7 @@
 """Which products with Kronecker-sparse matrices go through transposed vectors, and their parts."""
 
+from dataclasses import replace
+
 import pytest
 from nvrtc import DEVICES
 
@@ -31,11 +33,11 @@ def test_parts_begin_at_whole_words_and_need_at_most_one_gib(dtype, outer):
 
 def test_vectors_that_are_too_long_stay():
     """64 of them and their results take one GiB, and a little more."""
-    entries = GIB // 64 // 8
-    fits = SparseShape(1, 1, 1, entries // 2, 200, 1, "float64")
+    a = GIB // 64 // 8 // (2 * 128)
+    fits = SparseShape(a, 64, 64, 2, 200, 1, "float64")
     assert part_sizes(fits) == [64, 64, 64, 8]
     assert product(fits).workspace == GIB
-    longer = SparseShape(1, 1, 2, entries // 3 + 1, 200, 1, "float64")
+    longer = replace(fits, a=a + 1)
     assert not part_sizes(longer)
     assert product(longer) is None
 
@@ -46,3 +48,5 @@ def test_which_vectors_stay():
     for other in ((2, 48, 48, 4, 63, 1, "float32"), (2, 48, 48, 4, 64, 1, "complex64")):
         assert product(SparseShape(*other)) is None
     assert product(SparseShape(2, 48, 48, 4, 64, 2, "float32")) is None
+    assert product(SparseShape(2, 48, 48, 1, 64, 1, "float32")) is None  # they lie together
+    assert product(SparseShape(2, 48, 48, 4000, 64, 1, "float32")) is None  # tiles are too large

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from batchkron.backends.cuda.kron_sparse.block_transposition import transpose_blocks_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
-from batchkron.backends.cuda.kron_sparse.transposed import transpose_arguments
 from fake_cupy.memory import at
 
 
@@ -44,11 +44,12 @@ def store_values(kernel, address):
 
 
 def transpose(one, address):
-    """What the kernel of a transposition does; others of the same program may have other sizes."""
-    given = at(address, (), transpose_arguments())
-    rows, columns = int(given["rows"]), int(given["columns"])
-    for name, pack, row in zip(("from", "to"), one.packs, (columns, rows), strict=True):
-        assert row % pack == 0
+    """What the kernel of a transposition does; others of the same program have other blocks."""
+    given = at(address, (), transpose_blocks_arguments())
+    kind, blocks = np.dtype(f"u{one.itemsize}"), int(given["blocks"])
+    sides = ("from", "to") if one.to_long else ("to", "from")
+    for name, pack in zip(sides, one.packs, strict=True):
         assert int(given[name]) % (pack * one.itemsize) == 0
-    source = at(given["from"], (rows, columns), np.dtype(f"u{one.itemsize}"))
-    at(given["to"], (columns, rows), np.dtype(f"u{one.itemsize}"))[...] = source.T
+    shape = (one.length, one.width) if one.to_long else (one.width, one.length)
+    source = at(given["from"], (blocks, *shape), kind)
+    at(given["to"], (blocks, *shape[::-1]), kind)[...] = source.swapaxes(1, 2)

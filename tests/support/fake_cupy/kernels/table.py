@@ -42,5 +42,5 @@ COMPUTE = {
     "BatchKernel": multiply_batch,
     "ProductKernel": write_product,
     "UnsortedKernel": add_unsorted,
-    "Transposition": transpose,
+    "BlockTransposition": transpose,
 }
