@@ -11,6 +11,7 @@ from torch import Tensor
 import batchkron
 from batchkron.spec.kron_sparse import Layout, check_layout
 from batchkron.torch.multilinear import Multilinear
+from batchkron.torch.products import computed, launched
 from batchkron.torch.registration import register
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
@@ -83,16 +84,23 @@ class _KroneckerSparse(Multilinear):
         lists: Sequence[Tensor],
         numbers: Sequence[int],
     ) -> list[Tensor]:
-        """∂v[i, k, l, j] = Σ_n G[n, i, k, j] conj(x[n, i, l, j]), by products of matrices.
+        """∂v[i, k, l, j] = Σ_n G[n, i, k, j] conj(x[n, i, l, j]).
 
-        There are a d products of (b × n) by (n × c) matrices, of few rows and columns and with long
-        sums: on a device the sums are cut into pieces, so that all multiprocessors have work. No
-        operand is copied for d = 1. Elsewhere the elements of a matrix are d apart, which no
-        library multiplies: either both operands are copied, or each block i is multiplied as a
-        whole, (b d × n) by (n × c d), of whose results one in d is wanted, whichever takes less by
-        the numbers of bytes and operations. Sums of 16 bits are in float32.
+        On a device there is a kernel for it in float32, and for few rows or columns in float64,
+        which reads x and G as they lie. All else is products of matrices by torch: d products of
+        (b × n) by (n × c) matrices, of few rows and columns and with long sums. On a device the
+        sums are cut into pieces, so that all multiprocessors have work. No operand is copied for
+        d = 1. Elsewhere the elements of a matrix are d apart, which no library multiplies: either
+        both operands are copied, or each block i is multiplied as a whole, (b d × n) by (n × c d),
+        of whose results one in d is wanted, whichever takes less by the numbers of bytes and
+        operations. Sums of 16 bits are in float32.
         """
-        pattern, factor = tuple(arguments[0].shape), x.conj_physical()
+        pattern = tuple(arguments[0].shape)
+        if x.is_cuda:
+            sums = _sums_on_device(x, gradient, pattern, bool(numbers[0]))
+            if sums is not None:
+                return [sums]
+        factor = x.conj_physical()
         if numbers[0]:
             found = contract_last(factor, gradient, pattern, _pieces(x, pattern))
         else:
@@ -102,6 +110,27 @@ class _KroneckerSparse(Multilinear):
 
 
 _multiply = register(_KroneckerSparse())
+
+
+def _sums_on_device(
+    x: Tensor, gradient: Tensor, pattern: tuple[int, ...], last: bool
+) -> Tensor | None:
+    """Return ∂v by the kernel for it, None if there is none."""
+    from batchkron.backends.cuda.kron_sparse.gradient_plan import gradient_plan
+    from batchkron.backends.cuda.kron_sparse.value_gradients import GradientShape
+
+    a, b, c, d = pattern
+    count, dtype = x.numel() // (a * c * d), str(x.dtype).removeprefix("torch.")
+    shape = GradientShape(a, b, c, d, count, last, dtype)
+    planned = gradient_plan(shape, x.get_device())
+    if planned is None:
+        return None
+    sequence, workspace = planned
+    x, gradient = computed(x).contiguous(), computed(gradient).contiguous()
+    sums, parts = x.new_empty(pattern), x.new_empty(workspace // x.itemsize)
+    addresses = tuple(one.data_ptr() for one in (x, gradient, sums, parts))
+    launched(x, lambda stream: sequence(stream, addresses, b""))
+    return sums
 
 
 @cache

@@ -58,6 +58,7 @@ NEEDS_A_DEVICE = {
     "kron.plan",
     "kron.tuned",
     "kron_sparse.function_calls",
+    "kron_sparse.gradient_plan",
     "kron_sparse.plan",
     "kron_sum.plan",
     "kron_sum.triangular_plan",

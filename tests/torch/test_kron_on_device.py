@@ -6,3 +6,7 @@ from device_check import run_check
 def test_gradients():
     """In a process of its own, whose CuPy is that of fake_cupy."""
     run_check("torch_calls", "gradients")
+
+
+def test_gradients_of_kronecker_sparse_values():
+    run_check("torch_calls", "gradients_of_values")

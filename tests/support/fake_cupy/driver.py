@@ -18,8 +18,10 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
+    from batchkron.backends.cuda.kron_sparse import gradient_plan as sparse_gradients
     from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
+    from batchkron.backends.cuda.kron_sparse.value_gradients import GradientKernel
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
@@ -33,7 +35,8 @@ def replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
-    for kind in (KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition):
+    kinds = KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel
+    for kind in kinds:
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program
 
@@ -50,7 +53,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
-        (gram, "gram"), (gram, "total"),
+        (gram, "gram"), (gram, "total"), (sparse_gradients, "total"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

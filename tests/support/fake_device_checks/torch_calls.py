@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from batchkron.torch import kron
+from batchkron.backends.cuda.kernel_family import without
+from batchkron.torch import kron, sparse
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 SHAPES = ([(3, 4)], [(2, 3), (4, 2), (1, 3)], [(2, 70), (3, 2)])
@@ -22,11 +23,43 @@ def tensors(dtype, shapes, left):
     return x, gradient, factors
 
 
-def gradients():
-    """All dtypes, both forms, all factors and the last one alone, with that of x and without."""
+def replace_launches():
+    """Take tensors of main memory for those of the device, and launch at once."""
     torch.manual_seed(1)
     torch.Tensor.get_device = lambda _: 0
-    kron.launched = lambda _, run: run(0)
+    for module in (kron, sparse):
+        module.launched = lambda _, run: run(0)
+
+
+def gradients_of_values():
+    """Gradients of Kronecker-sparse values, of one part and of several, in both layouts."""
+    replace_launches()
+    for pattern in ((1, 1, 1, 1), (2, 12, 7, 3), (1, 3, 40, 1)):
+        a, b, c, d = pattern
+        for count in (1, 5, 700):
+            x, gradient = torch.randn(count, a * c * d), torch.randn(count, a * b * d)
+            for last in (False, True):
+                if last:
+                    x, gradient = x.mT.contiguous(), gradient.mT.contiguous()
+                for dtype in (torch.float32, torch.float64):
+                    given = x.to(dtype), gradient.to(dtype)
+                    found = sparse._sums_on_device(*given, pattern, last)
+                    wide = [one.double() for one in given]
+                    if last:
+                        expected = sparse.contract_last(*wide, pattern, 1)
+                    else:
+                        expected = sparse.contract_first(*wide, pattern, 1, False)
+                    bound = 10 * count * torch.finfo(dtype).eps
+                    assert found.shape == pattern
+                    assert float((found - expected).abs().max()) <= bound
+    with without("kron_sparse.gradients"):
+        assert sparse._sums_on_device(*given, pattern, last) is None
+    assert sparse._sums_on_device(x.to(torch.complex64), gradient, pattern, last) is None
+
+
+def gradients():
+    """All dtypes, both forms, all factors and the last one alone, with that of x and without."""
+    replace_launches()
     for dtype in DTYPES:
         for shapes in SHAPES:
             for left in (False, True):

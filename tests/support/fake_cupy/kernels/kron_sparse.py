@@ -5,6 +5,7 @@ import numpy as np
 from batchkron.backends.cuda.kron_sparse.block_transposition import transpose_blocks_arguments
 from batchkron.backends.cuda.kron_sparse.kernel import sparse_arguments, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import store_arguments, stored_shape
+from batchkron.backends.cuda.kron_sparse.value_gradients import gradient_arguments
 from fake_cupy.memory import at
 
 
@@ -53,3 +54,18 @@ def transpose(one, address):
     shape = (one.length, one.width) if one.to_long else (one.width, one.length)
     source = at(given["from"], (blocks, *shape), kind)
     at(given["to"], (blocks, *shape[::-1]), kind)[...] = source.swapaxes(1, 2)
+
+
+def sum_gradients(kernel, address):
+    """What the kernel of gradients of values does; others of its program may have other sizes."""
+    given, kind = at(address, (), gradient_arguments()), np.dtype(kernel.cut.dtype)
+    count, each, a, b, c, d = (int(given[name]) for name in ("count", "each", "a", "b", "c", "d"))
+    first, last = ((), (count,)) if kernel.cut.last else ((count,), ())
+    x = at(given["x"], (*first, a, c, d, *last), kind)
+    gradient = at(given["gradient"], (*first, a, b, d, *last), kind)
+    if kernel.cut.last:
+        x, gradient = np.moveaxis(x, -1, 0), np.moveaxis(gradient, -1, 0)
+    parts = at(given["parts"], (-(-count // each), a, b, c, d), kind)
+    for n in range(len(parts)):
+        own = slice(n * each, (n + 1) * each)
+        parts[n] = np.einsum("nikj,nilj->iklj", gradient[own], x[own])

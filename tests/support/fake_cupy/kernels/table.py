@@ -10,7 +10,12 @@ from fake_cupy.kernels.explicit import write_product
 from fake_cupy.kernels.gram import add_parts, multiply_gram
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
-from fake_cupy.kernels.kron_sparse import multiply_sparse, store_values, transpose
+from fake_cupy.kernels.kron_sparse import (
+    multiply_sparse,
+    store_values,
+    sum_gradients,
+    transpose,
+)
 from fake_cupy.kernels.kron_sum import substitute_back
 
 
@@ -43,4 +48,5 @@ COMPUTE = {
     "ProductKernel": write_product,
     "UnsortedKernel": add_unsorted,
     "BlockTransposition": transpose,
+    "GradientKernel": sum_gradients,
 }

@@ -1,0 +1,88 @@
+"""Gradients of the values of Kronecker-sparse matrices, planned for one device."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from batchkron.backends.cuda.gram.kernel import SHARES, THREADS, total_arguments, total_program
+from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.kron_sparse.value_gradients import (
+    VALUE_GRADIENTS,
+    GradientShape,
+    gradient_kernel,
+    has_kernel,
+)
+from batchkron.backends.cuda.runtime.device import (
+    cupy,
+    device_errors,
+    device_limits,
+    load_kernel,
+)
+from batchkron.backends.cuda.runtime.launch import (
+    BoundedCache,
+    Launch,
+    LaunchSequence,
+    LaunchStep,
+    Place,
+)
+
+__all__ = ["GradientPlan", "gradient_plan"]
+
+
+class GradientPlan:
+    """Sums over vectors n of gradient[n, i, k, j] x[n, i, l, j], for arrays of fixed shapes.
+
+    x and the gradient are contiguous; sums are added in the same order in each call.
+
+    Attributes
+    ----------
+    workspace : int
+        Bytes of memory that a call needs beside its result.
+    """
+
+    def __init__(self, shape: GradientShape, device: int) -> None:
+        kernel = gradient_kernel(shape, device_limits(device))
+        self.workspace = kernel.workspace
+        how, code = kernel.launch(), load_kernel(kernel.program(), device)
+        grid = how.blocks, 1
+        self._sums = Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments(), 3)
+        if self.workspace:
+            total, dtype = np.zeros(1, total_arguments()), np.dtype(shape.dtype)
+            total["count"], total["blocks"] = shape.values, kernel.parts
+            grid = math.ceil(shape.values / (THREADS // SHARES)), 1
+            code = load_kernel(total_program(dtype), device)
+            self._total = Launch(code, grid, THREADS, THREADS * dtype.itemsize, total, 2)
+
+    def steps(self, x: Place, gradient: Place, sums: Place, workspace: Place) -> list[LaunchStep]:
+        """Return the launches that write the sums, (a, b, c, d)."""
+        if not self.workspace:
+            return [LaunchStep.of(self._sums, (x, gradient, sums))]
+        return [
+            LaunchStep.of(self._sums, (x, gradient, workspace)),
+            LaunchStep.of(self._total, (workspace, sums)),
+        ]
+
+    def sequence(self) -> LaunchSequence:
+        """Return the launches of a call with x, the gradient, the sums and the workspace."""
+        return LaunchSequence(self.steps(*map(Place, range(4))), 4)
+
+
+_plans: BoundedCache[tuple[GradientShape, int], tuple[LaunchSequence, int] | None] = BoundedCache(
+    256
+)
+forget_by(_plans.clear)
+
+
+def gradient_plan(shape: GradientShape, device: int) -> tuple[LaunchSequence, int] | None:
+    """Return the launches for a shape and the bytes of their workspace; None without a kernel."""
+    key = shape, device
+    if key not in _plans:
+        found = None
+        if has_kernel(shape) and enabled((VALUE_GRADIENTS,)):
+            with device_errors(), cupy.cuda.Device(device):
+                plan = GradientPlan(shape, device)
+                found = plan.sequence(), plan.workspace
+        _plans[key] = found
+    return _plans[key]
