@@ -22,7 +22,9 @@ def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """Return what an autograd function with `setup_context` returns.
 
     Outside of transforms it is called by a twin without: for `setup_context`, which torch.func
-    needs, torch looks up the names of the arguments in each call, which takes 30 µs and more.
+    needs, torch looks up the names of the arguments in each call, which takes 30 µs and more. The
+    twin calls ``forward_keeping`` of a function that has one: it returns also tensors for
+    `setup_context` to save, which are neither inputs nor outputs.
     """
     chosen: Any = function
     if not is_transformed():
@@ -32,9 +34,15 @@ def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 @cache
 def _eager_twin(function: Any) -> Any:
+    keeping = getattr(function, "forward_keeping", None)
+
     def forward(ctx: Any, *arguments: Any) -> Any:
-        output = function.forward(*arguments)
-        function.setup_context(ctx, arguments, output)
+        if keeping is None:
+            output = function.forward(*arguments)
+            function.setup_context(ctx, arguments, output)
+        else:
+            output, kept = keeping(ctx.needs_input_grad, *arguments)
+            function.setup_context(ctx, arguments, output, kept)
         return output
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(function.backward)}

@@ -74,12 +74,12 @@ class _KronMatmul(Multilinear):
         needed: Sequence[bool],
         lists: Sequence[Tensor],
         numbers: Sequence[int],
-    ) -> tuple[Tensor, list[Tensor]] | None:
-        if not needed[0]:
+        with_x: bool,
+        kept: Sequence[Tensor],
+    ) -> tuple[Tensor | None, list[Tensor]] | None:
+        if not (with_x and needed[0]):
             return None
-        of_x, found = _found(x, gradient, arguments, needed, numbers, with_x=True)
-        assert of_x is not None
-        return of_x, found
+        return _found(x, gradient, arguments, needed, numbers, with_x=True)
 
 
 def _found(

@@ -59,6 +59,18 @@ class Multilinear(ABC):
     ) -> None:
         """Write F(x; arguments) to ``out``, which is contiguous and not initialised."""
 
+    def run_keeping(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+        out: Tensor,
+    ) -> list[Tensor]:
+        """Do what `run` does, and return what `all_gradients` would have to compute again."""
+        self.run(x, arguments, lists, numbers, out)
+        return []
+
     @abstractmethod
     def gradients(
         self,
@@ -79,8 +91,13 @@ class Multilinear(ABC):
         needed: Sequence[bool],
         lists: Sequence[Tensor],
         numbers: Sequence[int],
-    ) -> tuple[Tensor, list[Tensor]] | None:
-        """Return the gradients of x and of the needed arguments together, None if it costs more."""
+        with_x: bool,
+        kept: Sequence[Tensor],
+    ) -> tuple[Tensor | None, list[Tensor]] | None:
+        """Return the gradients of x, if wanted, and of the needed arguments, None if it costs more.
+
+        ``kept`` is what `run_keeping` returned, or empty.
+        """
         return None
 
     @abstractmethod
@@ -167,6 +184,17 @@ class Entry:
         self.function.run(x, arguments, lists, numbers, out)
         return out
 
+    def run_keeping(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return F(x; arguments), and tensors that gradients make use of."""
+        out = self.result(x, arguments, lists, numbers)
+        return out, self.function.run_keeping(x, arguments, lists, numbers, out)
+
     def run_gradients(
         self,
         x: Tensor,
@@ -199,13 +227,13 @@ class Entry:
         self, ctx: Any, gradient: Tensor, needs_x: bool, needed: Sequence[bool]
     ) -> tuple[Tensor | None, list[Any]]:
         """Return the gradients of x and the arguments of a product, from its context."""
-        (x,), arguments, lists = _saved(ctx, 1)
+        (x,), arguments, lists, kept = _saved(ctx, 1)
         of_x, found = None, []
-        if needs_x and any(needed) and x.numel() and gradient.numel():
+        if any(needed) and x.numel() and gradient.numel():
             tensors = x, gradient, *arguments
             if is_eager(*tensors) and not is_recorded(*tensors):
                 given = x, gradient, arguments, needed, lists, ctx.numbers
-                both = self.function.all_gradients(*given)
+                both = self.function.all_gradients(*given, needs_x, kept)
                 if both is not None:
                     return both[0], _spread(both[1], needed)
         if needs_x:
@@ -223,7 +251,7 @@ class Entry:
         wanted: Sequence[bool],
     ) -> tuple[Any, Any, list[Any]]:
         """Return the gradients of x, of the gradient, and of the arguments of `derivative`."""
-        (x, gradient), arguments, lists = _saved(ctx, 2)
+        (x, gradient), arguments, lists, _ = _saved(ctx, 2)
         of_x: Any = None
         of_gradient: Any = None
         of_arguments: list[Any] = [None] * len(arguments)
@@ -253,9 +281,18 @@ class _Product(torch.autograd.Function):
         return entry.run(x, rest[: counts[0]], rest[counts[0] :], numbers)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def forward_keeping(
+        needs: Sequence[bool], entry: Entry, counts: Any, numbers: Any, x: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        given = x, rest[: counts[0]], rest[counts[0] :], numbers
+        if any(needs[4 : 4 + counts[0]]):
+            return entry.run_keeping(*given)
+        return entry.run(*given), []
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any, kept: Sequence[Tensor] = ()) -> None:
         ctx.entry, ctx.counts, ctx.numbers, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*tensors, *kept)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -358,10 +395,11 @@ def _has_batch(dims: Any) -> bool:
     return any(map(_has_batch, dims)) if isinstance(dims, (list, tuple)) else dims is not None
 
 
-def _saved(ctx: Any, leading: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Return the first tensors that a context has saved, the arguments, and the lists."""
-    tensors, end = list(ctx.saved_tensors), leading + ctx.counts[0]
-    return tensors[:leading], tensors[leading:end], tensors[end:]
+def _saved(ctx: Any, leading: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+    """Return the first tensors that a context has saved, the arguments, the lists, and all else."""
+    tensors, first = list(ctx.saved_tensors), leading + ctx.counts[0]
+    end = first + ctx.counts[1]
+    return tensors[:leading], tensors[leading:first], tensors[first:end], tensors[end:]
 
 
 def _spread(found: Sequence[Any], needed: Sequence[bool]) -> list[Any]:

@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
-import torch
 from torch import Tensor
 
-import batchkron
 from batchkron.spec.kron_sparse import Layout, check_layout
+from batchkron.torch.call_modes import is_eager, is_transformed
 from batchkron.torch.multilinear import Multilinear
-from batchkron.torch.products import computed, launched
 from batchkron.torch.registration import register
-from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
+from batchkron.torch.sparse_chain import chain_gradients, multiply_chain
+from batchkron.torch.tensors import check_tensors, numbered
 
 __all__ = ["kronecker_sparse"]
 
-_LAYOUTS: tuple[Layout, Layout] = ("batch-first", "batch-last")
-_HALF = (torch.float16, torch.bfloat16)
-# Whether torch multiplies numbers of 16 bits with results in float32 (from torch 2.8 on)
-_HAS_WIDE_RESULTS = "dtype" in torch.ops.aten.bmm.overloads()
-_TILE = 64  # rows and columns of a matrix product that a thread block computes, about
-_MIN_PIECE = 256  # vectors of a sum at least, so that a thread block has work for its start
-_BLOCKS = 2  # thread blocks of a matrix product for each multiprocessor
-# Floating-point operations in the time that a device takes to read or write a byte: of an H100,
-# 67 TFLOP/s in float32 and float64, 990 in 16 bits, less what small products lack; 3.35 TB/s.
-# A complex multiply-add is four real ones.
-_OPERATIONS_PER_BYTE = {
-    torch.float16: 128,
-    torch.bfloat16: 128,
-    torch.float32: 16,
-    torch.float64: 16,
-    torch.complex64: 4,
-    torch.complex128: 4,
-}
-
 
 class _KroneckerSparse(Multilinear):
-    """F(x; v) = x Kᵀ, or K x if the structure's number is 1, of the layout "batch-last"."""
+    """F(x; v) = x (K_1 ⋯ K_L)ᵀ, or K_1 ⋯ K_L x of the layout "batch-last", of number 1."""
 
     name = "kronecker_sparse"
 
@@ -57,11 +36,17 @@ class _KroneckerSparse(Multilinear):
         numbers: Sequence[int],
         out: Tensor,
     ) -> None:
-        layout = _LAYOUTS[numbers[0]]
-        with on_stream_of(x):
-            batchkron.kronecker_sparse_multiply(
-                view(arguments[0]), view(x), layout=layout, out=view(out)
-            )
+        multiply_chain(x, arguments, bool(numbers[0]), out, keep=False)
+
+    def run_keeping(
+        self,
+        x: Tensor,
+        arguments: Sequence[Tensor],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+        out: Tensor,
+    ) -> list[Tensor]:
+        return multiply_chain(x, arguments, bool(numbers[0]), out, keep=True)
 
     def adjoint(
         self,
@@ -70,7 +55,7 @@ class _KroneckerSparse(Multilinear):
         numbers: Sequence[int],
         x_shape: Sequence[int],
     ) -> tuple[list[Tensor], list[Tensor], list[int]]:
-        return [arguments[0].conj().transpose(1, 2)], [], list(numbers)
+        return [one.conj().transpose(1, 2) for one in reversed(arguments)], [], list(numbers)
 
     def batch_axis(self, numbers: Sequence[int]) -> int:
         return -1 if numbers[0] else 0
@@ -84,163 +69,25 @@ class _KroneckerSparse(Multilinear):
         lists: Sequence[Tensor],
         numbers: Sequence[int],
     ) -> list[Tensor]:
-        """∂v[i, k, l, j] = Σ_n G[n, i, k, j] conj(x[n, i, l, j]).
+        given = x, gradient, arguments, needed, bool(numbers[0])
+        return chain_gradients(*given, with_x=False, kept=[])[1]
 
-        On a device there is a kernel for it in float32, and for few rows or columns in float64,
-        which reads x and G as they lie. All else is products of matrices by torch: d products of
-        (b × n) by (n × c) matrices, of few rows and columns and with long sums. On a device the
-        sums are cut into pieces, so that all multiprocessors have work. No operand is copied for
-        d = 1. Elsewhere the elements of a matrix are d apart, which no library multiplies: either
-        both operands are copied, or each block i is multiplied as a whole, (b d × n) by (n × c d),
-        of whose results one in d is wanted, whichever takes less by the numbers of bytes and
-        operations. Sums of 16 bits are in float32.
-        """
-        pattern = tuple(arguments[0].shape)
-        if x.is_cuda:
-            sums = _sums_on_device(x, gradient, pattern, bool(numbers[0]))
-            if sums is not None:
-                return [sums]
-        factor = x.conj_physical()
-        if numbers[0]:
-            found = contract_last(factor, gradient, pattern, _pieces(x, pattern))
-        else:
-            whole = _are_multiplied_whole(x, pattern)
-            found = contract_first(factor, gradient, pattern, _pieces(x, pattern, whole), whole)
-        return [found.to(x.dtype).contiguous()]
+    def all_gradients(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        arguments: Sequence[Tensor],
+        needed: Sequence[bool],
+        lists: Sequence[Tensor],
+        numbers: Sequence[int],
+        with_x: bool,
+        kept: Sequence[Tensor],
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        given = x, gradient, arguments, needed, bool(numbers[0])
+        return chain_gradients(*given, with_x=with_x, kept=kept)
 
 
 _multiply = register(_KroneckerSparse())
-
-
-def _sums_on_device(
-    x: Tensor, gradient: Tensor, pattern: tuple[int, ...], last: bool
-) -> Tensor | None:
-    """Return ∂v by the kernel for it, None if there is none."""
-    from batchkron.backends.cuda.kron_sparse.gradient_plan import gradient_plan
-    from batchkron.backends.cuda.kron_sparse.value_gradients import GradientShape
-
-    a, b, c, d = pattern
-    count, dtype = x.numel() // (a * c * d), str(x.dtype).removeprefix("torch.")
-    shape = GradientShape(a, b, c, d, count, last, dtype)
-    planned = gradient_plan(shape, x.get_device())
-    if planned is None:
-        return None
-    sequence, workspace = planned
-    x, gradient = computed(x).contiguous(), computed(gradient).contiguous()
-    sums, parts = x.new_empty(pattern), x.new_empty(workspace // x.itemsize)
-    addresses = tuple(one.data_ptr() for one in (x, gradient, sums, parts))
-    launched(x, lambda stream: sequence(stream, addresses, b""))
-    return sums
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def _are_multiplied_whole(x: Tensor, pattern: Sequence[int]) -> bool:
-    """Whether d² products of a block take less time than copies of the operands and d products."""
-    a, b, c, d = pattern
-    if d == 1:
-        return True
-    if not x.is_cuda or not x.numel():
-        return False
-    operations, copied = b * c * (d - 1), (b + c) * x.element_size()  # n a d times, both twice
-    written = b * c * d * x.element_size() / (x.numel() // (a * c * d))  # results; n a d times
-    return operations + _OPERATIONS_PER_BYTE[x.dtype] * written < (
-        _OPERATIONS_PER_BYTE[x.dtype] * copied
-    )
-
-
-def _pieces(x: Tensor, pattern: Sequence[int], whole: bool = False) -> int:
-    """Return the number of pieces of a sum over vectors, a power of two; 1 on the CPU."""
-    if not x.is_cuda:
-        return 1
-    a, b, c, d = pattern
-    matrices, width = (a, d) if whole else (a * d, 1)
-    blocks = matrices * -(-b * width // _TILE) * -(-c * width // _TILE)
-    count = x.numel() // (a * c * d)
-    most = min(_BLOCKS * _multiprocessors(x.device) // blocks, count // _MIN_PIECE)
-    return 1 << (max(1, most).bit_length() - 1)
-
-
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    """Return the products of matrices (p, k, n) and (p, n, l), of 16 bits in float32."""
-    if left.dtype not in _HALF:
-        return torch.bmm(left, right)
-    if left.is_cuda and _HAS_WIDE_RESULTS:
-        return torch.bmm(left, right, out_dtype=torch.float32)
-    return torch.bmm(left.float(), right.float())
-
-
-def contract_first(
-    x: Tensor, gradient: Tensor, pattern: Sequence[int], pieces: int, whole: bool
-) -> Tensor:
-    """Return Σ_n gradient[n, i, k, j] x[n, i, l, j], (a, b, c, d), of 16 bits in float32.
-
-    Parameters
-    ----------
-    x : Tensor, (..., a c d)
-    gradient : Tensor, (..., a b d)
-    pattern : sequence of int
-        (a, b, c, d), none of which is zero.
-    pieces : int
-        The sums are over every ``pieces``-th n first: then pieces and blocks i have one stride.
-    whole : bool
-        Whether blocks i are multiplied as a whole, else both operands are copied unless d = 1.
-    """
-    a, b, c, d = pattern
-    count = x.numel() // (a * c * d)
-    if whole:
-        left, right = gradient.reshape(count, a, b * d), x.reshape(count, a, c * d)
-    else:
-        left = gradient.reshape(count, a, b, d).transpose(2, 3).reshape(count, a * d, b)
-        right = x.reshape(count, a, c, d).transpose(2, 3).reshape(count, a * d, c)
-    end = count - count % pieces
-    cut = end // pieces, pieces * left.shape[1]
-    found = _products(
-        left[:end].reshape(*cut, left.shape[2]).permute(1, 2, 0),
-        right[:end].reshape(*cut, right.shape[2]).transpose(0, 1),
-    )
-    if pieces > 1:
-        found = found.reshape(pieces, -1, *found.shape[1:]).sum(0)
-    if end < count:
-        found += _products(left[end:].permute(1, 2, 0), right[end:].transpose(0, 1))
-    if whole:
-        return found.reshape(a, b, d, c, d).diagonal(0, 2, 4)
-    return found.reshape(a, d, b, c).permute(0, 2, 3, 1)
-
-
-def contract_last(x: Tensor, gradient: Tensor, pattern: Sequence[int], pieces: int) -> Tensor:
-    """Return Σ_n gradient[i, k, j, n] x[i, l, j, n], (a, b, c, d), of 16 bits in float32.
-
-    Parameters
-    ----------
-    x : Tensor, (a c d, ...)
-    gradient : Tensor, (a b d, ...)
-    pattern : sequence of int
-        (a, b, c, d), none of which is zero.
-    pieces : int
-        The sums are over so many ranges of n first. Operands are copied only if the strides of i, j
-        and the pieces cannot be one.
-    """
-    a, b, c, d = pattern
-    count = x.numel() // (a * c * d)
-    outputs, inputs = gradient.reshape(a, b, d, count), x.reshape(a, c, d, count)
-
-    def matrices(given: Tensor, first: int, end: int, pieces: int) -> Tensor:
-        cut = given[..., first:end].unflatten(-1, (pieces, -1)).permute(0, 2, 3, 1, 4)
-        return cut.reshape(a * d * pieces, given.shape[1], (end - first) // pieces)
-
-    end = count - count % pieces
-    left, right = matrices(outputs, 0, end, pieces), matrices(inputs, 0, end, pieces)
-    found = _products(left, right.mT)
-    if pieces > 1:
-        found = found.reshape(a * d, pieces, b, c).sum(1)
-    if end < count:
-        left, right = matrices(outputs, end, count, 1), matrices(inputs, end, count, 1)
-        found += _products(left, right.mT)
-    return found.reshape(a, d, b, c).permute(0, 2, 3, 1)
 
 
 def kronecker_sparse(
@@ -293,17 +140,23 @@ def kronecker_sparse(
     check_layout(layout)
     check_tensors([x, *chain], numbered("x", rest="values"), half=True)
     axis, last = (-1, 0) if layout == "batch-first" else (0, 1)
+    rows = x.shape[axis] if x.dim() else -1
     for k in reversed(range(len(chain))):
         if chain[k].dim() != 4:
             raise ValueError(
                 f"values[{k}] has shape {tuple(chain[k].shape)}; expected 4 dimensions, "
                 f"(a, b, c, d)"
             )
-        a, _, c, d = chain[k].shape
-        if x.dim() == 0 or x.shape[axis] != a * c * d:
+        a, b, c, d = chain[k].shape
+        if rows != a * c * d:
+            found = "no axis" if rows < 0 else f"{rows} elements along axis {axis}"
             raise ValueError(
-                f"x has shape {tuple(x.shape)} where it is multiplied by values[{k}]; expected "
-                f"{a * c * d} elements along axis {axis} for layout {layout!r}"
+                f"x has shape {tuple(x.shape)}, and {found} where it is multiplied by "
+                f"values[{k}]; expected {a * c * d} for layout {layout!r}"
             )
-        x = _multiply(x, [chain[k]], [], [last])
+        rows = a * b * d
+    if is_eager(x, *chain) and not is_transformed():
+        return _multiply(x, chain, [], [last])
+    for values in reversed(chain):  # gradients of a traced chain would multiply x once more
+        x = _multiply(x, [values], [], [last])
     return x

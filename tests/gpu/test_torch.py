@@ -62,6 +62,10 @@ CALLS = {
         lambda x, v: b.kronecker_sparse(x, v, layout="batch-last"),
         (t(12, 2), t(2, 2, 3, 2)),
     ),
+    "a chain": lambda b, t: (
+        lambda x, *v: b.kronecker_sparse(x, v),
+        (t(2, 9), t(1, 2, 4, 3), t(2, 6, 3, 1), t(1, 2, 3, 3)),
+    ),
     "batched_kron": lambda b, t: (
         lambda x, w, *pools: b.batched_kron(pools, IDS, x, [0, 1, 0], [1, 1, 0], 3, weights=w),
         (t(2, 4), t(3), t(2, 2, 2), t(2, 3, 2)),
@@ -200,6 +204,28 @@ def test_gradients_of_the_values_of_many_vectors(bkt, tensor, pattern, layout, d
     sums = torch.float32 if dtype.itemsize == 2 else dtype
     bound = (count**0.5 * 10 * torch.finfo(sums).eps + torch.finfo(dtype).eps) * count**0.5 * 10
     assert float((found.to(wide) - expected).abs().max()) <= bound
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("count", [1, 777, 25_088])
+@pytest.mark.parametrize("rows", [384, 1536])
+def test_chains_of_a_vision_transformer(bkt, tensor, rows, count, layout):
+    """Gradients of chains against those of dense matrices, what the forward pass keeps included."""
+    if rows == 384:
+        patterns = [(1, 192, 48, 2), (2, 48, 192, 1)]
+    else:
+        patterns = [(1, 768, 192, 2), (6, 64, 64, 1)]
+    chain = [(tensor(*p) / p[2] ** 0.5).float().requires_grad_() for p in patterns]
+    x, weight = tensor(count, 384).float().requires_grad_(), tensor(count, rows).float()
+    turn = (lambda one: one) if layout == "batch-first" else (lambda one: one.mT.contiguous())
+    y = bkt.kronecker_sparse(turn(x), chain, layout=layout)
+    found = [turn(y), *torch.autograd.grad(y, (x, *chain), turn(weight))]
+    wide = [one.detach().double().cpu().requires_grad_() for one in (x, *chain)]
+    expected = bkt.kronecker_sparse(wide[0], wide[1:])
+    others = [expected, *torch.autograd.grad(expected, wide, weight.double().cpu())]
+    for one, other in zip(found, others, strict=True):
+        bound = 1e-5 * float(other.detach().abs().max())
+        assert float((one.cpu().double() - other).detach().abs().max()) <= bound
 
 
 def test_work_goes_to_torchs_current_stream(bkt, tensor):

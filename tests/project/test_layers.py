@@ -57,6 +57,7 @@ NEEDS_A_DEVICE = {
     "kron.function_calls",
     "kron.plan",
     "kron.tuned",
+    "kron_sparse.chain_plan",
     "kron_sparse.function_calls",
     "kron_sparse.gradient_plan",
     "kron_sparse.plan",

@@ -8,5 +8,5 @@ def test_gradients():
     run_check("torch_calls", "gradients")
 
 
-def test_gradients_of_kronecker_sparse_values():
-    run_check("torch_calls", "gradients_of_values")
+def test_chains_of_kronecker_sparse_matrices():
+    run_check("torch_calls", "sparse_chains")

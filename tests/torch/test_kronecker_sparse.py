@@ -6,7 +6,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same
 
 from batchkron.torch import kronecker_sparse
-from batchkron.torch.sparse import contract_first, contract_last
+from batchkron.torch.sparse_sums import contract_first, contract_last
 
 PATTERNS = [(1, 1, 1, 1), (2, 3, 2, 1), (1, 2, 3, 4), (3, 1, 2, 2), (2, 2, 5, 3)]
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -56,7 +56,16 @@ def test_a_chain(tensor):
     left, right = tensor(1, 3, 2, 2, grad=True), tensor(2, 2, 3, 1, grad=True)
     x = tensor(5, 6, grad=True)
     expected = x @ (dense(left) @ dense(right)).T
-    assert_same(kronecker_sparse(x, [left, right]), expected, 100)
+    y = kronecker_sparse(x, [left, right])
+    assert_same(y, expected, 100)
+    # one node, whose backward pass uses what the forward pass has kept
+    leaves = [node.variable for node, _ in y.grad_fn.next_functions if node is not None]
+    assert all(one is leaf for one, leaf in zip(leaves, (x, left, right), strict=True))
+    assert [tuple(one.shape) for one in y.grad_fn.saved_tensors[3:]] == [(5, 4)]
+    for _ in range(2):
+        found = torch.autograd.grad(y, (x, left, right), torch.ones_like(y), retain_graph=True)
+        others = torch.autograd.grad(expected.sum(), (x,), retain_graph=True)
+        assert_same(found[0], others[0], 100)
     assert gradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
     assert gradgradcheck(lambda x, *chain: kronecker_sparse(x, chain), (x, left, right))
 
@@ -115,8 +124,12 @@ def test_strided_tensors(tensor):
     [
         (lambda t: (t(2, 4), []), ValueError, "values is empty"),
         (lambda t: (t(2, 4), t(2, 2)), ValueError, r"values\[0\] has shape \(2, 2\)"),
-        (lambda t: (t(2, 4), t(1, 2, 3, 1)), ValueError, "expected 3 elements along axis -1"),
-        (lambda t: (t(2, 4), [t(1, 1, 2, 1), t(1, 3, 4, 1)]), ValueError, r"by values\[0\]"),
+        (lambda t: (t(2, 4), t(1, 2, 3, 1)), ValueError, "4 elements along axis -1 .* expected 3 "),
+        (
+            lambda t: (t(2, 4), [t(1, 1, 2, 1), t(1, 3, 4, 1)]),
+            ValueError,
+            r"3 elements .* by values\[0\]",
+        ),
         (lambda t: (t(2, 3).bfloat16(), t(1, 2, 3, 1).bfloat16()), TypeError, "only on a CUDA"),
         (lambda t: (t(2, 3), t(1, 2, 3, 1).cfloat()), TypeError, "complex64, but x has"),
     ],

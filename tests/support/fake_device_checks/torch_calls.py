@@ -3,9 +3,10 @@
 import math
 
 import torch
+from transposed_products import always_transposed
 
 from batchkron.backends.cuda.kernel_family import without
-from batchkron.torch import kron, sparse
+from batchkron.torch import kron, sparse_chain
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 SHAPES = ([(3, 4)], [(2, 3), (4, 2), (1, 3)], [(2, 70), (3, 2)])
@@ -27,34 +28,106 @@ def replace_launches():
     """Take tensors of main memory for those of the device, and launch at once."""
     torch.manual_seed(1)
     torch.Tensor.get_device = lambda _: 0
-    for module in (kron, sparse):
+    for module in (kron, sparse_chain):
         module.launched = lambda _, run: run(0)
 
 
-def gradients_of_values():
-    """Gradients of Kronecker-sparse values, of one part and of several, in both layouts."""
+CHAINS = [  # patterns from the left
+    [(1, 1, 1, 1)],
+    [(2, 12, 7, 3)],
+    [(1, 6, 5, 4), (2, 10, 3, 1)],
+    [(3, 2, 4, 2), (1, 6, 5, 4), (2, 10, 3, 1)],
+]
+
+
+def chain_of(patterns, dtype):
+    """Values of which some lie as those of a transposed matrix, or at odd places, do."""
+    chain = []
+    for k, (a, b, c, d) in enumerate(patterns):
+        if k % 3 == 0:
+            chain.append(torch.randn(a, c, b, d, dtype=dtype).transpose(1, 2))
+        elif k % 3 == 1:
+            chain.append(torch.randn(a * b * c * d + 1, dtype=dtype)[1:].view(a, b, c, d))
+        else:
+            chain.append(torch.randn(a, b, c, d, dtype=dtype))
+    return chain
+
+
+def sparse_chains():
+    """Chains on the device against those on the CPU: products, what is kept, all gradients."""
     replace_launches()
-    for pattern in ((1, 1, 1, 1), (2, 12, 7, 3), (1, 3, 40, 1)):
-        a, b, c, d = pattern
-        for count in (1, 5, 700):
-            x, gradient = torch.randn(count, a * c * d), torch.randn(count, a * b * d)
-            for last in (False, True):
-                if last:
-                    x, gradient = x.mT.contiguous(), gradient.mT.contiguous()
-                for dtype in (torch.float32, torch.float64):
-                    given = x.to(dtype), gradient.to(dtype)
-                    found = sparse._sums_on_device(*given, pattern, last)
-                    wide = [one.double() for one in given]
-                    if last:
-                        expected = sparse.contract_last(*wide, pattern, 1)
-                    else:
-                        expected = sparse.contract_first(*wide, pattern, 1, False)
-                    bound = 10 * count * torch.finfo(dtype).eps
-                    assert found.shape == pattern
-                    assert float((found - expected).abs().max()) <= bound
-    with without("kron_sparse.gradients"):
-        assert sparse._sums_on_device(*given, pattern, last) is None
-    assert sparse._sums_on_device(x.to(torch.complex64), gradient, pattern, last) is None
+    for patterns in CHAINS:
+        for dtype in (torch.float32, torch.float64):
+            for count in (1, 5, 700):
+                for last in (False, True):
+                    chain = chain_of(patterns, dtype)
+                    check_chain(chain, count, last)
+                    with without("kron_sparse.gradients"):
+                        check_chain(chain, count, last)
+    with always_transposed(vectors=8):
+        for patterns in CHAINS:
+            check_chain(chain_of(patterns, torch.float32), 21, False)
+    for last in (False, True):
+        halfs(last)
+
+
+def vectors(count, features, last, dtype):
+    shape = (features, count) if last else (count, features)
+    return torch.randn(shape, dtype=dtype)
+
+
+def check_chain(chain, count, last):
+    dtype = chain[0].dtype
+    (a, b, _, d), (of_x, _, c, e) = chain[0].shape, chain[-1].shape
+    x, gradient = (vectors(count, n, last, dtype) for n in (of_x * c * e, a * b * d))
+    shape, length = gradient.shape, len(chain)
+    expected, found = torch.empty(shape, dtype=dtype), torch.full(shape, math.nan, dtype=dtype)
+    others = sparse_chain.multiply_chain(x, chain, last, expected, keep=True)
+    odd = torch.empty(x.numel() + 1, dtype=dtype)[1:].view(x.shape).copy_(x)
+    for given in (x, odd):
+        found.fill_(math.nan)
+        assert not sparse_chain._multiply_on_device(given, chain, last, found, False)
+        assert_close(found, expected)
+    found.fill_(math.nan)
+    kept = sparse_chain._multiply_on_device(x, chain, last, found, True)
+    assert_close(found, expected)
+    for needed in ([True] * length, [k == length - 1 for k in range(length)], [False] * length):
+        for with_x in (True, False):
+            if not (with_x or any(needed)):
+                continue
+            given = x, gradient, chain, needed, last
+            one = sparse_chain.chain_gradients(*given, with_x=with_x, kept=others)
+            for again in (kept, []):
+                other = sparse_chain._gradients_on_device(*given, with_x, again)
+                for left, right in zip(flat(*other), flat(*one), strict=True):
+                    assert left.shape == right.shape
+                    assert left.is_contiguous()
+                    assert_close(left, right)
+            fresh = sparse_chain.chain_gradients(*given, with_x=with_x, kept=[])
+            for left, right in zip(flat(*fresh), flat(*one), strict=True):
+                assert torch.equal(left, right)
+
+
+def halfs(last):
+    """Numbers of 16 bits, whose gradients of values are the caller's."""
+    chain = [one.half() / 4 for one in chain_of(CHAINS[2], torch.float32)]
+    wide = [one.float() for one in chain]
+    x, gradient = (vectors(9, n, last, torch.float32).half() for n in (6, 24))
+    out, exact = torch.empty_like(gradient), torch.empty(gradient.shape)
+    kept = sparse_chain._multiply_on_device(x, chain, last, out, True)
+    others = sparse_chain.multiply_chain(x.float(), wide, last, exact, keep=True)
+    given = [True, True], last
+    found = sparse_chain._gradients_on_device(x, gradient, chain, *given, True, kept)
+    pair = x.float(), gradient.float()
+    expected = sparse_chain.chain_gradients(*pair, wide, *given, with_x=True, kept=others)
+    for one, other in zip([out, *flat(*found)], [exact, *flat(*expected)], strict=True):
+        assert one.dtype == torch.float16
+        assert float((one.float() - other).abs().max()) <= 0.01 * float(other.abs().max())
+
+
+def assert_close(found, expected):
+    bound = 1e4 * torch.finfo(found.dtype).eps * float(expected.abs().max())
+    assert float((found - expected).abs().max()) <= bound
 
 
 def gradients():

@@ -112,7 +112,7 @@ class _Call:
         name = x.dtype.name
         products = PRODUCTS[precision] if name == "float32" else 0  # type: ignore[index]
         self._sizes = *check_pattern(values.shape), *vectors, name, products
-        self._launches: dict[int, tuple[PreparedProduct, _StoredValues]] = {}  # by the alignment
+        self._launches: dict[int, tuple[PreparedProduct, StoredValues]] = {}  # by the alignment
         self._plain = batch_scalars(sum_dtype(name))(1, False)
 
     def run(self, values: int, x: int, out: Any) -> DeviceArray | None:
@@ -138,16 +138,16 @@ class _Call:
         _start(product, stored, stream, (x, target, values), self._plain)
         return result
 
-    def _prepare(self, odd: int) -> tuple[PreparedProduct, _StoredValues]:
+    def _prepare(self, odd: int) -> tuple[PreparedProduct, StoredValues]:
         """Return and keep what is launched; ``odd``: bits of the addresses of x and the result."""
         shape = SparseShape(*self._sizes, common_alignment(odd))
         prepared = prepared_product(shape, self.device, True)
-        stored = _stored_values(*self._values, self.dtype.name, prepared.stored, self.device)
+        stored = known_values(*self._values, self.dtype.name, prepared.stored, self.device)
         self._launches[odd] = prepared, stored
         return prepared, stored
 
 
-class _StoredValues:
+class StoredValues:
     """Values of one layout as kernels read them: where they are, or copied by a launch."""
 
     def __init__(
@@ -171,19 +171,19 @@ class _StoredValues:
         """Return the bytes of a copy, 0 for values whose address lets them stay where they are."""
         return 0 if self._in_place and values % WORD == 0 else self._bytes
 
-    def copy(self, values: int, target: int, stream: int) -> None:
-        """Copy the values to ``target``."""
+    def copy(self) -> Launch:
+        """Return the launch that copies values to an address, in this order."""
         copy = self._copy
         if copy is None:
             code, how = load_kernel(self._program, self._device), self._how
             copy = Launch(code, (how.blocks, 1), how.threads, 0, self._arguments, 2)
             self._copy = copy
-        copy(stream, (values, target), b"")
+        return copy
 
 
 def _start(
     product: PreparedProduct,
-    stored: _StoredValues,
+    stored: StoredValues,
     stream: int,
     addresses: tuple[int, int, int],
     scalars: bytes,
@@ -195,21 +195,21 @@ def _start(
     # one workspace: calls of a captured graph share it
     address, _memory = call_workspace(size) if size else (0, None)
     if copied:
-        stored.copy(values, address + product.workspace, stream)
+        stored.copy()(stream, (values, address + product.workspace), b"")
         values = address + product.workspace
     product.start(stream, (x, y, values, address), scalars)
 
 
 _calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)
-_values: BoundedCache[tuple[Any, ...], _StoredValues] = BoundedCache(_MAX_CACHED)
+_values: BoundedCache[tuple[Any, ...], StoredValues] = BoundedCache(_MAX_CACHED)
 forget_by(_calls.clear)
 
 
-def _stored_values(*layout: Any) -> _StoredValues:
-    """Return what `_StoredValues` makes of these arguments, made before if possible."""
+def known_values(*layout: Any) -> StoredValues:
+    """Return what `StoredValues` makes of these arguments, made before if possible."""
     known = _values.get(layout)
     if known is None:
-        known = _values[layout] = _StoredValues(*layout)
+        known = _values[layout] = StoredValues(*layout)
     return known
 
 
@@ -258,5 +258,5 @@ def multiply_kron_sparse(
         prepared, stream = prepared_product(shape, device, True), ready_stream(device)
         layout = values.shape, values.strides, values.dtype.itemsize, name, prepared.stored, device
         scalars = batch_scalars(sum_dtype(name))(1, False)
-        stored = _stored_values(*layout)
+        stored = known_values(*layout)
         _start(prepared, stored, stream, (*addresses, values.data.ptr), scalars)

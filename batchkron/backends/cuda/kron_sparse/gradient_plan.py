@@ -7,28 +7,11 @@ import math
 import numpy as np
 
 from batchkron.backends.cuda.gram.kernel import SHARES, THREADS, total_arguments, total_program
-from batchkron.backends.cuda.kernel_family import enabled, forget_by
-from batchkron.backends.cuda.kron_sparse.value_gradients import (
-    VALUE_GRADIENTS,
-    GradientShape,
-    gradient_kernel,
-    has_kernel,
-)
-from batchkron.backends.cuda.runtime.device import (
-    cupy,
-    device_errors,
-    device_limits,
-    load_kernel,
-)
-from batchkron.backends.cuda.runtime.launch import (
-    BoundedCache,
-    Launch,
-    LaunchSequence,
-    LaunchStep,
-    Place,
-)
+from batchkron.backends.cuda.kron_sparse.value_gradients import GradientShape, gradient_kernel
+from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
+from batchkron.backends.cuda.runtime.launch import Launch, LaunchStep, Place
 
-__all__ = ["GradientPlan", "gradient_plan"]
+__all__ = ["GradientPlan"]
 
 
 class GradientPlan:
@@ -63,26 +46,3 @@ class GradientPlan:
             LaunchStep.of(self._sums, (x, gradient, workspace)),
             LaunchStep.of(self._total, (workspace, sums)),
         ]
-
-    def sequence(self) -> LaunchSequence:
-        """Return the launches of a call with x, the gradient, the sums and the workspace."""
-        return LaunchSequence(self.steps(*map(Place, range(4))), 4)
-
-
-_plans: BoundedCache[tuple[GradientShape, int], tuple[LaunchSequence, int] | None] = BoundedCache(
-    256
-)
-forget_by(_plans.clear)
-
-
-def gradient_plan(shape: GradientShape, device: int) -> tuple[LaunchSequence, int] | None:
-    """Return the launches for a shape and the bytes of their workspace; None without a kernel."""
-    key = shape, device
-    if key not in _plans:
-        found = None
-        if has_kernel(shape) and enabled((VALUE_GRADIENTS,)):
-            with device_errors(), cupy.cuda.Device(device):
-                plan = GradientPlan(shape, device)
-                found = plan.sequence(), plan.workspace
-        _plans[key] = found
-    return _plans[key]

@@ -92,22 +92,29 @@ def prepare(way: Way, also: Stored, device: int) -> PreparedProduct:
     """Return the launches of what `fastest_way` found."""
     if not isinstance(way, TransposedProduct):
         return PreparedProduct(_direct(way, device), True, way.stored, also, way.workspace)
+    steps = product_steps(way, device, *(Place(number) for number in range(4)))
+    return PreparedProduct(LaunchSequence(steps, 4), False, way.stored, also, way.workspace)
+
+
+def product_steps(
+    way: Way, device: int, x: Place, y: Place, values: Place, workspace: Place
+) -> list[LaunchStep]:
+    """Return the launches of what `fastest_way` found for y = A x, with stored values."""
+    if not isinstance(way, TransposedProduct):
+        places = [x, y, values, *([workspace] if way.workspace else [])]
+        return [LaunchStep.of(_direct(way, device), places)]
     steps, done = [], 0
-    given, result, values, turned = (Place(number) for number in range(4))
     for part in way.parts:
-        results = turned.plus(part.results)
-        x = given.plus(done * part.forward.bytes // part.vectors)
-        y = result.plus(done * part.back.bytes // part.vectors)
-        places = [turned, results, values]
-        if part.product.workspace:
-            places.append(turned.plus(part.rest))
+        results, rest = workspace.plus(part.results), workspace.plus(part.rest)
+        given = x.plus(done * part.forward.bytes // part.vectors)
+        result = y.plus(done * part.back.bytes // part.vectors)
         steps += [
-            LaunchStep.of(_transposing(part.forward, device), (x, turned)),
-            LaunchStep.of(_direct(part.product, device), places),
-            LaunchStep.of(_transposing(part.back, device), (results, y)),
+            LaunchStep.of(_transposing(part.forward, device), (given, workspace)),
+            *product_steps(part.product, device, workspace, results, values, rest),
+            LaunchStep.of(_transposing(part.back, device), (results, result)),
         ]
         done += part.vectors
-    return PreparedProduct(LaunchSequence(steps, 4), False, way.stored, also, way.workspace)
+    return steps
 
 
 def _direct(way: DirectWay, device: int) -> DeviceCall:

@@ -1,0 +1,274 @@
+"""Products of vectors with a chain of Kronecker-sparse matrices, and their gradients, by addresses.
+
+All launches of a product, or of its gradients, are one call from Python. What is launched depends
+on the layouts of values and vectors alone, and is cached by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.function_calls import known_values
+from batchkron.backends.cuda.kron_sparse.gradient_plan import GradientPlan
+from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape
+from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_steps
+from batchkron.backends.cuda.kron_sparse.value_gradients import (
+    VALUE_GRADIENTS,
+    GradientShape,
+    has_kernel,
+)
+from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
+from batchkron.backends.cuda.runtime.hardware import round_up
+from batchkron.backends.cuda.runtime.launch import BoundedCache, LaunchSequence, LaunchStep, Place
+
+__all__ = [
+    "ChainGradients",
+    "ChainLayout",
+    "ChainProduct",
+    "FactorLayout",
+    "chain_gradients",
+    "chain_product",
+]
+
+_ALIGNMENT = 256  # bytes, that of torch's tensors
+
+
+class FactorLayout(NamedTuple):
+    """The values (a, b, c, d) of a matrix: strides in elements, and bytes behind a whole word."""
+
+    pattern: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int]
+    odd: int
+
+    @property
+    def adjoint(self) -> FactorLayout:
+        """The transposed matrix in the same memory."""
+        (a, b, c, d), (of_a, of_b, of_c, of_d) = self.pattern, self.strides
+        return FactorLayout((a, c, b, d), (of_a, of_c, of_b, of_d), self.odd)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLayout:
+    """A chain K_1 … K_L of real matrices, and the vectors that it multiplies.
+
+    Attributes
+    ----------
+    dtype : str
+    factors : tuple of FactorLayout
+        From K_1 on; K_L is applied first. No size is zero.
+    count : int
+        Vectors, at least one.
+    last : bool
+        Whether they lie along the last axis.
+    alignment : int
+        Bytes that the address of the vectors is a multiple of, a power of two up to `WORD`.
+    """
+
+    dtype: str
+    factors: tuple[FactorLayout, ...]
+    count: int
+    last: bool
+    alignment: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.dtype in HALF_DTYPES else np.dtype(self.dtype).itemsize
+
+    def bytes_after(self, k: int) -> int:
+        """Return the bytes of the vectors that factor k makes, up to the next ones in memory."""
+        a, b, _, d = self.factors[k].pattern
+        return round_up(a * b * d * self.count * self.itemsize, _ALIGNMENT)
+
+    @property
+    def places(self) -> list[int]:
+        """Where what the factors after k make lies in the kept vectors, and at last their bytes."""
+        found = [0]
+        for k in range(1, len(self.factors)):
+            found.append(found[-1] + self.bytes_after(k))
+        return found
+
+
+class _Turns:
+    """Places for vectors between two products, which take turns where not all are needed later."""
+
+    def __init__(self, layout: ChainLayout, number: int, most: int = 2) -> None:
+        largest = max((layout.bytes_after(k) for k in range(1, len(layout.factors))), default=0)
+        self._each, self._turns = largest, max(1, min(number, most))
+        self.bytes = largest * min(number, most)
+
+    def place(self, k: int) -> int:
+        """Return where those of product k begin."""
+        return k % self._turns * self._each
+
+
+class _Steps:
+    """Launches of products one after another, which share a workspace."""
+
+    def __init__(self, layout: ChainLayout, device: int) -> None:
+        self.layout, self.device = layout, device
+        self.steps: list[LaunchStep] = []
+        self.workspace = 0
+
+    def multiply(
+        self,
+        factor: FactorLayout,
+        values: Place,
+        x: Place,
+        y: Place,
+        workspace: Place,
+        alignment: int,
+    ) -> None:
+        """Multiply by one matrix; ``alignment``: of the address of x."""
+        layout = self.layout
+        a, b, c, d = check_pattern(factor.pattern)
+        vectors = (1, layout.count) if layout.last else (layout.count, 1)
+        shape = SparseShape(a, b, c, d, *vectors, layout.dtype, 0, alignment)
+        way = fastest_way(shape, device_limits(self.device))
+        size = layout.itemsize
+        in_bytes = tuple(size * step for step in factor.strides)
+        stored = known_values(
+            tuple(factor.pattern), in_bytes, size, layout.dtype, way.stored, self.device
+        )
+        used = round_up(way.workspace, _ALIGNMENT)
+        copied = stored.needs(factor.odd)
+        if copied:
+            target = workspace.plus(used)
+            self.steps.append(LaunchStep.of(stored.copy(), (values, target)))
+            values, used = target, used + copied
+        self.steps += product_steps(way, self.device, x, y, values, workspace)
+        self.workspace = max(self.workspace, used)
+
+
+class ChainProduct:
+    """y = K_1 ⋯ K_L x; with ``keep`` what K_L, K_{L-1} K_L, … make is kept for gradients.
+
+    A call of ``sequence`` passes the addresses of x, y, the kept vectors, the workspace, and the
+    values from K_1 on.
+
+    Attributes
+    ----------
+    sequence : LaunchSequence
+    kept, workspace : int
+        Bytes of memory that a call needs. The kept vectors are at ``layout.places``.
+    """
+
+    def __init__(self, layout: ChainLayout, keep: bool, device: int) -> None:
+        x, y, kept, scratch, values = map(Place, range(5))
+        count, places = len(layout.factors), layout.places
+        self.kept = places[-1] if keep else 0
+        spare = _Turns(layout, 0 if keep else count - 1)
+        steps = _Steps(layout, device)
+        given, alignment, workspace = x, layout.alignment, scratch.plus(spare.bytes)
+        for k in reversed(range(count)):
+            if k == 0:
+                made = y
+            else:
+                made = kept.plus(places[k - 1]) if keep else scratch.plus(spare.place(k))
+            place = Place(values.number + k)
+            steps.multiply(layout.factors[k], place, given, made, workspace, alignment)
+            given, alignment = made, WORD
+        self.workspace = spare.bytes + steps.workspace
+        self.sequence = LaunchSequence(steps.steps, values.number + count)
+
+
+class ChainGradients:
+    """Gradients of y = K_1 ⋯ K_L x in x and in some of the values.
+
+    G, the gradient of y, is multiplied by K_1ᵀ, K_2ᵀ, …; before each product comes the gradient of
+    the values, from G and what K_k is applied to. A call of ``sequence`` passes the addresses of
+    x, G, the kept vectors, the workspace, ∂x, all values, and their gradients.
+
+    Attributes
+    ----------
+    sequence : LaunchSequence or None
+        None if nothing is launched.
+    by_caller : dict of int, tuple of Place
+        Factors whose gradients have no kernel: where what the factor is applied to and the gradient
+        of the result lie. Number 0 is x, 1 is G, 2 the kept vectors, 3 the workspace.
+    workspace : int
+        Bytes of memory that a call needs.
+    """
+
+    def __init__(
+        self, layout: ChainLayout, needed: Sequence[bool], with_x: bool, device: int
+    ) -> None:
+        x, gradient, kept, scratch, of_x, values = map(Place, range(6))
+        count, places = len(layout.factors), layout.places
+        sums = values.number + count
+        end = count if with_x else max(k for k in range(count) if needed[k])  # products
+        shapes = [
+            GradientShape(*factor.pattern, layout.count, layout.last, layout.dtype)
+            for factor in layout.factors
+        ]
+        own = [has_kernel(shape) and bool(enabled((VALUE_GRADIENTS,))) for shape in shapes]
+        # those that a caller needs have a place of their own
+        all_own = all(own[k] for k in range(count) if needed[k])
+        spare = _Turns(layout, min(end, count - 1), 2 if all_own else count)
+        workspace = scratch.plus(spare.bytes)
+        steps = _Steps(layout, device)
+        self.by_caller: dict[int, tuple[Place, Place]] = {}
+        given, alignment = gradient, layout.alignment
+        for k, factor in enumerate(layout.factors):
+            if needed[k]:
+                before = x if k == count - 1 else kept.plus(places[k])
+                if own[k]:
+                    plan = GradientPlan(shapes[k], device)
+                    steps.steps += plan.steps(before, given, Place(sums + k), workspace)
+                    steps.workspace = max(steps.workspace, plan.workspace)
+                else:
+                    self.by_caller[k] = before, given
+            if k < end:
+                made = of_x if k == count - 1 else scratch.plus(spare.place(k))
+                place = Place(values.number + k)
+                steps.multiply(factor.adjoint, place, given, made, workspace, alignment)
+                given, alignment = made, WORD
+        self.workspace = spare.bytes + steps.workspace
+        self.sequence = LaunchSequence(steps.steps, sums + count) if steps.steps else None
+
+
+_products: BoundedCache[tuple[ChainLayout, bool, int], ChainProduct] = BoundedCache(256)
+_gradients: BoundedCache[tuple[ChainLayout, tuple[bool, ...], bool, int], ChainGradients] = (
+    BoundedCache(256)
+)
+for _clear in (_products.clear, _gradients.clear):
+    forget_by(_clear)
+
+
+def chain_product(layout: ChainLayout, keep: bool, device: int) -> ChainProduct:
+    """Return the launches of a product, which are made once and kept."""
+    key = layout, keep, device
+    known = _products.get(key)
+    if known is None:
+        with device_errors(), cupy.cuda.Device(device):
+            known = _products[key] = ChainProduct(layout, keep, device)
+    return known
+
+
+def chain_gradients(
+    layout: ChainLayout, needed: tuple[bool, ...], with_x: bool, device: int
+) -> ChainGradients:
+    """Return the launches of gradients, which are made once and kept.
+
+    Parameters
+    ----------
+    layout : ChainLayout
+        ``alignment`` is that of the gradient.
+    needed : tuple of bool
+        Whether the gradient of each factor's values is wanted.
+    with_x : bool
+        Whether that of x is; something is wanted.
+    device : int
+    """
+    key = layout, needed, with_x, device
+    known = _gradients.get(key)
+    if known is None:
+        with device_errors(), cupy.cuda.Device(device):
+            known = _gradients[key] = ChainGradients(layout, needed, with_x, device)
+    return known

@@ -1,0 +1,214 @@
+"""Chains of Kronecker-sparse matrices: products and gradients that record none themselves.
+
+On a device all launches of a chain of real matrices are one call from Python, with addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+import batchkron
+from batchkron.spec.kron_sparse import Layout
+from batchkron.torch.products import computed, launched
+from batchkron.torch.sparse_sums import sums_by_products
+from batchkron.torch.tensors import on_stream_of, view
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout
+    from batchkron.backends.cuda.runtime.launch import Place
+
+__all__ = ["chain_gradients", "multiply_chain"]
+
+_LAYOUTS: tuple[Layout, Layout] = ("batch-first", "batch-last")
+_WORD = 16  # bytes to which kernels ask addresses to be aligned, at most
+_NAMES = {  # of the dtypes whose chains have one call
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+}
+
+
+def multiply_chain(
+    x: Tensor, chain: Sequence[Tensor], last: bool, out: Tensor, *, keep: bool
+) -> list[Tensor]:
+    """Write K_1 ⋯ K_L x to ``out``, and return what `chain_gradients` makes use of, if ``keep``.
+
+    Parameters
+    ----------
+    x : Tensor, (..., a c d) of K_L, or with ``last`` (a c d, ...)
+    chain : sequence of Tensor, (a, b, c, d)
+        The values of K_1, …, K_L.
+    last : bool
+        Whether vectors lie along the last axis.
+    out : Tensor
+        Contiguous; it overlaps no other tensor.
+    keep : bool
+    """
+    if x.is_cuda and x.dtype in _NAMES:
+        return _multiply_on_device(x, chain, last, out, keep)
+    kept: list[Tensor] = []
+    for k in reversed(range(1, len(chain))):
+        x = _product(x, chain[k], last)
+        kept.append(x)
+    _write_product(x, chain[0], last, out)
+    return kept[::-1] if keep else []
+
+
+def chain_gradients(
+    x: Tensor,
+    gradient: Tensor,
+    chain: Sequence[Tensor],
+    needed: Sequence[bool],
+    last: bool,
+    *,
+    with_x: bool,
+    kept: Sequence[Tensor],
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Return the gradients of x, if wanted, and of the values that are needed, in new memory.
+
+    With G_1 = G, the gradient of K_1 ⋯ K_L x, and x_L = x: ∂v_k is that of the values of K_k x_k,
+    x_{k-1} = K_k x_k and G_{k+1} = K_kᴴ G_k.
+
+    Parameters
+    ----------
+    x, chain, last
+        As for `multiply_chain`; nothing is empty.
+    gradient : Tensor
+        G.
+    needed : sequence of bool
+        At least one is True, or ``with_x``.
+    with_x : bool
+    kept : sequence of Tensor
+        x_1, …, x_{L-1} as `multiply_chain` returned them; they are computed again if it is empty.
+    """
+    if x.is_cuda and x.dtype in _NAMES:
+        return _gradients_on_device(x, gradient, chain, needed, last, with_x, kept)
+    inputs = [*kept, x]
+    if not kept:
+        for values in reversed(chain[1:]):
+            inputs.insert(0, _product(inputs[0], values, last))
+    wanted = [k for k in range(len(chain)) if needed[k]]
+    found = []
+    for k in range(len(chain) if with_x else wanted[-1] + 1):
+        if needed[k]:
+            found.append(sums_by_products(inputs[k], gradient, chain[k].shape, last))
+        if with_x or k < wanted[-1]:
+            adjoint = chain[k].conj_physical().transpose(1, 2)
+            gradient = _product(gradient, adjoint, last)
+    return gradient if with_x else None, found
+
+
+def _product(x: Tensor, values: Tensor, last: bool) -> Tensor:
+    a, b, _, d = values.shape
+    rows = a * b * d
+    out = x.new_empty((rows, *x.shape[1:]) if last else (*x.shape[:-1], rows))
+    _write_product(x, values, last, out)
+    return out
+
+
+def _write_product(x: Tensor, values: Tensor, last: bool, out: Tensor) -> None:
+    with on_stream_of(x):
+        layout = _LAYOUTS[last]
+        batchkron.kronecker_sparse_multiply(view(values), view(x), layout=layout, out=view(out))
+
+
+def _layout(x: Tensor, chain: Sequence[Tensor], last: bool, count: int) -> ChainLayout:
+    """Return the layout of vectors x and of values, as plans need to know them."""
+    from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout, FactorLayout
+
+    factors = [FactorLayout(v.shape, v.stride(), v.data_ptr() % _WORD) for v in chain]
+    odd = x.data_ptr() | _WORD
+    return ChainLayout(_NAMES[x.dtype], tuple(factors), count, last, odd & -odd)
+
+
+def _count(x: Tensor, last: bool) -> int:
+    """Return the number of vectors; x is not empty."""
+    return x.numel() // x.shape[0 if last else -1]
+
+
+def _multiply_on_device(
+    x: Tensor, chain: Sequence[Tensor], last: bool, out: Tensor, keep: bool
+) -> list[Tensor]:
+    from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
+
+    if not (x.numel() and all(values.numel() for values in chain)):
+        out.zero_()
+        return []
+    x, chain = computed(x).contiguous(), [computed(values) for values in chain]
+    plan = chain_product(_layout(x, chain, last, _count(x, last)), keep, x.get_device())
+    kept = x.new_empty(plan.kept // x.itemsize)
+    memory = x.new_empty(plan.workspace // x.itemsize)
+    addresses = tuple([one.data_ptr() for one in (x, out, kept, memory, *chain)])
+    launched(x, lambda stream: plan.sequence(stream, addresses, b""))
+    return [kept] if keep else []
+
+
+def _kept_on_device(x: Tensor, chain: Sequence[Tensor], layout: ChainLayout, last: bool) -> Tensor:
+    """Return what a product keeps, without the product with K_1."""
+    from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
+
+    kept = x.new_empty(layout.places[-1] // x.itemsize)
+    if len(chain) > 1:
+        others = _layout(x, chain[1:], last, layout.count)
+        plan = chain_product(others, True, x.get_device())
+        memory = x.new_empty(plan.workspace // x.itemsize)
+        begin = kept.data_ptr()
+        places = x.data_ptr(), begin, begin + layout.places[1], memory.data_ptr()
+        addresses = (*places, *[values.data_ptr() for values in chain[1:]])
+        launched(x, lambda stream: plan.sequence(stream, addresses, b""))
+    return kept
+
+
+def _gradients_on_device(
+    x: Tensor,
+    gradient: Tensor,
+    chain: Sequence[Tensor],
+    needed: Sequence[bool],
+    last: bool,
+    with_x: bool,
+    kept: Sequence[Tensor],
+) -> tuple[Tensor | None, list[Tensor]]:
+    from batchkron.backends.cuda.kron_sparse import chain_plan
+
+    x, gradient = computed(x).contiguous(), computed(gradient).contiguous()
+    chain = [computed(values) for values in chain]
+    layout = _layout(gradient, chain, last, _count(x, last))
+    held = kept[0] if kept else _kept_on_device(x, chain, layout, last)
+    plan = chain_plan.chain_gradients(layout, tuple(needed), with_x, x.get_device())
+    memory = x.new_empty(plan.workspace // x.itemsize)
+    of_x = x.new_empty(x.shape) if with_x else None
+    found: dict[int, Tensor] = {
+        k: x.new_empty(values.shape)
+        for k, values in enumerate(chain)
+        if needed[k] and k not in plan.by_caller
+    }
+    if plan.sequence is not None:
+        sequence = plan.sequence
+        addresses = (
+            *[one.data_ptr() for one in (x, gradient, held, memory)],
+            0 if of_x is None else of_x.data_ptr(),
+            *[values.data_ptr() for values in chain],
+            *[found[k].data_ptr() if k in found else 0 for k in range(len(chain))],
+        )
+        launched(x, lambda stream: sequence(stream, addresses, b""))
+    for k, places in plan.by_caller.items():
+        a, b, c, d = chain[k].shape
+        sizes = [layout.count, a * c * d], [layout.count, a * b * d]
+        given, of_result = (
+            _at(place, (x, gradient, held, memory), size[::-1] if last else size)
+            for place, size in zip(places, sizes, strict=True)
+        )
+        found[k] = sums_by_products(given, of_result, chain[k].shape, last)
+    return of_x, [found[k] for k in sorted(found)]
+
+
+def _at(place: Place, tensors: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    """Return vectors that begin at a place in one of the tensors."""
+    tensor = tensors[place.number]
+    first = place.offset // tensor.itemsize
+    return tensor.view(-1)[first : first + shape[0] * shape[1]].view(*shape)
