@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
 from batchkron.torch.call_modes import is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
-from batchkron.torch.sparse import kronecker_sparse
+from batchkron.torch.sparse import check_chain, kronecker_sparse
+from batchkron.torch.sparse_chain import APPROXIMATE, Activation
+from batchkron.torch.sparse_layer import layer
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
 
@@ -137,7 +139,7 @@ class KroneckerLinear(nn.Module):
 class KroneckerSparseLinear(nn.Module):
     """The layer y = x Wᵀ + bias with W = K_1 ⋯ K_L, a chain of Kronecker-sparse matrices.
 
-    It takes the place of `torch.nn.Linear`.
+    It takes the place of `torch.nn.Linear`, and of a `torch.nn.GELU` behind it.
 
     Parameters
     ----------
@@ -149,6 +151,9 @@ class KroneckerSparseLinear(nn.Module):
         Whether the layer adds a learned bias.
     layout : {"batch-first", "batch-last"}
         Whether features are the last axis, as for `torch.nn.Linear`, or the first one.
+    activation : {None, "gelu", "gelu-tanh"}
+        What is applied to y: nothing, `torch.nn.GELU`, or that with ``approximate="tanh"``. In
+        eager calls on a device the last kernel adds the bias and applies it before it writes y.
     device, dtype
         Of the parameters, as for `torch.nn.Linear`.
 
@@ -161,15 +166,21 @@ class KroneckerSparseLinear(nn.Module):
     in_features, out_features : int
     patterns : list of Pattern
     layout : str
+    activation : str or None
 
     Raises
     ------
     ValueError
         If there is no pattern, one is not four positive integers, the sizes of two neighbours do
-        not fit, or the layout is another one.
+        not fit, or the layout or the activation is another one.
+    TypeError
+        In a call with an activation, if x is complex.
 
     Notes
     -----
+    A forward pass is one node of autograd. It keeps x, the vectors between the matrices if
+    gradients of values are wanted, and with an activation what that is applied to.
+
     The entries' first distribution is that of Gonon, Zheng, Carrivain and Le, "Fast inference with
     Kronecker-sparse matrices" (2024), section 4.
 
@@ -191,9 +202,12 @@ class KroneckerSparseLinear(nn.Module):
         layout: Layout = "batch-first",
         device: Any = None,
         dtype: Any = None,
+        activation: Activation | None = None,
     ) -> None:
         super().__init__()
-        self.layout = check_layout(layout)
+        self.layout, self.activation = check_layout(layout), activation
+        if activation is not None and activation not in APPROXIMATE:
+            raise ValueError(f"activation is {activation!r}; expected None, 'gelu' or 'gelu-tanh'")
         given = list(patterns)
         if given and all(isinstance(entry, int) for entry in given):
             given = [given]
@@ -230,12 +244,12 @@ class KroneckerSparseLinear(nn.Module):
                 self.bias.uniform_(-bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return W applied to the features of x, plus the bias."""
-        y = kronecker_sparse(x, list(self.values), layout=self.layout)
-        if self.bias is None:
-            return y
-        last = self.layout == "batch-last"
-        return _plus(y, self.bias.reshape(-1, *[1] * (y.dim() - 1)) if last else self.bias)
+        """Return W applied to the features of x, plus the bias, and the activation of that."""
+        chain = list(self.values)
+        check_chain(x, chain, self.layout)
+        if self.activation is not None and x.is_complex():
+            raise TypeError(f"x has dtype {x.dtype}; {self.activation!r} is for real numbers")
+        return layer(x, chain, self.bias, self.activation, self.layout == "batch-last")
 
     def dense_weight(self) -> Tensor:
         """Return W, (out_features, in_features)."""
@@ -246,8 +260,9 @@ class KroneckerSparseLinear(nn.Module):
 
     def extra_repr(self) -> str:
         """Return sizes and patterns, as `torch.nn.Linear` shows its sizes."""
+        activation = "" if self.activation is None else f", activation={self.activation!r}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"patterns={[tuple(pattern) for pattern in self.patterns]}, "
-            f"bias={self.bias is not None}, layout={self.layout!r}"
+            f"bias={self.bias is not None}, layout={self.layout!r}{activation}"
         )

@@ -13,10 +13,10 @@ from batchkron.torch.registration import register
 from batchkron.torch.sparse_chain import chain_gradients, multiply_chain
 from batchkron.torch.tensors import check_tensors, numbered
 
-__all__ = ["kronecker_sparse"]
+__all__ = ["check_chain", "kronecker_sparse", "multiply", "product"]
 
 
-class _KroneckerSparse(Multilinear):
+class KroneckerSparse(Multilinear):
     """F(x; v) = x (K_1 ⋯ K_L)ᵀ, or K_1 ⋯ K_L x of the layout "batch-last", of number 1."""
 
     name = "kronecker_sparse"
@@ -87,7 +87,8 @@ class _KroneckerSparse(Multilinear):
         return chain_gradients(*given, with_x=with_x, kept=kept)
 
 
-_multiply = register(_KroneckerSparse())
+multiply = register(KroneckerSparse())
+"""The product with a chain: called with x, the chain, no lists, and [0], or [1] for batch-last."""
 
 
 def kronecker_sparse(
@@ -135,11 +136,23 @@ def kronecker_sparse(
             [2., 4.]])
     """
     chain = [values] if isinstance(values, Tensor) else list(values)
+    check_chain(x, chain, layout)
+    return product(x, chain, layout == "batch-last")
+
+
+def check_chain(x: Tensor, chain: Sequence[Tensor], layout: Layout) -> None:
+    """Check that a chain multiplies vectors x.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `kronecker_sparse` says.
+    """
     if not chain:
         raise ValueError("values is empty; a chain needs at least one matrix")
     check_layout(layout)
     check_tensors([x, *chain], numbered("x", rest="values"), half=True)
-    axis, last = (-1, 0) if layout == "batch-first" else (0, 1)
+    axis = -1 if layout == "batch-first" else 0
     rows = x.shape[axis] if x.dim() else -1
     for k in reversed(range(len(chain))):
         if chain[k].dim() != 4:
@@ -155,8 +168,12 @@ def kronecker_sparse(
                 f"values[{k}]; expected {a * c * d} for layout {layout!r}"
             )
         rows = a * b * d
+
+
+def product(x: Tensor, chain: Sequence[Tensor], last: bool) -> Tensor:
+    """Return K_1 ⋯ K_L x with gradients, of a chain that `check_chain` has accepted."""
     if is_eager(x, *chain) and not is_transformed():
-        return _multiply(x, chain, [], [last])
+        return multiply(x, chain, [], [int(last)])
     for values in reversed(chain):  # gradients of a traced chain would multiply x once more
-        x = _multiply(x, [values], [], [last])
+        x = multiply(x, [values], [], [int(last)])
     return x

@@ -6,7 +6,8 @@ On a device all launches of a chain of real matrices are one call from Python, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -19,9 +20,22 @@ from batchkron.torch.tensors import on_stream_of, view
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout
+    from batchkron.backends.cuda.kron_sparse.kernel import Ending
     from batchkron.backends.cuda.runtime.launch import Place
 
-__all__ = ["chain_gradients", "multiply_chain"]
+__all__ = [
+    "APPROXIMATE",
+    "Activation",
+    "LayerEnd",
+    "broadcast",
+    "chain_gradients",
+    "multiply_chain",
+]
+
+Activation = Literal["gelu", "gelu-tanh"]
+"""x Φ(x) with the distribution function Φ of the normal distribution, or Φ by a tanh."""
+APPROXIMATE: dict[Activation, str] = {"gelu": "none", "gelu-tanh": "tanh"}
+"""What torch's GELU calls them."""
 
 _LAYOUTS: tuple[Layout, Layout] = ("batch-first", "batch-last")
 _WORD = 16  # bytes to which kernels ask addresses to be aligned, at most
@@ -33,8 +47,55 @@ _NAMES = {  # of the dtypes whose chains have one call
 }
 
 
+@dataclass(frozen=True, slots=True)
+class LayerEnd:
+    """What follows the product of a layer: z = K_1 ⋯ K_L x + bias, y = activation(z).
+
+    Attributes
+    ----------
+    bias : Tensor or None, (features,)
+        Of the dtype of x, on its device.
+    activation : {None, "gelu", "gelu-tanh"}
+        None only with a bias.
+    before : Tensor or None
+        Where z is written, like y; None if it is not wanted, or there is no activation.
+    """
+
+    bias: Tensor | None
+    activation: Activation | None
+    before: Tensor | None
+
+    def write(self, y: Tensor, last: bool) -> None:
+        """Do in the memory of y, which is K_1 ⋯ K_L x, what no kernel has done."""
+        if self.bias is not None:
+            y += broadcast(self.bias, y, last)
+        if self.before is not None:
+            self.before.copy_(y)
+        if self.activation is not None:
+            torch.ops.aten.gelu_(y, approximate=APPROXIMATE[self.activation])
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Addresses of bias and z, 0 for what there is not."""
+        return (
+            0 if self.bias is None else self.bias.data_ptr(),
+            0 if self.before is None else self.before.data_ptr(),
+        )
+
+
+def broadcast(bias: Tensor, y: Tensor, last: bool) -> Tensor:
+    """Return a bias that can be added to vectors y."""
+    return bias.reshape(-1, *[1] * (y.dim() - 1)) if last else bias
+
+
 def multiply_chain(
-    x: Tensor, chain: Sequence[Tensor], last: bool, out: Tensor, *, keep: bool
+    x: Tensor,
+    chain: Sequence[Tensor],
+    last: bool,
+    out: Tensor,
+    *,
+    keep: bool,
+    end: LayerEnd | None = None,
 ) -> list[Tensor]:
     """Write K_1 ⋯ K_L x to ``out``, and return what `chain_gradients` makes use of, if ``keep``.
 
@@ -48,14 +109,18 @@ def multiply_chain(
     out : Tensor
         Contiguous; it overlaps no other tensor.
     keep : bool
+    end : LayerEnd or None
+        What follows; ``out`` is its y. Of real dtypes.
     """
     if x.is_cuda and x.dtype in _NAMES:
-        return _multiply_on_device(x, chain, last, out, keep)
+        return _multiply_on_device(x, chain, last, out, keep, end)
     kept: list[Tensor] = []
     for k in reversed(range(1, len(chain))):
         x = _product(x, chain[k], last)
         kept.append(x)
     _write_product(x, chain[0], last, out)
+    if end is not None:
+        end.write(out, last)
     return kept[::-1] if keep else []
 
 
@@ -132,19 +197,33 @@ def _count(x: Tensor, last: bool) -> int:
 
 
 def _multiply_on_device(
-    x: Tensor, chain: Sequence[Tensor], last: bool, out: Tensor, keep: bool
+    x: Tensor,
+    chain: Sequence[Tensor],
+    last: bool,
+    out: Tensor,
+    keep: bool,
+    end: LayerEnd | None = None,
 ) -> list[Tensor]:
     from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
 
     if not (x.numel() and all(values.numel() for values in chain)):
         out.zero_()
+        if end is not None:
+            end.write(out, last)
         return []
     x, chain = computed(x).contiguous(), [computed(values) for values in chain]
-    plan = chain_product(_layout(x, chain, last, _count(x, last)), keep, x.get_device())
+    ending: Ending = "none" if end is None else end.activation or "bias"
+    plan = chain_product(_layout(x, chain, last, _count(x, last)), keep, ending, x.get_device())
     kept = x.new_empty(plan.kept // x.itemsize)
     memory = x.new_empty(plan.workspace // x.itemsize)
-    addresses = tuple([one.data_ptr() for one in (x, out, kept, memory, *chain)])
+    addresses = (
+        *[one.data_ptr() for one in (x, out, kept, memory)],
+        *((0, 0) if end is None else end.addresses),
+        *[values.data_ptr() for values in chain],
+    )
     launched(x, lambda stream: plan.sequence(stream, addresses, b""))
+    if end is not None and not plan.has_ended:
+        end.write(out, last)
     return [kept] if keep else []
 
 
@@ -155,10 +234,10 @@ def _kept_on_device(x: Tensor, chain: Sequence[Tensor], layout: ChainLayout, las
     kept = x.new_empty(layout.places[-1] // x.itemsize)
     if len(chain) > 1:
         others = _layout(x, chain[1:], last, layout.count)
-        plan = chain_product(others, True, x.get_device())
+        plan = chain_product(others, True, "none", x.get_device())
         memory = x.new_empty(plan.workspace // x.itemsize)
         begin = kept.data_ptr()
-        places = x.data_ptr(), begin, begin + layout.places[1], memory.data_ptr()
+        places = x.data_ptr(), begin, begin + layout.places[1], memory.data_ptr(), 0, 0
         addresses = (*places, *[values.data_ptr() for values in chain[1:]])
         launched(x, lambda stream: plan.sequence(stream, addresses, b""))
     return kept

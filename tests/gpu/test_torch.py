@@ -228,6 +228,36 @@ def test_chains_of_a_vision_transformer(bkt, tensor, rows, count, layout):
         assert float((one.cpu().double() - other).detach().abs().max()) <= bound
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu-tanh"])
+@pytest.mark.parametrize("pattern", [(1, 48, 24, 2), (2, 24, 24, 1), (12, 2, 4, 1), (1, 7, 6, 8)])
+def test_layers_with_an_activation(bkt, tensor, pattern, activation, layout, dtype):
+    """Results and gradients against a dense layer in float64; with and without gradients."""
+    options = {"layout": layout, "activation": activation, "device": "cuda", "dtype": dtype}
+    layer = bkt.KroneckerSparseLinear([pattern, (1, 6, 5, 8)], **options)
+    turn = (lambda one: one) if layout == "batch-first" else (lambda one: one.mT.contiguous())
+    x = tensor(333, 40).to(dtype).requires_grad_()
+    y = layer(turn(x))
+    with torch.no_grad():
+        assert torch.equal(layer(turn(x)), y)
+    weight = tensor(333, layer.out_features).to(dtype)
+    found = [turn(y), *torch.autograd.grad(y, (x, *layer.parameters()), turn(weight))]
+    wide = bkt.KroneckerSparseLinear([pattern, (1, 6, 5, 8)], device="cuda", dtype=torch.float64)
+    wide.load_state_dict(layer.state_dict())
+    given = x.detach().double().requires_grad_()
+    expected = wide(given)
+    if activation is not None:
+        approximate = {"gelu": "none", "gelu-tanh": "tanh"}[activation]
+        expected = torch.nn.functional.gelu(expected, approximate=approximate)
+    others = torch.autograd.grad(expected, (given, *wide.parameters()), weight.double())
+    for one, other in zip(found, [expected, *others], strict=True):
+        bound = 100 * torch.finfo(dtype).eps * float(other.detach().abs().max())
+        assert float((one.double() - other).detach().abs().max()) <= bound
+
+
 def test_work_goes_to_torchs_current_stream(bkt, tensor):
     """A long wait on a stream of torch's delays the product; nothing waits on the host."""
     factors = [tensor(16, 16), tensor(16, 16)]

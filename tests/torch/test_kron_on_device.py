@@ -10,3 +10,7 @@ def test_gradients():
 
 def test_chains_of_kronecker_sparse_matrices():
     run_check("torch_calls", "sparse_chains")
+
+
+def test_biases_and_activations_of_chains():
+    run_check("torch_calls", "sparse_endings")

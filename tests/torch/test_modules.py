@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch_checks import assert_same
 
-from batchkron.torch import KroneckerLinear, KroneckerSparseLinear
+from batchkron.torch import KroneckerLinear, KroneckerSparseLinear, kronecker_sparse
 
 LAYERS = {
     "product": lambda **given: KroneckerLinear([3, 4], [2, 5], **given),
@@ -64,6 +64,109 @@ def test_gradients_of_a_chain_with_a_bias(tensor, layout):
     with torch.no_grad():
         layer(x)
     assert torch.equal(x, kept)
+
+
+ACTIVATIONS = {"gelu": "none", "gelu-tanh": "tanh"}
+
+
+def activated(layout, activation, bias=True):
+    """A layer of float64 with an activation, and the same function by torch's operations."""
+    options = {"layout": layout, "bias": bias, "dtype": torch.float64}
+    layer = KroneckerSparseLinear([(1, 3, 2, 2), (2, 2, 3, 1)], activation=activation, **options)
+
+    def expected(x, *parameters):
+        *chain, added = parameters if bias else (*parameters, None)
+        y = kronecker_sparse(x, chain, layout=layout)
+        if bias:
+            y = y + (added if layout == "batch-first" else added[:, None])
+        return nn.functional.gelu(y, approximate=ACTIVATIONS[activation])
+
+    names = [name for name, _ in layer.named_parameters()]
+
+    def function(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
+
+    return layer, function, expected
+
+
+def ordered(layer, bias=True):
+    return [*layer.values, *([layer.bias] if bias else [])]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_an_activation(tensor, layout, activation, bias):
+    layer, function, expected = activated(layout, activation, bias)
+    x = tensor(5, 6, grad=True) if layout == "batch-first" else tensor(6, 5, grad=True)
+    parameters = ordered(layer, bias)
+    y, other = layer(x), expected(x, *parameters)
+    assert_same(y, other, 100)
+    with torch.no_grad():
+        assert_same(layer(x), other, 100)
+    weight = tensor(*y.shape)
+    for found, wanted in zip(
+        torch.autograd.grad(y, (x, *parameters), weight),
+        torch.autograd.grad(other, (x, *parameters), weight),
+        strict=True,
+    ):
+        assert_same(found, wanted, 1000)
+    assert torch.autograd.gradcheck(function, (x, *layer.parameters()))
+    assert torch.autograd.gradgradcheck(function, (x, *layer.parameters()))
+
+
+@pytest.mark.parametrize("wanted", range(4))
+def test_the_gradients_of_one_operand_of_an_activation(tensor, wanted):
+    layer, _, expected = activated("batch-first", "gelu")
+    x, parameters = tensor(5, 6), ordered(layer)
+    for k, one in enumerate((x, *parameters)):
+        one.requires_grad_(k == wanted)
+    operand = (x, *parameters)[wanted]
+    found, other = layer(x), expected(x, *parameters)
+    first, second = (
+        torch.autograd.grad(y.square().sum(), operand, create_graph=True)[0] for y in (found, other)
+    )
+    assert_same(first, second, 1000)
+    one, two = (torch.autograd.grad(g.square().sum(), operand)[0] for g in (first, second))
+    assert_same(one, two, 1e5)
+
+
+def test_an_activation_without_vectors(tensor):
+    layer, _, _ = activated("batch-first", "gelu")
+    x = tensor(0, 6, grad=True)
+    y = layer(x)
+    assert y.shape == (0, 6)
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.zeros(0, 6, dtype=torch.float64))
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters())
+    one = tensor(6)
+    assert_same(layer(one), layer(one[None])[0], 100)
+    layer(one).sum().backward()
+
+
+def test_an_activation_is_compiled_and_transformed(tensor):
+    torch.compiler.reset()
+    layer, function, _ = activated("batch-first", "gelu")
+    x = tensor(4, 6)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert_same(compiled(x), layer(x), 10)
+    compiled(x).sum().backward()
+    parameters = tuple(layer.parameters())
+    mapped = torch.vmap(function, in_dims=(0, *[None] * len(parameters)))(x, *parameters)
+    assert_same(mapped, layer(x), 10)
+    found = torch.func.grad(lambda x: function(x, *parameters).sum())(x)
+    given = x.clone().requires_grad_()
+    assert_same(found, torch.autograd.grad(layer(given).sum(), given)[0], 100)
+
+
+def test_a_bias_that_torch_broadcasts_or_refuses(tensor):
+    layer, _, expected = activated("batch-first", "gelu")
+    x = tensor(4, 6)
+    layer.bias = nn.Parameter(tensor(1))
+    assert_same(layer(x), expected(x, *ordered(layer)), 100)
+    layer.bias = nn.Parameter(tensor(5))
+    with pytest.raises(RuntimeError, match="size"):
+        layer(x)
 
 
 def test_many_biases_of_one_chain(tensor):
@@ -154,7 +257,9 @@ def test_texts():
     assert repr(LAYERS["product"]()).startswith("KroneckerLinear(\n  in_features=12, out_features")
     assert "factors=2x3 ⊗ 5x4, bias=True" in repr(LAYERS["product"]())
     text = repr(LAYERS["chain"](bias=False))
-    assert "patterns=[(1, 5, 6, 2), (2, 6, 6, 1)], bias=False, layout='batch-first'" in text
+    assert "patterns=[(1, 5, 6, 2), (2, 6, 6, 1)], bias=False, layout='batch-first'\n" in text
+    text = repr(LAYERS["chain"](activation="gelu"))
+    assert "layout='batch-first', activation='gelu'\n" in text
 
 
 @pytest.mark.parametrize(
@@ -172,6 +277,18 @@ def test_texts():
         ),
         (lambda: KroneckerSparseLinear([(1, 2, 2, 1)], layout="last"), ValueError, "layout"),
         (lambda: KroneckerLinear([2], [2])(torch.ones(3)), ValueError, "x has shape"),
+        (
+            lambda: KroneckerSparseLinear([(1, 2, 2, 1)], activation="relu"),
+            ValueError,
+            "activation is 'relu'; expected None, 'gelu' or 'gelu-tanh'",
+        ),
+        (
+            lambda: KroneckerSparseLinear([(1, 2, 2, 1)], activation="gelu", dtype=torch.cfloat)(
+                torch.ones(2, dtype=torch.cfloat)
+            ),
+            TypeError,
+            "complex64; 'gelu' is for real numbers",
+        ),
     ],
 )
 def test_refused(make, error, text):

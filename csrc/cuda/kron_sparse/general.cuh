@@ -10,7 +10,7 @@ namespace batchkron {
 
 // A thread takes `results` neighbouring k of one (o, i, j, r); neighbouring threads have
 // neighbouring (j, r). A sum is one chain of multiply-adds in the order of l.
-template <class T, int results, int threads>
+template <class T, int results, int threads, Ending ending = Ending::kNone>
 __global__ void __launch_bounds__(threads)
     kron_sparse_general(const KronSparseArguments<T> a) {
   wait_for_earlier_kernels();
@@ -34,7 +34,9 @@ __global__ void __launch_bounds__(threads)
     T* const y = a.y + (block * a.b + first) * places + place;
 #pragma unroll
     for (int n = 0; n < results; ++n)
-      if (n < count) write_element(a, y + n * places, sums[n]);
+      if (n < count)
+        write_elements<ending, 1>(a, y + n * places, sums + n,
+                                  (block % a.a * a.b + first + n) * a.d + place / a.inner, 0);
   }
 }
 

@@ -11,7 +11,8 @@ namespace batchkron {
 // A thread keeps the values of one i and of the j of `width` neighbouring (j, r), and multiplies
 // `turns` vectors o by them. shared_j: inner is a multiple of width, so that the `width` places have
 // one j; else inner is 1. width divides d inner, and x and y are aligned to `width` elements.
-template <class T, int b, int c, int width, bool shared_j, int turns, int threads>
+template <class T, int b, int c, int width, bool shared_j, int turns, int threads,
+          Ending ending = Ending::kNone>
 __global__ void __launch_bounds__(threads)
     kron_sparse_registers(const KronSparseArguments<T> a) {
   wait_for_earlier_kernels();
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(threads)
           for (int n = 0; n < width; ++n)
             sums[n] = multiply_add(sums[n], values[k][l][shared_j ? 0 : n],
                                    widened(given[l].values[n]));
-        write_elements<width>(a, y + k * places, sums);
+        const Index feature = (i * b + k) * a.d + (shared_j ? place / a.inner : place);
+        write_elements<ending, width>(a, y + k * places, sums, feature, shared_j ? 0 : 1);
       }
     }
   }

@@ -15,7 +15,7 @@
 
 namespace batchkron {
 
-template <class T, class Cut>
+template <class T, class Cut, Ending ending>
 struct SparseKernel {
   using Arguments = KronSparseArguments<T>;
   using Panels = SparsePanels<T, Cut>;
@@ -50,14 +50,18 @@ struct SparseKernel {
       const int along = rows ? column : k, down = rows ? k : column;
       if (down >= others) return;
       T* const target = y + down * stride + along * next;
+      const Index feature =
+          (Index(tile.i) * a.b + tile.k + k) * a.d + tile.j + (rows ? 0 : own_j);
 #pragma unroll
       for (int n = 0; n < run; n += count) {
         typename SumOf<T>::Type own[count];
 #pragma unroll
         for (int i = 0; i < count; ++i) own[i] = sums[(n + i) % atom][(n + i) / atom];
         const int first = n / atom, j = n % atom;
+        const Index offset = whole ? Index(n) : first * next + j;
         if (along + first < limit && j < left_j)
-          write_elements<count>(a, target + (whole ? Index(n) : first * next + j), own);
+          write_elements<ending, count>(a, target + offset, own, feature + (rows ? 0 : offset),
+                                        rows ? 0 : 1);
       }
     });
   }
@@ -114,12 +118,12 @@ struct SparseKernel {
   }
 };
 
-template <class T, class Cut>
+template <class T, class Cut, Ending ending = Ending::kNone>
 __global__ void __launch_bounds__(SparsePanels<T, Cut>::threads, Cut::blocks)
     kron_sparse_tiles(const KronSparseArguments<T> a) {
   wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  SparseKernel<T, Cut>::run(a, reinterpret_cast<T*>(shared_memory));
+  SparseKernel<T, Cut, ending>::run(a, reinterpret_cast<T*>(shared_memory));
 }
 
 }  // namespace batchkron

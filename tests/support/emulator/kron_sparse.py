@@ -1,5 +1,7 @@
 """Kernels of Kronecker-sparse products on the CPU, compared with the definition bit by bit."""
 
+import math
+
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, sum_dtype
@@ -79,6 +81,45 @@ def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=N
     assert not failure, f"{kernel}: {failure}"
     np.testing.assert_array_equal(as_numbers(y, dtype), expected, err_msg=str(kernel))
     assert is_poison(whole, dtype).sum() == around, f"{kernel}: y's neighbours were written"
+
+
+def run_ending(kernel, launch, device, copies, rng, *, bias=True, before=True):
+    """Run a kernel whose product has an ending, with a bias or none, and z written or not."""
+    shape, dtype = kernel.shape, kernel.shape.dtype
+    values = rng.integers(-1, 2, (shape.a, shape.b, shape.c, shape.d)).astype("f8") / 4
+    given = rng.integers(-1, 2, (shape.outer, shape.a, shape.c, shape.d, shape.inner)).astype("f8")
+    added = rng.integers(-2, 3, (shape.a, shape.b, shape.d)) / 2 * bias
+    z = np.einsum("oiljr,iklj->oikjr", given, values) + added[..., None]
+    offset = 0 if shape.alignment == 16 else shape.alignment // shape.itemsize
+    x, _ = amid_poison(narrowed(given, dtype), dtype, offset)
+    held, _ = amid_poison(stored_values(narrowed(values, dtype), kernel.stored), dtype, 0)
+    of_bias, _ = amid_poison(narrowed(added, dtype), dtype, 1)
+    poison = np.full(z.shape, 0x7FC0 if dtype == "bfloat16" else np.nan, x.dtype)
+    y, whole = amid_poison(poison, dtype, offset)
+    of_z, around = amid_poison(poison, dtype, offset)
+    outside = is_poison(whole, dtype).sum() - y.size
+    arguments = kernel.arguments(device)
+    for name, array in (("x", x), ("y", y), ("values", held)):
+        arguments[name] = array.ctypes.data
+    arguments["bias"] = of_bias.ctypes.data * bias
+    arguments["before"] = of_z.ctypes.data * before
+    failure = launch(
+        arguments.tobytes(), emulated(kernel.launch(device), copies, rng), [x, held, of_bias]
+    )
+    assert not failure, f"{kernel}: {failure}"
+    expected = {
+        "bias": z,
+        "gelu": z * (1 + np.vectorize(math.erf)(z / 2**0.5)) / 2,
+        "gelu-tanh": z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3))) / 2,
+    }[kernel.ending]
+    eps = {"float16": 2**-10, "bfloat16": 2**-7}.get(dtype) or np.finfo(dtype).eps
+    np.testing.assert_allclose(as_numbers(y, dtype), expected, rtol=4 * eps, atol=4 * eps)
+    assert is_poison(whole, dtype).sum() == outside, f"{kernel}: y's neighbours were written"
+    if before and kernel.ending != "bias":
+        np.testing.assert_array_equal(as_numbers(of_z, dtype), z, str(kernel))
+        assert is_poison(around, dtype).sum() == outside, f"{kernel}: z's neighbours were written"
+    else:
+        assert is_poison(around, dtype).all(), f"{kernel}: z was written"
 
 
 def run_often(kernel, launch, device, rng):

@@ -86,10 +86,10 @@ def check_chain(chain, count, last):
     odd = torch.empty(x.numel() + 1, dtype=dtype)[1:].view(x.shape).copy_(x)
     for given in (x, odd):
         found.fill_(math.nan)
-        assert not sparse_chain._multiply_on_device(given, chain, last, found, False)
+        assert not sparse_chain._multiply_on_device(given, chain, last, found, keep=False)
         assert_close(found, expected)
     found.fill_(math.nan)
-    kept = sparse_chain._multiply_on_device(x, chain, last, found, True)
+    kept = sparse_chain._multiply_on_device(x, chain, last, found, keep=True)
     assert_close(found, expected)
     for needed in ([True] * length, [k == length - 1 for k in range(length)], [False] * length):
         for with_x in (True, False):
@@ -108,13 +108,45 @@ def check_chain(chain, count, last):
                 assert torch.equal(left, right)
 
 
+def sparse_endings():
+    """Biases and activations in the last kernel, or behind it, against those of the CPU."""
+    replace_launches()
+    for patterns in CHAINS:
+        for dtype in (torch.float32, torch.float64):
+            for last in (False, True):
+                check_endings(chain_of(patterns, dtype), 5, last)
+    with always_transposed(vectors=8):
+        check_endings(chain_of(CHAINS[2], torch.float32), 21, False)
+
+
+def check_endings(chain, count, last):
+    dtype = chain[0].dtype
+    (a, b, _, d), (of_x, _, c, e) = chain[0].shape, chain[-1].shape
+    x = vectors(count, of_x * c * e, last, dtype)
+    shape = (a * b * d, count) if last else (count, a * b * d)
+    for bias in (torch.randn(a * b * d + 1, dtype=dtype)[1:], None):
+        for activation in (None, "gelu", "gelu-tanh"):
+            for with_z in (False, True):
+                if bias is None and activation is None:
+                    continue
+                results = []
+                for run in (sparse_chain.multiply_chain, sparse_chain._multiply_on_device):
+                    y, z = (torch.full(shape, math.nan, dtype=dtype) for _ in range(2))
+                    z = z if with_z and activation else None
+                    end = sparse_chain.LayerEnd(bias, activation, z)
+                    run(x, chain, last, y, keep=False, end=end)
+                    results.append([y] if z is None else [y, z])
+                for found, expected in zip(*results[::-1], strict=True):
+                    assert_close(found, expected)
+
+
 def halfs(last):
     """Numbers of 16 bits, whose gradients of values are the caller's."""
     chain = [one.half() / 4 for one in chain_of(CHAINS[2], torch.float32)]
     wide = [one.float() for one in chain]
     x, gradient = (vectors(9, n, last, torch.float32).half() for n in (6, 24))
     out, exact = torch.empty_like(gradient), torch.empty(gradient.shape)
-    kept = sparse_chain._multiply_on_device(x, chain, last, out, True)
+    kept = sparse_chain._multiply_on_device(x, chain, last, out, keep=True)
     others = sparse_chain.multiply_chain(x.float(), wide, last, exact, keep=True)
     given = [True, True], last
     found = sparse_chain._gradients_on_device(x, gradient, chain, *given, True, kept)

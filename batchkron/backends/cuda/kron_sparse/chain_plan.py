@@ -7,7 +7,7 @@ on the layouts of values and vectors alone, and is cached by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,13 @@ from batchkron.backends.cuda.kernel_family import enabled, forget_by
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
 from batchkron.backends.cuda.kron_sparse.gradient_plan import GradientPlan
-from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    HALF_DTYPES,
+    WORD,
+    Ending,
+    SparseKernel,
+    SparseShape,
+)
 from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_steps
 from batchkron.backends.cuda.kron_sparse.value_gradients import (
     VALUE_GRADIENTS,
@@ -124,8 +130,13 @@ class _Steps:
         y: Place,
         workspace: Place,
         alignment: int,
-    ) -> None:
-        """Multiply by one matrix; ``alignment``: of the address of x."""
+        ending: Ending = "none",
+        of_ending: tuple[Place, ...] = (),
+    ) -> bool:
+        """Multiply by one matrix; ``alignment``: of the address of x.
+
+        Returns whether the kernel does what an ending says: there is one only for single kernels.
+        """
         layout = self.layout
         a, b, c, d = check_pattern(factor.pattern)
         vectors = (1, layout.count) if layout.last else (layout.count, 1)
@@ -137,30 +148,38 @@ class _Steps:
             tuple(factor.pattern), in_bytes, size, layout.dtype, way.stored, self.device
         )
         used = round_up(way.workspace, _ALIGNMENT)
+        if not isinstance(way, SparseKernel):
+            of_ending = ()
+        elif of_ending:
+            way = replace(way, ending=ending)
         copied = stored.needs(factor.odd)
         if copied:
             target = workspace.plus(used)
             self.steps.append(LaunchStep.of(stored.copy(), (values, target)))
             values, used = target, used + copied
-        self.steps += product_steps(way, self.device, x, y, values, workspace)
+        self.steps += product_steps(way, self.device, x, y, values, workspace, *of_ending)
         self.workspace = max(self.workspace, used)
+        return bool(of_ending)
 
 
 class ChainProduct:
     """y = K_1 ⋯ K_L x; with ``keep`` what K_L, K_{L-1} K_L, … make is kept for gradients.
 
-    A call of ``sequence`` passes the addresses of x, y, the kept vectors, the workspace, and the
-    values from K_1 on.
+    A call of ``sequence`` passes the addresses of x, y, the kept vectors, the workspace, the bias
+    and z (of the ending, see ``csrc/cuda/kron_sparse/arguments.cuh``; 0 where there is none), and
+    the values from K_1 on.
 
     Attributes
     ----------
     sequence : LaunchSequence
+    has_ended : bool
+        Whether the last kernel does what ``ending`` says; else a caller has to do it.
     kept, workspace : int
         Bytes of memory that a call needs. The kept vectors are at ``layout.places``.
     """
 
-    def __init__(self, layout: ChainLayout, keep: bool, device: int) -> None:
-        x, y, kept, scratch, values = map(Place, range(5))
+    def __init__(self, layout: ChainLayout, keep: bool, ending: Ending, device: int) -> None:
+        x, y, kept, scratch, bias, before, values = map(Place, range(7))
         count, places = len(layout.factors), layout.places
         self.kept = places[-1] if keep else 0
         spare = _Turns(layout, 0 if keep else count - 1)
@@ -171,8 +190,9 @@ class ChainProduct:
                 made = y
             else:
                 made = kept.plus(places[k - 1]) if keep else scratch.plus(spare.place(k))
-            place = Place(values.number + k)
-            steps.multiply(layout.factors[k], place, given, made, workspace, alignment)
+            given_to = layout.factors[k], Place(values.number + k), given, made, workspace
+            of_ending = (bias, before) if k == 0 and ending != "none" else ()
+            self.has_ended = steps.multiply(*given_to, alignment, ending, of_ending)
             given, alignment = made, WORD
         self.workspace = spare.bytes + steps.workspace
         self.sequence = LaunchSequence(steps.steps, values.number + count)
@@ -233,7 +253,7 @@ class ChainGradients:
         self.sequence = LaunchSequence(steps.steps, sums + count) if steps.steps else None
 
 
-_products: BoundedCache[tuple[ChainLayout, bool, int], ChainProduct] = BoundedCache(256)
+_products: BoundedCache[tuple[ChainLayout, bool, Ending, int], ChainProduct] = BoundedCache(256)
 _gradients: BoundedCache[tuple[ChainLayout, tuple[bool, ...], bool, int], ChainGradients] = (
     BoundedCache(256)
 )
@@ -241,13 +261,13 @@ for _clear in (_products.clear, _gradients.clear):
     forget_by(_clear)
 
 
-def chain_product(layout: ChainLayout, keep: bool, device: int) -> ChainProduct:
+def chain_product(layout: ChainLayout, keep: bool, ending: Ending, device: int) -> ChainProduct:
     """Return the launches of a product, which are made once and kept."""
-    key = layout, keep, device
+    key = layout, keep, ending, device
     known = _products.get(key)
     if known is None:
         with device_errors(), cupy.cuda.Device(device):
-            known = _products[key] = ChainProduct(layout, keep, device)
+            known = _products[key] = ChainProduct(layout, keep, ending, device)
     return known
 
 

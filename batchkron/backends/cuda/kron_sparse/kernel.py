@@ -28,6 +28,15 @@ SPARSE_SCALARS = {
 }
 """C++ types by the name of the dtype."""
 
+Ending = Literal["none", "bias", "gelu", "gelu-tanh"]
+"""What follows a product in its kernel: nothing, a bias, or a bias and an activation."""
+
+_ENDINGS: dict[Ending, str] = {
+    "bias": "batchkron::Ending::kBias",
+    "gelu": "batchkron::Ending::kGelu",
+    "gelu-tanh": "batchkron::Ending::kGeluTanh",
+}
+
 Stored = Literal["given", "blocks", "expanded"]
 """How the values of a matrix are stored.
 
@@ -113,6 +122,8 @@ class SparseKernel:
         The family's tiling, from which template arguments and launch follow.
     seconds : float
         Estimated time of a launch.
+    ending : {"none", "bias", "gelu", "gelu-tanh"}
+        With another one than "none" the kernel does not accumulate.
     """
 
     family: SparseFamily
@@ -120,6 +131,7 @@ class SparseKernel:
     variant: Any
     tile: Any
     seconds: float = field(compare=False)
+    ending: Ending = "none"
 
     @property
     def stored(self) -> Stored:
@@ -130,6 +142,11 @@ class SparseKernel:
     def workspace(self) -> int:
         """Bytes of workspace: a kernel needs none."""
         return 0
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The last template arguments of all families' kernels."""
+        return (_ENDINGS[self.ending],) if self.ending in _ENDINGS else ()
 
     def program(self) -> Program:
         """Return the program to compile."""
@@ -188,4 +205,5 @@ def sparse_arguments(dtype: str) -> np.dtype[Any]:
     """Return the layout of the C++ struct KronSparseArguments."""
     sizes = size_fields("outer", "a", "b", "c", "d", "inner", "row", "tiles", "together")
     scalars = [*size_fields("accumulate"), ("alpha", sum_dtype(dtype))]
-    return np.dtype([*pointer_fields("x", "y", "values"), *sizes, *scalars], align=True)
+    pointers = pointer_fields("x", "y", "values", "bias", "before")
+    return np.dtype([*pointers, *sizes, *scalars], align=True)

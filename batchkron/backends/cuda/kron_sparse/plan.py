@@ -97,11 +97,14 @@ def prepare(way: Way, also: Stored, device: int) -> PreparedProduct:
 
 
 def product_steps(
-    way: Way, device: int, x: Place, y: Place, values: Place, workspace: Place
+    way: Way, device: int, x: Place, y: Place, values: Place, workspace: Place, *of_ending: Place
 ) -> list[LaunchStep]:
-    """Return the launches of what `fastest_way` found for y = A x, with stored values."""
+    """Return the launches of what `fastest_way` found for y = A x, with stored values.
+
+    ``of_ending``: bias and z for a kernel whose product has an ending.
+    """
     if not isinstance(way, TransposedProduct):
-        places = [x, y, values, *([workspace] if way.workspace else [])]
+        places = [x, y, values, *([workspace] if way.workspace else []), *of_ending]
         return [LaunchStep.of(_direct(way, device), places)]
     steps, done = [], 0
     for part in way.parts:

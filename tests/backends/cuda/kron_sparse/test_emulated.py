@@ -1,11 +1,12 @@
 """Kernels of Kronecker-sparse matrices lane by lane on the CPU."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from emulator.host_compiler import compiled, mistake
-from emulator.kron_sparse import run, run_often, run_store, run_transpositions
+from emulator.kron_sparse import run, run_ending, run_often, run_store, run_transpositions
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
@@ -100,6 +101,44 @@ def test_kernels_give_the_bits_of_the_definition(tmp_path, rng, first):
             run(kernel, launch, DEVICE, copies, rng)
         run(kernel, launch, DEVICE, "at random", rng, alpha=2, accumulate=True)
         run(kernel, launch, DEVICE, "late", rng, alpha=-1, blocks=1)
+
+
+def with_endings():
+    """Kernels of each layout of tiles and of all other families, with all endings in turn."""
+    found = [kernel for kernel in kernels() if not kernel.shape.dtype.startswith("complex")]
+    endings = "bias", "gelu", "gelu-tanh"
+    return [replace(kernel, ending=endings[k // 3 % 3]) for k, kernel in enumerate(found)]
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+def test_biases_and_activations(tmp_path, rng, first):
+    found = with_endings()[first::3]
+    launches = compiled([kernel.program() for kernel in found], tmp_path)
+    for kernel, launch in zip(found, launches, strict=True):
+        run_ending(kernel, launch, DEVICE, "late", rng)
+        run_ending(kernel, launch, DEVICE, "at once", rng, before=False)
+        run_ending(kernel, launch, DEVICE, "at random", rng, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("header", "right", "wrong"),
+    [
+        ("arguments", "feature + n * next", "feature + n"),
+        ("arguments", "a.before + (target - a.y)", "a.before"),
+        ("tiles", "tile.j + (rows ? 0 : own_j)", "tile.j"),
+        ("tiles", "feature + (rows ? 0 : offset)", "feature"),
+    ],
+)
+def test_a_mistake_in_an_ending_is_seen(tmp_path, rng, header, right, wrong):
+    rows = "next" in right
+    pattern, vectors = ((2, 33, 18, 2), (2, 68)) if rows else ((2, 30, 18, 6), (33, 1))
+    variant = TileVariant(1, 1, 32, 64, 2, 2) if rows else TileVariant(4, 2, 32, 32, 1, 2)
+    shape = SparseShape(*pattern, *vectors, "float32", 0, 16 if rows else 8)
+    kernel = replace(TILES.kernel(shape, variant, DEVICE), ending="gelu")
+    change = mistake(f"cuda/kron_sparse/{header}.cuh", right, wrong)
+    (launch,) = compiled([kernel.program()], tmp_path, change=change)
+    with pytest.raises(AssertionError):
+        run_ending(kernel, launch, DEVICE, "late", rng)
 
 
 def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeypatch):

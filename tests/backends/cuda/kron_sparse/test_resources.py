@@ -1,5 +1,6 @@
 """Kernels of Kronecker-sparse products compile for devices, and spill little."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -42,6 +43,26 @@ def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
     program = fastest_way(shape, DEVICES[capability], plain=False).program()
     kernel = compile_kernel(program, capability)
     assert kernel.header == program.header
+    assert kernel.stack <= STACK
+
+
+@pytest.mark.parametrize(
+    "ending", ["bias", "gelu", pytest.param("gelu-tanh", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    ("pattern", "dtype"),
+    [
+        ((1, 768, 192, 2), "float32"),
+        ((1, 768, 192, 2), "float16"),
+        ((6, 64, 64, 1), "float32"),
+        pytest.param((1, 192, 48, 2), "float64", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_kernels_with_an_ending_compile(capability, pattern, dtype, ending):
+    shape = SparseShape(*pattern, *FIRST, dtype)
+    plain = fastest_way(shape, DEVICES[capability], plain=False)
+    kernel = compile_kernel(replace(plain, ending=ending).program(), capability)
     assert kernel.stack <= STACK
 
 

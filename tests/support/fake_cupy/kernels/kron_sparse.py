@@ -1,5 +1,7 @@
 """Kronecker-sparse matrices, copies of their values, and transposed vectors."""
 
+import math
+
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.block_transposition import transpose_blocks_arguments
@@ -27,7 +29,19 @@ def multiply_sparse(kernel, address):
     y = at(given["y"], (outer, a, b, d, inner), kind)
     wide = sum_dtype(shape.dtype)
     result = given["alpha"] * np.einsum("oiljr,iklj->oikjr", x.astype(wide), values.astype(wide))
-    y[...] = result + y if given["accumulate"] else result
+    if kernel.ending == "none":
+        y[...] = result + y if given["accumulate"] else result
+        return
+    assert not given["accumulate"]
+    if given["bias"]:
+        result = result + at(given["bias"], (a, b, d, 1), kind).astype(wide)
+    if given["before"] and kernel.ending != "bias":
+        at(given["before"], y.shape, kind)[...] = result
+    if kernel.ending == "gelu":
+        result = result * (1 + np.vectorize(math.erf)(result / 2**0.5)) / 2
+    elif kernel.ending == "gelu-tanh":
+        result = result * (1 + np.tanh((2 / np.pi) ** 0.5 * (result + 0.044715 * result**3))) / 2
+    y[...] = result
 
 
 def store_values(kernel, address):

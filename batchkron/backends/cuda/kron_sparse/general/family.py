@@ -61,7 +61,8 @@ class General(SparseFamily):
     def program(self, kernel: SparseKernel) -> Program:
         """Return the program to compile."""
         scalar = SPARSE_SCALARS[kernel.shape.dtype]
-        expression = template_type("kron_sparse_general", scalar, kernel.tile.results, _THREADS)
+        options = scalar, kernel.tile.results, _THREADS, *kernel.options
+        expression = template_type("kron_sparse_general", *options)
         return Program("cuda/kron_sparse/general.cuh", expression)
 
     def launch(self, kernel: SparseKernel, device: DeviceLimits) -> LaunchShape:

@@ -50,7 +50,7 @@ class Registers(SparseFamily):
 
     def program(self, kernel: SparseKernel) -> Program:
         """Return the program to compile."""
-        return register_program(kernel.tile)
+        return register_program(kernel.tile, *kernel.options)
 
     def launch(self, kernel: SparseKernel, device: DeviceLimits) -> LaunchShape:
         """Return the launch: a thread for some places and vectors, within limits."""

@@ -66,9 +66,9 @@ def register_tile(shape: SparseShape, variant: RegisterVariant) -> RegisterTile 
     return RegisterTile(shape.dtype, shape.b, shape.c, width, shared_j, turns)
 
 
-def register_program(tile: RegisterTile) -> Program:
-    """Return the kernel of a tile."""
-    sizes = tile.b, tile.c, tile.width, flag(tile.shared_j), tile.turns, THREADS
+def register_program(tile: RegisterTile, *options: str) -> Program:
+    """Return the kernel of a tile; ``options``: further template arguments."""
+    sizes = tile.b, tile.c, tile.width, flag(tile.shared_j), tile.turns, THREADS, *options
     return Program(
         "cuda/kron_sparse/registers.cuh",
         template_type("kron_sparse_registers", SPARSE_SCALARS[tile.dtype], *sizes),

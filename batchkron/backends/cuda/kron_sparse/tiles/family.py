@@ -55,7 +55,7 @@ class Tiles(SparseFamily):
 
     def program(self, kernel: SparseKernel) -> Program:
         """Return the program to compile."""
-        return sparse_program(kernel.tile)
+        return sparse_program(kernel.tile, *kernel.options)
 
     def tiles(self, kernel: SparseKernel, device: DeviceLimits) -> tuple[int, int]:
         """Return the number of tiles, and how many of columns go through the values together."""

@@ -377,13 +377,12 @@ def _pack(shape: SparseShape, layout: Layout, group: int, atom: int) -> int:
     return common_pack(shape.pack, shape.inner if layout == "kRows" else shape.c)
 
 
-def sparse_program(cut: SparseCut) -> Program:
-    """Return the kernel of a cut."""
+def sparse_program(cut: SparseCut, *options: str) -> Program:
+    """Return the kernel of a cut; ``options``: further template arguments."""
     sizes = cut.group, cut.atom, cut.results, cut.columns, cut.depth
     others = cut.warps_down, cut.warps_across, cut.stages, cut.blocks, cut.pack, cut.products
     layout = f"batchkron::Layout::{cut.layout}"
     scalar = SPARSE_SCALARS[cut.dtype]
-    expression = template_type(
-        "kron_sparse_tiles", scalar, template_type("SparseCut", layout, *sizes, *others, cut.kept)
-    )
+    type_of_cut = template_type("SparseCut", layout, *sizes, *others, cut.kept)
+    expression = template_type("kron_sparse_tiles", scalar, type_of_cut, *options)
     return Program("cuda/kron_sparse/tiles.cuh", expression)
