@@ -6,7 +6,8 @@ product and of all its gradients, next to a chain of torch's operations (reshape
 for each factor, as GPyTorch has it), the same under torch.compile (``dynamic=False``), and
 linear_operator where it is installed. Contenders take turns; a figure is the median over all
 rounds. Each result and each gradient is compared once with the chain in float64. A chain that takes
-longer than ``--compile-seconds`` to compile is named and left out.
+longer than ``--compile-seconds`` to compile is named and left out. With ``--graphs`` our product
+and the chain are measured as CUDA graphs, too, which leaves the host's time out of both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from batchkron.torch import kron_matmul
 from benchmarks.machine import machine
 from benchmarks.torch_compiling import LimitedCompiler, compiled, operands
 
+Result = TypeVar("Result")
 Call = Callable[[], object]
 Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
 
@@ -52,6 +54,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 MAX_CPU_ELEMENTS = 1 << 23  # of x on the CPU; shapes with more have fewer rows there
 COMPILED = "chain, compiled"
+GRAPH = ", graph"  # what the name of a contender ends in if it is a CUDA graph
 ROUND_SECONDS = 0.02  # about the length of one contender's turn
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}  # relative to the largest entry
 
@@ -96,6 +99,26 @@ def seconds(call: Call, repeats: int, device: str) -> float:
         call()
     synchronize(device)
     return (perf_counter() - began) / repeats
+
+
+def captured(call: Callable[[], Result]) -> Callable[[], Result]:
+    """A call that replays the launches of another one, and returns the same results in place."""
+    torch.cuda.empty_cache()  # a graph has memory of its own
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # compiles, plans and allocates
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Result:
+        graph.replay()
+        return result
+
+    return replay
 
 
 def medians(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
@@ -194,18 +217,23 @@ def contenders(compile_backend: str) -> dict[str, Function]:
 
 
 def products(
-    device: str, rounds: int, names: Sequence[str], backend: str, limit: float
+    device: str, rounds: int, names: Sequence[str], backend: str, limit: float, graphs: bool
 ) -> Iterator[Row]:
     """A product and all its gradients, for each shape; ``limit`` is of seconds to compile."""
     compiler = LimitedCompiler(device, backend, limit)
     try:
-        yield from _products(device, rounds, names, backend, compiler)
+        yield from _products(device, rounds, names, backend, compiler, graphs)
     finally:
         compiler.stop()
 
 
 def _products(
-    device: str, rounds: int, names: Sequence[str], backend: str, compiler: LimitedCompiler
+    device: str,
+    rounds: int,
+    names: Sequence[str],
+    backend: str,
+    compiler: LimitedCompiler,
+    graphs: bool,
 ) -> Iterator[Row]:
     for name in names:
         count, sizes = SHAPES[name]
@@ -241,11 +269,26 @@ def _products(
                     continue
                 calls[who] = call
             del expected
+            if graphs:
+                eager = {who: calls[who] for who in ("ours", "chain") if who in calls}
+                calls |= {who + GRAPH: captured(call) for who, call in eager.items()}
             found = medians(calls, rounds, device)
-            peers = [t for who, t in found.items() if who != "ours" and t is not None]
-            if found.get("ours") and peers:
-                notes.append(f"best peer / ours: {min(peers) / (found['ours'] or 1):.2f}")
+            for kind in ("", GRAPH) if graphs else ("",):
+                ratio = best_ratio(found, kind)
+                if ratio is not None:
+                    notes.append(f"best peer / ours{kind}: {ratio:.2f}")
             yield Row(name, task[2], found, notes)
+
+
+def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float | None:
+    """The time of the fastest peer over ours: of calls, or of graphs; None without both."""
+    ours = microseconds.get("ours" + kind)
+    peers = [
+        time
+        for who, time in microseconds.items()
+        if time is not None and who != "ours" + kind and who.endswith(GRAPH) == bool(kind)
+    ]
+    return min(peers) / ours if ours and peers else None
 
 
 def print_rows(rows: Sequence[Row]) -> None:
@@ -267,8 +310,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--compile-seconds", type=float, default=60.0, help="the limit for one shape and dtype"
     )
+    parser.add_argument(
+        "--graphs", action="store_true", help="measure CUDA graphs of the same calls, too"
+    )
     parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args(arguments)
+    if options.graphs and options.device != "cuda":
+        parser.error("--graphs needs --device cuda")
     warnings.simplefilter("ignore")  # of peers
     print(f"torch {torch.__version__} on {options.device}, {torch.get_num_threads()} threads")
     print("a call without gradients")
@@ -277,7 +325,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_rows(first)
     print("a product and all its gradients")
     second: list[Row] = []
-    given = options.rounds, options.shapes, options.compile, options.compile_seconds
+    limit = options.compile_seconds
+    given = options.rounds, options.shapes, options.compile, limit, options.graphs
     for row in products(options.device, *given):
         print_rows([row])
         second.append(row)
@@ -288,11 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "products": [asdict(row) for row in second],
             }
             options.json.write_text(json.dumps(tables, indent=1) + "\n")
-    ratios = [
-        min(t for who, t in row.microseconds.items() if who != "ours" and t is not None) / ours
-        for row in second
-        if (ours := row.microseconds.get("ours")) and len(row.microseconds) > 1
-    ]
+    ratios = [ratio for row in second if (ratio := best_ratio(row.microseconds)) is not None]
     if ratios:
         print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")
 

@@ -9,7 +9,9 @@ block, and the whole network, forward, and forward and backward. Three contender
 - "bmm": chains by permutations and torch.bmm, the best of the paper's baselines;
 - "ours": batchkron.torch.KroneckerSparseLinear.
 
-All have the same weights, so all have the same results and gradients, which is checked. Published
+All have the same weights, so all have the same results and gradients, which is checked. The first
+feed-forward layer of "ours" has its GELU in the layer; the others apply torch's. On a device each
+row is measured eagerly, and as a CUDA graph of the same calls, without the host's time. Published
 are ratios to the time of "dense" (tables 4 and 7, an A100, float32), and the share of the
 feed-forward layers in a forward pass (table 6).
 """
@@ -24,15 +26,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from batchkron.torch import KroneckerSparseLinear
 from benchmarks.machine import machine
-from benchmarks.torch_layers import medians
+from benchmarks.torch_layers import captured, medians
 
-Factory = Callable[[int, int, bool], nn.Module]
+
+class Factory(Protocol):
+    """Makes layers of so many columns and rows, with a bias or not, and a GELU behind or not."""
+
+    def __call__(self, columns: int, rows: int, bias: bool, gelu: bool = False) -> nn.Module: ...
+
 
 PATCH = 16  # pixels of a patch's side
 # Models: width, blocks, heads; the feed-forward part is four times as wide. "T/16" is for trying.
@@ -94,6 +102,7 @@ class BmmLinear(nn.Module):
         )
         bias = layer.bias
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.gelu = layer.activation is not None
 
     def forward(self, x: Tensor) -> Tensor:
         leading = x.shape[:-1]
@@ -106,13 +115,23 @@ class BmmLinear(nn.Module):
             outputs = torch.bmm(inputs, blocks).reshape(a, d, count, b)
             y = outputs.permute(2, 0, 3, 1).reshape(count, a * b * d)
         y = y.reshape(*leading, -1)
-        return y if self.bias is None else y + self.bias
+        if self.bias is not None:
+            y = y + self.bias
+        return nn.functional.gelu(y) if self.gelu else y
+
+
+class GeluLinear(nn.Linear):
+    """A dense layer and a GELU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.gelu(super().forward(x))
 
 
 def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
     """A dense layer with the matrix of a chain."""
     bias = layer.bias
-    dense = nn.Linear(layer.in_features, layer.out_features, bias is not None)
+    kind = nn.Linear if layer.activation is None else GeluLinear
+    dense = kind(layer.in_features, layer.out_features, bias is not None)
     with torch.no_grad():
         dense.weight.copy_(layer.dense_weight())
         if bias is not None:
@@ -120,8 +139,9 @@ def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
     return dense
 
 
-def sparse_linear(columns: int, rows: int, bias: bool) -> nn.Module:
-    return KroneckerSparseLinear(patterns(rows, columns), bias=bias)
+def sparse_linear(columns: int, rows: int, bias: bool, gelu: bool = False) -> nn.Module:
+    activation = "gelu" if gelu else None
+    return KroneckerSparseLinear(patterns(rows, columns), bias=bias, activation=activation)
 
 
 class FeedForward(nn.Module):
@@ -130,10 +150,11 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, linear: Factory) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.wide, self.narrow = linear(width, 4 * width, True), linear(4 * width, width, True)
+        self.wide = linear(width, 4 * width, True, gelu=True)
+        self.narrow = linear(4 * width, width, True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.narrow(nn.functional.gelu(self.wide(self.norm(x))))  # type: ignore[no-any-return]
+        return self.narrow(self.wide(self.norm(x)))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
@@ -263,27 +284,35 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
     published = PUBLISHED[name] if options.size == "S/16" and dtype == "float32" else None
     rows = []
     for direction in options.directions:
-        row = Row(name, dtype, direction, published if direction == "forward" else None)
-        calls: dict[str, Callable[[], object]] = {}
-        for who, model in contenders.items():
+        expected = exact if direction == "forward" else exact_gradient
+        for how in options.how:
+            shown = direction if how == "eager" else f"{direction}, {how}"
+            row = Row(name, dtype, shown, published if shown == "forward" else None)
+            calls: dict[str, Callable[[], object]] = {}
+            for who, model in contenders.items():
 
-            def call(model: nn.Module = model, direction: str = direction) -> Tensor:
-                given = gradient.to(kind)
-                return forward(model, x) if direction == "forward" else backward(model, x, given)
+                def call(model: nn.Module = model, direction: str = direction) -> Tensor:
+                    given = gradient.to(kind)
+                    return (
+                        forward(model, x) if direction == "forward" else backward(model, x, given)
+                    )
 
-            try:
-                found = call()
-            except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
-                row.remarks.append(f"{who}: {type(error).__name__}")
-                continue
-            if differs(found, exact if direction == "forward" else exact_gradient, dtype):
-                row.remarks.append(f"{who}: wrong")
-                continue
-            calls[who] = call
-        times = medians(calls, options.rounds, options.device)
-        row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
-        rows.append(row)
-        print_row(row)
+                run: Callable[[], Tensor] = call
+                try:
+                    if how == "graph":
+                        run = captured(call)
+                    found = run()
+                except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
+                    row.remarks.append(f"{who}: {type(error).__name__}")
+                    continue
+                if differs(found, expected, dtype):
+                    row.remarks.append(f"{who}: wrong")
+                    continue
+                calls[who] = run
+            times = medians(calls, options.rounds, options.device)
+            row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
+            rows.append(row)
+            print_row(row)
     return rows
 
 
@@ -331,12 +360,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--directions", nargs="+", choices=["forward", "both"], default=["forward", "both"]
     )
+    parser.add_argument(
+        "--how",
+        nargs="+",
+        choices=["eager", "graph"],
+        help="calls as they are, or CUDA graphs of them; both on a device",
+    )
     parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
     parser.add_argument("--json", type=Path, help="file for all figures, written after each part")
     options = parser.parse_args(arguments)
     on_device = options.device == "cuda"
     options.images = options.images or (128 if on_device else 1)
     options.dtypes = options.dtypes or (["float32", "float16"] if on_device else ["float32"])
+    options.how = options.how or (["eager", "graph"] if on_device else ["eager"])
+    if "graph" in options.how and not on_device:
+        parser.error("--how graph needs --device cuda")
     print(f"torch {torch.__version__} on {options.device}")
     print(f"ViT-{options.size}, images: {options.images}")
     rows: list[Row] = []

@@ -87,3 +87,11 @@ def test_what_takes_too_long_to_compile_is_ended(layers):
     assert process.poll() is not None
     assert compiler._process is None
     compiler.stop()
+
+
+def test_the_best_peer_is_one_of_the_same_kind(layers):
+    times = {"ours": 2.0, "chain": 3.0, "other": None, "ours, graph": 1.0, "chain, graph": 4.0}
+    assert layers.best_ratio(times) == 1.5
+    assert layers.best_ratio(times, layers.GRAPH) == 4.0
+    assert layers.best_ratio({"ours": 2.0, "ours, graph": 1.0}) is None
+    assert layers.best_ratio({"chain": 2.0}) is None

@@ -62,6 +62,22 @@ def test_twins_have_the_same_gradients(vit):
         assert torch.allclose(other.wide.bias.grad, ours.wide.bias.grad, atol=1e-5)
 
 
+def test_the_gelu_is_in_the_layer(vit):
+    ours = vit.FeedForward(24, vit.sparse_linear)
+    assert (ours.wide.activation, ours.narrow.activation) == ("gelu", None)
+    x = torch.randn(3, 24)
+    y = ours.narrow(torch.nn.functional.gelu(vit.dense_linear(ours.wide)(ours.norm(x))))
+    assert not torch.allclose(y, ours(x), atol=1e-3)  # twice is not once
+    plain = torch.nn.functional.linear(ours.norm(x), ours.wide.dense_weight(), ours.wide.bias)
+    assert torch.allclose(ours.narrow(torch.nn.functional.gelu(plain)), ours(x), atol=1e-4)
+
+
+def test_graphs_need_a_device(vit, capsys):
+    with pytest.raises(SystemExit):
+        vit.main([*SMALL, "--how", "graph"])
+    assert "--how graph needs --device cuda" in capsys.readouterr().err
+
+
 def test_wrong_results_are_found(vit, short, monkeypatch):
     x = torch.linspace(1, 2, 5)
     assert vit.differs(x * 1.01, x, "float32")
