@@ -49,6 +49,7 @@ _STAGES = 3  # panels in shared memory at a time
 _MAX_BLOCKS = 4  # thread blocks of a multiprocessor, at most
 _MIN_VECTORS = 8 * _DEPTH  # of a part at least, so that a thread block has work for its start
 _HIDDEN = 0.8  # share of the smaller of (multiply-add time, time of shared memory) that is hidden
+_MAX_VALUES = 2**31  # from so many on, a launch could not have a thread block for each tile
 _MAX_DOUBLE = 32  # rows or columns up to which matrix units in float64 gain nothing
 
 
@@ -202,6 +203,8 @@ def gradient_arguments() -> np.dtype[Any]:
 
 def has_kernel(shape: GradientShape) -> bool:
     """Whether the kernel is worth its while: matrix units of libraries are faster in float64."""
+    if shape.values >= _MAX_VALUES:
+        return False
     if shape.dtype == "float64":
         return min(shape.b, shape.c) <= _MAX_DOUBLE
     return shape.dtype == "float32"

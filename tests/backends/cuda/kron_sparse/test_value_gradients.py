@@ -142,6 +142,7 @@ def test_which_shapes_have_a_kernel():
     assert has_kernel(GradientShape(1, 400, 8, 1, 9, False, "float64"))
     assert not has_kernel(GradientShape(1, 400, 400, 1, 9, False, "float64"))
     assert not has_kernel(GradientShape(1, 4, 4, 1, 9, False, "complex64"))
+    assert not has_kernel(GradientShape(1 << 20, 1, 1, 1 << 11, 9, False, "float32"))
 
 
 COMPILED = [
