@@ -284,7 +284,11 @@ class PDE(Statement):
         """Return the resolved parts of each term, each with its fields."""
         split = [split_fields(term) for term in self.terms]
         return [
-            [(part, signed) for plain, signed in own for part in resolve(plain, space, traces)]
+            [
+                (part, signed)
+                for plain, signed in own
+                for part in resolve(plain, space, traces, signed)
+            ]
             for own in split
         ]
 
@@ -325,7 +329,7 @@ class PDE(Statement):
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
         for term, parts in zip(self.terms, resolved, strict=True):
-            assembled = [fields.into(assemble_term(part, space), own) for part, own in parts]
+            assembled = [fields.into(assemble_term(part, space), part, own) for part, own in parts]
             if term.stiff:
                 assembled = [replace(operator, one_sided=False) for operator in assembled]
             for (part, own), operator in zip(parts, assembled, strict=True):

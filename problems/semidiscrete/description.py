@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..discretization.fields.derivatives import FieldDerivative
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import AdaptSettings
@@ -113,6 +114,8 @@ def _modes_text(problem: ProblemValue, modes: Sequence[ModeOperator | FieldMode 
 
 
 def _mode_text(mode: ModeOperator | FieldMode) -> str:
+    if isinstance(mode, FieldDerivative):
+        return mode.text()
     if isinstance(mode, FieldMode):
         part = {1: "positive part of ", -1: "negative part of ", 0: ""}[mode.part]
         return part + mode.field.text()

@@ -75,7 +75,7 @@ class Term:
         The coefficient's dependence on time.
     fields : tuple of (Axis, FieldExpression)
         Fields that multiply the term, each a function of its axis. In ``factors`` a field has a
-        mass with the coefficient 1.
+        mass with the coefficient 1, or the derivative along its axis has that coefficient.
     stiff : bool
         Whether IMEX methods treat the term implicitly also if its fluxes are upwind, as those of
         collisions.
@@ -119,7 +119,7 @@ class Term:
 
 def div(
     axis: Axis,
-    coefficient: Function = 1.0,
+    coefficient: Function | FieldExpression = 1.0,
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
@@ -132,8 +132,10 @@ def div(
     ----------
     axis : Axis
         The axis of x.
-    coefficient : callable or float
-        g, a number or a function of x that takes and returns an array.
+    coefficient : callable, float or FieldExpression
+        g, a number, a function of x that takes and returns an array, or a field of x that is
+        computed from the state, as u in f_t = -(u f)_x: ``div(x, -Moment({v: 1}) / Moment(v))``.
+        A term with a field here has no other factor along x and no other derivative.
     flux : {"upwind", "central", "downwind"}, optional
         From which side of an edge f is taken; which side is upwind depends on the sign of the
         whole coefficient. The default is "upwind". In a chain div @ grad (see `grad`) the default
@@ -158,6 +160,13 @@ def div(
     TypeError, ValueError
         If an argument is of another kind, the flux is unknown, or `others` has `axis` itself.
 
+    Notes
+    -----
+    The flux between two cells takes g from the edge. Moments jump there: a field has the mean of
+    the values of both cells, the same for both, so that ∂(g f)/∂x conserves ∫ f. Upwind sides and
+    inflow ends follow the sign of this value, for each state anew; at inflow ends only zero data are
+    possible, as of ``Inflow()``.
+
     Examples
     --------
     >>> x, v = Axis("x", 0, 1), Axis("v", -1, 1)
@@ -169,7 +178,7 @@ def div(
 
 def grad(
     axis: Axis,
-    coefficient: Function = 1.0,
+    coefficient: Function | FieldExpression = 1.0,
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
@@ -181,7 +190,7 @@ def grad(
     Parameters
     ----------
     axis, coefficient, boundary, others, time
-        As in `div`.
+        As in `div`; ``coefficient`` may be a field of x if grad is not in a chain.
     flux : {"upwind", "central", "downwind"}, optional
         From which side of an edge f is taken. The default is "upwind" if grad is alone. In a chain
         div @ grad, along one axis or two, it is the side opposite to that of div along the same
@@ -345,13 +354,11 @@ def _term(
             f"got {type(time).__name__}"
         )
     ends = None if boundary is None else parse_ends(boundary, axis, None)
-    if isinstance(coefficient, FieldExpression) and kind != "mass":
+    if isinstance(coefficient, FieldExpression) and kind == "penalty":
         raise ValueError(
-            f"{kind}: the coefficient in {axis.name!r} is a field, and its derivative acts along "
-            f"{axis.name!r} itself. That would need the field at the edges between cells, where "
-            "moments jump, and upwind sides and inflow ends that change with the state, which "
-            "batchkron does not have. Fields multiply derivatives along other axes, as in "
-            f"div(v, -1, others={{{axis.name}: E}}), or stand alone, as in mass({axis.name}, E)"
+            f"penalty: the coefficient in {axis.name!r} is a field, whose absolute value at the "
+            "edges would be the strength; expected a number or a function. A div or grad with the "
+            "field has its own upwind flux"
         )
     fields: list[tuple[Axis, FieldExpression]] = []
     factors = [TermFactor(kind, axis, _plain(kind, axis, coefficient, fields), flux, ends)]
@@ -414,17 +421,19 @@ def _factor_texts(term: Term) -> Iterator[str]:
     fields = list(term.fields)
     for factor in term.factors:
         own = [k for k, (axis, _) in enumerate(fields) if axis == factor.axis]
-        if own and factor.kind == "mass" and factor.coefficient == 1.0:
-            axis, field = fields.pop(own[0])
-            yield f"mass({axis.name}, {field.text()})"
+        alone = sum(other.axis == factor.axis for other in term.factors) == 1
+        if own and (factor.kind == "mass" or alone) and factor.coefficient == 1.0:
+            yield _factor_text(factor, fields.pop(own[0])[1])
         else:
             yield _factor_text(factor)
 
 
-def _factor_text(factor: TermFactor) -> str:
+def _factor_text(factor: TermFactor, field: FieldExpression | None = None) -> str:
     words = [factor.axis.name]
     g = factor.coefficient
-    if is_number(g):
+    if field is not None:
+        words.append(field.text())
+    elif is_number(g):
         words += [f"{g:.6g}"] * (g != 1.0)
     else:
         words.append(getattr(g, "__name__", type(g).__name__))

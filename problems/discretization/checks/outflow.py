@@ -91,6 +91,8 @@ def _speed_against_data(
     factor = _only_derivative(term, axis)
     if factor is None or factor.data[SIDES.index(side)] is None or factor.ends_by_sign:
         return 0.0
+    if factor.has_field:
+        return 0.0  # where f flows out changes with the state
     masses = [other for other in term.along(axis) if not other.is_derivative]
     speed = term.scale * outward_speed(factor, side, space)
     if masses:

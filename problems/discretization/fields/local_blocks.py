@@ -12,7 +12,14 @@ from batchkron.functions.segmented import SegmentedModeMultiply
 
 from ..basis.multiwavelets import filters
 
-__all__ = ["BlockVector", "LocalBlocks", "ancestor_sums", "matrices_of"]
+__all__ = [
+    "BlockVector",
+    "LocalBlocks",
+    "ancestor_sums",
+    "halves_of",
+    "matrices_of",
+    "order_of_blocks",
+]
 
 Blocks = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -252,19 +259,23 @@ def matrices_of(level: int, degree: int) -> tuple[NDArray[np.float64], NDArray[n
     others, (cells - 1, n, n level), are the Tᵀ side by side.
     """
     n, q = degree + 1, (degree + 1) ** 2
-    # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ; its columns are put into
-    # the order S, C, D, B
-    entry = np.arange(4 * q).reshape(2 * n, 2 * n)
-    blocks = [entry[:n, :n], entry[n:, :n], entry[n:, n:], entry[:n, n:]]
-    columns = np.concatenate([block.ravel() for block in blocks])
-    coarsen = np.hstack([np.kron(half, half) for half in _halves(degree)]).T[:, columns]
+    # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ
+    columns = order_of_blocks(n)
+    coarsen = np.hstack([np.kron(half, half) for half in halves_of(degree)]).T[:, columns]
     found = np.ascontiguousarray(coarsen), np.ascontiguousarray(_upward(level, degree))
     for array in found:
         array.flags.writeable = False
     return found
 
 
-def _halves(degree: int) -> list[NDArray[np.float64]]:
+def order_of_blocks(n: int) -> Places:
+    """Return which entries of [[S, B], [C, D]], (2 n)², those of S, C, D and B are, (4 n²,)."""
+    entry = np.arange(4 * n * n).reshape(2 * n, 2 * n)
+    blocks = [entry[:n, :n], entry[n:, :n], entry[n:, n:], entry[:n, n:]]
+    return np.concatenate([block.ravel() for block in blocks])
+
+
+def halves_of(degree: int) -> list[NDArray[np.float64]]:
     """Return F_0 and F_1."""
     two_scale = filters(degree)
     left = np.vstack([two_scale.H0, two_scale.G0])
@@ -277,7 +288,7 @@ def _upward(level: int, degree: int) -> NDArray[np.float64]:
     The first n columns belong to φ of the whole axis, the next to the ancestor of level 1, and so
     on; those of levels that are not ancestors are zero.
     """
-    n, halves = degree + 1, _halves(degree)
+    n, halves = degree + 1, halves_of(degree)
     found = np.zeros(((1 << level) - 1, n, n * level))
     if level:
         found[0, :, :n] = np.eye(n)  # cell 1 covers the whole axis

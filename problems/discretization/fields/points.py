@@ -18,7 +18,7 @@ from ..basis.multiwavelets import filters, legendre_values
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
 from ..matrices.dg_matrices import volume_nodes
 
-__all__ = ["CellPoints"]
+__all__ = ["CellPoints", "product"]
 
 Values = NDArray[np.float64]
 
@@ -58,6 +58,7 @@ class CellPoints:
         self._children = module.asarray(children.T)
         self._outer = module.asarray(outer.reshape(self.count, -1))
         self._projections: dict[int, Values] = {}
+        self._traces = [module.asarray(row) for row in _traces(nodes, weights)]
         self._antiderivative = module.asarray(_antiderivative(nodes, weights) * (width / 2))
 
     @property
@@ -113,7 +114,7 @@ class CellPoints:
         matrix = self.projection(level)
         if matrix is None:
             return self._projected(values, level)
-        return _product(values.reshape(-1, len(matrix)), matrix).reshape(values.shape)
+        return product(values.reshape(-1, len(matrix)), matrix).reshape(values.shape)
 
     def projection(self, level: int) -> Values | None:
         """Return the matrix (size, size) of `projected`, for the values on a cell of the level.
@@ -142,11 +143,18 @@ class CellPoints:
     def mass_blocks(self, values: Values) -> Values:
         """Return the blocks ∫ g φ_i φ_j of multiplications by g, (..., cells, n, n)."""
         n = self.degree + 1
-        return _product(values, self._outer).reshape(*values.shape[:-1], n, n)
+        return product(values, self._outer).reshape(*values.shape[:-1], n, n)
+
+    def traces(self, values: Values) -> tuple[Values, Values]:
+        """Return the values at the left and at the right end of each cell, (..., cells).
+
+        They are those of the polynomial of degree q - 1 through the values in the cell.
+        """
+        return product(values, self._traces[0]), product(values, self._traces[1])
 
     def integral(self, values: Values) -> Any:
         """Return ∫ g dx over the axis, an array of shape ()."""
-        return _product(values, self._weights).sum()
+        return product(values, self._weights).sum()
 
     def antiderivative(self, values: Values) -> Values:
         """Return the integrals ∫ g dx from the lower end of the axis to each point.
@@ -154,20 +162,23 @@ class CellPoints:
         g is the polynomial of degree q - 1 through its values in each cell, which is integrated
         exactly.
         """
-        whole = _product(values, self._weights)
+        whole = product(values, self._weights)
         before = self._module.cumsum(whole) - whole
-        return before[:, None] + _product(values, self._antiderivative)  # type: ignore[no-any-return]
+        return before[:, None] + product(values, self._antiderivative)  # type: ignore[no-any-return]
 
 
-def _product(values: Values, matrix: Values) -> Values:
+def product(values: Values, matrix: Values) -> Values:
     """Return the product of values (..., r) with a small matrix (r, s) or vector (r,).
 
-    On a device it is a sum of products: CuPy refuses cuBLAS while a graph is captured.
+    Or of many matrices with as many others, (..., p, r) and (..., r, s). On a device it is a sum of
+    products: CuPy refuses cuBLAS while a graph is captured.
     """
     if isinstance(values, np.ndarray):
         return values @ matrix
     if matrix.ndim == 1:
         return (values * matrix).sum(axis=-1)
+    if matrix.ndim > 2:
+        return (values[..., None] * matrix[..., None, :, :]).sum(axis=-2)
     return (values[..., None] * matrix).sum(axis=-2)
 
 
@@ -184,3 +195,13 @@ def _antiderivative(nodes: Values, weights: Values) -> Values:
     )  # (degrees, nodes)
     integrated = legval(nodes, legint(units, lbnd=-1))  # (degrees, nodes)
     return np.asarray(coefficients.T @ integrated, dtype=np.float64)
+
+
+def _traces(nodes: Values, weights: Values) -> Values:
+    """Return the weights (2, q) of values at the nodes in those of the polynomial at -1 and 1.
+
+    The Legendre coefficients are those of `_antiderivative`, and P_j(±1) = (±1)^j.
+    """
+    degrees = np.arange(len(nodes))
+    coefficients = legval(nodes, np.eye(len(nodes))) * weights * (degrees + 0.5)[:, None]
+    return np.array([(-1.0) ** degrees, np.ones(len(nodes))]) @ coefficients

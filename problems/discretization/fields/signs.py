@@ -38,19 +38,25 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
         The term is the sum of them: of one for each combination of the signs of its fields, if it
         has exactly one derivative or penalty, whose flux or whose ends depend on the sign;
         otherwise of a single one. In the place of max(±E, 0) the plain term has the number ±1, so
-        that its upwind sides and inflow ends are those of this sign. A term that has no field is
+        that its upwind sides and inflow ends are those of this sign. A derivative along the axis of
+        its field keeps the coefficient 1 and has the whole field. A term that has no field is
         returned as it is.
 
     Raises
     ------
     ValueError
-        If a derivative acts along the axis of a field.
+        If a derivative acts along the axis of a field, and the field is not its coefficient in a
+        term that has no other derivative and no other factor along the axis.
     """
     if not term.fields:
         return [(term, {})]
     fields = {axis: _product_along(term, axis) for axis, _ in term.fields}
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    # a field in a derivative along its axis: its sign decides edge by edge, see `derivatives`
+    inner = {factor.axis: SignedField(fields[factor.axis], 0) for factor in derivatives
+             if factor.axis in fields}  # fmt: skip
+    fields = {axis: field for axis, field in fields.items() if axis not in inner}
     rest = tuple(factor for factor in term.factors if factor.axis not in fields)
-    derivatives = [factor for factor in rest if factor.kind != "mass"]
     by_sign = len(derivatives) == 1 and not _is_central(derivatives[0])
     signs: tuple[FieldPart, ...] = (1, -1) if by_sign else (0,)
     found = []
@@ -63,7 +69,7 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
         parts = {
             axis: SignedField(fields[axis], part) for axis, part in zip(fields, chosen, strict=True)
         }
-        found.append((plain, parts))
+        found.append((plain, parts | inner))
     return found
 
 
@@ -75,16 +81,20 @@ def _is_central(factor: TermFactor) -> bool:
 
 def _product_along(term: Term, axis: Axis) -> FieldExpression:
     """Return the product of all coefficients along an axis that has a field."""
+    along = [factor for factor in term.factors if factor.axis == axis]
     product = reduce(mul, (field for own, field in term.fields if own == axis))
-    for factor in term.factors:
-        if factor.axis != axis:
-            continue
+    if len(along) == 1 and sum(factor.kind != "mass" for factor in term.factors) < 2:
+        return product
+    for factor in along:
         if factor.kind != "mass":
             raise ValueError(
                 f"{factor.kind} acts along {axis.name!r}, and the term has a field as coefficient "
-                f"along the same axis. Fields multiply derivatives along other axes, as in "
+                f"along the same axis. A field may be the coefficient of a first derivative along "
+                f"its axis, as in div({axis.name}, E), if nothing else acts along that axis and "
+                "the term has no other derivative; second derivatives with a field between them "
+                "are not possible yet. It may also multiply derivatives along other axes, as in "
                 f"div(v, -1, others={{{axis.name}: E}}), or stand in a term without derivative "
-                f"along theirs, as mass({axis.name}, E)"
+                f"along its axis, as mass({axis.name}, E)"
             )
         if callable(factor.coefficient) or factor.coefficient != 1.0:
             product = product * factor.coefficient

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from ...statement.axis import Axis
+from ...statement.coefficients import Flux
 from ...statement.fields import FieldExpression
+from ..fields.derivatives import DerivativeEnd, FieldDerivative
 from ..fields.modes import FieldMode
 from ..fields.points import CellPoints
 from ..fields.sampling import sampled
 from ..fields.signs import SignedField
 from ..parts import OperatorTerm
 from ..space import Space
+from .resolve_term import ResolvedFactor, ResolvedTerm
 
 __all__ = ["SampledFields"]
 
@@ -29,7 +33,7 @@ class SampledFields:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._fields: dict[tuple[Axis, FieldExpression], FieldExpression] = {}
-        self._modes: dict[tuple[FieldExpression, int, Axis], FieldMode] = {}
+        self._modes: dict[tuple[FieldExpression, int, Axis, object], FieldMode] = {}
 
     def field(self, field: FieldExpression, axis: Axis) -> FieldExpression:
         """Return a field with samples in place of functions; the same object for the same field."""
@@ -38,24 +42,49 @@ class SampledFields:
             self._fields[key] = sampled(field, axis, self._space.level(axis), self._space.degree)
         return self._fields[key]
 
-    def into(self, term: OperatorTerm, fields: Mapping[Axis, SignedField]) -> OperatorTerm:
-        """Return a term, of which the modes along the axes of fields are identities, with these."""
+    def into(
+        self, term: OperatorTerm, resolved: ResolvedTerm, fields: Mapping[Axis, SignedField]
+    ) -> OperatorTerm:
+        """Return a term with the modes of fields along their axes.
+
+        ``resolved`` is what the term was assembled from. Along the axis of a field it has nothing,
+        or one derivative, whose coefficient the field multiplies.
+        """
         if not fields:
             return term
-        modes = [
-            self._mode(axis, fields[axis]) if axis in fields else mode
-            for axis, mode in zip(self._space.axes, term.modes, strict=True)
-        ]
+        modes = list(term.modes)
+        for k, axis in enumerate(self._space.axes):
+            if axis in fields:
+                along = resolved.along(axis)
+                modes[k] = self._mode(axis, fields[axis], along[0] if along else None)
         return replace(term, modes=tuple(modes))
 
-    def _mode(self, axis: Axis, signed: SignedField) -> FieldMode:
+    def _mode(self, axis: Axis, signed: SignedField, factor: ResolvedFactor | None) -> FieldMode:
         space = self._space
-        field = self.field(signed.field, axis)
-        key = field, signed.part, axis
+        field, level, degree = self.field(signed.field, axis), space.level(axis), space.degree
+        detail = None if factor is None else _derivative(factor)
+        key = field, signed.part, axis, detail
         if key not in self._modes:
-            level, volume = space.level(axis), None
+            volume = None
             if axis in space.volume:
-                points = CellPoints(axis, level, space.degree)
+                points = CellPoints(axis, level, degree)
                 volume = points.sample(space.volume[axis].function, "volume element")
-            self._modes[key] = FieldMode(axis, level, space.degree, field, signed.part, volume)
+            if detail is None:
+                made = FieldMode(axis, level, degree, field, signed.part, volume)
+            else:
+                made = FieldDerivative(axis, level, degree, field, 0, volume, *detail)
+            self._modes[key] = made
         return self._modes[key]
+
+
+def _derivative(
+    factor: ResolvedFactor,
+) -> tuple[Literal["div", "grad"], Flux, tuple[DerivativeEnd, DerivativeEnd], float]:
+    """Return kind, flux, ends and scale of a `FieldDerivative`."""
+    ends: list[DerivativeEnd] = [
+        "inflow" if datum is not None and datum.at_inflow else edge
+        for edge, datum in zip(factor.edges, factor.data, strict=True)
+    ]
+    assert factor.kind in ("div", "grad") and factor.flux in ("upwind", "central", "downwind")
+    assert not callable(factor.coefficient)
+    return factor.kind, factor.flux, (ends[0], ends[1]), float(factor.coefficient)  # type: ignore[return-value]

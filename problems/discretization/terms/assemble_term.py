@@ -48,6 +48,8 @@ __all__ = ["assemble_term", "boundary_sources"]
 def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
     """Return the term as one operator per axis in the hierarchical basis; None is the identity.
 
+    It is None, too, along the axis of a derivative that has a field, which `SampledFields` puts in.
+
     Parameters
     ----------
     term : ResolvedTerm
@@ -62,7 +64,7 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
     modes: list[ModeOperator | None] = []
     for axis in space.axes:
         factors = term.along(axis)
-        if not factors:
+        if not factors or factors[0].has_field:
             modes.append(None)
             continue
         mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)

@@ -7,7 +7,7 @@ other terms and on the signs of coefficients. A `ResolvedTerm` leaves nothing op
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -52,6 +52,9 @@ class ResolvedFactor:
     ends_by_sign : bool
         Whether ``edges`` and ``data`` are right only for this sign of the whole coefficient, as
         those of Inflow are.
+    has_field : bool
+        Whether a field multiplies ``coefficient``, which is a number then; it decides for each
+        state at which ends f flows in.
     """
 
     kind: str
@@ -61,6 +64,7 @@ class ResolvedFactor:
     edges: Edges = PERIODIC
     data: EdgeData = (None, None)
     ends_by_sign: bool = False
+    has_field: bool = False
 
     @property
     def is_derivative(self) -> bool:
@@ -81,7 +85,9 @@ class ResolvedTerm:
         return tuple(factor for factor in self.factors if factor.axis == axis)
 
 
-def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...]:
+def resolve(
+    term: Term, space: Space, traces: Traces, fields: Collection[Axis] = ()
+) -> tuple[ResolvedTerm, ...]:
     """Return resolved terms whose sum is the term.
 
     Parameters
@@ -92,6 +98,9 @@ def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...
         Axes, levels, degree and boundary conditions.
     traces : mapping of Axis to {"left", "right", "central"}
         The traces of div along axes with mixed derivatives, from `chain_traces` of all terms.
+    fields : collection of Axis
+        The axes along which a field multiplies the term; a derivative along one of them has the
+        field as its coefficient, in place of 1.
 
     Returns
     -------
@@ -111,6 +120,8 @@ def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...
     for axis in space.axes:
         places = [k for k, factor in enumerate(factors) if factor.axis == axis]
         along = _resolve_axis([factors[k] for k in places], axis, space, traces, mixed)
+        if axis in fields:
+            along = [replace(factor, has_field=True) for factor in along]
         resolved.update(zip(places, along, strict=True))
     whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, time)
     upwinded = [factor for factor in whole.factors if factor.kind != "mass"]
@@ -192,6 +203,9 @@ def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
     """At ends where f flows out, replace the data of Inflow by the trace from inside."""
     factors = []
     for factor in term.factors:
+        if factor.has_field:
+            factors.append(factor)
+            continue
         edges, data = list(factor.edges), list(factor.data)
         for k, side in enumerate(SIDES):
             datum = data[k]

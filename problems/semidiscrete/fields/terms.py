@@ -17,6 +17,7 @@ from batchkron.backends.protocol import FieldPlan
 from batchkron.operators import SparseGridOperator, on_device
 from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks
 
+from ...discretization.fields.derivatives import DerivativeBlocks, FieldDerivative
 from ...discretization.fields.local_blocks import BlockVector
 from ...discretization.fields.modes import FieldMode
 from ...discretization.fields.part_blocks import PartBlocks
@@ -86,7 +87,10 @@ def frozen_terms(problem: ProblemValue, t: float, u: Values) -> tuple[OperatorTe
 
 
 class _AxisParts:
-    """The parts of all fields along one axis, of which the operator's blocks are made."""
+    """The parts of all fields along one axis, of which the operator's blocks are made.
+
+    ``modes`` are all multiplications, or all derivatives along the fields' own axis.
+    """
 
     def __init__(self, problem: ProblemValue, axis: Axis, modes: Sequence[FieldMode]) -> None:
         fields = list(dict.fromkeys(mode.field for mode in modes))
@@ -95,7 +99,12 @@ class _AxisParts:
         self.evaluate = FieldEvaluation(
             fields, axis, problem.axes, problem.grid, problem.degree, problem.masses, device
         )
-        self.blocks = PartBlocks(modes, fields, problem.masses[place], device)
+        self.blocks: PartBlocks | DerivativeBlocks
+        derivatives = [mode for mode in modes if isinstance(mode, FieldDerivative)]
+        if derivatives:
+            self.blocks = DerivativeBlocks(derivatives, fields, problem.masses[place], device)
+        else:
+            self.blocks = PartBlocks(modes, fields, problem.masses[place], device)
         self._plan = self._planned()
 
     @property
@@ -166,13 +175,13 @@ class FieldTerms:
     def __init__(self, problem: ProblemValue, terms: Sequence[OperatorTerm]) -> None:
         self._lock = threading.Lock()
         self._terms, times = _with_own_modes(terms)
-        by_axis: dict[Axis, list[FieldMode]] = {}
+        by_axis: dict[tuple[Axis, type], list[FieldMode]] = {}
         for term in self._terms:
             for mode in field_modes(term):
-                own = by_axis.setdefault(mode.axis, [])
+                own = by_axis.setdefault((mode.axis, type(mode)), [])
                 if all(mode is not known for known in own):
                     own.append(mode)
-        self._axes = [_AxisParts(problem, axis, modes) for axis, modes in by_axis.items()]
+        self._axes = [_AxisParts(problem, axis, modes) for (axis, _), modes in by_axis.items()]
         stand_ins: dict[int, ModeOperator] = {}
         places: dict[int, NDArray[np.int64]] = {}
         start = 0

@@ -1,0 +1,275 @@
+"""The hierarchical blocks of nodal matrices that couple each finest cell with its neighbours."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .local_blocks import BlockVector, halves_of, matrices_of, order_of_blocks
+from .points import product
+
+__all__ = ["NeighbourBlocks"]
+
+Blocks = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_OFFSETS = (-1, 0, 1)  # of the left neighbour, the cell itself and the right neighbour
+
+
+class NeighbourBlocks:
+    """The map from the blocks of block-tridiagonal nodal matrices A to the blocks of W A Wᵀ.
+
+    W is the change to the hierarchical basis. Two 1-D cells are coupled if their intervals overlap
+    or touch; on a periodic axis the first and the last interval of a level touch, too.
+
+    Parameters
+    ----------
+    level, degree : int
+        Finest level, and degree n - 1.
+    is_periodic : bool
+        Whether A couples the first finest cell with the last one.
+    module : module
+        numpy or cupy, the library of the blocks.
+    parts : int
+        Number of matrices A that are transformed together.
+
+    Attributes
+    ----------
+    rows, columns : ndarray, shape (count,), int64
+        The coupled pairs of 1-D cells, sorted by (row, column).
+
+    Notes
+    -----
+    As in `LocalBlocks`, the blocks S, C, D and B on a level follow from the S of the next finer
+    level, here those of a cell with itself and with both neighbours: with F_s = [[H_s], [G_s]] and
+    the blocks S_fine[i, j] of fine cells,
+
+        [[S, B], [C, D]][c, c + d] = Σ_(s, t) F_s S_fine[2 c + s, 2 (c + d) + t] F_tᵀ,
+
+    where a neighbour (d = ±1) has the one summand of the two halves that touch. C[c, c + d] of all
+    three d, times the Tᵀ of the cells c + d, are the blocks of the cell with the functions of
+    coarser levels. Those of neighbours with the same ancestor are added up. All this takes
+    O(cells · level · n³) operations, in three products for each level and one for all ancestors.
+
+    Examples
+    --------
+    >>> blocks = NeighbourBlocks(level=1, degree=0, is_periodic=False)
+    >>> A = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 0.0]]).reshape(2, 3, 1, 1)
+    >>> blocks(A).ravel()  # W A Wᵀ of A = [[1, 2], [3, 4]]
+    array([ 5., -1., -2.,  0.])
+    """
+
+    def __init__(
+        self,
+        level: int,
+        degree: int,
+        is_periodic: bool,
+        module: Any = np,
+        *,
+        parts: int = 1,
+    ) -> None:
+        self._level, self._n, self._module, self._parts = level, degree + 1, module, parts
+        coarsen, upward = matrices_of(level, degree)
+        q = self._n**2
+        up, down = _coarsen_pairs(degree)
+        own = np.vstack([coarsen[:q], up, down, coarsen[q:]])  # (s, t) = (0, 0), (0, 1), (1, 0) …
+        self._own, self._left, self._right = (module.asarray(m) for m in (own, up, down))
+        self._tree = _tree(level, is_periodic)
+        self.rows, self.columns = self._tree.rows, self._tree.columns
+        if level:
+            self._neighbours = module.asarray(self._tree.neighbours)
+            self._opposite = module.asarray(np.array([2, 1, 0]))
+            self._upward = module.asarray(upward[self._tree.neighbours - 1])
+            self._same = [
+                module.asarray(np.repeat(mask, self._n, axis=1)[:, None].astype(np.float64))
+                for mask in self._tree.same
+            ]
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the heap and of the blocks with ancestors."""
+        n, cells = self._n, 1 << self._level
+        heap = self._parts, cells, 3, 4 * n * n
+        return heap, (self._parts, cells - 1, 3, 2 * n, n * self._level)
+
+    @property
+    def size(self) -> int:
+        """Length of the vector of `vector`."""
+        heap, ancestors = self._shapes
+        return int(np.prod(heap) + np.prod(ancestors))
+
+    def vector(self, memory: Blocks | None = None) -> BlockVector:
+        """Return the views of a vector of `size` zeros, which is made if it is not given.
+
+        Its heap is (parts, cells, 3, 4 n²): for each cell c ≥ 1 and offset the S, C, D and B; cell
+        0 has S of the whole axis. Its ancestors are (parts, cells - 1, 3, 2 n, n level), the rows
+        of C, then those of Bᵀ, times all Tᵀ.
+        """
+        whole = self._module.zeros(self.size) if memory is None else memory
+        heap, ancestors = self._shapes
+        stop = int(np.prod(heap))
+        return BlockVector(whole, whole[:stop].reshape(heap), whole[stop:].reshape(ancestors))
+
+    def write(self, blocks: Blocks, into: BlockVector) -> None:
+        """Write the entries of hierarchical blocks.
+
+        Parameters
+        ----------
+        blocks : ndarray, shape (parts, cells, 3, n, n), float64
+            The blocks of each A: of each cell with its left neighbour, itself, and its right one.
+            Those of neighbours outside an axis that is not periodic are zero.
+        into : BlockVector
+            As `vector` returns it.
+        """
+        q, parts = self._n**2, self._parts
+        own = blocks.reshape(parts, -1, 3, q)
+        for finer in range(self._level - 1, -1, -1):
+            half = 1 << finer
+            pairs = own.reshape(parts, half, 6 * q)  # left and own of the left half, and so on
+            target = into.heap[:, half : 2 * half]
+            target[:, :, 0] = product(pairs[..., :q], self._left)
+            target[:, :, 1] = product(pairs[..., q : 5 * q], self._own)
+            target[:, :, 2] = product(pairs[..., 5 * q :], self._right)
+            own = target[..., :q]
+        into.heap[:, 0, 1, :q] = own[:, 0].sum(axis=1)
+        if not self._level:
+            return
+        self._write_ancestors(into)
+        D = into.heap[..., 2 * q : 3 * q]
+        D[:, 1, 1] += D[:, 1, 0] + D[:, 1, 2]  # of the only interval, its own neighbour
+        if self._level > 1:
+            D[:, 2:4, 0] += D[:, 2:4, 2]  # of two intervals, neighbours at both ends
+
+    def _write_ancestors(self, into: BlockVector) -> None:
+        n, q, parts = self._n, self._n**2, self._parts
+        shape = parts, -1, 3, n, n
+        C = into.heap[:, 1:, :, q : 2 * q].reshape(shape)
+        # the block of the neighbour's φ, as row, with the cell's ψ
+        B = into.heap[:, self._neighbours, self._opposite, 3 * q :].reshape(shape)
+        rows = self._module.concatenate([C, B.swapaxes(3, 4)], axis=3)
+        found, target = product(rows, self._upward), into.ancestors
+        left, right, both = self._same
+        target[:, :, 1] = found[:, :, 1] + left * found[:, :, 0] + right * found[:, :, 2]
+        target[:, :, 0] = found[:, :, 0] + both * found[:, :, 2]
+        target[:, :, 2] = found[:, :, 2]
+
+    def scale(self, part: int, factor: float, blocks: BlockVector) -> None:
+        """Multiply the entries of one matrix's blocks in a vector by a number."""
+        blocks.heap[part] *= factor
+        blocks.ancestors[part] *= factor
+
+    def places(self, part: int) -> Places:
+        """Return where the entries of one matrix's blocks lie in the vector, (count, n, n)."""
+        n, q, tree = self._n, self._n**2, self._tree
+        heap, ancestors = self._shapes
+        i, j = np.indices((n, n))
+        cell, offset, slot, group = (
+            entry[:, None, None] for entry in (tree.cell, tree.offset, tree.slot, tree.group)
+        )
+        own = ((part * heap[1] + cell) * 3 + offset) * 4 * q + n * i + j
+        own = own + np.where(cell > 0, 2 * q, 0)  # D, or S of the whole axis
+        of_cell, of_ancestor = np.where(group == 0, i, j), np.where(group == 0, j, i)
+        row = ((part * ancestors[1] + cell - 1) * 3 + offset) * 2 * n + group * n + of_cell
+        above = int(np.prod(heap)) + row * ancestors[4] + slot * n + of_ancestor
+        return np.where(group < 0, own, above).astype(np.int64)
+
+    def __call__(self, blocks: Blocks) -> Blocks:
+        """Return the hierarchical blocks of the coupled pairs of one matrix.
+
+        Parameters
+        ----------
+        blocks : ndarray, shape (cells, 3, n, n), float64
+            As `write` takes them, of one matrix.
+
+        Returns
+        -------
+        ndarray, shape (count, n, n), float64
+        """
+        vector = self.vector()
+        self.write(blocks[None], vector)
+        return vector.whole.take(self._module.asarray(self.places(0)))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=16)
+def _coarsen_pairs(degree: int) -> tuple[Blocks, Blocks]:
+    """Return the matrices (n², 4 n²) from the entries of S_fine to those of S, C, D and B.
+
+    The first is for a left half's row and a right half's column, the second the other way round.
+    """
+    n, (left, right) = degree + 1, halves_of(degree)
+    columns = order_of_blocks(n)
+    return np.kron(left, right).T[:, columns], np.kron(right, left).T[:, columns]
+
+
+class _Tree(NamedTuple):
+    """Which cells are coupled, and where their blocks lie.
+
+    Attributes
+    ----------
+    neighbours : ndarray, (cells - 1, 3), int64
+        Of the cells 1, 2, … the neighbours of the same level, with the cell itself between them.
+    same : (ndarray, ndarray, ndarray), each (cells - 1, level), bool
+        For each cell and slot, whether the left neighbour has the same ancestor as the cell; the
+        right neighbour has; both neighbours have the same, which is not the cell's.
+    rows, columns : ndarray, (count,), int64
+        The coupled pairs.
+    cell, offset, slot, group : ndarray, (count,), int64
+        Of each pair the finer cell, the number of the neighbour's offset, the level of the other
+        cell, and 0 if the finer cell is the row, 1 if it is the column; -1 for cells of one level.
+    """
+
+    neighbours: Places
+    same: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+    rows: Places
+    columns: Places
+    cell: Places
+    offset: Places
+    slot: Places
+    group: Places
+
+
+@lru_cache(maxsize=32)
+def _tree(level: int, is_periodic: bool) -> _Tree:
+    """Return the coupled pairs of cells of an axis; at most a few per cell and level."""
+    cells = np.arange(1, 1 << level)
+    depth = np.frexp(cells.astype(np.float64))[1].astype(np.int64) - 1  # the level of its interval
+    first = 1 << depth
+    moved = (cells - first)[:, None] + np.array(_OFFSETS)
+    exists = (moved >= 0) & (moved < first[:, None]) | is_periodic
+    inside = moved % first[:, None]
+    slots = np.arange(level)
+    shift = depth[:, None] - np.maximum(slots - 1, 0)
+    is_coarser = slots <= depth[:, None]
+    above = inside[:, :, None] >> np.maximum(shift, 0)[:, None, :]  # (cells, 3, slots)
+    same_left, same_right = above[:, 0] == above[:, 1], above[:, 2] == above[:, 1]
+    same_both = (above[:, 0] == above[:, 2]) & ~same_right
+    kept = (exists[:, :, None] & is_coarser[:, None, :]).copy()
+    kept[:, 0] &= ~same_left
+    kept[:, 2] &= ~same_right & ~(same_both & exists[:, :1])
+    own, offset, slot = np.nonzero(kept)
+    ancestor = np.where(slot == 0, 0, (1 << np.maximum(slot - 1, 0)) + above[own, offset, slot])
+    beside = exists.copy()
+    beside[:, 0] &= inside[:, 0] != inside[:, 1]
+    beside[:, 2] &= inside[:, 2] != inside[:, 1]
+    beside[:, 2] &= (inside[:, 2] != inside[:, 0]) | ~exists[:, 0]
+    level_own, level_offset = np.nonzero(beside)
+    finer, one = cells[own], np.ones(1, dtype=np.int64)
+    columns_beside = first[level_own] + inside[level_own, level_offset]
+    table = np.concatenate(
+        [
+            np.stack([finer, ancestor, finer, offset, slot, 0 * own]),
+            np.stack([ancestor, finer, finer, offset, slot, 0 * own + 1]),
+            np.stack(
+                [cells[level_own], columns_beside, cells[level_own], level_offset]
+                + [0 * level_own, 0 * level_own - 1]
+            ),
+            np.stack([0 * one, 0 * one, 0 * one, one, 0 * one, -one]),
+        ],
+        axis=1,
+    ).astype(np.int64)
+    table = table[:, np.lexsort((table[1], table[0]))]
+    neighbours = (first[:, None] + inside).astype(np.int64)
+    return _Tree(neighbours, (same_left, same_right, same_both), *table)
