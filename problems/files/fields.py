@@ -33,6 +33,8 @@ from ..statement.fields import (
     nodes_of,
 )
 
+from .field_derivatives import decode_derivatives, encode_derivatives
+
 __all__ = ["decode_fields", "encode_fields"]
 
 _MAX_NODES = 4096  # expressions of one formula; more would take long to evaluate
@@ -43,6 +45,7 @@ def encode_fields(terms: Sequence[OperatorTerm], axes: Sequence[Axis]) -> dict[s
     """Return the datasets of the fields of some terms; none if no term has a field."""
     fields: list[FieldExpression] = []
     rows: list[tuple[int, int, int, int]] = []
+    modes: list[FieldMode] = []
     volumes: dict[str, Value] = {}
     for t, term in enumerate(terms):
         for k, mode in enumerate(term.modes):
@@ -50,6 +53,7 @@ def encode_fields(terms: Sequence[OperatorTerm], axes: Sequence[Axis]) -> dict[s
                 if mode.field not in fields:
                     fields.append(mode.field)
                 rows.append((t, k, fields.index(mode.field), mode.part))
+                modes.append(mode)
                 if mode.volume is not None:
                     volumes[f"fields/volume_{k}"] = mode.volume
     if not rows:
@@ -61,6 +65,7 @@ def encode_fields(terms: Sequence[OperatorTerm], axes: Sequence[Axis]) -> dict[s
         "fields/modes": np.array(rows, dtype=np.int64),
         "fields/samples": np.concatenate(samples),
         **volumes,
+        **encode_derivatives(modes),
     }
 
 
@@ -133,9 +138,10 @@ def decode_fields(
         with refusing(f"dataset 'fields/formula'[{number}]"):
             reader = _FormulaReader(axes, axes[k], levels[k], degree, document)
             fields.append(reader.read(strict_json.loads(text)))
-    made: dict[tuple[int, int, int], FieldMode] = {}
+    derivatives = decode_derivatives(document, rows)
+    made: dict[tuple[Any, ...], FieldMode] = {}
     changed = [list(term.modes) for term in terms]
-    for t, k, number, part in rows:
+    for row, (t, k, number, part) in enumerate(rows):
         if changed[t][k] is not None:
             raise ProblemFileError(
                 f"dataset 'fields/modes' gives terms[{t}] a field along axis {k}, where it has an "
@@ -144,10 +150,14 @@ def decode_fields(
         with refusing(f"dataset 'fields/formula'[{number}]"):
             if check_field(fields[number], axes, axes[k]) != axes[k]:
                 raise ValueError(f"it is not a function of {axes[k].name!r}")
-        key = (number, k, part)
+        own = derivatives.get(row)
+        key = (number, k, part, own)
         if key not in made:
             volume = _volume(document, k, levels[k], degree)
-            made[key] = FieldMode(axes[k], levels[k], degree, fields[number], part, volume)
+            if own is not None:
+                made[key] = own.of(axes[k], levels[k], degree, fields[number], volume)
+            else:
+                made[key] = FieldMode(axes[k], levels[k], degree, fields[number], part, volume)
         changed[t][k] = made[key]
     return tuple(
         replace(term, modes=tuple(modes)) for term, modes in zip(terms, changed, strict=True)

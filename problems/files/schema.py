@@ -54,8 +54,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         The datasets by path. The names in the shapes are the numbers of axes (d), of functions per
         cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
         pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
-        the exact solution (parts), of formulas (fields), of modes that are fields, of values of
-        functions in fields (samples), of Gauss points in a cell (points), of unknowns, and of
+        the exact solution (parts), of formulas (fields), of modes that are fields, of those that
+        are derivatives, of values of functions in fields (samples), of Gauss points in a cell (points), of unknowns, and of
         coefficients (size_k) and finest cells (cells_k) along axis k.
 
     Examples
@@ -84,6 +84,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "fields/formula": Field("text", ("fields",), "fields"),
         "fields/modes": Field("int64", ("field_modes", 4), "fields"),
         "fields/samples": Field("float64", ("samples",), "fields"),
+        "fields/derivatives": Field("int64", ("derivatives", 5), "derivatives"),
+        "fields/derivative_scales": Field("float64", ("derivatives",), "derivatives"),
         "adapt/rule": Field("text", (1,), "adapt"),
         "gains/maxwellian": Field("text", ("gains",), "gains"),
         "sources/time": Field("text", ("sources",)),

@@ -354,8 +354,11 @@ def _coefficient(
     """Return the coefficient of the flux of ``div @ inner`` at an end, on all lines.
 
     ``inner`` is the grad, or ``div`` itself for a first derivative; the flux is the coefficient
-    times ∂f/∂x or f. None if it cannot be evaluated or the grad acts on a product g f.
+    times ∂f/∂x or f. None if it cannot be evaluated, as with fields of an unknown state, or the
+    grad acts on a product g f.
     """
+    if term.fields:
+        return None
     end = np.full(LINES, div.axis.lower if side == "left" else div.axis.upper)
     number = np.full(LINES, term.scale * number_at(term.time, t))
     first, last = term.factors.index(div), term.factors.index(inner)
@@ -402,7 +405,7 @@ def _values_used(
     """Yield each condition whose value a term uses at an end, and on which lines it does.
 
     The value of Dirichlet is used on all lines, that of Inflow where the whole coefficient carries
-    f in; neither is used where the coefficient is 0. A factor's own condition is a condition on f
+    f in, which is not known of fields; neither is used where the coefficient is 0. A factor's own condition is a condition on f
     only if the factor is the innermost derivative. If a first derivative has its own condition and
     the flux of second derivatives is given at this end, the value is a part of the whole flux,
     which `_fluxes` checks.
@@ -433,6 +436,8 @@ def _values_used(
             ):
                 continue
             used = np.ones(LINES, dtype=np.bool_)
+            if isinstance(condition, Inflow) and term.fields:
+                continue  # whether f flows in depends on the state
             if isinstance(condition, Inflow):
                 total = np.full(LINES, number if side == "left" else -number)
                 for other in term.factors:

@@ -80,8 +80,7 @@ class NeighbourBlocks:
         self._tree = _tree(level, is_periodic)
         self.rows, self.columns = self._tree.rows, self._tree.columns
         if level:
-            self._neighbours = module.asarray(self._tree.neighbours)
-            self._opposite = module.asarray(np.array([2, 1, 0]))
+            self._transposed = module.asarray(self._places_of_transposed())
             self._upward = module.asarray(upward[self._tree.neighbours - 1])
             self._same = [
                 module.asarray(np.repeat(mask, self._n, axis=1)[:, None].astype(np.float64))
@@ -144,17 +143,23 @@ class NeighbourBlocks:
             D[:, 2:4, 0] += D[:, 2:4, 2]  # of two intervals, neighbours at both ends
 
     def _write_ancestors(self, into: BlockVector) -> None:
-        n, q, parts = self._n, self._n**2, self._parts
-        shape = parts, -1, 3, n, n
-        C = into.heap[:, 1:, :, q : 2 * q].reshape(shape)
-        # the block of the neighbour's φ, as row, with the cell's ψ
-        B = into.heap[:, self._neighbours, self._opposite, 3 * q :].reshape(shape)
-        rows = self._module.concatenate([C, B.swapaxes(3, 4)], axis=3)
+        n, q = self._n, self._n**2
+        C = into.heap[:, 1:, :, q : 2 * q].reshape(self._parts, -1, 3, n, n)
+        B = into.heap.reshape(-1).take(self._transposed)
+        rows = self._module.concatenate([C, B], axis=3)
         found, target = product(rows, self._upward), into.ancestors
         left, right, both = self._same
         target[:, :, 1] = found[:, :, 1] + left * found[:, :, 0] + right * found[:, :, 2]
         target[:, :, 0] = found[:, :, 0] + both * found[:, :, 2]
         target[:, :, 2] = found[:, :, 2]
+
+    def _places_of_transposed(self) -> Places:
+        """Return where in the heap Bᵀ of each cell's ψ, as row, with its neighbours' φ lies."""
+        n, (heap, _) = self._n, self._shapes
+        i, j = np.indices((n, n))
+        block = (np.arange(heap[0])[:, None, None] * heap[1] + self._tree.neighbours) * 3
+        block = (block + [2, 1, 0])[..., None, None]  # in the neighbour's row the cell's offset
+        return np.asarray((block * 4 + 3) * n * n + n * j + i)
 
     def scale(self, part: int, factor: float, blocks: BlockVector) -> None:
         """Multiply the entries of one matrix's blocks in a vector by a number."""

@@ -18,7 +18,7 @@ from ..basis.multiwavelets import filters, legendre_values
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
 from ..matrices.dg_matrices import volume_nodes
 
-__all__ = ["CellPoints", "product"]
+__all__ = ["CellPoints", "product", "sum_of_products"]
 
 Values = NDArray[np.float64]
 
@@ -173,13 +173,16 @@ def product(values: Values, matrix: Values) -> Values:
     Or of many matrices with as many others, (..., p, r) and (..., r, s). On a device it is a sum of
     products: CuPy refuses cuBLAS while a graph is captured.
     """
-    if isinstance(values, np.ndarray):
-        return values @ matrix
+    return values @ matrix if isinstance(values, np.ndarray) else sum_of_products(values, matrix)
+
+
+def sum_of_products(values: Values, matrix: Values) -> Values:
+    """Return the same by elementwise products and a sum, as on a device."""
     if matrix.ndim == 1:
         return (values * matrix).sum(axis=-1)
     if matrix.ndim > 2:
         return (values[..., None] * matrix[..., None, :, :]).sum(axis=-2)
-    return (values[..., None] * matrix).sum(axis=-2)
+    return (values[..., None] * matrix).sum(axis=-2)  # type: ignore[no-any-return]
 
 
 def _antiderivative(nodes: Values, weights: Values) -> Values:
