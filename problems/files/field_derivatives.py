@@ -86,8 +86,8 @@ def decode_derivatives(document: Document, modes: Sequence[Sequence[int]]) -> di
             )
         if wraps != (kinds[1] == "periodic") or periodic.setdefault(axis, wraps) != wraps:
             raise ProblemFileError(
-                f"dataset '{_TABLE}': axis {axis} is periodic at one end, or in one derivative, and "
-                "not in another"
+                f"dataset '{_TABLE}': axis {axis} is periodic at one end or in one derivative, "
+                "and not in the other"
             )
         found[row] = Derivative(_KINDS[kind], _FLUXES[sign], (kinds[0], kinds[1]), scale)
     return found

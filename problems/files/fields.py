@@ -32,7 +32,6 @@ from ..statement.fields import (
     Uniform,
     nodes_of,
 )
-
 from .field_derivatives import decode_derivatives, encode_derivatives
 
 __all__ = ["decode_fields", "encode_fields"]

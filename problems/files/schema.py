@@ -55,8 +55,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
         pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
         the exact solution (parts), of formulas (fields), of modes that are fields, of those that
-        are derivatives, of values of functions in fields (samples), of Gauss points in a cell (points), of unknowns, and of
-        coefficients (size_k) and finest cells (cells_k) along axis k.
+        are derivatives, of values of functions in fields (samples), of Gauss points in a cell
+        (points), of unknowns, and of coefficients (size_k) and finest cells (cells_k) along axis k.
 
     Examples
     --------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .axis import Axis
 from .fields import FieldExpression, Moment, Poisson, nodes_of
 from .statement import Statement
+from .terms import Term
 
 __all__ = ["check_field", "check_fields_of"]
 
@@ -22,8 +23,9 @@ def check_fields_of(pde: Statement) -> None:
     Raises
     ------
     ValueError
-        If there is such a field; if Poisson's equation does not fit the ends of its axis; or if
-        sources are derived from an exact solution. The text names the term.
+        If there is such a field; if a derivative acts along its axis together with other factors
+        or derivatives; if Poisson's equation does not fit the ends of its axis; or if sources are
+        derived from an exact solution. The text names the term.
     """
     for number, term in enumerate(pde.terms):
         for axis, field in term.fields:
@@ -34,6 +36,7 @@ def check_fields_of(pde: Statement) -> None:
                     f"{what}, and that is a function of {own.name!r}; give it as "
                     f"others={{{own.name}: …}}"
                 )
+            _check_derivatives(term, axis, what)
             for node in nodes_of(field):
                 if isinstance(node, Poisson):
                     _check_poisson(node, pde)
@@ -42,6 +45,22 @@ def check_fields_of(pde: Statement) -> None:
                     f"sources is {pde.sources!r}, and {what}, whose part of the sources would need "
                     "the field of the exact solution; give the sources as Separable"
                 )
+
+
+def _check_derivatives(term: Term, axis: Axis, what: str) -> None:
+    """Refuse a derivative along the axis of a field, unless it stands alone with the field."""
+    along = [factor for factor in term.factors if factor.axis == axis]
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    acting = [factor for factor in derivatives if factor.axis == axis]
+    if acting and (len(along) > 1 or len(derivatives) > 1):
+        raise ValueError(
+            f"{what}, and {acting[0].kind} acts along {axis.name!r} beside other factors. A field "
+            "may be the coefficient of a first derivative along its axis, as in "
+            f"div({axis.name}, E), if nothing else acts along that axis and the term has no other "
+            "derivative; second derivatives with a field along their axis are not possible yet. It "
+            f"may multiply derivatives along other axes, as in div(v, -1, others={{{axis.name}: "
+            f"E}}), or stand in a term without derivative along its axis, as mass({axis.name}, E)"
+        )
 
 
 def _check_poisson(node: Poisson, pde: Statement) -> None:

@@ -164,8 +164,8 @@ def div(
     -----
     The flux between two cells takes g from the edge. Moments jump there: a field has the mean of
     the values of both cells, the same for both, so that ∂(g f)/∂x conserves ∫ f. Upwind sides and
-    inflow ends follow the sign of this value, for each state anew; at inflow ends only zero data are
-    possible, as of ``Inflow()``.
+    inflow ends follow the sign of this value, for each state anew; at inflow ends only zero data
+    are possible, as of ``Inflow()``.
 
     Examples
     --------

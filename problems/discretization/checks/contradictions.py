@@ -405,9 +405,10 @@ def _values_used(
     """Yield each condition whose value a term uses at an end, and on which lines it does.
 
     The value of Dirichlet is used on all lines, that of Inflow where the whole coefficient carries
-    f in, which is not known of fields; neither is used where the coefficient is 0. A factor's own condition is a condition on f
-    only if the factor is the innermost derivative. If a first derivative has its own condition and
-    the flux of second derivatives is given at this end, the value is a part of the whole flux,
+    f in, which is not known of fields; neither is used where the coefficient is 0. A factor's own
+    condition is a condition on f only if the factor is the innermost derivative. If a first
+    derivative has its own condition and the flux of second derivatives is given at this end, the
+    value is a part of the whole flux,
     which `_fluxes` checks.
     """
     k = SIDES.index(side)

@@ -147,9 +147,7 @@ class DerivativeBlocks:
         self._factor, self._low, self._high = (
             on_device(np.stack([own[k] for own in bounds]), device) for k in range(3)
         )
-        self.local = NeighbourBlocks(
-            level, degree, self._is_periodic, module, parts=len(modes)
-        )
+        self.local = NeighbourBlocks(level, degree, self._is_periodic, module, parts=len(modes))
 
     def plan_arrays(self, rows: Sequence[int]) -> None:
         """Return None: the core has no plan for derivatives."""

@@ -258,9 +258,8 @@ def matrices_of(level: int, degree: int) -> tuple[NDArray[np.float64], NDArray[n
     The first maps the entries of S of both halves of a cell to those of its S, C, D and B; the
     others, (cells - 1, n, n level), are the Tᵀ side by side.
     """
-    n, q = degree + 1, (degree + 1) ** 2
     # F S Fᵀ is a product of one row, the entries of S, with (F ⊗ F)ᵀ
-    columns = order_of_blocks(n)
+    columns = order_of_blocks(degree + 1)
     coarsen = np.hstack([np.kron(half, half) for half in halves_of(degree)]).T[:, columns]
     found = np.ascontiguousarray(coarsen), np.ascontiguousarray(_upward(level, degree))
     for array in found:

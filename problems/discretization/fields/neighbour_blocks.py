@@ -137,15 +137,16 @@ class NeighbourBlocks:
         if not self._level:
             return
         self._write_ancestors(into)
-        D = into.heap[..., 2 * q : 3 * q]
-        D[:, 1, 1] += D[:, 1, 0] + D[:, 1, 2]  # of the only interval, its own neighbour
+        same_level = into.heap[..., 2 * q : 3 * q]  # D
+        # the only interval is its own neighbour; two intervals are neighbours at both ends
+        same_level[:, 1, 1] += same_level[:, 1, 0] + same_level[:, 1, 2]
         if self._level > 1:
-            D[:, 2:4, 0] += D[:, 2:4, 2]  # of two intervals, neighbours at both ends
+            same_level[:, 2:4, 0] += same_level[:, 2:4, 2]
 
     def _write_ancestors(self, into: BlockVector) -> None:
         n, q = self._n, self._n**2
         C = into.heap[:, 1:, :, q : 2 * q].reshape(self._parts, -1, 3, n, n)
-        B = into.heap.reshape(-1).take(self._transposed)
+        B: Any = into.heap.reshape(-1).take(self._transposed)
         rows = self._module.concatenate([C, B], axis=3)
         found, target = product(rows, self._upward), into.ancestors
         left, right, both = self._same
@@ -157,8 +158,9 @@ class NeighbourBlocks:
         """Return where in the heap Bᵀ of each cell's ψ, as row, with its neighbours' φ lies."""
         n, (heap, _) = self._n, self._shapes
         i, j = np.indices((n, n))
-        block = (np.arange(heap[0])[:, None, None] * heap[1] + self._tree.neighbours) * 3
-        block = (block + [2, 1, 0])[..., None, None]  # in the neighbour's row the cell's offset
+        row = np.arange(heap[0])[:, None, None] * heap[1] + self._tree.neighbours
+        back = np.array([2, 1, 0])  # the cell's offset from its neighbour
+        block = (row * 3 + back)[..., None, None]
         return np.asarray((block * 4 + 3) * n * n + n * j + i)
 
     def scale(self, part: int, factor: float, blocks: BlockVector) -> None:
@@ -206,7 +208,8 @@ def _coarsen_pairs(degree: int) -> tuple[Blocks, Blocks]:
     """
     n, (left, right) = degree + 1, halves_of(degree)
     columns = order_of_blocks(n)
-    return np.kron(left, right).T[:, columns], np.kron(right, left).T[:, columns]
+    up, down = np.kron(left, right), np.kron(right, left)
+    return np.asarray(up.T[:, columns]), np.asarray(down.T[:, columns])
 
 
 class _Tree(NamedTuple):
@@ -261,20 +264,15 @@ def _tree(level: int, is_periodic: bool) -> _Tree:
     beside[:, 2] &= inside[:, 2] != inside[:, 1]
     beside[:, 2] &= (inside[:, 2] != inside[:, 0]) | ~exists[:, 0]
     level_own, level_offset = np.nonzero(beside)
-    finer, one = cells[own], np.ones(1, dtype=np.int64)
-    columns_beside = first[level_own] + inside[level_own, level_offset]
-    table = np.concatenate(
-        [
-            np.stack([finer, ancestor, finer, offset, slot, 0 * own]),
-            np.stack([ancestor, finer, finer, offset, slot, 0 * own + 1]),
-            np.stack(
-                [cells[level_own], columns_beside, cells[level_own], level_offset]
-                + [0 * level_own, 0 * level_own - 1]
-            ),
-            np.stack([0 * one, 0 * one, 0 * one, one, 0 * one, -one]),
-        ],
-        axis=1,
-    ).astype(np.int64)
+    finer, level_cell = cells[own], cells[level_own]
+    level_column = first[level_own] + inside[level_own, level_offset]
+    none = 0 * level_own
+    # rows, columns, cell, offset, slot, group; the last one is the whole axis with itself
+    as_row = np.stack([finer, ancestor, finer, offset, slot, 0 * own])
+    as_column = np.stack([ancestor, finer, finer, offset, slot, 0 * own + 1])
+    beside_it = np.stack([level_cell, level_column, level_cell, level_offset, none, none - 1])
+    whole = np.array([[0], [0], [0], [1], [0], [-1]])
+    table = np.concatenate([as_row, as_column, beside_it, whole], axis=1).astype(np.int64)
     table = table[:, np.lexsort((table[1], table[0]))]
     neighbours = (first[:, None] + inside).astype(np.int64)
     return _Tree(neighbours, (same_left, same_right, same_both), *table)

@@ -178,11 +178,14 @@ def product(values: Values, matrix: Values) -> Values:
 
 def sum_of_products(values: Values, matrix: Values) -> Values:
     """Return the same by elementwise products and a sum, as on a device."""
+    found: Any
     if matrix.ndim == 1:
-        return (values * matrix).sum(axis=-1)
-    if matrix.ndim > 2:
-        return (values[..., None] * matrix[..., None, :, :]).sum(axis=-2)
-    return (values[..., None] * matrix).sum(axis=-2)  # type: ignore[no-any-return]
+        found = (values * matrix).sum(axis=-1)
+    elif matrix.ndim == 2:
+        found = (values[..., None] * matrix).sum(axis=-2)
+    else:
+        found = (values[..., None] * matrix[..., None, :, :]).sum(axis=-2)
+    return found  # type: ignore[no-any-return]
 
 
 def _antiderivative(nodes: Values, weights: Values) -> Values:

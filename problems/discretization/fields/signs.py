@@ -30,7 +30,8 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
     Parameters
     ----------
     term : Term
-        The term, with fields or without.
+        The term, with fields or without. A derivative along the axis of a field is the term's
+        only derivative, and its only factor along that axis.
 
     Returns
     -------
@@ -41,12 +42,6 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
         that its upwind sides and inflow ends are those of this sign. A derivative along the axis of
         its field keeps the coefficient 1 and has the whole field. A term that has no field is
         returned as it is.
-
-    Raises
-    ------
-    ValueError
-        If a derivative acts along the axis of a field, and the field is not its coefficient in a
-        term that has no other derivative and no other factor along the axis.
     """
     if not term.fields:
         return [(term, {})]
@@ -81,21 +76,10 @@ def _is_central(factor: TermFactor) -> bool:
 
 def _product_along(term: Term, axis: Axis) -> FieldExpression:
     """Return the product of all coefficients along an axis that has a field."""
-    along = [factor for factor in term.factors if factor.axis == axis]
     product = reduce(mul, (field for own, field in term.fields if own == axis))
-    if len(along) == 1 and sum(factor.kind != "mass" for factor in term.factors) < 2:
-        return product
-    for factor in along:
-        if factor.kind != "mass":
-            raise ValueError(
-                f"{factor.kind} acts along {axis.name!r}, and the term has a field as coefficient "
-                f"along the same axis. A field may be the coefficient of a first derivative along "
-                f"its axis, as in div({axis.name}, E), if nothing else acts along that axis and "
-                "the term has no other derivative; second derivatives with a field between them "
-                "are not possible yet. It may also multiply derivatives along other axes, as in "
-                f"div(v, -1, others={{{axis.name}: E}}), or stand in a term without derivative "
-                f"along its axis, as mass({axis.name}, E)"
-            )
+    for factor in term.factors:
+        if factor.axis != axis or factor.kind != "mass":
+            continue
         if callable(factor.coefficient) or factor.coefficient != 1.0:
             product = product * factor.coefficient
     return product

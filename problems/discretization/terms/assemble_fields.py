@@ -85,6 +85,8 @@ def _derivative(
         "inflow" if datum is not None and datum.at_inflow else edge
         for edge, datum in zip(factor.edges, factor.data, strict=True)
     ]
-    assert factor.kind in ("div", "grad") and factor.flux in ("upwind", "central", "downwind")
+    kind: Literal["div", "grad"] = "grad" if factor.kind == "grad" else "div"
+    assert factor.flux != "left"
+    assert factor.flux != "right"
     assert not callable(factor.coefficient)
-    return factor.kind, factor.flux, (ends[0], ends[1]), float(factor.coefficient)  # type: ignore[return-value]
+    return kind, factor.flux, (ends[0], ends[1]), float(factor.coefficient)

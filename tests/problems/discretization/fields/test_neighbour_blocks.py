@@ -36,7 +36,7 @@ def hierarchical(A, level, degree):
 def scattered(maker, blocks, cells, n):
     """Return the matrix of hierarchical blocks; a pair may occur only once."""
     pairs = list(zip(maker.rows.tolist(), maker.columns.tolist(), strict=True))
-    assert len(set(pairs)) == len(pairs) and sorted(pairs) == pairs
+    assert sorted(set(pairs)) == pairs
     found = np.zeros((cells, n, cells, n))
     for (row, column), block in zip(pairs, blocks, strict=True):
         found[row, :, column] = block
