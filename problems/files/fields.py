@@ -118,6 +118,7 @@ def decode_fields(
         If a check fails; the text names the dataset.
     """
     if "fields/modes" not in document.datasets:
+        decode_derivatives(document, [])
         return terms
     table = array_of(document, "fields/modes")
     formulas = texts_of(document, "fields/formula")

@@ -150,9 +150,9 @@ class NeighbourBlocks:
         rows = self._module.concatenate([C, B], axis=3)
         found, target = product(rows, self._upward), into.ancestors
         left, right, both = self._same
-        target[:, :, 1] = found[:, :, 1] + left * found[:, :, 0] + right * found[:, :, 2]
-        target[:, :, 0] = found[:, :, 0] + both * found[:, :, 2]
-        target[:, :, 2] = found[:, :, 2]
+        target[...] = found
+        target[:, :, 1] += left * found[:, :, 0] + right * found[:, :, 2]
+        target[:, :, 0] += both * found[:, :, 2]
 
     def _places_of_transposed(self) -> Places:
         """Return where in the heap Bᵀ of each cell's ψ, as row, with its neighbours' φ lies."""

@@ -69,6 +69,13 @@ def test_several_matrices_fill_all_of_a_poisoned_vector(is_periodic, rng):
         np.testing.assert_allclose(found, factor * alone(given[part]), rtol=0.0, atol=1e-13)
 
 
+def test_matrices_of_other_products_are_the_same(rng):
+    """On a device all products of values are sums of elementwise ones."""
+    for left, right in (((5, 4), (4,)), ((2, 5, 4), (4, 3)), ((2, 6, 3, 5, 4), (6, 3, 4, 7))):
+        values, matrix = rng.standard_normal(left), rng.standard_normal(right)
+        np.testing.assert_allclose(sum_of_products(values, matrix), values @ matrix, atol=1e-14)
+
+
 def test_pairs_grow_as_cells_times_levels():
     for level in range(3, 11):
         count = NeighbourBlocks(level, 0, True).rows.size

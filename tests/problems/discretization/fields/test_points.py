@@ -99,3 +99,15 @@ def test_projections_on_coarser_cells(level, coarse, degree):
         own = found.reshape(cells, -1)[cell]
         np.testing.assert_allclose(own, basis @ fitted, rtol=1e-11)
     np.testing.assert_allclose(points.projected(found, coarse), found, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("level", "degree"), SIZES)
+def test_traces_are_those_of_the_polynomials_through_the_values(rng, level, degree):
+    """Exact up to degree q - 1 = 15 and more; each cell has a polynomial of its own."""
+    points = CellPoints(X, level, degree)
+    nodes, _ = legendre.leggauss(points.count)
+    series = rng.standard_normal((points.count, 2, 2**level)) / points.count
+    values = legendre.legval(nodes, series)
+    left, right = points.traces(values)
+    np.testing.assert_allclose(left, legendre.legval(-1.0, series), atol=1e-13)
+    np.testing.assert_allclose(right, legendre.legval(1.0, series), atol=1e-13)

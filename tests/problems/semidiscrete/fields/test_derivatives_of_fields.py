@@ -28,7 +28,9 @@ from batchkron.problems import (
     time,
 )
 from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
-from batchkron.solvers import Adapt, EvolveStatus, evolve
+from batchkron.problems.discretization.fields import derivatives, neighbour_blocks
+from batchkron.problems.discretization.fields.points import sum_of_products
+from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
 
 X, V, W = Axis("x", 0.0, 2.0), Axis("v", -3.0, 3.0), Axis("w", -2.0, 2.0)
 N = Moment(V)
@@ -373,6 +375,29 @@ def test_implicit_methods_go_to_the_same_state(method):
     ]
     assert errors[1] < 0.65 * errors[0]
     assert errors[1] < 2e-2
+
+
+def test_the_device_formulas_give_the_same(rng, monkeypatch):
+    """Without matrix products, which no CUDA graph may capture; the fields stay linked."""
+    terms = [div(X, -N), div(V, -1.0, others={X: N}), grad(X, N, others={V: lambda v: v})]
+    problem = pde_of(terms, boundary=Inflow(), volume={X: lambda x: 1.0 + x}).discretize(3, 2)
+    u = random_state(rng, problem)
+    expected = rhs_of(problem, u)
+    assert problem._field_terms.is_repeatable
+    for module in (derivatives, neighbour_blocks):
+        monkeypatch.setattr(module, "product", sum_of_products)
+    np.testing.assert_allclose(
+        rhs_of(problem, u), expected, rtol=0, atol=1e-13 * np.abs(expected).max()
+    )
+
+
+def test_the_outflow_is_what_the_mass_loses():
+    problem = pde_of(div(X, -0.5 * N), boundary=Inflow()).discretize(3, 2)
+    outflow = Quantity.outflow(problem, warn_at=1.0)
+    result = evolve(problem, until=0.2, dt=1e-3, watch={"outflow": outflow})
+    left = problem.integral(problem.initial) - problem.integral(result.u)
+    assert left > 0.1
+    assert result.recorded["outflow"][-1] == pytest.approx(left, rel=1e-7)
 
 
 def test_the_default_step_knows_the_speed():
