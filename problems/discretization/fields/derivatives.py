@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +144,9 @@ class DerivativeBlocks:
         products = [np.outer(L, R), np.outer(L, L), np.outer(R, R), np.outer(R, L)]
         self._edge_products = [on_device(p.ravel(), device) for p in products]
         bounds = [_edge_bounds(mode) for mode in modes]
+        shape = len(modes), 2, 2, self._points.cells  # of both edges with both neighbours
         self._factor, self._low, self._high = (
-            on_device(np.stack([own[k] for own in bounds]), device) for k in range(3)
+            on_device(np.stack([own[k] for own in bounds]).reshape(shape), device) for k in range(3)
         )
         self.local = NeighbourBlocks(level, degree, self._is_periodic, module, parts=len(modes))
 
@@ -154,40 +155,43 @@ class DerivativeBlocks:
 
     def __call__(self, values: Sequence[Values], into: BlockVector) -> None:
         """Write the blocks for values (cells, q) of each field."""
-        module = self._module
-        given = module.stack([values[number] for number in self._numbers]) * self._scales
+        module, n, points = self._module, self._n, self._points
+        # filled part by part: no graph may hold the host's list of arrays that are joined
+        given = module.empty((len(self._numbers), points.cells, points.count))
+        for k, number in enumerate(self._numbers):
+            given[k] = values[number]
+        given *= self._scales
         if self._volume is not None:
-            given = given * self._volume
-        left, right = self._at_edges(given)
-        ends = module.stack([left, left, right, right], axis=1)  # (parts, 4, cells)
-        weights = self._factor * module.minimum(module.maximum(ends, self._low), self._high)
+            given *= self._volume
+        weights = module.minimum(module.maximum(self._at_edges(given), self._low), self._high)
+        weights = (self._factor * weights).reshape(len(given), 4, points.cells, 1)
         to_left, own_left, own_right, to_right = (
-            weights[:, k, :, None] * outer for k, outer in enumerate(self._edge_products)
+            weights[:, k] * outer for k, outer in enumerate(self._edge_products)
         )
-        inside = module.stack(
-            [
-                product(own, self._swapped if is_grad else self._inside)
-                for own, is_grad in zip(given, self._is_grad, strict=True)
-            ]
-        )
-        blocks = module.stack([to_left, inside + own_left + own_right, to_right], axis=2)
-        blocks = blocks.reshape(*blocks.shape[:3], self._n, self._n)
+        blocks = module.empty((*given.shape[:2], 3, n * n))
+        for k, is_grad in enumerate(self._is_grad):
+            blocks[k, :, 1] = product(given[k], self._swapped if is_grad else self._inside)
+        blocks[:, :, 0], blocks[:, :, 2] = to_left, to_right
+        blocks[:, :, 1] += own_left + own_right
+        blocks = blocks.reshape(*blocks.shape[:3], n, n)
         if self._inverse is not None:
             blocks = product(self._inverse, blocks)
         self.local.write(blocks, into)
 
-    def _at_edges(self, given: Values) -> tuple[Values, Values]:
-        """Return the values (parts, cells) of fields at the left and the right edge of each cell.
+    def _at_edges(self, given: Values) -> Values:
+        """Return the values (parts, 2, 1, cells) at the left and the right edge of each cell.
 
         Both cells at an edge have the same value, the mean of both traces.
         """
         left, right = self._points.traces(given)
         mean = (left[:, 1:] + right[:, :-1]) / 2
-        first, last = left[:, :1], right[:, -1:]
+        first, last = left[:, 0], right[:, -1]
         if self._is_periodic:
             first = last = (first + last) / 2
-        joined: Any = self._module.concatenate([first, mean, last], axis=1)
-        return joined[:, :-1], joined[:, 1:]
+        found: Values = self._module.empty((len(given), 2, 1, given.shape[1]))
+        found[:, 0, 0, 0], found[:, 0, 0, 1:] = first, mean
+        found[:, 1, 0, -1], found[:, 1, 0, :-1] = last, mean
+        return found
 
 
 def _edge_bounds(mode: FieldDerivative) -> tuple[Values, Values, Values]:

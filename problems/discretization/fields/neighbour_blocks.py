@@ -145,10 +145,11 @@ class NeighbourBlocks:
 
     def _write_ancestors(self, into: BlockVector) -> None:
         n, q = self._n, self._n**2
-        C = into.heap[:, 1:, :, q : 2 * q].reshape(self._parts, -1, 3, n, n)
-        B: Any = into.heap.reshape(-1).take(self._transposed)
-        rows = self._module.concatenate([C, B], axis=3)
-        found, target = product(rows, self._upward), into.ancestors
+        target = into.ancestors
+        rows = self._module.empty((*target.shape[:3], 2 * n, n))
+        rows[..., :n, :] = into.heap[:, 1:, :, q : 2 * q].reshape(*target.shape[:3], n, n)  # C
+        rows[..., n:, :] = into.heap.reshape(-1).take(self._transposed)  # Bᵀ
+        found = product(rows, self._upward)
         left, right, both = self._same
         target[...] = found
         target[:, :, 1] += left * found[:, :, 0] + right * found[:, :, 2]

@@ -40,6 +40,17 @@ def test_other_terms_have_no_sign():
     assert signs(div(V, others={X: N}) @ grad(V)) == [[0]]
 
 
+@pytest.mark.parametrize("kind", [div, grad])
+def test_a_derivative_along_the_fields_own_axis_has_all_of_it(kind):
+    term = kind(X, N, flux="downwind") * -2.0
+    ((plain, own),) = split_fields(term)
+    assert (own[X].field, own[X].part, plain.scale, plain.fields) == (N, 0, -2.0, ())
+    assert [(f.kind, f.coefficient, f.flux) for f in plain.factors] == [
+        (kind.__name__, 1.0, "downwind")
+    ]
+    assert signs(kind(X, N, others={V: Moment(X)})) == [[1, 0], [-1, 0]]
+
+
 def test_coefficients_along_the_fields_axis_become_part_of_it():
     E = Poisson(X, N)
     (_, own), _ = split_fields(mass(X, lambda x: x) @ mass(X, 2.0) @ div(V, others={X: E}))
