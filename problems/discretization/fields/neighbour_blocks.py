@@ -57,9 +57,9 @@ class NeighbourBlocks:
     Examples
     --------
     >>> blocks = NeighbourBlocks(level=1, degree=0, is_periodic=False)
-    >>> A = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 0.0]]).reshape(2, 3, 1, 1)
-    >>> blocks(A).ravel()  # W A Wᵀ of A = [[1, 2], [3, 4]]
-    array([ 5., -1., -2.,  0.])
+    >>> A = np.array([[0.0, 1.0, 2.0], [3.0, 6.0, 0.0]]).reshape(2, 3, 1, 1)
+    >>> blocks(A).ravel().round(12)  # W A Wᵀ of A = [[1, 2], [3, 6]]
+    array([6., 2., 3., 1.])
     """
 
     def __init__(
