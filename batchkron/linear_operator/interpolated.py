@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from linear_operator.operators import (
     ConstantMulLinearOperator,
@@ -29,6 +30,7 @@ from batchkron.torch.interpolated import (
     point_gradient,
     windows_of,
 )
+from batchkron.torch.tensors import on_stream_of, view
 
 __all__ = ["InterpolatedKroneckerLinearOperator", "Points"]
 
@@ -42,7 +44,7 @@ class Points:
     made_of: Interpolation
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_points", self.made_of.points)
+        object.__setattr__(self, "_points", self.made_of.placed_points)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Points, (self.made_of,)
@@ -54,9 +56,15 @@ class Points:
         return self.made_of
 
     def __getitem__(self, index: slice | Tensor) -> Points:
-        chosen = index if isinstance(index, slice) else index.cpu().numpy()
-        points, grid = self.interpolation.points[chosen], self.interpolation.grid
-        return Points(Interpolation(points, grid, self.interpolation.dtype))
+        whole = self.interpolation
+        points = whole.placed_points
+        if isinstance(points, np.ndarray):
+            chosen = index if isinstance(index, slice) else index.cpu().numpy()
+            return Points(Interpolation(points[chosen], whole.grid, whole.dtype))
+        device = torch.device("cuda", points.device.id)
+        with on_stream_of(torch.empty(0, device=device)):
+            chosen = index if isinstance(index, slice) else view(index.to(device))
+            return Points(Interpolation(points[chosen], whole.grid, whole.dtype))
 
     def __len__(self) -> int:
         return self.interpolation.shape[0]

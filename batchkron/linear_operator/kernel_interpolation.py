@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import GridInterpolationKernel, grid_interpolation_kernel
 from linear_operator.operators import InterpolatedLinearOperator
@@ -20,6 +21,7 @@ from batchkron.linear_operator.products import tensors_of
 from batchkron.linear_operator.replacement import Replacement
 from batchkron.operators import Interpolation
 from batchkron.spec.interpolated import WEIGHTS, RegularGrid
+from batchkron.torch.tensors import on_stream_of, view
 
 __all__ = ["REPLACEMENTS"]
 
@@ -46,13 +48,19 @@ class _Unformed:
         return self
 
     def interpolation(self) -> Interpolation:
-        """Return W; it is kept for the next call with the same points."""
+        """Return W; it is kept for the next call with the same points.
+
+        Points on a device are compared, and sorted if they are new, on the device. That a tensor
+        has the address and version of an earlier one says nothing: a network's results, which
+        differ in each step, mostly have both.
+        """
         kept = _kept.setdefault(self._kernel, [])
-        given = self._points.detach().cpu().numpy()
-        for one in list(kept):
-            if one.grid == self._grid and _equal(one.points, given):
-                return one
-        made = Interpolation(given, self._grid)
+        with on_stream_of(self._points):
+            given = view(self._points.detach())
+            for one in list(kept):
+                if one.grid == self._grid and _equal(one.placed_points, given):
+                    return one
+            made = Interpolation(given, self._grid)
         kept.insert(0, made)
         del kept[_MAX_KEPT:]
         return made
@@ -67,7 +75,11 @@ class _Unformed:
 
 
 def _equal(points: Any, others: Any) -> bool:
-    return points.shape == others.shape and bool((points == others).all())
+    if type(points) is not type(others) or points.shape != others.shape:
+        return False
+    if not isinstance(points, np.ndarray) and points.device != others.device:
+        return False
+    return bool((points == others).all())
 
 
 def compute_grid(
@@ -94,7 +106,8 @@ def _grid(axes: Sequence[Tensor]) -> RegularGrid | None:
     """Return the grid of a kernel, or None if an axis is too short or does not rise."""
     if any(axis.dim() != 1 or len(axis) < WEIGHTS for axis in axes):
         return None
-    lower, upper = [float(axis[0]) for axis in axes], [float(axis[-1]) for axis in axes]
+    ends = torch.stack([axis[[0, -1]] for axis in axes], dim=1)
+    lower, upper = ends.tolist()  # one copy from a device
     if any(first >= last for first, last in zip(lower, upper, strict=True)):
         return None  # GPyTorch's grids of few points
     return RegularGrid(lower, upper, [len(axis) for axis in axes])

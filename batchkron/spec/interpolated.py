@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.arrays import to_host
+from batchkron.arrays import array_module, to_host
 from batchkron.spec.kron import Array
 
 WEIGHTS = 4
@@ -43,7 +43,8 @@ class Windows:
     """The windows of cells that points are interpolated from, in the order of their corners.
 
     Row ``places[p]`` of the interpolation W is the Kronecker product of N rows of four weights,
-    ``weights[p, k]``, of the cells ``corners[p, k]`` and the three next ones of mode k.
+    ``weights[p, k]``, of the cells ``corners[p, k]`` and the three next ones of mode k. Arrays are
+    NumPy's, or CuPy's if the points are on a device.
 
     Attributes
     ----------
@@ -220,6 +221,8 @@ def check_grid(grid: object) -> RegularGrid:
 def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
     """Return points as a read-only copy (n, N), float32 or float64.
 
+    The copy is where the points are; a device is waited for once.
+
     Raises
     ------
     ValueError
@@ -227,7 +230,8 @@ def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
     TypeError
         If they are not real numbers.
     """
-    given = to_host(points, "points")
+    module = array_module(points)
+    given: Any = to_host(points, "points") if module is np else points
     if given.ndim != 2 or given.shape[1] != len(grid.sizes):
         raise ValueError(
             f"points has shape {given.shape}; expected (n, {len(grid.sizes)}), because the grid "
@@ -236,49 +240,80 @@ def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
     if given.dtype.kind not in "fiub":
         raise TypeError(f"points has dtype {given.dtype}; expected real numbers")
     dtype = np.float32 if given.dtype in (np.float32, np.float16) else np.float64
-    copied = np.array(given, dtype, order="C")
-    copied.flags.writeable = False
-    outside = ~((copied >= np.array(grid.lower)) & (copied <= np.array(grid.upper)))
+    copied = module.array(given, dtype, order="C")
+    if module is np:  # CuPy's arrays have no such flag
+        copied.flags.writeable = False
+    lower, upper = module.asarray(np.array(grid.lower)), module.asarray(np.array(grid.upper))
+    outside = ~((copied >= lower) & (copied <= upper))
     if outside.any():
-        p, k = np.argwhere(outside)[0]
-        raise ValueError(
-            f"points[{p}, {k}] is {copied[p, k]}; expected {grid.lower[k]} to {grid.upper[k]}, "
-            f"which the grid covers ({outside.any(axis=1).sum()} of {len(copied)} points are "
-            f"outside). RegularGrid.around(points, sizes) covers all"
-        )
-    return copied
+        _refuse_outside(to_host(copied, "points"), to_host(outside, "points"), grid)
+    return copied  # type: ignore[no-any-return]
+
+
+def _refuse_outside(points: Array, outside: Array, grid: RegularGrid) -> None:
+    p, k = np.argwhere(outside)[0]
+    raise ValueError(
+        f"points[{p}, {k}] is {points[p, k]}; expected {grid.lower[k]} to {grid.upper[k]}, "
+        f"which the grid covers ({outside.any(axis=1).sum()} of {len(points)} points are "
+        f"outside). RegularGrid.around(points, sizes) covers all"
+    )
 
 
 def windows_of(
     points: Array, grid: RegularGrid, dtype: np.dtype[Any], *, order: int = 0
 ) -> Windows:
-    """Return the windows and weights of points inside a grid, the weights in ``dtype``.
+    """Return the windows and weights of points inside a grid, sorted, the weights in ``dtype``.
+
+    See `unsorted_windows`. Points on a device are sorted there, without waiting for it; windows and
+    their order have the same bits as on the host.
+    """
+    corners, weights = unsorted_windows(points, grid, order=order)
+    module = array_module(points)
+    places = module.argsort(cell_numbers(corners, grid.sizes), kind="stable")
+    return Windows(
+        grid.sizes,
+        module.ascontiguousarray(corners[places]),
+        module.ascontiguousarray(weights[places], dtype),
+        module.ascontiguousarray(places, np.int64),
+    )
+
+
+def cell_numbers(cells: Array, sizes: Sequence[int]) -> Array:
+    """Return the numbers (n,) of cells (n, N) in a grid of these sizes, the first mode slowest."""
+    found: Array = array_module(cells).zeros(len(cells), np.int64)
+    for k, size in enumerate(sizes):
+        found = found * size + cells[:, k]
+    return found
+
+
+def unsorted_windows(
+    points: Array, grid: RegularGrid, *, order: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the first cells (n, N), and the weights (n, N, 4), of the windows of points.
 
     With an ``order`` of 1 to 3 the derivatives of this order of each mode's weights by the point's
     coordinate instead; higher ones are zero. In the first and the last interval of a dimension,
     the value that is missing beyond the end is the one that continues the parabola through the
-    three next ones.
+    three next ones. Both are where the points are. Each operation rounds by itself, so that a
+    device's results have the bits of the host's.
     """
-    sizes = np.array(grid.sizes)
-    lower, upper = np.array(grid.lower), np.array(grid.upper)
-    position = (points.astype(np.float64) - lower) / (upper - lower) * (sizes - 1)
-    cell = np.clip(np.floor(position).astype(np.int64), 0, sizes - 2)
-    if order:
-        scale = ((sizes - 1) / (upper - lower)) ** order
-        weights = _derivatives_of_weights(position - cell, order) * scale[:, None]
-    else:
-        weights = _cubic_weights(position - cell)
-    first, last = cell == 0, cell == sizes - 2
-    weights[first] = _continued(weights[first])
-    weights[last] = _continued(weights[last][:, ::-1])[:, ::-1]
-    corners = np.clip(cell - 1, 0, sizes - WEIGHTS)
-    places = np.lexsort(corners.T[::-1])
-    return Windows(
-        grid.sizes,
-        np.ascontiguousarray(corners[places]),
-        np.ascontiguousarray(weights[places], dtype),
-        np.ascontiguousarray(places, np.int64),
+    module = array_module(points)
+    sizes, lower = np.array(grid.sizes), np.array(grid.lower)
+    width = np.array(grid.upper) - lower
+    lower, width, intervals, scale = (
+        module.asarray(given)
+        for given in (lower, width, sizes - 1, ((sizes - 1) / width)[:, None] ** order)
     )
+    position = (points.astype(np.float64) - lower) / width * intervals
+    cell = module.maximum(module.floor(position).astype(np.int64), 0)
+    cell = module.minimum(cell, intervals - 1)
+    t = position - cell
+    weights = _derivatives_of_weights(t, order) * scale if order else _cubic_weights(t)
+    first, last = (cell == 0)[..., None], (cell == intervals - 1)[..., None]
+    weights = module.where(first, _continued(weights), weights)
+    weights = module.where(last, _continued(weights[..., ::-1])[..., ::-1], weights)
+    corners = module.minimum(module.maximum(cell - 1, 0), intervals + 1 - WEIGHTS)
+    return corners, weights
 
 
 def _cubic_weights(t: Array) -> Array:
@@ -287,7 +322,7 @@ def _cubic_weights(t: Array) -> Array:
     Source: R. G. Keys, Cubic convolution interpolation for digital image processing, IEEE Trans.
     Acoust. Speech Signal Process. 29 (1981), eq. (15), a = -1/2.
     """
-    return np.stack(
+    return array_module(t).stack(  # type: ignore[no-any-return]
         [
             ((-0.5 * t + 1.0) * t - 0.5) * t,
             (1.5 * t - 2.5) * t * t + 1.0,
@@ -300,19 +335,21 @@ def _cubic_weights(t: Array) -> Array:
 
 def _derivatives_of_weights(t: Array, order: int) -> Array:
     """Return the derivatives of an order of 1 to 3 of `_cubic_weights` by t, (..., 4)."""
+    module = array_module(t)
     if order == 3:
-        return np.broadcast_to([-3.0, 9.0, -9.0, 3.0], (*t.shape, WEIGHTS)).copy()
+        return module.broadcast_to(  # type: ignore[no-any-return]
+            module.asarray([-3.0, 9.0, -9.0, 3.0]), (*t.shape, WEIGHTS)
+        )
     if order == 2:
-        return np.stack([-3.0 * t + 2.0, 9.0 * t - 5.0, -9.0 * t + 4.0, 3.0 * t - 1.0], axis=-1)
-    return np.stack(
-        [
+        columns = [-3.0 * t + 2.0, 9.0 * t - 5.0, -9.0 * t + 4.0, 3.0 * t - 1.0]
+    else:
+        columns = [
             (-1.5 * t + 2.0) * t - 0.5,
             (4.5 * t - 5.0) * t,
             (-4.5 * t + 4.0) * t + 0.5,
             (1.5 * t - 1.0) * t,
-        ],
-        axis=-1,
-    )
+        ]
+    return module.stack(columns, axis=-1)  # type: ignore[no-any-return]
 
 
 def _continued(weights: Array) -> Array:
@@ -320,6 +357,8 @@ def _continued(weights: Array) -> Array:
 
     The value at -1 is 3 f_0 - 3 f_1 + f_2 (Keys, eq. (19)).
     """
-    before, first, second, third = np.moveaxis(weights, -1, 0)
-    inside = [first + 3 * before, second - 3 * before, third + before, np.zeros_like(before)]
-    return np.stack(inside, axis=-1)
+    before, first, second, third = (weights[..., k] for k in range(WEIGHTS))
+    module = array_module(weights)
+    none = module.zeros_like(before)
+    inside = [first + 3 * before, second - 3 * before, third + before, none]
+    return module.stack(inside, axis=-1)  # type: ignore[no-any-return]

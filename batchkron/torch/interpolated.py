@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from batchkron.operators import Interpolation
-from batchkron.spec.interpolated import WEIGHTS, are_entries_few
-from batchkron.spec.interpolated import windows_of as windows_at
+from batchkron.spec.interpolated import WEIGHTS, are_entries_few, unsorted_windows
 from batchkron.torch.call_modes import applied, is_transformed
 from batchkron.torch.kron import gekmm
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
@@ -35,8 +34,8 @@ MIN_FFT_ROWS = 512
 # Elements of all windows that are gathered at once on a device: 128 MiB in float64.
 _MAX_GATHERED = 1 << 24
 
-# The windows of each interpolation as tensors, and the points that they are of.
-_known: weakref.WeakKeyDictionary[Interpolation, tuple[Any, dict[Any, tuple[Tensor, Tensor]]]] = (
+# The points and windows of each interpolation as tensors, and the array that they are of.
+_known: weakref.WeakKeyDictionary[Interpolation, tuple[Any, dict[Any, Any]]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -61,7 +60,7 @@ class _Interpolate(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         u, points, ctx.interpolation, ctx.transposed = inputs
-        ctx.known = ctx.interpolation.points
+        ctx.known = ctx.interpolation.placed_points
         ctx.has_points = points is not None
         if points is not None:  # else nothing but the gradient is needed
             ctx.save_for_backward(u, points)
@@ -93,7 +92,7 @@ class _Interpolate(torch.autograd.Function):
 
 def check_unchanged(interpolation: Interpolation, points: Any) -> None:
     """Refuse an interpolation whose points are no longer the array that they were."""
-    if interpolation.points is not points:
+    if interpolation.placed_points is not points:
         raise RuntimeError(
             "the interpolation has other points than in the forward pass; expected update() after "
             "the backward pass, or another batchkron.Interpolation"
@@ -149,7 +148,7 @@ def windows_of(
     ):
         return corners, weights
     # Taylor's series of a cubic polynomial ends; the distance is zero, but has derivatives.
-    here = torch.from_numpy(np.array(interpolation.points)).to(points)
+    here = _kept_points(interpolation, points)
     distance = (points - here).to(dtype)[..., None]
     power: Any = 1
     for k in range(order + 1, WEIGHTS):
@@ -158,20 +157,43 @@ def windows_of(
     return corners, weights
 
 
+def _kept(interpolation: Interpolation) -> dict[Any, Any]:
+    """Return what is kept as long as the interpolation has these points."""
+    points, found = _known.get(interpolation, (None, {}))
+    if points is not interpolation.placed_points:
+        points, found = interpolation.placed_points, {}
+        _known[interpolation] = points, found
+    return found
+
+
+def _kept_points(interpolation: Interpolation, like: Tensor) -> Tensor:
+    """Return the points in the dtype and on the device of a tensor."""
+    found, key = _kept(interpolation), ("points", like.dtype, like.device)
+    if key not in found:
+        with on_stream_of(like):
+            found[key] = _tensor(interpolation.placed_points, like.device).to(like.dtype)
+    return found[key]  # type: ignore[no-any-return]
+
+
 def _kept_windows(
     interpolation: Interpolation, dtype: torch.dtype, device: torch.device, order: int
 ) -> tuple[Tensor, Tensor]:
-    points, found = _known.get(interpolation, (None, {}))
-    if points is not interpolation.points:
-        points, found = interpolation.points, {}
-        _known[interpolation] = points, found
-    key = dtype, device, order
+    """Return the windows; those of points on a device are computed there, and not waited for."""
+    found, key = _kept(interpolation), (dtype, device, order)
     if key not in found:
-        windows = windows_at(points, interpolation.grid, np.dtype(np.float64), order=order)
-        rows = np.argsort(windows.places)
-        corners = torch.from_numpy(windows.corners[rows]).to(device)
-        found[key] = corners, torch.from_numpy(windows.weights[rows]).to(device, dtype)
-    return found[key]
+        with on_stream_of(torch.empty(0, device=device)):
+            corners, weights = unsorted_windows(
+                interpolation.placed_points, interpolation.grid, order=order
+            )
+            found[key] = _tensor(corners, device), _tensor(weights, device).to(dtype)
+    return found[key]  # type: ignore[no-any-return]
+
+
+def _tensor(array: Any, device: torch.device) -> Tensor:
+    """Return an array of NumPy or CuPy as a tensor on a device; in its memory if it is there."""
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+    return torch.from_dlpack(array).to(device)
 
 
 def _chunks(corners: Tensor, sizes: Sequence[int], columns: int) -> Iterator[tuple[slice, Tensor]]:
@@ -412,7 +434,9 @@ def _check_interpolation(interpolation: object) -> None:
 def _check_points(points: Tensor | None, interpolation: Interpolation) -> None:
     if points is None:
         return
-    known = torch.from_numpy(np.array(interpolation.points)).to(points.device)
+    placed = interpolation.placed_points
+    kept = torch.empty(0, dtype=getattr(torch, placed.dtype.name), device=points.device)
+    known = _kept_points(interpolation, kept)
     if points.shape != known.shape or not bool((points.detach().to(known.dtype) == known).all()):
         raise ValueError(
             "points are not those of the interpolation; expected the tensor that it was made of: "

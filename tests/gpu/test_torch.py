@@ -107,14 +107,16 @@ def test_gradients_and_their_gradients(bkt, tensor, name, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 @pytest.mark.parametrize("name", ["interpolate", "transposed", "on the grid", "by its matrix"])
-def test_gradients_of_points(bkt, tensor, rng, name, dtype):
+@pytest.mark.parametrize("sorted_there", [False, True])
+def test_gradients_of_points(bkt, tensor, rng, name, dtype, sorted_there):
     """Of points, vectors and factors, and the gradients of these."""
     sizes = (4, 5, 4) if name == "by its matrix" else (4, 5)
     grid = bk.RegularGrid(-1.0, 2.0, sizes)
     points = torch.tensor(rng.uniform(-0.99, 1.99, (2, len(sizes))), device="cuda")
 
     def at(points):
-        return bk.Interpolation(points.detach().cpu().numpy(), grid)
+        known = points.detach()
+        return bk.Interpolation(known if sorted_there else known.cpu().numpy(), grid)
 
     def function(x, p, *factors):
         if factors:
@@ -424,6 +426,22 @@ def test_interpolation_as_on_the_cpu(bkt, tensor, rng, sizes, dtype):
         expected = bkt.interpolate(given.cpu(), W, transpose=transpose)
         bound = 4 * torch.finfo(dtype).eps * 500 * float(expected.abs().max())
         assert float((found.cpu() - expected).abs().max()) <= bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_points_sorted_on_a_stream_of_torchs(bkt, tensor, rng, dtype):
+    grid = bk.RegularGrid(0.0, 1.0, (20, 30))
+    points = torch.tensor(rng.random((5000, 2)), device="cuda", dtype=dtype)
+    x = tensor(3, 5000, dtype=dtype)
+    expected = bkt.interpolate(x, bk.Interpolation(points.cpu().numpy(), grid), transpose=True)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        W = bk.Interpolation(points.clone(), grid)  # made on this stream
+        assert W.device == "cuda"
+        found = bkt.interpolate(x, W, transpose=True)
+    torch.cuda.synchronize()
+    bound = 4 * torch.finfo(dtype).eps * 5000 * float(expected.abs().max())
+    assert float((found - expected).abs().max()) <= bound
 
 
 def test_vmap_and_jacobians(bkt, tensor):

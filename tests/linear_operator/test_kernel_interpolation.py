@@ -10,6 +10,7 @@ gpytorch = pytest.importorskip("gpytorch")
 
 from linear_operator.operators import InterpolatedLinearOperator  # noqa: E402
 
+import batchkron as bk  # noqa: E402
 from batchkron.linear_operator import (  # noqa: E402
     InterpolatedKroneckerLinearOperator,
     accelerate,
@@ -173,6 +174,21 @@ def test_two_steps_of_an_optimizer():
         losses.append(loss.item())
     assert abs(losses[0] - losses[1]) < 1e-9 * abs(losses[0])
     assert len(kernel_interpolation._kept[models[1].kernel]) == 1
+
+
+def test_other_points_of_the_same_memory_and_version():
+    """As a network's results in each step may have; values decide which windows they have."""
+    kernel = make().kernel
+    grid, points = bk.RegularGrid(-1.0, 1.0, (5, 6, 7)), torch.zeros(4, 3, dtype=torch.float64)
+    first = kernel_interpolation._Unformed(kernel, points, grid).interpolation()
+    version = points._version
+    assert kernel_interpolation._Unformed(kernel, points.clone(), grid).interpolation() is first
+    points.data.fill_(0.5)
+    assert points._version == version
+    second = kernel_interpolation._Unformed(kernel, points, grid).interpolation()
+    assert second is not first
+    assert (second.points == 0.5).all()
+    assert (first.points == 0).all()
 
 
 def test_windows_go_with_the_kernel():

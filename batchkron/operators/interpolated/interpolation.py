@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from batchkron.array_kinds import native_entries
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, to_host
 from batchkron.backends import InterpolationPlan, backend_for
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
@@ -33,7 +33,8 @@ class Interpolation(Operator):
     Parameters
     ----------
     points : array_like, (n, N)
-        Inside the grid; they are copied.
+        Inside the grid; they are copied. Points on a device, such as a tensor of torch, stay there
+        and are sorted there.
     grid : RegularGrid
         Of P_1 × … × P_N points; vectors have their values, the first dimension slowest.
     dtype : float32, float64, complex64 or complex128, optional
@@ -42,7 +43,10 @@ class Interpolation(Operator):
     Attributes
     ----------
     points : ndarray, (n, N)
-        Read-only; `update` replaces them.
+        On the host, read-only; `update` replaces them. Points on a device are copied when they are
+        asked for.
+    placed_points : ndarray, (n, N)
+        The same where they were given, of NumPy or CuPy; not to be written to.
     grid : RegularGrid
 
     Raises
@@ -77,18 +81,27 @@ class Interpolation(Operator):
         self.grid = check_grid(grid)
         given = native_entries(points, "points")
         chosen = backend_for(array_module(given))
-        self.points = checked_points(given, grid)
-        kind = check_dtype(self.points.dtype if dtype is None else dtype)
+        self.placed_points = checked_points(given, grid)
+        self._on_host: Array | None = None
+        kind = check_dtype(self.placed_points.dtype if dtype is None else dtype)
         self._numbers = np.zeros(0, kind).real.dtype
-        windows = windows_of(self.points, grid, self._numbers)
+        windows = windows_of(self.placed_points, grid, self._numbers)
         self.plan: InterpolationPlan = chosen.interpolation_plan(windows)
-        super().__init__((len(self.points), windows.cells), kind, (), chosen)
+        super().__init__((len(self.placed_points), windows.cells), kind, (), chosen)
         self._workspace = self._backend.workspace()
         self._columns = self._backend.workspace()  # some vectors on the grid, side by side
 
     @property
+    def points(self) -> Array:
+        """The points on the host, (n, N), read-only."""
+        if self._on_host is None:
+            self._on_host = to_host(self.placed_points, "points")
+            self._on_host.flags.writeable = False
+        return self._on_host
+
+    @property
     def windows(self) -> Windows:
-        """The windows and weights of the points, computed anew: the plan has its own copy."""
+        """The windows and weights on the host, computed anew: the plan has its own copy."""
         return windows_of(self.points, self.grid, self._numbers)
 
     def _recipe(self) -> tuple[Any, ...]:
@@ -164,15 +177,19 @@ class Interpolation(Operator):
             If they are not real.
         """
         given = checked_points(native_entries(points, "points"), self.grid)
-        if given.shape != self.points.shape:
-            raise ValueError(f"points has shape {given.shape}; expected {self.points.shape}")
+        shape = self.placed_points.shape
+        if given.shape != shape:
+            raise ValueError(f"points has shape {given.shape}; expected {shape}")
         with relatives_lock:
             self._take(given, set())
 
     def _take(self, points: Array, done: set[int]) -> None:
         done.add(id(self))
-        self.points = points
-        self.plan = self._backend.with_windows(self.plan, self.windows)
+        module = self._backend.array_module
+        self.placed_points = to_host(points, "points") if module is np else points
+        self._on_host = None
+        windows = windows_of(self.placed_points, self.grid, self._numbers)
+        self.plan = self._backend.with_windows(self.plan, windows)
         for relative in self._relatives.values():
             other = relative.of if isinstance(relative, TransposedInterpolation) else relative
             if isinstance(other, Interpolation) and id(other) not in done:
@@ -185,7 +202,7 @@ class Interpolation(Operator):
         return self
 
     def _build_as(self, dtype: np.dtype[Any]) -> Interpolation:
-        return Interpolation(self.points, self.grid, dtype)
+        return Interpolation(self.placed_points, self.grid, dtype)
 
     def _build_on(self, device: str) -> Interpolation:
         return Interpolation(self.points, self.grid, self.dtype)

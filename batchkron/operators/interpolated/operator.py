@@ -39,7 +39,7 @@ class InterpolatedKronecker(Operator):
     Parameters
     ----------
     points : array_like, (n, N)
-        Inside the grid; they are copied.
+        Inside the grid; they are copied. Points on a device are sorted there.
     grid : RegularGrid
         Of P_1 × … × P_N points.
     factors : sequence of array_like, each (P_k, P_k) or (P_k,)
@@ -107,10 +107,10 @@ class InterpolatedKronecker(Operator):
         dtype = compute_dtype(*given)
         numbers = np.zeros(0, dtype).real.dtype
         with building_on(chosen):
-            self.interpolation = Interpolation(to_host(places, "points"), grid, numbers)
-        self.grid, self.points = grid, self.interpolation.points
+            self.interpolation = Interpolation(places, grid, numbers)
+        self.grid = grid
         _check_factors(given, grid)
-        size = len(self.points)
+        size = self.interpolation.shape[0]
         self.noise = _checked_noise(variance, size, numbers)
         super().__init__((size, size), dtype, (), chosen)
         self._workspace = self._backend.workspace()
@@ -125,6 +125,11 @@ class InterpolatedKronecker(Operator):
         self._noise_product: Product | None = None
         self._noise_entries: tuple[Array, ...] = ()
         self._set_noise()
+
+    @property
+    def points(self) -> Array:
+        """The points on the host, (n, N), read-only."""
+        return self.interpolation.points
 
     def _set_factors(self, factors: Sequence[Array]) -> None:
         self.factors = read_only_copies(factors, self.dtype)
@@ -237,7 +242,9 @@ class InterpolatedKronecker(Operator):
         new_points = new_factors = new_noise = None
         if points is not None:
             new_points = checked_points(native_entries(points, "points"), self.grid)
-            check_replacement(new_points, self.points.shape, np.dtype(np.float64), "points")
+            check_replacement(
+                new_points, (self.shape[0], len(self.grid.sizes)), np.dtype(np.float64), "points"
+            )
         if factors is not None:
             matrices = native_entries(list(factors), "factors")
             new_factors = [to_host(f, f"factors[{k}]") for k, f in enumerate(matrices)]
@@ -260,7 +267,6 @@ class InterpolatedKronecker(Operator):
         done.add(id(self))
         if points is not None:
             self.interpolation.update(points)
-            self.points = self.interpolation.points
         if factors is not None:
             self._set_factors(factors)
         if self._matrix_product is not None and not (points is None and factors is None):
@@ -280,7 +286,8 @@ class InterpolatedKronecker(Operator):
             relative._take(points, given, noise, done)
 
     def _like(self, factors: Sequence[Array]) -> InterpolatedKronecker:
-        return InterpolatedKronecker(self.points, self.grid, factors, noise=self.noise)
+        points = self.interpolation.placed_points
+        return InterpolatedKronecker(points, self.grid, factors, noise=self.noise)
 
     def _build_transpose(self) -> InterpolatedKronecker:
         return self._like(_transposed(self.factors))
@@ -292,7 +299,7 @@ class InterpolatedKronecker(Operator):
         return self._like([factor.astype(dtype) for factor in self.factors])
 
     def _build_on(self, device: str) -> InterpolatedKronecker:
-        return self._like(self.factors)
+        return InterpolatedKronecker(self.points, self.grid, self.factors, noise=self.noise)
 
     @property
     def capturable(self) -> bool:
@@ -330,9 +337,11 @@ class InterpolatedKronecker(Operator):
         (1, 2)
         """
         with building_on(self._backend):
-            places = to_host(native_entries(points, "points"), "points")
+            places = native_entries(points, "points")
+            if self._backend.array_module is np:
+                places = to_host(places, "points")
             others = Interpolation(places, self.grid, self.dtype)
-            here = Interpolation(self.points, self.grid, self.dtype)
+            here = Interpolation(self.interpolation.placed_points, self.grid, self.dtype)
             return others @ KroneckerProduct([as_matrix(f) for f in self.factors]) @ here.T
 
     def diagonal(self) -> Array:

@@ -62,6 +62,30 @@ def test_products(cupy, rng, dtype, sizes, columns, poisoned_on_device):
     assert_close(op.diagonal().get(), A.diagonal(), magnitude.diagonal(), 19, grid, 2)
 
 
+@pytest.mark.parametrize("count", [0, 1, 31, 5000, 200_000])
+@pytest.mark.parametrize("sizes", [(9,), (40, 50), (12, 13, 14), (4, 5, 4, 4)], ids=str)
+def test_points_on_the_device_have_the_plans_of_the_host(cupy, rng, sizes, count):
+    """Windows, their order and segments have the same bits; only two numbers are copied."""
+    grid = bk.RegularGrid(0.0, 1.0, sizes)
+    for dtype in ("float32", "float64"):
+        points, others = (rng.random((count, len(sizes))).astype(dtype) for _ in range(2))
+        points[: count // 2] = points[: count // 2].round(1)  # some windows have several points
+        found = bk.Interpolation(cupy.asarray(points), grid)
+        expected = bk.Interpolation(points, grid).to("cuda")
+        for given in (None, others):
+            if given is not None:
+                found.update(cupy.asarray(given))
+                expected.update(given)
+            for one, other in (
+                (found.plan._back, expected.plan._back),
+                (found.plan._there, expected.plan._there),
+            ):
+                assert getattr(one, "_deepest", 0) == getattr(other, "_deepest", 0)
+                for array, known in zip(one._arrays, other._arrays, strict=True):
+                    assert array.get().tobytes() == known.get().tobytes()
+        np.testing.assert_array_equal(found.points, others)
+
+
 @pytest.mark.parametrize("way", ["segments", "some vectors", "owners"])
 @pytest.mark.parametrize("count", [0, 1, 31, 5000])
 @pytest.mark.parametrize("sizes", [(9,), (40, 50), (12, 13, 14)], ids=str)

@@ -27,10 +27,10 @@ class Array:
         return len(self.host)
 
     def __getitem__(self, key):
-        return Array(None, host=self.host[key])
+        return Array(None, host=self.host[inside(key)])
 
     def __setitem__(self, key, value):
-        self.host[key] = getattr(value, "host", value)
+        self.host[inside(key)] = inside(value)
 
     @property
     def __cuda_array_interface__(self):
@@ -48,6 +48,15 @@ class Array:
         )
 
 
+def inside(value):
+    """What NumPy takes in the place of an array on the device; CuPy takes none of NumPy's."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(inside(one) for one in value)
+    if isinstance(value, np.ndarray):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    return value.host if isinstance(value, Array) else value
+
+
 def wrapped(value):
     return Array(None, host=value) if isinstance(value, np.ndarray) else value
 
@@ -56,16 +65,24 @@ def _arithmetic(name):
     function = getattr(operator, name)
 
     def method(self, other):
-        result = function(self.host, getattr(other, "host", other))
+        result = function(self.host, inside(other))
         return self if result is self.host else Array(None, host=np.asarray(result))
 
     return method
 
 
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "iadd", "isub", "imul"):
+_NAMES = (
+    *("add", "sub", "mul", "truediv", "floordiv", "matmul", "pow", "iadd", "isub", "imul"),
+    *("gt", "ge", "lt", "le", "and"),
+)
+for _name in _NAMES:
     setattr(Array, f"__{_name}__", _arithmetic(f"__{_name}__"))
 Array.__radd__ = Array.__add__
 Array.__rmul__ = Array.__mul__
+Array.__eq__ = _arithmetic("__eq__")
+Array.__hash__ = object.__hash__
+Array.__neg__ = lambda self: Array(None, host=-self.host)
+Array.__invert__ = lambda self: Array(None, host=~self.host)
 Array.__rtruediv__ = lambda self, other: Array(None, host=np.asarray(other / self.host))
 Array.__abs__ = lambda self: Array(None, host=np.abs(self.host))
 
@@ -74,13 +91,8 @@ def from_numpy(name):
     """A function of NumPy that takes and returns arrays on the device."""
 
     def function(*values, **options):
-        options = {key: getattr(value, "host", value) for key, value in options.items()}
-        values = [
-            [getattr(one, "host", one) for one in value]
-            if isinstance(value, list)
-            else getattr(value, "host", value)
-            for value in values
-        ]
+        options = {key: inside(value) for key, value in options.items()}
+        values = [inside(value) for value in values]
         return wrapped(getattr(np, name)(*values, **options))
 
     return function

@@ -36,6 +36,18 @@ class OnlyDevice:
         pass
 
 
+FUNCTIONS = (
+    *("arange", "broadcast_to", "ceil", "concatenate", "cumsum", "exp", "eye", "floor", "maximum"),
+    *("minimum", "ones", "repeat", "searchsorted", "sqrt", "stack", "where", "zeros_like"),
+)
+
+
+def sorted_stably(values, kind):
+    """As `cupy.argsort`, which sorts stably, and knows no other kind."""
+    assert kind == "stable"
+    return from_numpy("argsort")(values, kind=kind)
+
+
 def install():
     """Put the module in CuPy's place, and return the `Device`."""
     device = Device()
@@ -84,7 +96,11 @@ def install():
         fft=SimpleNamespace(
             **{name: from_numpy_fft(name) for name in ("rfft", "irfft", "fft", "ifft")}
         ),
-        **{name: from_numpy(name) for name in ("stack", "eye", "exp", "arange", "sqrt", "where")},
+        array=lambda value, dtype, order: Array(
+            None, host=np.array(getattr(value, "host", value), dtype, order=order)
+        ),
+        argsort=sorted_stably,
+        **{name: from_numpy(name) for name in FUNCTIONS},
         ascontiguousarray=lambda value, dtype=None: (
             value
             if value.flags.c_contiguous and (dtype is None or dtype == value.dtype)

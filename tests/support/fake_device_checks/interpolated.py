@@ -2,7 +2,9 @@
 
 import cupy
 import numpy as np
+import pytest
 from dense_oracle import DTYPES, random_array
+from fake_cupy.arrays import Array
 
 import batchkron as bk
 from batchkron.backends.cuda.runtime import device as device_runtime
@@ -40,6 +42,115 @@ def interpolated():
     others = on_host.to("cuda").cross(points[:5])
     close(others.apply(cupy.asarray(x)), on_host.cross(points[:5]).apply(x))
     interpolated_with_less_memory(rng)
+
+
+def points_on_the_device():
+    """Points on a device: plans have the bits of those of the host's points; few waits."""
+    rng = np.random.default_rng(3)
+    cases = [
+        ((4,), 23),
+        ((5, 6), 300),
+        ((6, 4, 5), 23),
+        ((4, 5, 4, 4), 7),
+        ((5, 8), 0),
+        ((4, 4), 1),
+    ]
+    for sizes, count in cases:
+        for dtype in ("float32", "float64", "complex64"):
+            for owners in (False, True):
+                planned_on_the_device(rng, sizes, count, dtype, owners)
+    outside = cupy.asarray(np.array([[0.5, 0.5], [0.5, 1.5]]))
+    with pytest.raises(ValueError, match=r"points\[1, 1\] is 1.5; expected 0.0 to 1.0"):
+        bk.Interpolation(outside, bk.RegularGrid(0.0, 1.0, (4, 5)))
+
+
+def planned_on_the_device(rng, sizes, count, dtype, owners):
+    from batchkron.backends.cuda.interpolated import segments
+
+    grid = bk.RegularGrid(-1.0, 2.0, sizes)
+    points = rng.uniform(-1.0, 2.0, (count, len(sizes)))
+    points[: count // 3] = points[: count // 3].round(1)  # some windows have several points
+    points = points.astype("float32" if dtype == "complex64" else dtype)
+    known = segments._MAX_PARTIAL
+    segments._MAX_PARTIAL = -1 if owners else known
+    host = bk.Interpolation(points, grid, dtype)
+    expected = host.to("cuda")
+    with Waits() as waits:
+        found = bk.Interpolation(cupy.asarray(points), grid, dtype)
+    assert waits.names == ["any", "max"]  # whether points are outside; how full cells are
+    assert found.device == "cuda"
+    same_plans(found, expected)
+    np.testing.assert_array_equal(found.points, points)
+    assert found.points is found.points
+    assert not found.points.flags.writeable
+    on_host = found.to("cpu")
+    assert (on_host.device, on_host.to("cuda")) == ("cpu", found)
+    x = random_array(rng, (2, grid_cells(sizes)), dtype)
+    close_or_empty(found.apply(cupy.asarray(x)), on_host.apply(x))
+    others = rng.uniform(-1.0, 2.0, points.shape)
+    with Waits() as waits:
+        found.update(cupy.asarray(others))
+    assert waits.names.count("get") == 1  # for the operator on the host
+    host.update(others)
+    same_plans(found, expected)
+    np.testing.assert_array_equal(on_host.points, others)
+    close_or_empty(found.apply(cupy.asarray(x)), on_host.apply(x))
+    factors = [random_array(rng, (n, n), dtype) for n in sizes]
+    given = cupy.asarray(random_array(rng, (3, count), dtype))
+    both = [
+        bk.InterpolatedKronecker(where(others), grid, factors, noise=0.5)
+        for where in (cupy.asarray, np.asarray)
+    ]
+    for one, other in ((both[0], both[1].to("cuda")), (both[0].H, both[1].to("cuda").H)):
+        np.testing.assert_array_equal(one.apply(given).get(), other.apply(given).get())
+    close_or_empty(both[0].diagonal(), both[1].diagonal())
+    some = points[: count // 2]
+    across = [one.cross(on(some)) for one, on in zip(both, (cupy.asarray, np.asarray), strict=True)]
+    close_or_empty(across[0].apply(given), across[1].apply(given.get()))
+    segments._MAX_PARTIAL = known
+
+
+def grid_cells(sizes):
+    return int(np.prod(sizes))
+
+
+def close_or_empty(found, expected):
+    assert found.shape == expected.shape
+    if expected.size:
+        close(found, expected)
+
+
+def same_plans(found, expected):
+    """All arrays that kernels read have the same bits, and the same kernels are chosen."""
+    for one, other in (
+        (found.plan._back, expected.plan._back),
+        (found.plan._there, expected.plan._there),
+    ):
+        assert one._names == other._names
+        assert getattr(one, "_deepest", 0) == getattr(other, "_deepest", 0)
+        for array, known in zip(one._arrays, other._arrays, strict=True):
+            assert array.dtype == known.dtype
+            assert array.get().tobytes() == known.get().tobytes()
+
+
+class Waits:
+    """The functions that were called on arrays of the device for which the host has to wait."""
+
+    def __enter__(self):
+        self.names, self._found = [], (Array.__getattr__, Array.get)
+        names, (attribute, get) = self.names, self._found
+
+        def noted(array, name):
+            if name in ("any", "all", "max", "min", "tolist", "item", "nonzero"):
+                names.append(name)
+            return attribute(array, name)
+
+        Array.__getattr__ = noted
+        Array.get = lambda array: [names.append("get"), get(array)][1]
+        return self
+
+    def __exit__(self, *error):
+        Array.__getattr__, Array.get = self._found
 
 
 def grids_around_points():

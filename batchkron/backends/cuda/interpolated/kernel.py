@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.spec.interpolated import WEIGHTS, Windows
+from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 from batchkron.spec.kron import Array
 
 THREADS = 128
@@ -34,9 +35,9 @@ _CELLS = 4  # of a thread that scatters, where there are enough threads
 _MAX_POINTS = 2**31 - 32  # numbers of points, to which kernels add up to 32, have 32 bits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeviceWindows:
-    """`Windows` as kernels read them, on the host.
+    """`Windows` as kernels read them, where the windows are: on the host or on the device.
 
     Attributes
     ----------
@@ -44,25 +45,33 @@ class DeviceWindows:
     corners : ndarray of int64, (n,)
         The first cell of each window, a number in the whole grid.
     places : ndarray of int32, (n,)
-    starts : ndarray of int32, (bins + 1,)
-        Where the points of each bin begin; a bin has all points of one corner, bins are in the
-        order of corners.
+    bins : ndarray of int64, (n,)
+        The number of each point's bin: a bin has all points of one corner.
+    bin_count : int
     """
 
     weights: Array
     corners: NDArray[np.int64]
     places: NDArray[np.int32]
-    starts: NDArray[np.int32]
+    bins: NDArray[np.int64]
+    bin_count: int
 
     @property
     def arrays(self) -> tuple[Array, ...]:
         """All arrays, in the order of the kernels' arguments."""
         return self.weights, self.corners, self.places, self.starts
 
+    @cached_property
+    def starts(self) -> NDArray[np.int32]:
+        """Where the points of each bin begin, (bins + 1,); bins are in the order of corners."""
+        module = array_module(self.bins)
+        numbers = module.arange(self.bin_count + 1)
+        return module.searchsorted(self.bins, numbers).astype(np.int32)  # type: ignore[no-any-return]
+
     @property
     def fullest(self) -> int:
-        """The largest number of points of a bin."""
-        return int(np.diff(self.starts).max(initial=0))
+        """The largest number of points of a bin; a device is waited for."""
+        return int((self.starts[1:] - self.starts[:-1]).max())
 
 
 def device_windows(windows: Windows) -> DeviceWindows:
@@ -79,15 +88,12 @@ def device_windows(windows: Windows) -> DeviceWindows:
             f"device"
         )
     bins = [size - WEIGHTS + 1 for size in windows.sizes]
-    corners = tuple(windows.corners.T)
-    numbers = np.ravel_multi_index(corners, bins)
-    starts = np.zeros(math.prod(bins) + 1, np.int32)
-    np.cumsum(np.bincount(numbers, minlength=math.prod(bins)), out=starts[1:])
     return DeviceWindows(
         windows.weights,
-        np.ravel_multi_index(corners, windows.sizes).astype(np.int64),
+        cell_numbers(windows.corners, windows.sizes),
         windows.places.astype(np.int32),
-        starts,
+        cell_numbers(windows.corners, bins),
+        math.prod(bins),
     )
 
 

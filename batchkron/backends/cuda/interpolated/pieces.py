@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import array_module
 from batchkron.backends.cuda.interpolated.kernel import (
     MAX_VECTORS,
     RESIDENT_THREADS,
@@ -23,7 +24,7 @@ from batchkron.backends.cuda.interpolated.kernel import (
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.spec.interpolated import WEIGHTS, Windows
+from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 
 _MAX_PIECES = 1 << 23  # of all points; chosen by hand
 _POINT_COST = 16  # of a piece that is scattered, in visits of a cell; chosen by hand
@@ -39,28 +40,34 @@ def in_pieces(windows: Windows, cut: int, *, shared: bool) -> Windows:
         Less than the number of modes.
     shared : bool
         Whether the 4^c pieces of a point have its place; else piece s has the place s n + p.
+
+    Returns
+    -------
+    Windows
+        Where the given ones are, which are not waited for.
     """
     if cut == 0:
         return windows
+    module = array_module(windows.corners)
     count, weights = len(windows.places), windows.weights
-    leads, factors = np.zeros((count, 1), np.int64), np.ones((count, 1), weights.dtype)
+    leads, factors = module.zeros((count, 1), np.int64), module.ones((count, 1), weights.dtype)
     for k in range(cut):
-        cells = windows.corners[:, k, None] + np.arange(WEIGHTS)
+        cells = windows.corners[:, k, None] + module.arange(WEIGHTS)
         shape = count, WEIGHTS ** (k + 1)
         leads = (leads[:, :, None] * windows.sizes[k] + cells[:, None]).reshape(shape)
         factors = (factors[:, :, None] * weights[:, k, None]).reshape(shape)
     pieces = WEIGHTS**cut
-    corners = np.repeat(windows.corners[:, None, cut:], pieces, axis=1)
+    corners = module.repeat(windows.corners[:, None, cut:], pieces, axis=1)
     corners[:, :, 0] += leads * windows.sizes[cut]
-    values = np.repeat(weights[:, None, cut:], pieces, axis=1)
+    values = module.repeat(weights[:, None, cut:], pieces, axis=1)
     values[:, :, 0] *= factors[:, :, None]
-    places = np.repeat(windows.places[:, None], pieces, axis=1)
+    places = module.repeat(windows.places[:, None], pieces, axis=1)
     if not shared:
-        places = places + count * np.arange(pieces)
+        places = places + count * module.arange(pieces)
     sizes = math.prod(windows.sizes[: cut + 1]), *windows.sizes[cut + 1 :]
     modes = len(sizes)
     corners = corners.reshape(-1, modes)
-    order = np.argsort(np.ravel_multi_index(tuple(corners.T), sizes), kind="stable")
+    order = module.argsort(cell_numbers(corners, sizes), kind="stable")
     values = values.reshape(-1, modes, WEIGHTS)
     return Windows(sizes, corners[order], values[order], places.reshape(-1)[order])
 

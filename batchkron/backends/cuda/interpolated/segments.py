@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.backends.cuda.interpolated.kernel import THREADS
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.spec.interpolated import WEIGHTS, Windows
+from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 
 MIN_POINTS = 32
 """Points of a segment at least; chosen by hand."""
@@ -83,7 +84,7 @@ def vectors_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Segments of points as kernels read them, on the host.
+    """Segments of points as kernels read them, where the points' windows are.
 
     Attributes
     ----------
@@ -108,42 +109,53 @@ class Segments:
 
     @property
     def deepest(self) -> int:
-        """The largest number of segments of a row that meet a cell."""
-        return int((self.covers[:, 1] - self.covers[:, 0]).max(initial=0))
+        """The largest number of segments of a row that meet a cell; a device is waited for."""
+        return int((self.covers[:, 1] - self.covers[:, 0]).max())
 
 
 def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
     """Return the segments of points.
 
     A row with many points has longer segments, of sqrt(q / 8) for q points: if all points are in
-    one bin the sum over segments takes as long as that over points.
+    one bin the sum over segments takes as long as that over points. All arrays have the sizes of
+    the bounds, so that a device is not asked how many segments there are.
     """
+    module = array_module(windows.corners)
     *leading, last = windows.sizes
-    rows = math.prod(size - WEIGHTS + 1 for size in leading)
-    columns, count = windows.corners[:, -1], len(windows.places)
-    numbers = np.zeros(count, np.int64)
-    for k, size in enumerate(leading):
-        numbers = numbers * (size - WEIGHTS + 1) + windows.corners[:, k]
-    found, begins, lengths = np.unique(numbers, return_index=True, return_counts=True)
-    each = np.maximum(bounds.points, np.ceil(np.sqrt(lengths / 8)).astype(np.int64))
+    bins = [size - WEIGHTS + 1 for size in leading]
+    rows, count = math.prod(bins), len(windows.places)
+    columns = windows.corners[:, -1]
+    begins = module.searchsorted(cell_numbers(windows.corners, bins), module.arange(rows + 1))
+    lengths = begins[1:] - begins[:-1]
+    each = module.maximum(module.ceil(module.sqrt(lengths / 8)).astype(np.int64), bounds.points)
     pieces = -(-lengths // each)
-    before = np.repeat(np.cumsum(pieces) - pieces, pieces)
-    number = np.arange(pieces.sum()) - before  # of a segment in its row
-    begin = np.repeat(begins, pieces) + np.repeat(lengths, pieces) * number // np.repeat(
-        pieces, pieces
-    )
-    end = np.append(begin[1:], count)[: len(begin)]
-    row, first, behind = np.repeat(found, pieces), columns[begin], columns[end - 1] + WEIGHTS
-    spans = -(-(behind - first) // WEIGHTS) * WEIGHTS
-    segments = np.zeros((bounds.segments + 1, 4), np.int32)
-    segments[:, 3] = count
-    segments[: len(begin)] = np.stack([np.cumsum(spans) - spans, spans, first, begin], axis=1)
+    ends = module.cumsum(pieces)  # segments of a row and of those before
+
+    number = module.arange(bounds.segments + 1)
+    row = module.searchsorted(ends, number, side="right")
+    used = row < rows
+    of = module.minimum(row, rows - 1)
+    in_row = number - (ends[of] - pieces[of])
+    begin = begins[of] + lengths[of] * in_row // module.maximum(pieces[of], 1)
+    begin = module.where(used, begin, count)
+    padded = module.concatenate([columns, module.zeros(1, np.int64)])  # begin may be ``count``
+    first, behind = padded[begin[:-1]], padded[begin[1:] - 1] + WEIGHTS
+    used = used[:-1]
+    spans = module.where(used, -(-(behind - first) // WEIGHTS) * WEIGHTS, 0)
+    segments = module.zeros((bounds.segments + 1, 4), np.int32)
+    segments[:, 3] = begin
+    segments[:-1, 0] = module.where(used, module.cumsum(spans) - spans, 0)
+    segments[:-1, 1] = spans
+    segments[:-1, 2] = module.where(used, first, 0)
+
     # how many segments end before each cell, and how many begin there or before
-    ends = np.bincount(row * last + behind - 1, minlength=rows * last)
-    covers = np.empty((rows * last, 2), np.int32)
-    covers[:, 0] = np.cumsum(ends) - ends
-    covers[:, 1] = np.cumsum(np.bincount(row * last + first, minlength=rows * last))
-    entries = np.stack([windows.places, columns], axis=1).astype(np.int32)
+    numbers = module.arange(rows * last)
+    base = row[:-1] * last  # without a segment ``rows * last``, behind all cells
+    covers = module.empty((rows * last, 2), np.int32)
+    behind, first = (base + module.where(used, one, 0) for one in (behind - 1, first))
+    covers[:, 0] = module.searchsorted(behind, numbers, side="left")
+    covers[:, 1] = module.searchsorted(first, numbers, side="right")
+    entries = module.stack([windows.places, columns], axis=1).astype(np.int32)
     return Segments(entries, segments, covers)
 
 
