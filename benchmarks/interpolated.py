@@ -5,7 +5,8 @@ W (K_1 ⊗ … ⊗ K_N) Wᵀ. Ours is next to sparse matrices W of SciPy and, wh
 in which a row has 4^N entries; between them, theirs takes batchkron's Kronecker product. Time, and
 the bytes that W takes, are reported. ``--device cuda`` does so on a device, next to cuSPARSE (by
 CuPy) and torch, for W and its transpose alone, too, and reports what memory and arithmetic allow,
-and the bytes of device memory that a way holds. The rows of many dimensions in double precision:
+and the bytes of device memory that a way needs at most, vectors not counted. The rows of many
+dimensions in double precision:
 
     python -m benchmarks.interpolated --modes 4,5,6 --dtypes float64 [--device cuda] --json PATH
 """

@@ -18,6 +18,7 @@ import numpy as np
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
 from benchmarks.gpu.cases.floors import interpolation_floor
+from benchmarks.gpu.measuring.memory import peak_bytes
 from benchmarks.gpu.measuring.timing import Contender, measured, random_array
 from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
@@ -62,7 +63,7 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
     x = random_array((in_size, data.batch), data.dtype.name)
     y = cupy.empty((out_size, data.batch), data.dtype)
     held: dict[str, Any] = {}  # what the last call has returned
-    taken: dict[str, int] = {}  # bytes of device memory
+    taken: dict[str, int] = {}  # bytes of device memory at most, without the result
     few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
     expected = _expected(data, kind, x[:, few].get().astype(np.float64))
 
@@ -71,10 +72,15 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         return float(np.abs(found - expected).max() / np.abs(expected).max())
 
     def contender(name: str, make: Callable[[], Product]) -> Contender:
-        before = _allocated()
-        product = make()
-        product(x)  # plans and workspaces are there after it
-        taken[name] = _allocated() - before
+        made: list[Any] = []
+
+        def work() -> None:
+            made.append(make())
+            made.append(made[0](x))  # plans and workspaces are there after it
+
+        needed = peak_bytes(work, None if torch_chain.missing() else torch_chain.torch)
+        product, result = made
+        taken[name] = needed - (0 if result is y else result.nbytes)
         on = (torch_chain.on,) if name == "torch" else ()
 
         def call() -> None:
@@ -110,17 +116,9 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         row["gain"] = min(times) / row["ours"]["microseconds"]
     row["bytes"], own = taken, taken.get("batchkron", 0)
     others = [one for name, one in taken.items() if name != "batchkron"]
-    if others and own > 0:
+    if others and own:
         row["less_memory"] = min(others) / own
     return row
-
-
-def _allocated() -> int:
-    """Bytes of device memory that arrays of CuPy and tensors have."""
-    found = int(cupy.get_default_memory_pool().used_bytes())
-    if torch_chain.torch is not None:
-        found += int(torch_chain.torch.cuda.memory_allocated())
-    return found
 
 
 def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:

@@ -1,0 +1,61 @@
+"""The device memory that a piece of work needs at most."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+
+
+class _Allocations(cupy.cuda.MemoryHook):
+    """The bytes of CuPy's pool that were taken since it is there, now and at most.
+
+    Memory that was taken before and is freed meanwhile does not count.
+    """
+
+    name = "Allocations"
+
+    def __init__(self) -> None:
+        self.bytes = self.peak = 0
+        self._sizes: dict[int, int] = {}  # by address
+
+    def malloc_postprocess(self, **given: Any) -> None:
+        self._sizes[given["mem_ptr"]] = given["mem_size"]
+        self.bytes += given["mem_size"]
+        self.peak = max(self.peak, self.bytes)
+
+    def free_postprocess(self, **given: Any) -> None:
+        self.bytes -= self._sizes.pop(given["mem_ptr"], 0)
+
+
+def peak_bytes(work: Callable[[], object], torch: Any = None) -> int:
+    """Return how many bytes of CuPy's arrays and torch's tensors some work needs at most.
+
+    Parameters
+    ----------
+    work : callable
+    torch : module, optional
+        If it is given, its tensors count.
+
+    Notes
+    -----
+    Operators and their transposes refer to each other, so that memory of earlier ones is free only
+    after a collection of garbage. A difference of the bytes in use before and after is negative if
+    that happens in between.
+    """
+    gc.collect()
+    cupy.cuda.Device().synchronize()
+    cupy.get_default_memory_pool().free_all_blocks()
+    before = 0
+    if torch is not None:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = int(torch.cuda.memory_allocated())
+    found = _Allocations()
+    with found:
+        work()
+    cupy.cuda.Device().synchronize()
+    more = 0 if torch is None else int(torch.cuda.max_memory_allocated()) - before
+    return found.peak + more
