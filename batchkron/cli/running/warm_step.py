@@ -15,6 +15,8 @@ _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 def take_warm_up_step(problem: Problem, method: str) -> None:
     """Take one step, which builds and compiles everything that the steps of a run need.
 
+    A rule of adaptation that the problem has is left out: it would change the grid between steps.
+
     Parameters
     ----------
     problem : Problem
@@ -36,4 +38,12 @@ def take_warm_up_step(problem: Problem, method: str) -> None:
         basis = array_module(problem.initial).ones((2, problem.unknowns))
         problem.operator_at(problem.t0).matvec(basis[1], out=basis[0])
     dt = problem.stepper.dt
-    evolve(problem, until=problem.t0 + dt, method=method, dt=dt, solver=solver, allow_unstable=True)
+    evolve(
+        problem,
+        until=problem.t0 + dt,
+        method=method,
+        dt=dt,
+        solver=solver,
+        adapt=False,
+        allow_unstable=True,
+    )

@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
+from batchkron.backends import backend
 from batchkron.backends.cuda.runtime import kernel_cache
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_kernel
 from batchkron.cli.arguments.problem import ProblemArgument
-from batchkron.problems import Problem
+from batchkron.cli.running import warm_step
+from batchkron.problems import Problem, make, save_problem
+from batchkron.solvers import Adapt, evolve
 
 INSTALL = "pip install 'batchkron[cuda13]'"
 
@@ -69,6 +72,26 @@ def test_kernels_are_compiled_once(cli, folder, problem_file, no_device, cache):
 def test_the_stepper_decides_what_is_needed(cli, no_device, words, compiled):
     kernels = "1 kernel" if compiled == 1 else "2 kernels"
     assert f"compiled      {kernels}\n" in cli("warmup", *words).stdout
+
+
+def test_a_rule_of_adaptation_does_not_change_the_grid(cli, folder, no_device, monkeypatch):
+    """Each command takes its step on the file's grid, with which the kernels are."""
+    grids = []
+
+    def noted(problem, **options):
+        result = evolve(problem, **options)
+        grids.append((problem.adapt is not None, result.u.size))
+        return result
+
+    monkeypatch.setattr(warm_step, "evolve", noted)
+    problem = make("continuity-2d", 3, 1).with_adapt(Adapt(1e-9, every=1, max_level=6))
+    save_problem(folder / "adaptive.h5", problem)
+    moved = evolve(problem, until=1e-3, method="rk4", dt=1e-3)
+    assert moved.u.size > problem.unknowns  # the rule would add cells in this step
+    cli("warmup", "adaptive.h5", "--stepper", "rk4")
+    monkeypatch.setattr("batchkron.cli.commands.tune.backend_on", lambda _: backend())
+    cli("tune", "adaptive.h5", "--stepper", "rk4")
+    assert grids == [(True, problem.unknowns)] * 2
 
 
 @pytest.mark.parametrize(
