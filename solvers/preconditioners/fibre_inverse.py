@@ -114,7 +114,7 @@ class FibreInverse:
         """
         if terms.cells is None or len(terms.sizes) < 2 or not len(terms.cells):
             return None
-        mode, defect = _least_defect(terms)
+        least = mode, defect = _least_defect(terms)
         is_small = _longest(terms, mode) <= _MAX_ROWS
         if defect > _MAX_DEFECT or not (is_small and _products(terms.cells, mode) <= _MAX_PRODUCTS):
             return None
@@ -123,7 +123,8 @@ class FibreInverse:
         is_real = scale is not None and not np.iscomplexobj(scale) and own_dtype.kind != "c"
         if not (is_exact or is_real):
             return None
-        found = cls(operator, scale, dtype=dtype)
+        found = cls.__new__(cls)
+        found._build(terms, least, dtype, str(getattr(operator, "device", "cpu")), scale)
         if is_exact:
             return found
         longer = found.shifted(_LONGER * scale)
@@ -135,17 +136,25 @@ class FibreInverse:
         terms = terms_of(operator)
         if terms.cells is None:
             raise ValueError("the operator has no cells, of which fibres would consist")
-        self.mode, self.defect = _least_defect(terms)
-        rows = _longest(terms, self.mode)
+        least = _least_defect(terms)
+        rows = _longest(terms, least[0])
         if rows > _MAX_ROWS:
             raise ValueError(
-                f"fibres of mode {self.mode} have up to {rows} unknowns, more than {_MAX_ROWS}; "
+                f"fibres of mode {least[0]} have up to {rows} unknowns, more than {_MAX_ROWS}; "
                 "take block Jacobi, which inverts nothing large"
             )
+        self._build(terms, least, dtype, str(device or getattr(operator, "device", "cpu")), scale)
+
+    def _build(
+        self, terms: KroneckerTerms, least: tuple[int, float], dtype: Any, device: str, scale: Any
+    ) -> None:
+        """Set all attributes for the mode of the least defect, whose fibres are short enough."""
+        assert terms.cells is not None
+        self.mode, self.defect = least
         self.is_near_inverse = self.defect <= _NEAR
         self.dtype = np.dtype(terms.dtype if dtype is None else dtype)
         self._is_given = dtype is not None
-        self.device = str(device or getattr(operator, "device", "cpu"))
+        self.device = device
         self.shape = (terms.unknowns, terms.unknowns)
         self._sizes = terms.sizes
         self._matrix = _along(terms, self.mode)

@@ -5,10 +5,15 @@ import pytest
 
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
+from batchkron.operators.kronecker_terms import terms_of
 from batchkron.problems import PDE, Axis, ModeOperator, gallery
 from batchkron.problems.statement.terms import div, grad, mass
 from batchkron.solvers import preconditioners
-from batchkron.solvers.preconditioners import CombinationPreconditioner, FibreInverse
+from batchkron.solvers.preconditioners import (
+    CombinationPreconditioner,
+    FibreInverse,
+    fibre_inverse,
+)
 from batchkron.solvers.steppers.linear_solver import LinearSolver, ShiftedOperator
 
 X, V = Axis("x", 0.0, 1.0), Axis("v", -1.0, 2.0)
@@ -117,6 +122,20 @@ def test_it_is_what_auto_takes_where_it_is_the_inverse_or_near():
     for A in (steep, heat, line):
         assert isinstance(preconditioners.make("auto", A, 0.1), CombinationPreconditioner)
         assert isinstance(preconditioners.make("auto", A), CombinationPreconditioner)
+
+
+def test_its_defect_is_computed_once_where_it_is_looked_for(monkeypatch):
+    operator, calls = spread(weight=lambda s: 1.0 + 0.01 * s).operator, []
+    least = fibre_inverse._least_defect
+    monkeypatch.setattr(
+        fibre_inverse, "_least_defect", lambda terms: [calls.append(1), least(terms)][1]
+    )
+    found = FibreInverse.if_suitable(operator, terms_of(operator), 0.1)
+    assert len(calls) == 1
+    expected = FibreInverse(operator, 0.1)
+    assert (found.mode, found.defect, found.dtype) == (1, expected.defect, expected.dtype)
+    b = np.cos(np.arange(found.shape[0]))
+    np.testing.assert_array_equal(found.matvec(b), expected.matvec(b))
 
 
 def test_what_is_weak_in_short_steps_counts_in_long_ones():
