@@ -67,6 +67,25 @@ def dtype(request):
     return np.dtype(request.param)
 
 
+def _grid_or_matrix(monkeypatch, as_matrix):
+    """Replaces the rule that says how interpolated products are computed, wherever it is."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("batchkron.") and "are_entries_few" in vars(module):
+            monkeypatch.setattr(module, "are_entries_few", lambda *_: as_matrix)
+
+
+@pytest.fixture
+def on_the_grid(monkeypatch):
+    """Vectors are multiplied on the grid, however few points there are."""
+    _grid_or_matrix(monkeypatch, False)
+
+
+@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"])
+def any_way(request, monkeypatch):
+    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
+    _grid_or_matrix(monkeypatch, request.param)
+
+
 @pytest.fixture
 def threads():
     """Restores the number of threads after the test."""

@@ -14,12 +14,7 @@ SIZES = (4, 6, 5)
 GRID = bk.RegularGrid(-1.0, 1.0, sizes=SIZES)
 
 
-@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"], autouse=True)
-def any_way(request, monkeypatch):
-    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
-    monkeypatch.setattr(
-        "batchkron.linear_operator.interpolated.are_entries_few", lambda *_: request.param
-    )
+pytestmark = pytest.mark.usefixtures("any_way")
 
 
 @pytest.fixture

@@ -17,10 +17,7 @@ SIZES = {"one": (7,), "four": (4, 4), "two": (5, 8), "three": (4, 5, 6)}
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
 
-@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"], autouse=True)
-def any_way(request, monkeypatch):
-    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
-    monkeypatch.setattr("batchkron.torch.interpolated.are_entries_few", lambda *_: request.param)
+pytestmark = pytest.mark.usefixtures("any_way")
 
 
 @pytest.fixture

@@ -7,24 +7,12 @@ from interpolation_oracle import assert_close, dense_interpolation, dense_operat
 
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
-from batchkron.operators.interpolated import grid_product, operator
+from batchkron.operators.interpolated import grid_product
 from batchkron.solvers import cg, logdet_slq
 
 pytestmark = pytest.mark.gpu
 
 SIZES = [(4,), (13,), (5, 7), (6, 5, 4), (4, 5, 4, 4), (4, 4, 4, 4, 5), (4, 4, 5, 4, 4, 4)]
-
-
-@pytest.fixture
-def on_the_grid(monkeypatch):
-    """Vectors are multiplied on the grid, however few points there are."""
-    monkeypatch.setattr(operator, "are_entries_few", lambda *_: False)
-
-
-@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"])
-def any_way(request, monkeypatch):
-    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
-    monkeypatch.setattr(operator, "are_entries_few", lambda *_: request.param)
 
 
 def problem(rng, sizes, dtype, count=19, columns=False):

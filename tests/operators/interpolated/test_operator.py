@@ -16,18 +16,6 @@ from batchkron.operators.interpolated import grid_product, operator
 CASES = [(4,), (13,), (4, 7), (6, 5, 4), (4, 5, 4, 4), (4, 4, 4, 4, 5)]
 
 
-@pytest.fixture
-def on_the_grid(monkeypatch):
-    """Vectors are multiplied on the grid, however few points there are."""
-    monkeypatch.setattr(operator, "are_entries_few", lambda *_: False)
-
-
-@pytest.fixture(params=[False, True], ids=["on the grid", "as a matrix"])
-def any_way(request, monkeypatch):
-    """Vectors are multiplied on the grid, or by the whole matrix, however many points there are."""
-    monkeypatch.setattr(operator, "are_entries_few", lambda *_: request.param)
-
-
 def grid_of(sizes):
     return bk.RegularGrid(np.zeros(len(sizes)), np.arange(1.0, len(sizes) + 1), sizes)
 
@@ -160,7 +148,6 @@ def test_bits_do_not_depend_on_threads(rng, threads):
 
 @pytest.mark.usefixtures("on_the_grid")
 def test_few_vectors_at_a_time(rng, dtype, monkeypatch):
-    from batchkron.operators.interpolated import operator
 
     points, grid, factors = problem(rng, (5, 6), dtype)
     op = bk.InterpolatedKronecker(points, grid, factors)
