@@ -17,7 +17,7 @@ from batchkron.operators import Operator, SparseGridOperator, ValidationReport
 from ..discretization.parts import OperatorTerm
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
-from .fields.gains import MaxwellianOfState
+from .fields.gains import GainsOfState
 from .fields.terms import FieldTerms
 from .operators import (
     OperatorForm,
@@ -82,7 +82,7 @@ class ImplicitFields:
         The terms, those without fields included.
     sources : TimeCombination
         Their sources.
-    gains : sequence of MaxwellianOfState
+    gains : GainsOfState
         What is added to the sources, for the state.
     like : ndarray, shape (N,), float64
         A state.
@@ -103,13 +103,13 @@ class ImplicitFields:
         self,
         terms: FieldTerms,
         sources: TimeCombination,
-        gains: Sequence[MaxwellianOfState],
+        gains: GainsOfState,
         like: NDArray[np.float64],
         *,
         is_whole: bool,
     ) -> None:
         self._terms, self._sources, self.is_whole = terms, sources, is_whole
-        self._gains = tuple(gains)
+        self._gains = gains
         if self._gains:
             self._gain = array_module(like).zeros_like(like)
         self._repeated: Callable[..., None] | None = None
@@ -137,9 +137,7 @@ class ImplicitFields:
             self._repeated(u)
             self._terms.note_replay()
         if self._gains:
-            self._gain[...] = 0.0
-            for gain in self._gains:
-                gain.accumulate(t, u, self._gain)
+            self._gains.write(t, u, self._gain)
 
     def source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with the sources at a time, and the gains of the state."""
@@ -478,8 +476,8 @@ class SemidiscreteSystem(ProblemValue):
         return FieldTerms(self, self._terms_with_fields) if self.has_fields else None
 
     @cached_property
-    def _gains(self) -> tuple[MaxwellianOfState, ...]:
-        return tuple(MaxwellianOfState(self, gain) for gain in self.gains)
+    def _gains(self) -> GainsOfState:
+        return GainsOfState(self)
 
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
@@ -539,8 +537,8 @@ class SemidiscreteSystem(ProblemValue):
                 group.accumulate(t, u, out)
         if self._field_terms is not None and not is_repeated:
             self._field_terms.accumulate(t, u, out)
-        for gain in self._gains:
-            gain.accumulate(t, u, out)
+        if self._gains:
+            self._gains.accumulate(t, u, out)
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:
         """Raise ValueError if one of these terms depends on the state."""

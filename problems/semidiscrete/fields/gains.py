@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.backends import backend_on
 from batchkron.operators import on_device
 
 from ...discretization.basis.multiwavelets import filters, legendre_values
@@ -19,13 +21,82 @@ from ...statement.gains import MaxwellianGain
 from ..value import ProblemValue
 from .evaluation import FieldEvaluation, resolved_level
 
-__all__ = ["MaxwellianOfState"]
+__all__ = ["GainsOfState", "MaxwellianOfState"]
 
 Values = NDArray[np.float64]
 
 # Gauss points of a cell beyond degree + 1. A Maxwellian is smooth: if cells of its width project it
 # to 1e-10, this rule does as well.
 _MORE_POINTS = 5
+
+
+class GainsOfState:
+    """The sum of all gains of a problem, for a state.
+
+    On a device it is a CUDA graph after a few calls, if it can be captured.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+        The problem; it may have none.
+    """
+
+    def __init__(self, problem: ProblemValue) -> None:
+        self._sum = _Sum([MaxwellianOfState(problem, gain) for gain in problem.gains])
+        self._repeated: Callable[[Values, Values], None] | None = None
+        if problem.device != "cpu" and problem.gains:
+            sizes = problem.unknowns, problem.unknowns
+            self._repeated = backend_on(problem.device).repeated_work(
+                self._sum, sizes, problem.initial.dtype
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self._sum.gains)
+
+    def write(self, t: float, u: Values, out: Values) -> None:
+        """Overwrite ``out`` with the sum; parameters and errors as of `accumulate`."""
+        if self._repeated is not None:  # on a device the time is in no error text
+            self._repeated(u, out)
+            return
+        out[...] = 0.0
+        self.accumulate(t, u, out)
+
+    def accumulate(self, t: float, u: Values, out: Values) -> None:
+        """Add the sum to ``out``.
+
+        Parameters
+        ----------
+        t : float
+            The time, for error texts.
+        u, out : ndarray, shape (N,), float64
+            The state, and the vector.
+
+        Raises
+        ------
+        NotPhysicalError
+            If the density or the temperature is not positive somewhere.
+        """
+        if self._repeated is None:
+            self._sum.accumulate(t, u, out)
+            return
+        found = array_module(u).empty_like(u)
+        self._repeated(u, found)
+        out += found
+
+
+class _Sum:
+    """What a device repeats of gains; so it does not know what repeats it."""
+
+    def __init__(self, gains: Sequence[MaxwellianOfState]) -> None:
+        self.gains = tuple(gains)
+
+    def __call__(self, u: Values, out: Values) -> None:
+        out[...] = 0.0
+        self.accumulate(0.0, u, out)
+
+    def accumulate(self, t: float, u: Values, out: Values) -> None:
+        for gain in self.gains:
+            gain.accumulate(t, u, out)
 
 
 class MaxwellianOfState:

@@ -77,6 +77,7 @@ PROBLEMS = {
     "two velocities": lambda: make("landau-1x2v", 3, 1),
     "collisions": lambda: make("collisional-landau-1x1v", 5, 2),
     "relaxation": lambda: make("relaxation-1x1v", 4, 2),
+    "maxwellian": lambda: make("bgk-1x1v", 4, 2),
     "level 0": lambda: make("two-stream", 0, 2),
     "batch": lambda: make("two-stream", 4, 1).with_form("batch"),
 }
@@ -91,6 +92,7 @@ def test_right_hand_sides_without_launches(cupy, rng, no_launches, name):
         device.rhs(0.0, cupy.asarray(u), out)
         close(out, evaluated(problem, u), 1e-11)
     assert device._repeated.is_captured
+    assert not device._gains or device._gains._repeated.is_captured
     for _ in range(2):
         u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
         given = cupy.asarray(u)  # other arrays than before

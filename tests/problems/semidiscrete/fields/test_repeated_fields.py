@@ -93,6 +93,30 @@ def test_an_operator_that_is_kept_follows_replays(rng, monkeypatch):
         np.testing.assert_allclose(kept.to_dense(), expected, rtol=0, atol=bound)
 
 
+def test_gains_are_repeated(rng, monkeypatch):
+    """As on a device: what is repeated overwrites a vector, and does not know what repeats it."""
+    problem = make("bgk-1x1v", 3, 1)
+    u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
+    own, expected = problem._gains, np.empty((2, problem.unknowns))
+    added = rng.standard_normal(problem.unknowns)
+    own.write(0.0, u, expected[0])
+    expected[1] = added
+    own.accumulate(0.0, u, expected[1])
+    assert own
+    assert np.abs(expected[0]).max() > 0.1
+    calls, found = [], np.full((2, problem.unknowns), np.nan)
+    total = own._sum
+    monkeypatch.setattr(own, "_repeated", lambda u, out: calls.append(total(u, out)))
+    own.write(0.0, u, found[0])
+    found[1] = added
+    own.accumulate(0.0, u, found[1])
+    assert len(calls) == 2
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-15)
+    assert not make("two-stream", 2, 1)._gains
+    assert list(vars(total)) == ["gains"]
+
+
 def test_the_host_repeats_nothing():
     problem = make("two-stream", 3, 1)
     assert problem._repeated is None
