@@ -167,14 +167,14 @@ class FieldTerms:
     turns, and on a device all products have to be on one stream.
 
     A coefficient that depends on time multiplies the blocks of one 1-D operator of its term, which
-    no other term shares. Where a sweep adds two 1-D operators of which one changes, or a term with
-    such a coefficient has no 1-D operator, all values of the operator are replaced by way of the
+    no other term shares; a term without one, as a reaction, gets an identity. Where a sweep adds
+    two 1-D operators of which one changes, all values of the operator are replaced by way of the
     host.
     """
 
     def __init__(self, problem: ProblemValue, terms: Sequence[OperatorTerm]) -> None:
         self._lock = threading.Lock()
-        self._terms, times = _with_own_modes(terms)
+        self._terms, times = _with_own_modes(terms, problem.grid.levels, problem.degree + 1)
         by_axis: dict[tuple[Axis, type], list[FieldMode]] = {}
         for term in self._terms:
             for mode in field_modes(term):
@@ -330,23 +330,43 @@ class FieldTerms:
 
 
 def _with_own_modes(
-    terms: Sequence[OperatorTerm],
+    terms: Sequence[OperatorTerm], levels: Sequence[int], n: int
 ) -> tuple[tuple[OperatorTerm, ...], list[tuple[ModeOperator | FieldMode, TimeFunction]]]:
     """Return terms with constant coefficients, and the modes that functions of time multiply.
 
     These modes are one of each term whose coefficient depends on time, a field if it has one, and
-    are copies that no other term has. A term without modes keeps its coefficient.
+    are copies that no other term has. A term without modes gets an identity, where possible along
+    an axis along which no term acts alone: a sweep would add the two.
     """
     found, times = [], []
+    alone = {
+        places[0]
+        for term in terms
+        if len(places := [k for k, mode in enumerate(term.modes) if mode is not None]) == 1
+    }
     for term in terms:
-        places = [k for k, mode in enumerate(term.modes) if mode is not None]
-        if term.time.is_constant or not places:
+        if term.time.is_constant:
             found.append(term)
             continue
-        place = next((k for k in places if isinstance(term.modes[k], FieldMode)), places[0])
-        own = copy.copy(term.modes[place])
-        assert own is not None
+        places = [k for k, mode in enumerate(term.modes) if mode is not None]
+        place = next((k for k in places if isinstance(term.modes[k], FieldMode)), None)
+        own: ModeOperator | FieldMode
+        if places:
+            place = places[0] if place is None else place
+            mode = term.modes[place]
+            assert mode is not None
+            own = copy.copy(mode)
+        else:
+            place = next((k for k in range(len(levels)) if k not in alone), 0)
+            alone.add(place)
+            own = _identity(levels[place], n)
         modes = (*term.modes[:place], own, *term.modes[place + 1 :])
         times.append((own, term.time))
         found.append(replace(term, modes=modes, time=constant(1.0)))
     return tuple(found), times
+
+
+def _identity(level: int, n: int) -> ModeOperator:
+    cells = np.arange(1 << level)
+    blocks = np.broadcast_to(np.eye(n), (len(cells), n, n)).copy()
+    return ModeOperator(len(cells), n, cells, cells, blocks)

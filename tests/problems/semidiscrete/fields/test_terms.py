@@ -176,7 +176,7 @@ def test_coefficients_in_time_need_no_host(rng, monkeypatch, part):
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-def test_coefficients_in_time_on_other_grids_and_without_a_mode(rng):
+def test_coefficients_in_time_on_other_grids(rng):
     problem = of_time()
     rhs_of(problem, problem.initial, 0.3)  # the operators are assembled, and converted below
     cells = problem.grid.cells
@@ -184,15 +184,29 @@ def test_coefficients_in_time_on_other_grids_and_without_a_mode(rng):
     rhs = rhs_of(moved, moved.initial, 1.3)
     expected = rhs_of(moved.frozen(moved.initial), moved.initial, 1.3)
     np.testing.assert_allclose(rhs, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-    # a reaction has no 1-D operator whose blocks its coefficient could multiply
-    terms = [div(V, -1.0, others={X: Poisson(X, N)}) * time.exp(-1.0), mass(X) * time.cos(1.0)]
+
+
+@pytest.mark.parametrize("reactions", [1, 2])
+@pytest.mark.parametrize("alone", [(), (X,), (V,), (X, V)], ids=["none", "x", "v", "both"])
+def test_reactions_in_time_without_a_mode(rng, monkeypatch, alone, reactions):
+    """An identity is their mode, along an axis along which no term acts alone, if there is one."""
+    terms = [
+        div(V, -1.0, others={X: Poisson(X, N)}) * time.exp(-1.0),
+        *(mass(axis, lambda s: 0.1 * s) for axis in alone),
+        *[mass(X) * time.cos(1.0), mass(V) * time.cos(2.0)][:reactions],
+    ]
     problem = pde_of(terms).discretize(3, 1)
     whole = problem.whole_part()
-    assert whole._terms._linked is None
+    is_linked = whole._terms._linked is not None
+    assert is_linked == (len(alone) + reactions <= 2)  # there is an axis for each
+    if is_linked:
+        monkeypatch.setattr(type(whole._terms._operator), "update", None)
     for t in (0.2, 2.0):
-        whole.follow(t, problem.initial)
-        expected = rhs_of(problem.frozen(problem.initial), problem.initial, t)
-        np.testing.assert_allclose(whole.operator @ problem.initial, expected, atol=1e-13)
+        u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
+        whole.follow(t, u)
+        expected = rhs_of(problem.frozen(u), u, t)
+        atol = 1e-13 * np.abs(expected).max()
+        np.testing.assert_allclose(whole.operator @ u, expected, rtol=0, atol=atol)
 
 
 def test_the_default_step_knows_the_fields():
