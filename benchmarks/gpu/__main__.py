@@ -190,18 +190,19 @@ def ablate(options: Namespace) -> int:
     """Time cells with and without families of kernels; the status is 1 if a result changed."""
     from benchmarks.gpu import ablate as ablation
 
-    families = list(ablation.FAMILIES) if "all" in options.ablate else options.ablate
-    if unknown := sorted(set(families) - set(ablation.FAMILIES)):
-        known = ", ".join(ablation.FAMILIES)
+    families = ablation.asked_families(options.ablate)
+    if unknown := sorted({one for name in families for one in name.split("+")} - {*ablation.NAMES}):
+        known = ", ".join(ablation.NAMES)
         sys.exit(f"no family of kernels is called {', '.join(unknown)}; there are {known}")
     need_cupy()
-    choices = [one for one in options.choices if one.part in ablation.PARTS]
-    cells = list(choices)
+    cells = [one for one in options.choices if one.part in ablation.PARTS]
     if options.part is None and options.case is None:
-        cells += [one for one in ablation.systems() if options.dtype in (None, one.dtype)]
+        cells = ablation.cells_without_choice(cells, families, options.dtype)
+    others = [one for one in cells if one.part != "kronecker-sparse"]
     processes = default_processes() if options.processes is None else options.processes
     began = time.perf_counter()
-    compile_all(ablation.ablation_jobs(jobs(choices), families), processes)
+    kernels = ablation.sparse_jobs(cells, families)
+    compile_all([*kernels, *ablation.ablation_jobs(jobs(others), families)], processes)
     report: dict[str, Any] = {"machine": machine(options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = []

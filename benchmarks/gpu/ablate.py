@@ -1,10 +1,12 @@
 """What each family of kernels is worth: cells whose plan has it, with and without it.
 
 Nobody else is measured. A result without a family is compared with the one before, elementwise.
+Several families whose names are joined by + are switched off together.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,19 +20,24 @@ from batchkron.backends.cuda.batch.families import FAMILIES as BATCH
 from batchkron.backends.cuda.explicit.families import FAMILIES as EXPLICIT
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
 from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
+from benchmarks.gpu import ablated_sparse
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.cases.sweep_cases import LARGE
-from benchmarks.gpu.compiling import Job
+from benchmarks.gpu.compiling import Job, compile_program
 from benchmarks.gpu.options import Choice
 
 FAMILIES = {
     f"{family.operation}.{family.name}": family
-    for table in (KRON, BATCH, SEGMENTED, EXPLICIT, KRON_SUM)
+    for table in (KRON, KRON_SPARSE, BATCH, SEGMENTED, EXPLICIT, KRON_SUM)
     for family in table
 }
+NAMES = (*FAMILIES, *ablated_sparse.WAYS)
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
+PARTS += (ablated_sparse.PART,)
 MIN_GAIN = 1.10  # a family that gains less does not stay
 SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
 Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
@@ -40,7 +47,8 @@ Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for eac
 class Gain:
     """Times of a cell with all families, and without one that its plan has; µs.
 
-    ``without`` is None where no other family does it; ``reason`` says what happened then.
+    ``family`` may be several, joined by +. ``without`` is None where no other family does it;
+    ``reason`` says what happened then.
     """
 
     family: str
@@ -81,12 +89,26 @@ def used_families() -> Iterator[set[str]]:
         yield found
 
 
+def asked_families(texts: Iterable[str]) -> list[str]:
+    """The families, or groups of them, that are named: all, by patterns, or one by one."""
+    found = []
+    for text in texts:
+        pattern = "*" if text == "all" else text
+        found += fnmatch.filter(NAMES, pattern) or [text]
+    return list(dict.fromkeys(found))
+
+
+def used_of(families: Iterable[str], used: set[str]) -> list[str]:
+    """Those of the families, or groups of them, of which one is used."""
+    return [name for name in families if used.intersection(name.split("+"))]
+
+
 def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
     """Do a job that compiles, and again without each of the families that it uses."""
     with without(), used_families() as used:  # plans that are remembered ask for no kernel
         job()
-    for name in used.intersection(families):
-        with without(name):
+    for name in used_of(families, used):
+        with without(*name.split("+")):
             try:
                 job()
             except Exception:
@@ -96,6 +118,29 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
 def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
     """The jobs with what is needed without each family."""
     return [partial(compile_with_and_without, job, tuple(families)) for job in jobs]
+
+
+def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
+    """A job for each kernel of Kronecker-sparse matrices: many cells have the same ones."""
+    chosen = [one for one in cells if one.part == ablated_sparse.PART]
+    if not chosen:
+        return []
+    groups = [name.split("+") for name in families]
+    found = ablated_sparse.programs(chosen, groups, current_limits())
+    return [partial(compile_program, program) for program in found]
+
+
+def cells_without_choice(
+    choices: Iterable[Choice], families: Sequence[str], dtype: str | None
+) -> list[Choice]:
+    """The cells where neither part nor case is asked for: those that may have the families."""
+    sparse = [name for name in families if name.startswith("kron_sparse.")]
+    found: list[Choice] = []
+    if len(sparse) < len(families):
+        found += [*choices, *(one for one in systems() if dtype in (None, one.dtype))]
+    if sparse:
+        found += ablated_sparse.choices(dtype)
+    return found
 
 
 def subject_of(choice: Choice) -> tuple[Make, Any] | None:
@@ -111,6 +156,8 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     from benchmarks.gpu.parts import lists
 
     case, dtype = choice.case, choice.dtype
+    if choice.part == ablated_sparse.PART:
+        return ablated_sparse.subject(choice)
     if choice.part in ("kron", "pde", "precision"):
         precision = dtype if choice.part == "precision" else None
         scalar = "float32" if precision else dtype
@@ -190,18 +237,29 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     with without(), used_families() as used:
         calls = make()
         calls[-1]()  # functions ask for kernels in their first call
-    asked = [name for name in families if name in used]
+    if choice.part == ablated_sparse.PART:
+        used |= ablated_sparse.used_ways(choice, current_limits())
+    asked = used_of(families, used)
     if not asked:
         return
     with_all = microseconds(calls)
     expected = out.copy()
     for name in asked:
-        with without(name):
+        with without(*name.split("+")):
             try:
                 time, reason = measured_again(make, out, expected, choice.dtype), ""
             except Exception as error:  # nobody else does it, or wrongly: the reason is reported
                 time, reason = None, f"{type(error).__name__}: {error}"
         yield Gain(name, *where, with_all, time, reason)
+
+
+def current_limits() -> DeviceLimits:
+    """The limits of the device that measures."""
+    import cupy
+
+    from batchkron.backends.cuda.runtime.device import device_limits
+
+    return device_limits(cupy.cuda.Device().id)
 
 
 def microseconds(calls: Sequence[Callable[[], object]]) -> float:

@@ -153,7 +153,8 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         action="append",
         metavar="FAMILY",
         help="time only ours, with and without a family of kernels such as kron.panels, in the"
-        " cells whose plan has it; may be repeated, all for every family",
+        " cells whose plan has it; may be repeated, a pattern such as 'kron_sparse.*', all, or"
+        " several that are switched off together, joined by +",
     )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")

@@ -23,6 +23,15 @@ FIRST: tuple[Pattern, ...] = (
     (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (3, 96, 96, 16),
     (1, 512, 512, 4), (64, 64, 64, 4),
 )  # fmt: skip
+# for the ablation: factors of butterflies and other small ones, and some whose vectors are
+# transposed in batch-first
+SMALL: tuple[Pattern, ...] = (
+    (1, 2, 2, 512), (32, 2, 2, 16), (512, 2, 2, 1), (64, 4, 4, 4), (16, 8, 8, 8), (8, 16, 16, 8),
+    (4, 3, 5, 40),
+)  # fmt: skip
+LARGE: tuple[Pattern, ...] = (
+    (1, 1024, 1024, 8), (1, 1024, 256, 6), (1, 768, 192, 6), (1, 384, 384, 12), (1, 192, 192, 32),
+)  # fmt: skip
 A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OF_A_RATIO = 3  # patterns for each ratio (b + c) / (b c), beside the first ones

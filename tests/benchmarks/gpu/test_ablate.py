@@ -9,8 +9,10 @@ import pytest
 from nvrtc import DEVICES
 from plans import plan_of, product
 
-from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.kernel_family import enabled, without
 from batchkron.backends.cuda.kron.families import FAMILIES
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
 
 ROOT = Path(__file__).parents[3]
 SIZES = [(8, 8)] * 3, 1000, 1, "f4"
@@ -98,3 +100,76 @@ def test_a_name_of_no_family_is_refused_with_those_that_there_are(ablate):
     with pytest.raises(SystemExit) as refused:
         command.main(["--ablate", "kron.shovels"])
     assert all(name in str(refused.value) for name in ("kron.shovels", *ablate.FAMILIES))
+
+
+def test_families_joined_by_plus_are_switched_off_together(ablate):
+    names = []
+
+    def job():
+        planned(names)
+
+    with_one = "kron.registers+kron.none of these"
+    assert ablate.used_of([with_one, "kron.fibres"], {"kron.registers"}) == [with_one]
+    assert ablate.used_of([with_one], {"kron.fibres"}) == []
+    planned(names)
+    own = "+".join(sorted(names.pop()))
+    ablate.compile_with_and_without(job, [own])
+    with_all, without_own = names
+    assert with_all == set(own.split("+"))
+    assert not with_all & without_own
+
+
+def test_names_are_asked_for_by_patterns(ablate):
+    assert ablate.asked_families(["all"]) == list(ablate.NAMES)
+    sparse = ablate.asked_families(["kron_sparse.*", "kron_sparse.tiles"])
+    assert sparse == [name for name in ablate.NAMES if name.startswith("kron_sparse.")]
+    assert {"kron_sparse.tiles", "kron_sparse.transposed"} < set(sparse)
+    assert ablate.asked_families(["kron.a+kron.b"]) == ["kron.a+kron.b"]
+
+
+def test_cells_are_those_that_may_have_the_families(ablate):
+    listed = [ablate.Choice("kron", "1: 2^2", "float32", None)]
+    sparse = ablate.ablated_sparse.choices(None)
+    assert ablate.cells_without_choice(listed, ["kron_sparse.tiles"], None) == sparse
+    others = ablate.cells_without_choice(listed, ["kron.panels"], None)
+    assert others == listed + ablate.systems()
+    both = ablate.cells_without_choice(listed, ablate.NAMES, "float64")
+    assert {one.dtype for one in both[1:]} == {"float64"}
+    assert {one.part for one in both} == {"kron", "systems", "kronecker-sparse"}
+
+
+def test_cells_of_kronecker_sparse_matrices_have_everything_that_is_switched_off(ablate):
+    """Each family and way is in some cell's plan, and without it the plan is another one."""
+    sparse, device = ablate.ablated_sparse, DEVICES["90"]
+    choices = sparse.choices(None)
+    assert len({(one.name, one.dtype) for one in choices}) == len(choices)
+    changed = set()
+    for choice in choices:
+        with without(), ablate.used_families() as used:
+            way = fastest_way(sparse.shape_in(choice), device)
+            planned = way.programs()
+        assert used <= {f"kron_sparse.{family.name}" for family in KRON_SPARSE}
+        ways = sparse.used_ways(choice, device)
+        assert "kron_sparse.prepared_values" in ways
+        for name in used | ways - {"kron_sparse.prepared_values"}:
+            with without(name):
+                other = fastest_way(sparse.shape_in(choice), device).programs()
+                assert name not in sparse.used_ways(choice, device) - {"kron_sparse.float32_units"}
+            assert other != planned, (choice, name)
+            changed.add(name)
+        assert fastest_way(sparse.shape_in(choice), device).programs() == planned
+    names = {one for one in ablate.NAMES if one.startswith("kron_sparse.")}
+    assert changed == names - {"kron_sparse.prepared_values"}
+
+
+def test_kernels_of_kronecker_sparse_matrices_are_compiled_once(ablate):
+    sparse, device = ablate.ablated_sparse, DEVICES["90"]
+    choices = [one for one in sparse.choices("float16") if "(1,48,48,64)" in one.name]
+    plain = sparse.programs(choices, [], device)
+    assert len(plain) == len(set(plain)) == 2
+    more = sparse.programs(choices, [["kron_sparse.kept_values"]], device)
+    assert more[:2] == plain
+    assert len(more) == 4
+    families = [f"kron_sparse.{family.name}" for family in KRON_SPARSE]
+    assert sparse.programs(choices, [families], device) == plain  # nobody else does it
+    assert ablate.sparse_jobs([], ["kron_sparse.tiles"]) == []

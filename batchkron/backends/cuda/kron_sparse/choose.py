@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.kernel_family import enabled, forget_by
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseKernel, SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct, library_product
@@ -64,3 +64,8 @@ def _fastest(
     if not found:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
     return min(found, key=lambda way: way.seconds)
+
+
+# tilings depend on `KEPT_VALUES` of the tiles, too
+forget_by(_fastest_way.cache_clear)
+forget_by(_fastest.cache_clear)

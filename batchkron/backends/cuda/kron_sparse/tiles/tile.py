@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron_sparse.kernel import (
     HALF_DTYPES,
     SPARSE_SCALARS,
@@ -200,6 +201,16 @@ def layout_of(shape: SparseShape) -> Layout | None:
     return "kRows" if shape.inner >= _MIN_ROWS else None
 
 
+class KeptValues:
+    """Tiles that keep their values, which `kernel_family.without` switches off as families."""
+
+    operation = "kron_sparse"
+    name = "kept_values"
+
+
+KEPT_VALUES = KeptValues()
+
+
 def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]:
     """Return the variants that have a kernel and whose tiles are not far too large."""
     layout = layout_of(shape)
@@ -207,13 +218,14 @@ def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]
         return []
     long = shape.inner if layout == "kRows" else shape.outer
     products = shape.products if shape.dtype == "float32" else 0
+    kinds = (False, True) if enabled((KEPT_VALUES,)) else (False,)
     found = []
     for group, atom in _groups(shape, layout):
         for results in _fitting(_RESULTS, shape.b):
             for columns in _fitting(_COLUMNS, long):
                 sizes = group, atom, results, columns
                 for warps in _best_divisions(layout, shape.dtype, products, *sizes):
-                    for kept in (False, True):
+                    for kept in kinds:
                         variant = TileVariant(*sizes, *warps, kept)
                         if sparse_cut(shape, variant, device) is not None:
                             found.append(variant)

@@ -1,0 +1,131 @@
+"""Kronecker-sparse matrices in the ablation: cells, what their plans have, and their calls.
+
+Beside families of kernels, these can be switched off: vectors that are transposed, values that a
+thread block keeps for several tiles, values that an operator has prepared (without, a function
+copies them in each call), and matrix units in float32 with precision="tf32x3" (without, it
+multiplies on ordinary cores). In float16 and float64 the matrix units are those of the tiles: no
+other family has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from batchkron.backends.cuda.kernel_family import enabled, without
+from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
+from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, TransposedProduct
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program
+from benchmarks.gpu.cases.sparse_cases import (
+    FIRST,
+    LARGE,
+    LAYOUTS,
+    SMALL,
+    SPARSE_DTYPES,
+    SparseCase,
+    shape_of,
+)
+from benchmarks.gpu.options import Choice
+
+PART = "kronecker-sparse"
+PRECISION = "tf32x3"
+
+
+class Switch:
+    """Something that `kernel_family.without` switches off for this benchmark alone."""
+
+    operation = "kron_sparse"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+PREPARED = Switch("prepared_values")
+UNITS = Switch("float32_units")
+WAYS = tuple(f"{way.operation}.{way.name}" for way in (TRANSPOSED, KEPT_VALUES, PREPARED, UNITS))
+
+
+def choices(dtype: str | None) -> list[Choice]:
+    """The cells that are measured where none are asked for, of one dtype or of all."""
+    dtypes: list[tuple[str, Sequence[Any]]] = [
+        *((one, (*FIRST, *SMALL, *LARGE)) for one in SPARSE_DTYPES),
+        (PRECISION, FIRST),
+    ]
+    cases = [
+        (one, SparseCase(pattern, layout))
+        for one, patterns in dtypes
+        for pattern in patterns
+        for layout in LAYOUTS
+        if dtype in (None, one)
+    ]
+    return [Choice(PART, case.name, one, case) for one, case in cases]
+
+
+def shape_in(choice: Choice) -> SparseShape:
+    """The product as kernels are chosen for it, by the families that are not switched off."""
+    if choice.dtype != PRECISION:
+        return shape_of(choice.case, choice.dtype)
+    products = PRODUCTS[PRECISION] if enabled((UNITS,)) else 0
+    return replace(shape_of(choice.case, "float32"), products=products)
+
+
+def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
+    """Which of `WAYS` a cell's plan has."""
+    way = fastest_way(shape_in(choice), device)
+    kernels: list[SparseKernel] = [way] if isinstance(way, SparseKernel) else []
+    found = {PREPARED}
+    if isinstance(way, TransposedProduct):
+        found.add(TRANSPOSED)
+        kernels = [part.kernel for part in way.parts]
+    if any(getattr(kernel.variant, "kept", False) for kernel in kernels):
+        found.add(KEPT_VALUES)
+    if choice.dtype == PRECISION:
+        found.add(UNITS)
+    return {f"{one.operation}.{one.name}" for one in found}
+
+
+def programs(
+    cells: Iterable[Choice], groups: Iterable[Sequence[str]], device: DeviceLimits
+) -> list[Program]:
+    """The kernels of the cells with all families, and without each group of them; each once."""
+    known = list(cells)
+    found: dict[Program, None] = {}
+    for names in ((), *groups):
+        with without(*names):
+            for choice in known:
+                try:
+                    own = fastest_way(shape_in(choice), device).programs()
+                except LookupError:
+                    continue  # nobody else does it: reported where it is measured
+                found |= dict.fromkeys(own)
+    return list(found)
+
+
+def subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], object]]], Any]:
+    """How calls of a cell are prepared, and where the last one writes."""
+    import cupy
+
+    import batchkron as bk
+    from benchmarks.gpu.parts.kron_sparse import SparseData
+
+    in_tf32 = choice.dtype == PRECISION
+    data = SparseData(choice.case, "float32" if in_tf32 else choice.dtype)
+    layout: Any = choice.case.layout
+
+    def product() -> list[Callable[[], object]]:
+        precision: Any = PRECISION if in_tf32 and enabled((UNITS,)) else None
+        options = {"layout": layout, "precision": precision}
+        if enabled((PREPARED,)):
+            apply = bk.KroneckerSparse(data.values, **options).to("cuda").apply
+        else:
+            multiply = bk.kronecker_sparse_multiply
+            apply = partial(multiply, cupy.asarray(data.values), **options)
+        return [partial(apply, x, out=y) for x, y in data.pairs]
+
+    return product, data.pairs[-1][1]
