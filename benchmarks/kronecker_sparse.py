@@ -4,7 +4,7 @@ Products of a batch of vectors with one matrix of the pattern (a, b, c, d), by t
 batchkron, and by what NumPy and SciPy offer: einsum, matmul on permuted data (the "bmm" of Gonon,
 Zheng, Carrivain and Le, 2024, with its copies), sparse matrices in CSR and BSR, and a dense matrix.
 Patterns are the twelve of the quick set of the paper's generator, and some of each ratio
-(b + c) / (b c), drawn by a seed.
+(b + c) / (b c), drawn by a seed. A run measures what the file of --json lacks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from benchmarks.cpu.timing import Effort, Failure, Times, measure
 from benchmarks.machine import machine
 
 Pattern = tuple[int, int, int, int]
+Key = tuple[Any, ...]  # a pattern, a batch, a dtype, a layout, and a number of threads
 QUICK_SET: tuple[Pattern, ...] = (
     (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
     (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (1, 96, 96, 48),
@@ -38,7 +41,9 @@ A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 MAX_ELEMENTS = 1 << 25  # of x, y or the values: 256 MiB in float64
 MAX_DENSE = 1 << 27  # elements of a dense matrix that is compared with
+DTYPES = ("float32", "float64")
 LAYOUTS = ("batch-first", "batch-last")
+GOALS = (1.0, 1.5)  # gains over the best peer
 
 
 def generated() -> Iterator[Pattern]:
@@ -188,9 +193,7 @@ def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[d
             if isinstance(one, Times):
                 seconds[one.name] = min(one.median, seconds.get(one.name, math.inf))
         peers = {name: value for name, value in seconds.items() if name != OURS}
-        best = min(peers, key=peers.__getitem__)
-        a, b, c, d = data.pattern
-        yield {
+        row = {
             "pattern": data.pattern,
             "batch": data.batch,
             "dtype": data.dtype.name,
@@ -198,46 +201,126 @@ def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[d
             "threads": count,
             "seconds": seconds,
             "failed": failed,
-            "best_peer": best,
-            "gain": peers[best] / seconds[OURS],
-            "gflops": 2e-9 * data.batch * a * b * c * d / seconds[OURS],
         }
+        if OURS in seconds and peers:
+            best = min(peers, key=peers.__getitem__)
+            row["best_peer"], row["gain"] = best, peers[best] / seconds[OURS]
+            row["gflops"] = 2e-9 * data.batch * math.prod(data.pattern) / seconds[OURS]
+        yield row
 
 
-def main() -> int:
+class Runs:
+    """The file that runs append to: a record for each cell and number of threads."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.machine = path, machine("cpu")
+        self.rows: dict[Key, dict[str, Any]] = {}
+        if path is None or not path.exists():
+            return
+        report = json.loads(path.read_text())
+        for what in ("processor", "processors", "instruction_set"):
+            before, here = report["machine"].get(what), self.machine.get(what)
+            if before != here:
+                raise SystemExit(
+                    f"{path} has times of the {what} {before}, this is {here}: give another file"
+                )
+        self.keep(report["cells"])
+
+    def keep(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add records, in the place of those of the same cell and threads."""
+        for row in rows:
+            pattern = tuple(row["pattern"])
+            key = pattern, row["batch"], row["dtype"], row["layout"], row["threads"]
+            self.rows[key] = row
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add records, and write the file whole or not at all."""
+        self.keep({**row, "commit": self.machine.get("commit")} for row in rows)
+        if self.path is not None:
+            report = {"machine": self.machine, "cells": list(self.rows.values())}
+            temporary = self.path.with_suffix(self.path.suffix + ".part")
+            temporary.write_text(json.dumps(report, indent=1) + "\n")
+            os.replace(temporary, self.path)
+
+
+def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
+    """All cells, without their threads: pattern after pattern, a batch after the other."""
+    return [
+        (pattern, batch, dtype, layout)
+        for batch in batches
+        for pattern in chosen_patterns(patterns, seed, batch)
+        for dtype in DTYPES
+        for layout in LAYOUTS
+    ]
+
+
+def line(row: dict[str, Any]) -> str:
+    """A record as text."""
+    where = f"{row['pattern']}, {row['batch']}, {row['dtype']}, {row['layout']}, {row['threads']}"
+    if "gain" not in row:
+        return f"{where}: {row['failed']}"
+    return (
+        f"{where}: {row['seconds'][OURS] * 1e6:.0f} µs, {row['gflops']:.1f} GFlop/s, "
+        f"{row['gain']:.2f} × {row['best_peer']}"
+    )
+
+
+def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a Markdown table of the gains over the best peer, by batch, dtype, layout, threads."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    every: list[float] = []
+    for row in rows:
+        if "gain" in row:
+            key = row["batch"], row["dtype"], row["layout"], row["threads"]
+            groups.setdefault(key, []).append(row["gain"])
+            every.append(row["gain"])
+    heads = ["batch", "dtype", "layout", "threads", "patterns", "least", "median", "largest"]
+    heads += [f"≥ {goal} %" for goal in GOALS]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for key, own in [*sorted(groups.items()), (("all", "", "", ""), every)]:
+        if own:
+            gains = np.array(own)
+            texts = [*map(str, key), str(gains.size)]
+            texts += [f"{f(gains):.2f}" for f in (np.min, np.median, np.max)]
+            texts += [f"{100 * np.mean(gains >= goal):.1f}" for goal in GOALS]
+            yield f"| {' | '.join(texts)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the file lacks, and print all; the status is 1 if a result of ours was wrong."""
+    begun = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
     parser.add_argument("--patterns", type=int, default=40)
     parser.add_argument("--batch", default="256,4096", help="numbers of vectors")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--turn", type=float, default=0.03, help="seconds of a turn")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="no cell begins after these"
+    )
+    parser.add_argument("--json", type=Path, help="the file of all cells, which is appended to")
+    options = parser.parse_args(arguments)
     threads = [int(count) for count in options.threads.split(",")]
-    rng, effort = np.random.default_rng(options.seed), Effort(3, options.turn)
-    rows: list[dict[str, Any]] = []
+    batches = [int(count) for count in options.batch.split(",")]
+    runs, effort = Runs(options.json), Effort(3, options.turn)
+    cells = wanted_cells(batches, options.patterns, options.seed)
+    missing = [cell for cell in cells if any((*cell, count) not in runs.rows for count in threads)]
     print("pattern, batch, dtype, layout, threads: ours, gain over the best peer")
-    for batch in map(int, options.batch.split(",")):
-        for pattern in chosen_patterns(options.patterns, options.seed, batch):
-            for dtype in ("float32", "float64"):
-                for layout in LAYOUTS:
-                    data = SparseData(pattern, batch, dtype, layout, rng)
-                    for row in measured(data, threads, effort):
-                        rows.append(row)
-                        print(
-                            f"{pattern}, {batch}, {dtype}, {layout}, {row['threads']}: "
-                            f"{row['seconds'][OURS] * 1e6:.0f} µs, {row['gflops']:.1f} GFlop/s, "
-                            f"{row['gain']:.2f} × {row['best_peer']}",
-                            flush=True,
-                        )
-    gains = np.array([row["gain"] for row in rows])
-    for goal in (1.0, 1.5):
-        print(f"at least {goal} × the best peer: {np.mean(gains >= goal):.1%} of {len(gains)}")
-    print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
-    if options.json:
-        report = {"machine": machine("cpu"), "cells": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return int(any(OURS in row["failed"] for row in rows))
+    done = 0
+    for done, (pattern, batch, dtype, layout) in enumerate(missing):
+        if time.perf_counter() - begun >= options.seconds:
+            break
+        rng = np.random.default_rng([options.seed, done])
+        found = list(measured(SparseData(pattern, batch, dtype, layout, rng), threads, effort))
+        runs.add(found)
+        print(*map(line, found), sep="\n", flush=True)
+    else:
+        done = len(missing)
+    print(f"\n{len(cells) - len(missing) + done} of {len(cells)} cells are there\n")
+    chosen = [runs.rows[key] for cell in cells for n in threads if (key := (*cell, n)) in runs.rows]
+    print("\n".join(standing(chosen)))
+    return int(any(OURS in row["failed"] for row in chosen))
 
 
 if __name__ == "__main__":
