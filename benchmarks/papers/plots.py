@@ -42,6 +42,32 @@ def grouped(values: Mapping[float, Sequence[float]], most: int = MAX_BOXES) -> l
     return found
 
 
+def draw_boxes(
+    axis: Any, found: Sequence[Any], level: float | None = None, rotation: float = 70
+) -> None:
+    """Draw a box for each pair of a label and its values; ``level``: a dashed line."""
+    axis.boxplot(
+        [own for _, own in found],
+        tick_labels=[f"{label}\n{len(own)}" for label, own in found],
+        whis=WHISKERS,
+        showfliers=False,
+    )
+    axis.tick_params(axis="x", labelrotation=rotation, labelsize=7)
+    if level is not None:
+        axis.axhline(level, linestyle="--", linewidth=0.8, color="0.4")
+    axis.grid(axis="y", linewidth=0.4)
+
+
+def logarithmic(axis: Any) -> None:
+    """Let the vertical axis be logarithmic, with the labels 1, 2, 5, 10, … as plain numbers."""
+    from matplotlib import ticker
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
 def boxes(
     path: Path,
     panels: Mapping[str, Mapping[float, Sequence[float]]],
@@ -69,19 +95,9 @@ def boxes(
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, (title, values) in zip(axes.flat, panels.items(), strict=False):
-        found = grouped(values)
-        axis.boxplot(
-            [own for _, own in found],
-            tick_labels=[f"{label}\n{len(own)}" for label, own in found],
-            whis=WHISKERS,
-            showfliers=False,
-        )
-        axis.tick_params(axis="x", labelrotation=70, labelsize=7)
-        if level is not None:
-            axis.axhline(level, linestyle="--", linewidth=0.8, color="0.4")
+        draw_boxes(axis, grouped(values), level)
         axis.set_title(title)
         axis.set_xlabel(f"{across}, and how many patterns")
-        axis.grid(axis="y", linewidth=0.4)
     for row in axes:
         row[0].set_ylabel(down)
     save(figure, path)

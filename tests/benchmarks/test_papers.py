@@ -383,6 +383,44 @@ def test_rewrites_are_a_share_of_bmm(tmp_path):
     assert "bmm's time" in (tmp_path / "rewrites.svg").read_text()
 
 
+def test_speedups_by_ratio_size_and_layout(tmp_path):
+    speedups = papers("speedups")
+    one, two, three = (1, 4, 4, 1), (2, 4, 4, 100), (1, 3, 5, 2)  # M N: 16, 640 000, 60
+    first = {"batchkron": 2.0, "bmm": 4.0, "einsum": 8.0, "dense": 3.0, "sparse": 40.0}
+    last = {"batchkron": 4.0, "bmm": 3.0, "einsum": 2.0, "dense": 6.0, "sparse": 10.0}
+    slow = {"batchkron": 6.0, "bmm": 3.0, "bsr": 6.0, "dense": 1.0}
+    cells = [
+        cell(one, "batch-first", first),
+        cell(one, "batch-last", last),
+        cell(two, "batch-first", slow),
+        cell(two, "batch-last", slow),
+        cell(three, "batch-last", last),
+    ]
+    times = papers("kronecker_sparse").times_of(cells, "float32", "")
+    assert set(times) == {one, two}  # of the third one a layout is missing
+    assert speedups.gains_by_ratio(times) == {0.5: [1.0]}  # of `two` the dense matrix is faster
+    sizes = speedups.gains_by_size(times, ("batchkron", "bmm", "einsum"), ("dense", "sparse"))
+    assert sizes == {16.0: [1.5], 640_000.0: [1 / 3]}
+    assert speedups.gains_by_size(times, ("bmm",), ("einsum", "bsr")) == {
+        16.0: [2 / 3],
+        640_000.0: [2.0],
+    }
+    assert speedups.by_decade({2000.0: [1.0], 9000.0: [2.0], 10_000.0: [3.0]}) == {
+        1e3: [1.0, 2.0],
+        1e4: [3.0],
+    }
+    ratios = speedups.layout_ratios(cells, "float32")
+    assert ratios["batchkron"] == [0.5, 1.0]
+    assert ratios["sparse"] == [4.0]
+    assert "bmm, multiply alone" not in ratios
+    lines = list(speedups.tables(cells))
+    assert "| 0.5000 | 1 | 1.00 | 0 |" in lines
+    assert "| float32 | einsum | 1 | 4.00 | 4.00 | 4.00 |" in lines
+    pytest.importorskip("matplotlib")
+    speedups.draw(cells, tmp_path / "speedups.svg")
+    assert "ours over min(bmm, einsum, bsr)" in (tmp_path / "speedups.svg").read_text()
+
+
 def test_energies_are_compared_with_the_least_of_the_baselines(tmp_path):
     energy = papers("energy")
     one, two = PATTERNS[:2]

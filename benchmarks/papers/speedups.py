@@ -1,0 +1,193 @@
+"""Figures 6, 10, 11 and 12 of Gonon et al. (2024), and 13, 15, 16 and 17 in half precision.
+
+    python -m benchmarks.papers.speedups [--device cuda] [--json PATH] [--part I/N] [--plot PATH]
+
+| figures | what |
+| --- | --- |
+| 6, 13 | our gain over min(bmm, einsum, bsr) by (b + c) / (b c), where dense and CSR are slower |
+| 10, 15 | gain of min(ours, bmm, einsum, bsr) over min(dense, CSR) by the size M N of the matrix |
+| 11, 16 | gain of bmm over min(einsum, bsr) by M N |
+| 12, 17 | time in batch-first over time in batch-last of each contender |
+
+But for the last, each contender has its better layout.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.papers.kronecker_sparse import Times, times_of
+from benchmarks.papers.options import measured_results, parser_of
+from benchmarks.papers.patterns import Pattern, ratio, time_patterns
+from benchmarks.papers.plots import draw_boxes, figures, grouped, logarithmic, save
+from benchmarks.papers.results import BASELINES, GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+
+DTYPES = ("float32", "float16")
+Groups = dict[float, list[float]]
+
+
+def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | None:
+    """The least time of the second ones over that of the first, None where one has none."""
+    one = [times[name] for name in faster if name in times]
+    other = [times[name] for name in slower if name in times]
+    return min(other) / min(one) if one and other else None
+
+
+def gains_by_ratio(times: Mapping[Pattern, Times]) -> Groups:
+    """Our gains over the specialised baselines, where these or ours are the fastest."""
+    found: Groups = {}
+    for pattern, own in times.items():
+        generic = gain(own, (OURS, *SPECIALISED), GENERIC)
+        ours = gain(own, (OURS,), SPECIALISED)
+        if ours is not None and (generic is None or generic > 1):
+            found.setdefault(ratio(pattern), []).append(ours)
+    return found
+
+
+def gains_by_size(
+    times: Mapping[Pattern, Times], faster: Sequence[str], slower: Sequence[str]
+) -> Groups:
+    """Gains by M N, the number of entries of the dense matrix."""
+    found: Groups = {}
+    for pattern, own in times.items():
+        a, b, c, d = pattern
+        one = gain(own, faster, slower)
+        if one is not None:
+            found.setdefault(float(a * b * d * a * c * d), []).append(one)
+    return found
+
+
+def layout_ratios(cells: Iterable[Cell], dtype: str) -> dict[str, list[float]]:
+    """Times in batch-first over those in batch-last, by the contender."""
+    seconds: dict[tuple[Pattern, str], dict[str, float]] = {}
+    for cell in cells:
+        if cell.dtype == dtype:
+            for name, own in cell.seconds.items():
+                seconds.setdefault((cell.pattern, name), {})[cell.layout] = own
+    found: dict[str, list[float]] = {}
+    for name in (OURS, *BASELINES):
+        pairs = [own for (_, known), own in seconds.items() if known == name]
+        both = [own for own in pairs if len(own) == len(LAYOUTS)]
+        if both:
+            found[name] = [own[LAYOUTS[0]] / own[LAYOUTS[1]] for own in both]
+    return found
+
+
+def by_decade(groups: Groups) -> Groups:
+    """The groups of sizes from one power of ten to the next."""
+    found: Groups = {}
+    for size, own in groups.items():
+        found.setdefault(10.0 ** math.floor(math.log10(size)), []).extend(own)
+    return found
+
+
+def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
+    """The gains of the first three figures, of each dtype that was measured."""
+    found: dict[str, dict[str, Groups]] = {}
+    for dtype in DTYPES:
+        times = times_of(cells, dtype, "")
+        if times:
+            found[dtype] = {
+                "ours": gains_by_ratio(times),
+                "specialised": gains_by_size(times, (OURS, *SPECIALISED), GENERIC),
+                "bmm": gains_by_size(times, ("bmm",), ("einsum", "bsr")),
+            }
+    return found
+
+
+def _gain_table(columns: Mapping[str, Groups], head: str, form: str) -> Iterator[str]:
+    keys = sorted({key for own in columns.values() for key in own})
+    titles = [
+        text for title in columns for text in (f"{title}: patterns", "median gain", "ahead in %")
+    ]
+    yield f"| {head} | {' | '.join(titles)} |"
+    yield f"|{' --- |' * (len(titles) + 1)}"
+    groups = [(f"{key:{form}}", [own.get(key, []) for own in columns.values()]) for key in keys]
+    whole = [[one for own in groups.values() for one in own] for groups in columns.values()]
+    for label, rows in [*groups, ("all", whole)]:
+        texts = []
+        for own in rows:
+            texts += [str(len(own)), f"{statistics.median(own):.2f}" if own else "–"]
+            texts.append(f"{100 * sum(one > 1 for one in own) / len(own):.0f}" if own else "–")
+        yield f"| {label} | {' | '.join(texts)} |"
+
+
+def tables(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the lines of a Markdown table for each pair of figures."""
+    found = all_gains(cells)
+
+    def columns(name: str) -> dict[str, Groups]:
+        return {dtype: own[name] for dtype, own in found.items()}
+
+    yield "Figures 6 and 13, ours over min(bmm, einsum, bsr):\n"
+    yield from _gain_table(columns("ours"), "(b+c)/(bc)", ".4f")
+    for title, name in (
+        ("Figures 10 and 15, min(ours, bmm, einsum, bsr) over min(dense, CSR)", "specialised"),
+        ("Figures 11 and 16, bmm over min(einsum, bsr)", "bmm"),
+    ):
+        yield f"\n{title}:\n"
+        decades = {dtype: by_decade(own) for dtype, own in columns(name).items()}
+        yield from _gain_table(decades, "M N from", ".0e")
+    yield "\nFigures 12 and 17, time in batch-first over time in batch-last:\n"
+    yield "| dtype | contender | patterns | least | median | most |"
+    yield f"|{' --- |' * 6}"
+    for dtype in found:
+        for name, own in layout_ratios(cells, dtype).items():
+            numbers = f"{min(own):.2f} | {statistics.median(own):.2f} | {max(own):.2f}"
+            yield f"| {dtype} | {name} | {len(own)} | {numbers} |"
+
+
+def draw(cells: Sequence[Cell], path: Path) -> None:
+    """Draw all figures: a row for each pair of them, a column for each dtype."""
+    pyplot = figures()
+    found = all_gains(cells)
+    figure, axes = pyplot.subplots(
+        4, len(found), figsize=(6.4 * len(found), 13), squeeze=False, sharey="row"
+    )
+    for column, (dtype, gains) in zip(axes.T, found.items(), strict=True):
+        draw_boxes(column[0], grouped(gains["ours"]), 1)
+        column[0].set_xlabel("(b+c)/(bc), and how many patterns")
+        column[0].set_title(f"{dtype}: ours over min(bmm, einsum, bsr)")
+        for axis, name, title in (
+            (column[1], "specialised", "min(ours, bmm, einsum, bsr) over min(dense, CSR)"),
+            (column[2], "bmm", "bmm over min(einsum, bsr)"),
+        ):
+            points = [(size, one) for size, own in gains[name].items() for one in own]
+            axis.scatter(*zip(*points, strict=True), s=14)
+            axis.axhline(1, linestyle="--", linewidth=0.8, color="0.4")
+            axis.set_xscale("log")
+            axis.set_xlabel("M N, entries of the dense matrix")
+            axis.set_title(f"{dtype}: {title}")
+            axis.grid(linewidth=0.4)
+        ratios = layout_ratios(cells, dtype)
+        draw_boxes(column[3], list(ratios.items()), 1, rotation=0)
+        column[3].set_xlabel("contender, and how many patterns")
+        column[3].set_title(f"{dtype}: time in batch-first over time in batch-last")
+        for axis in column:
+            logarithmic(axis)
+    for row, label in zip(axes, ("gain", "gain", "gain", "ratio of times"), strict=True):
+        row[0].set_ylabel(label)
+    save(figure, path)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the file lacks, print the tables and draw the picture."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--plot", type=Path, help="picture to draw")
+    options = parser.parse_args(arguments)
+    options.dtype = options.dtype or list(DTYPES)
+    results = measured_results(options, time_patterns(), NAMES)
+    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
+    print("\n".join(tables(cells)))
+    if options.plot:
+        draw(cells, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
