@@ -37,6 +37,7 @@ from plans import preferred
 from transposed_products import always_transposed
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
+BFLOAT16_EPS = 2.0**-7  # np.finfo does not know it
 TILE_BYTES = 227 << 10  # shared memory of a thread block, the largest tile
 TILES = 3  # one is loaded, one multiplied, one stored
 
@@ -123,7 +124,9 @@ EXPLICIT = [
 
 def check(result, expected, what, errors=2000):
     result = cupy.asnumpy(result)
-    scale = errors * np.finfo(result.dtype).eps * np.abs(expected).max(initial=1)
+    eps = BFLOAT16_EPS if result.dtype.name == "bfloat16" else np.finfo(result.dtype).eps
+    result = result.astype(expected.dtype)
+    scale = errors * eps * np.abs(expected).max(initial=1)
     assert np.abs(result - expected).max(initial=0) <= scale, what
 
 
@@ -312,37 +315,54 @@ def interpolated_products(rng, dtype, small):
             check(op.to("cuda").matmat(cupy.asarray(columns)), op.matmat(columns), (sizes, batch))
 
 
+def half_dtypes():
+    """float16, and bfloat16 where ml_dtypes and CuPy have it."""
+    found = [np.dtype("float16")]
+    try:
+        from ml_dtypes import bfloat16
+
+        if cupy.asarray(np.ones(2, bfloat16)).dtype != bfloat16:
+            raise TypeError("CuPy converts it")
+    except (ImportError, TypeError, ValueError) as error:
+        print(f"no bfloat16: {error}", flush=True)
+    else:
+        found.append(np.dtype(bfloat16))
+    return found
+
+
 def kron_sparse(rng, dtype, small):
     """Both layouts, by each family of kernels that takes the matrix.
 
-    float16 beside each other dtype, with sums in float32: its tiles stand for those that complex
-    matrices lack.
+    float16 and bfloat16 beside each other dtype, with sums in float32: their tiles stand for those
+    that complex matrices lack.
     """
-    for kind, pattern, family in product((dtype, "float16"), SPARSE, KRON_SPARSE):
+    kinds = [np.dtype(dtype), *half_dtypes()]
+    for kind, pattern, family in product(kinds, SPARSE, KRON_SPARSE):
         others = [one for one in KRON_SPARSE if one != family]
-        wide = np.dtype("float32") if kind == "float16" else np.dtype(kind)
+        wide = np.dtype("float32") if kind.itemsize == 2 else kind
         values = random_array(rng, pattern, wide).astype(kind)
         for layout in ("batch-first", "batch-last"):
             op = bk.KroneckerSparse(values, layout=layout)
             count = 9 if small else 70
             shape = (count, op.shape[1]) if layout == "batch-first" else (op.shape[1], count)
             x = random_array(rng, shape, wide).astype(kind)
+            expected = op.apply(x.astype(wide))
             with without(*(f"kron_sparse.{name}" for name in others)):
                 try:
                     y = op.to("cuda").apply(cupy.asarray(x))
                 except LookupError:
                     continue  # the family does not take this matrix
-                check(y, op.apply(x), (pattern, layout, kind, family), 40)
+                check(y, expected, (pattern, layout, kind, family), 40)
                 if kind == "float32":
                     fast = bk.KroneckerSparse(values, layout=layout, precision="tf32x3")
-                    check(fast.to("cuda").apply(cupy.asarray(x)), op.apply(x), pattern)
+                    check(fast.to("cuda").apply(cupy.asarray(x)), expected, pattern)
                 turned = cupy.asarray(values.transpose(0, 2, 1, 3).copy()).transpose(0, 2, 1, 3)
                 y = bk.kronecker_sparse_multiply(turned, cupy.asarray(x), layout=layout)
-                check(y, op.apply(x), (pattern, layout, kind, family, "function"), 40)
-            if np.dtype(kind).kind == "f" and layout == "batch-first":
+                check(y, expected, (pattern, layout, kind, family, "function"), 40)
+            if kind.kind != "c" and layout == "batch-first":
                 with always_transposed(vectors=8):
                     y = op.to("cuda").apply(cupy.asarray(x))
-                check(y, op.apply(x), (pattern, kind, "transposed"), 40)
+                check(y, expected, (pattern, kind, "transposed"), 40)
 
 
 def segmented(rng, dtype, small):
