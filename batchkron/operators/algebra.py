@@ -488,7 +488,7 @@ class ComposedOperator(Operator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        first, *others = self.links
+        first, *others = self._steps()
         buffers = self._buffers(outer, inner)
         source = x
         for k, link in enumerate(reversed(others)):
@@ -497,8 +497,12 @@ class ComposedOperator(Operator):
             source = target
         first._run(source, y, outer, inner, alpha, accumulate)
 
+    def _steps(self) -> Sequence[Operator]:
+        """Return what is applied, from the left: the links, or others with the same product."""
+        return self.links
+
     def _buffers(self, outer: int, inner: int) -> Array:
-        size = max((link.shape[1] for link in self.links[:-1]), default=0) * outer * inner
+        size = max((step.shape[1] for step in self._steps()[:-1]), default=0) * outer * inner
         line = _ALIGNMENT // self.dtype.itemsize
         size = -(-size // line) * line
         memory: Array = self._workspace.array(2 * size, self.dtype)
@@ -506,8 +510,8 @@ class ComposedOperator(Operator):
 
     def _reserve(self, outer: int, inner: int) -> None:
         self._buffers(outer, inner)
-        for link in self.links:
-            link._reserve(outer, inner)
+        for step in self._steps():
+            step._reserve(outer, inner)
 
     def _build_transpose(self) -> ComposedOperator:
         return ComposedOperator._of([link.T for link in reversed(self.links)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,13 @@ from batchkron.spec.kron_sparse import (
     pattern_of,
     value_dtype,
 )
+
+
+class Merged(Protocol):
+    """A matrix of the values of others, which follows their updates."""
+
+    def merge_again(self) -> None:
+        """Take the values that the others have now."""
 
 
 class KroneckerSparse(LaidOutOperator, ValuedOperator):
@@ -110,7 +117,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         self._apply_fast = own_apply(self._product)
         self._apply_last_fast = own_apply_last(self._product)
         super().__init__(self.pattern.shape, dtype, (), chosen)
-        self._merged: weakref.WeakSet[_MergedSum] = weakref.WeakSet()
+        self._merged: weakref.WeakSet[Merged] = weakref.WeakSet()
 
     @classmethod
     def from_dense(
