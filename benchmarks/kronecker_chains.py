@@ -1,0 +1,178 @@
+"""Chains of Kronecker-sparse matrices: ``python -m benchmarks.kronecker_chains [--device cuda]``.
+
+Times of `KroneckerSparseChain.apply`, and of its factors one after another, which is the same where
+the chain multiplies no neighbours out. On a device there is also the chain on some vectors after
+others ("portions"), so few that those between the factors could stay in the second-level cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from batchkron import kronecker_sparse as ks
+from benchmarks.machine import machine
+
+Pattern = tuple[int, int, int, int]
+Call = Callable[[], Any]
+DTYPES = ("float16", "float32", "float64")
+LAYOUTS = ("batch-first", "batch-last")
+PORTIONS = (16 << 20, 32 << 20)  # bytes of the input and output of one factor, at most
+ROUNDS = 7
+
+
+def radix(size: int, steps: int) -> list[Pattern]:
+    """The factors of a butterfly of size**steps elements."""
+    return [(size**k, size, size, size ** (steps - 1 - k)) for k in range(steps)]
+
+
+CHAINS: dict[str, list[Pattern]] = {
+    "10 of 2 × 2": radix(2, 10),
+    "12 of 2 × 2": radix(2, 12),
+    "5 of 4 × 4": radix(4, 5),
+    "4 of 8 × 8": radix(8, 4),
+    "3 of 16 × 16": radix(16, 3),
+    "monarch of 1024": [tuple(one) for one in ks.monarch(1024, 1024, 32)],  # type: ignore[misc]
+    "monarch of 4096": [tuple(one) for one in ks.monarch(4096, 4096, 64)],  # type: ignore[misc]
+    "3 of 256 × 256": [(1, 256, 256, 4), (2, 256, 256, 2), (4, 256, 256, 1)],
+    "a layer of ViT": [(1, 192, 48, 2), (2, 48, 192, 1)],
+}
+
+
+def calls_of(chain: Any, x: Any, vectors: Sequence[Any], portions: bool) -> dict[str, Call]:
+    """The ways to multiply x; ``vectors``: arrays for the results of the factors, from the left."""
+    factors = list(chain.factors)
+
+    def apart() -> None:
+        given = x
+        for factor, out in zip(reversed(factors), reversed(vectors), strict=True):
+            given = factor.apply(given, out=out)
+
+    y = vectors[0]
+    found: dict[str, Call] = {"chain": partial(chain.apply, x, out=y), "factors": apart}
+    for most in PORTIONS if portions else ():
+        widest = max(max(one.shape) for one in factors)
+        count = max(1, most // (2 * widest * x.dtype.itemsize))
+        if count < len(x):
+            parts = [slice(k, k + count) for k in range(0, len(x), count)]
+            found[f"portions of {most >> 20} MiB"] = partial(_each, chain, x, y, parts)
+    return found
+
+
+def _each(chain: Any, x: Any, y: Any, parts: Sequence[slice]) -> None:
+    for part in parts:
+        chain.apply(x[part], out=y[part])
+
+
+def host_seconds(calls: Sequence[Call]) -> list[float]:
+    """The least time of each call; they take turns."""
+    least = [math.inf] * len(calls)
+    for call in calls:
+        call()
+    for _ in range(ROUNDS):
+        for k, call in enumerate(calls):
+            begun = perf_counter()
+            call()
+            least[k] = min(least[k], perf_counter() - begun)
+    return least
+
+
+def device_seconds(calls: Sequence[Call]) -> list[float]:
+    """The time of each call in a graph."""
+    from benchmarks.gpu.measuring.timing import Contender, timed
+
+    return [1e-6 * timed([call], Contender("", {}).on).microseconds for call in calls]
+
+
+def measured(
+    name: str, dtype: str, layout: str, batch: int, cuda: bool, rng: np.random.Generator
+) -> dict[str, Any]:
+    """A record of one chain; the results of all ways must agree."""
+    patterns = CHAINS[name]
+    values = [(rng.standard_normal(p) / math.sqrt(p[2])).astype(dtype) for p in patterns]
+    options: Any = {"layout": layout}
+    chain = bk.KroneckerSparseChain([bk.KroneckerSparse(v, **options) for v in values], **options)
+    first = layout == "batch-first"
+    shapes = [(batch, one.shape[0]) if first else (one.shape[0], batch) for one in chain.factors]
+    x: Any = rng.standard_normal((batch, chain.shape[1])[:: 1 if first else -1]).astype(dtype)
+    module: Any = np
+    if cuda:
+        import cupy
+
+        module, x, chain = cupy, cupy.asarray(x), chain.to("cuda")
+    vectors = [module.empty(shape, dtype) for shape in shapes]
+    calls = calls_of(chain, x, vectors, cuda and first)
+    results = []
+    for call in calls.values():
+        vectors[0].fill(math.nan)
+        call()
+        result = vectors[0][:: max(1, len(vectors[0]) // 64)]
+        results.append((result.get() if cuda else result).astype("float64"))
+    scale = np.abs(results[0]).max()
+    error = max(float(np.abs(one - results[0]).max() / scale) for one in results)
+    seconds = (device_seconds if cuda else host_seconds)(list(calls.values()))
+    return {
+        "chain": name,
+        "dtype": dtype,
+        "layout": layout,
+        "batch": batch,
+        "multiplied_out": [tuple(one.pattern) for one in chain._steps()],
+        "seconds": dict(zip(calls, seconds, strict=True)),
+        "difference": error,
+        "wrong": not error <= 100 * float(np.finfo(dtype).eps),
+    }
+
+
+def rows(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a Markdown table: µs of the chain, and how many times as long the others take."""
+    names = list(dict.fromkeys(name for row in found for name in row["seconds"]))[1:]
+    heads = ["chain", "dtype", "layout", "vectors", "steps", "µs", *names, "difference"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for row in found:
+        own = row["seconds"]
+        texts = [row["chain"], row["dtype"], row["layout"], str(row["batch"])]
+        texts += [str(len(row["multiplied_out"])), f"{1e6 * own['chain']:.0f}"]
+        texts += [f"{own[one] / own['chain']:.2f}" if one in own else "–" for one in names]
+        texts.append(f"{row['difference']:.0e}")
+        yield f"| {' | '.join(texts)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write; the status is 1 if two ways have different results."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--chain", action="append", choices=CHAINS, help="may be repeated")
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES)
+    parser.add_argument("--batch", type=int, help="vectors; 4096, on a device 25 088")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    cuda = options.device == "cuda"
+    bk.set_num_threads(options.threads)
+    batch = options.batch or (25_088 if cuda else 4096)
+    rng, found = np.random.default_rng(1), []
+    for name in options.chain or CHAINS:
+        for dtype in options.dtype or (DTYPES if cuda else DTYPES[1:]):
+            for layout in LAYOUTS:
+                found.append(measured(name, dtype, layout, batch, cuda, rng))
+                print(list(rows(found[-1:]))[-1], flush=True)
+    print("\n" + "\n".join(rows(found)))
+    if options.json:
+        report = {"machine": machine(options.device), "cells": found}
+        options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    return int(any(row["wrong"] for row in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
