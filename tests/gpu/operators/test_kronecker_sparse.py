@@ -408,6 +408,33 @@ def test_graphs(cupy, rng, captured, poisoned_on_device, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_butterflies_are_multiplied_out(cupy, rng, captured, poisoned_on_device, layout):
+    """Their products of neighbours follow updates, in a captured graph, too."""
+    patterns = [(2**k, 2, 2, 2 ** (7 - k)) for k in range(8)]
+
+    def drawn():
+        return [values_of(rng, pattern, "float64") for pattern in patterns]
+
+    device = bk.KroneckerSparseChain(drawn(), layout=layout).to("cuda")
+    assert len(device._steps()) < len(device.factors)
+    x = vectors(rng, 70, 256, "float64")
+    given = on_device(cupy, x, layout)
+    out = poisoned_on_device((70, 256) if layout == "batch-first" else (256, 70), "float64")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    graph = captured(stream, lambda: device.apply(given, out=out))
+    for _ in range(2):
+        new = drawn()
+        device.update(new)
+        out.fill(np.nan)
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        dense = bk.KroneckerSparseChain(new).to_dense()
+        bound = 200 * np.finfo("float64").eps * (np.abs(x) @ np.abs(dense).T).max()
+        np.testing.assert_allclose(on_host(out, layout), x @ dense.T, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_conversions_to_16_bits(cupy, rng, layout):
     values = values_of(rng, (2, 33, 40, 4), "float32")
     op = bk.KroneckerSparse(values, layout=layout)
