@@ -1,10 +1,10 @@
 """Kronecker-sparse matrices in the ablation: cells, what their plans have, and their calls.
 
-Beside families of kernels, these can be switched off: vectors that are transposed, values that a
-thread block keeps for several tiles, values that an operator has prepared (without, a function
-copies them in each call), and matrix units in float32 with precision="tf32x3" (without, it
-multiplies on ordinary cores). In float16 and float64 the matrix units are those of the tiles: no
-other family has any.
+Beside families of kernels, these can be switched off: products by cuBLAS, vectors that are
+transposed, values that a thread block keeps for several tiles, values that an operator has prepared
+(without, a function copies them in each call), and matrix units in float32 with precision="tf32x3"
+(without, it multiplies on ordinary cores). In float16 and float64 the matrix units are those of the
+tiles: no other family has any.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from batchkron.backends.cuda.kernel_family import enabled, without
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct
 from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
 from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, TransposedProduct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -48,7 +49,8 @@ class Switch:
 
 PREPARED = Switch("prepared_values")
 UNITS = Switch("float32_units")
-WAYS = tuple(f"{way.operation}.{way.name}" for way in (TRANSPOSED, KEPT_VALUES, PREPARED, UNITS))
+_ALL = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
+WAYS = tuple(f"{way.operation}.{way.name}" for way in _ALL)
 
 
 def choices(dtype: str | None) -> list[Choice]:
@@ -78,13 +80,17 @@ def shape_in(choice: Choice) -> SparseShape:
 def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
     """Which of `WAYS` a cell's plan has."""
     way = fastest_way(shape_in(choice), device)
-    kernels: list[SparseKernel] = [way] if isinstance(way, SparseKernel) else []
     found = {PREPARED}
     if isinstance(way, TransposedProduct):
         found.add(TRANSPOSED)
-        kernels = [part.kernel for part in way.parts]
-    if any(getattr(kernel.variant, "kept", False) for kernel in kernels):
-        found.add(KEPT_VALUES)
+        products = [part.product for part in way.parts]
+    else:
+        products = [way]
+    for product in products:
+        if isinstance(product, LibraryProduct):
+            found.add(LIBRARY)
+        elif getattr(product.variant, "kept", False):
+            found.add(KEPT_VALUES)
     if choice.dtype == PRECISION:
         found.add(UNITS)
     return {f"{one.operation}.{one.name}" for one in found}

@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,16 @@ def test_cells_of_kronecker_sparse_matrices_have_everything_that_is_switched_off
             changed.add(name)
         assert fastest_way(sparse.shape_in(choice), device).programs() == planned
     names = {one for one in ablate.NAMES if one.startswith("kron_sparse.")}
-    assert changed == names - {"kron_sparse.prepared_values"}
+    assert changed == names - {"kron_sparse.prepared_values", "kron_sparse.library"}
+
+
+def test_some_cells_of_kronecker_sparse_matrices_are_left_to_cublas(ablate):
+    sparse, device = ablate.ablated_sparse, replace(DEVICES["90"], has_matrix_library=True)
+    choices = sparse.choices("float16")
+    found = [one for one in choices if "kron_sparse.library" in sparse.used_ways(one, device)]
+    assert 0 < len(found) < len(choices)
+    with without("kron_sparse.library"):
+        assert all("kron_sparse.library" not in sparse.used_ways(one, device) for one in found)
 
 
 def test_kernels_of_kronecker_sparse_matrices_are_compiled_once(ablate):
