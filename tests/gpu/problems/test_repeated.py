@@ -16,6 +16,7 @@ from batchkron.problems import (
     Separable,
     SparseGrid,
     div,
+    grad,
     make,
     mass,
     time,
@@ -72,7 +73,23 @@ def vlasov(coefficient=None, source=None):
     return pde.discretize(3, 2)
 
 
+def moving(make_term=div, **options):
+    """A wave that moves with the mean velocity of its state, and a force."""
+    x, v = Axis("x", 0.0, 3.0), Axis("v", -6.0, 6.0)
+    u = Moment({v: 1}) / Moment(v)
+    terms = [make_term(x, -u, **options), div(v, -1.0, others={x: Poisson(x, Moment(v))})]
+    initial = Separable(
+        x=lambda s: 1.0 + 0.1 * np.cos(2.0 * np.pi * s / 3.0),
+        v=lambda s: np.exp(-0.5 * (s - 1.0) ** 2),
+    )
+    pde = PDE([x, v], terms, boundary={x: "periodic", v: "inflow"}, initial=initial)
+    return pde.discretize(4, 2)
+
+
 PROBLEMS = {
+    "derivative of a field": moving,
+    "gradient and a field": lambda: moving(grad),
+    "central derivative of a field": lambda: moving(flux="central"),
     "two-stream": lambda: make("two-stream", 6, 2),
     "two velocities": lambda: make("landau-1x2v", 3, 1),
     "collisions": lambda: make("collisional-landau-1x1v", 5, 2),
