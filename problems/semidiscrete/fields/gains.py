@@ -14,6 +14,7 @@ from batchkron.operators import on_device
 
 from ...discretization.basis.multiwavelets import filters, legendre_values
 from ...discretization.basis.quadrature import cell_points, gauss_rule
+from ...discretization.fields.points import product
 from ...discretization.matrices.dg_matrices import volume_nodes
 from ...statement.axis import Axis
 from ...statement.fields import FieldExpression, Moment, Resolved
@@ -213,10 +214,10 @@ class _Projection:
     def hierarchical(self, values: Values) -> Values:
         """Return the hierarchical coefficients (functions, cells * n) of (functions, points)."""
         module, n, count = array_module(values), self._n, len(values)
-        nodal = values.reshape(count, self.cells, -1) @ self._shapes
+        nodal = product(values.reshape(count, self.cells, -1), self._shapes)
         found = []
         for _ in range(self._level):
-            both = nodal.reshape(count, -1, 2 * n) @ self._children
+            both = product(nodal.reshape(count, -1, 2 * n), self._children)
             nodal = both[:, :, :n]
             found.append(both[:, :, n:])
         parts = [nodal, *found[::-1]]
