@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
-from batchkron.kronecker_sparse.costs import WAYS, CostTable, Rates, Way, costs_of, work_of
+from batchkron.kronecker_sparse.costs import (
+    WAYS,
+    CostTable,
+    Rates,
+    Way,
+    costs_of,
+    predicted_seconds,
+)
 from batchkron.kronecker_sparse.sizes import checked_size
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
 
@@ -131,7 +138,7 @@ def advise(
     itemsize = np.dtype(dtype).itemsize
 
     def predicted(vectors: int) -> dict[Way, float]:
-        return {way: rates[way].seconds(work_of(way, wanted, vectors, itemsize)) for way in WAYS}
+        return predicted_seconds(rates, wanted, vectors, itemsize, layout, device)
 
     def is_fastest(vectors: int) -> bool:
         return fastest(predicted(vectors)) == "batchkron"
@@ -155,7 +162,7 @@ def advise(
 
 def checked_rates(
     dtype: DTypeLike, layout: Layout, device: str
-) -> tuple[CostTable, Mapping[str, Rates]]:
+) -> tuple[CostTable, Mapping[Way, Rates]]:
     """Return the table of a device, and its rates of products in a dtype and layout, by `Way`.
 
     Raises

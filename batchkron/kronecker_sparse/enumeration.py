@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from batchkron.kronecker_sparse.advice import checked_rates
-from batchkron.kronecker_sparse.costs import work_of
+from batchkron.kronecker_sparse.costs import predicted_seconds
 from batchkron.kronecker_sparse.sizes import checked_size
 from batchkron.spec.kron_sparse import Layout, Pattern, check_layout
 
@@ -95,7 +95,8 @@ def patterns(
 
     @cache
     def seconds(pattern: Pattern) -> float:
-        return rates["batchkron"].seconds(work_of("batchkron", pattern, vectors, itemsize))
+        found = predicted_seconds(rates, pattern, vectors, itemsize, layout, device)
+        return found["batchkron"]
 
     return sorted(chains, key=lambda chain: (sum(map(seconds, chain)), _entries(chain), chain))
 

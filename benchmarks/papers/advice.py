@@ -27,7 +27,15 @@ import numpy as np
 from scipy.optimize import least_squares
 
 import batchkron.kronecker_sparse.costs as package
-from batchkron.kronecker_sparse.costs import OVERLAP, WAYS, CostTable, Rates, Way, work_of
+from batchkron.kronecker_sparse.costs import (
+    OVERLAP,
+    WAYS,
+    CostTable,
+    Rates,
+    Way,
+    predicted_seconds,
+    work_of,
+)
 from batchkron.spec.kron_sparse import Pattern
 
 GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
@@ -41,6 +49,7 @@ STARTS: dict[str, dict[Way, tuple[float, float]]] = {
     "cpu": dict.fromkeys(WAYS, (1e-7, 1e-5)),
     "cuda": {"batchkron": (2e-6, 5e-6), "bmm": (2e-6, 1.5e-5), "dense": (2e-6, 5e-6)},
 }
+TIE = 1.03
 TOLERATED = 0.1  # logarithm of a ratio of times from which a cell counts less
 
 Predictions = dict[Way, float]
@@ -169,22 +178,26 @@ def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
     return CostTable(machine, table)
 
 
-def predicted(table: CostTable, cell: Measured) -> Predictions:
+def predicted(table: CostTable, cell: Measured, device: str) -> Predictions:
     """The times of a cell by a table; none if it has no rates of the cell's dtype and layout."""
-    return {
-        way: rates.seconds(work_of(way, cell.pattern, cell.batch, cell.itemsize))
-        for way, rates in table.rates.get(cell.group, {}).items()
-    }
+    rates = table.rates.get(cell.group)
+    if rates is None:
+        return {}
+    return predicted_seconds(rates, cell.pattern, cell.batch, cell.itemsize, cell.layout, device)
 
 
 def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) -> tuple[int, int]:
-    """Return in how many cells the fastest of some ways is named right, and how many have all."""
+    """Return in how many cells the fastest of some ways is named, and how many have all of them.
+
+    A way that takes at most `TIE` times as long as the fastest one is named right, too.
+    """
     right = count = 0
     for cell, times in pairs:
         measured = {**cell.stopped, **cell.seconds}
         if all(way in measured and way in times for way in ways):
             count += 1
-            right += min(ways, key=measured.__getitem__) == min(ways, key=times.__getitem__)
+            choice = min(ways, key=times.__getitem__)
+            right += measured[choice] <= TIE * min(measured[way] for way in ways)
     return right, count
 
 
@@ -192,12 +205,14 @@ def held_out(cells: Sequence[Measured], device: str) -> Iterator[tuple[Measured,
     """Each cell, and its times by a table to which no cell of its pattern contributed."""
     for pattern in dict.fromkeys(cell.pattern for cell in cells):
         table = fitted([cell for cell in cells if cell.pattern != pattern], "", device)
-        yield from ((cell, predicted(table, cell)) for cell in cells if cell.pattern == pattern)
+        yield from (
+            (cell, predicted(table, cell, device)) for cell in cells if cell.pattern == pattern
+        )
 
 
 def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterator[str]:
     """How well times are predicted, a line each."""
-    own = [(cell, predicted(table, cell)) for cell in cells]
+    own = [(cell, predicted(table, cell, device)) for cell in cells]
     others = list(held_out(cells, device))
     for pairs, what in ((own, "fitted"), (others, "pattern held out")):
         for ways in (("batchkron", "dense"), WAYS):

@@ -60,7 +60,7 @@ def test_a_wrong_cell_does_not_spoil_the_rest():
     own[3].seconds["batchkron"] *= 5
     table = advice().fitted(own, "", "cuda")
     missed = [
-        advice().predicted(table, cell)["batchkron"] / cell.seconds["batchkron"]
+        advice().predicted(table, cell, "cpu")["batchkron"] / cell.seconds["batchkron"]
         for k, cell in enumerate(own)
         if k != 3
     ]
@@ -74,7 +74,7 @@ def test_ways_that_were_not_measured_leave_a_dtype_out():
     ]
     table = advice().fitted([*cells(), *own], "", "cuda")
     assert list(table.rates) == ["float32 batch-last"]
-    pairs = [(cell, advice().predicted(table, cell)) for cell in (*cells(), *own)]
+    pairs = [(cell, advice().predicted(table, cell, "cpu")) for cell in (*cells(), *own)]
     assert advice().named(pairs, WAYS) == (len(PATTERNS), len(PATTERNS))
     wrong = [(cell, dict.fromkeys(WAYS, 1.0) | {"dense": 0.5}) for cell in cells()]
     dense = sum(min(one.seconds, key=one.seconds.get) == "dense" for one in cells())
@@ -84,13 +84,13 @@ def test_ways_that_were_not_measured_leave_a_dtype_out():
 
 def test_held_out_patterns_do_not_contribute():
     own = list(cells(noise=0.1))
-    found = list(advice().held_out(own, "cuda"))
+    found = list(advice().held_out(own, "cpu"))
     assert [cell for cell, _ in found] == own
-    whole = advice().fitted(own, "", "cuda")
+    whole = advice().fitted(own, "", "cpu")
     for cell, times in found:
         others = [one for one in own if one.pattern != cell.pattern]
-        assert times == advice().predicted(advice().fitted(others, "", "cuda"), cell)
-        assert times != advice().predicted(whole, cell)
+        assert times == advice().predicted(advice().fitted(others, "", "cpu"), cell, "cpu")
+        assert times != advice().predicted(whole, cell, "cpu")
 
 
 def test_files_of_three_kinds():
@@ -141,7 +141,8 @@ def test_the_command_writes_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(advice().package, "__file__", str(tmp_path / "__init__.py"))
     assert advice().main([str(path), "--device", "cuda", "--write"]) == 0
     text = capsys.readouterr().out
-    assert "fitted: the faster one of batchkron, dense in 10 of 10, 100.0%" in text
+    # of a dense matrix ours is taken to be no slower, but these times were made otherwise
+    assert "fitted: the faster one of batchkron, dense in 9 of 10, 90.0%" in text
     assert "pattern held out: the faster one of batchkron, bmm, dense in" in text
     assert json.loads((tmp_path / "cuda.json").read_text())["machine"] == "a card"
     other = tmp_path / "other.json"

@@ -65,7 +65,7 @@ class CostTable:
     """
 
     machine: str
-    rates: Mapping[str, Mapping[str, Rates]]
+    rates: Mapping[str, Mapping[Way, Rates]]
 
     @property
     def dtypes(self) -> list[str]:
@@ -87,6 +87,25 @@ def work_of(way: Way, pattern: Pattern, batch: int, itemsize: int) -> Work:
     apart = math.log2(d) if way == "batchkron" else float(d > 1)
     moved = vectors + itemsize * pattern.nonzeros
     return Work(moved, 2 * batch * a * b * c * d, vectors * apart)
+
+
+def predicted_seconds(
+    rates: Mapping[Way, Rates],
+    pattern: Pattern,
+    batch: int,
+    itemsize: int,
+    layout: str,
+    device: str,
+) -> dict[Way, float]:
+    """Return the predicted time of each way that has rates.
+
+    On a device our product of one dense matrix, or of one that is dense but for interleaved zeros,
+    may be the dense one: it takes no longer.
+    """
+    found = {way: one.seconds(work_of(way, pattern, batch, itemsize)) for way, one in rates.items()}
+    if device == "cuda" and pattern.a == 1 and (pattern.d == 1 or layout == "batch-first"):
+        found["batchkron"] = min(found["batchkron"], found["dense"])
+    return found
 
 
 @cache
