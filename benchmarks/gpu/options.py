@@ -177,6 +177,6 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         and (options.dtype in (None, choice.dtype))
         and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
     ]
-    if not options.choices:
+    if not options.choices and not options.ablate:  # an ablation has more cells
         parser.error("no cell has this part, case and dtype; --list prints them all")
     return options

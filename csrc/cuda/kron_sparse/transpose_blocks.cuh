@@ -116,8 +116,8 @@ template <class T, int length, int width, int tile, int row, int threads, int si
           int run_pack, bool to_long>
 __global__ void __launch_bounds__(threads)
     kron_sparse_transpose_blocks(const TransposeBlocksArguments<T> a) {
-  using Tile = BlockTransposition<T, length, width, tile, row, threads, side_pack, run_pack, to_long>;
   wait_for_earlier_kernels();
+  using Tile = BlockTransposition<T, length, width, tile, row, threads, side_pack, run_pack, to_long>;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   T* const shared = reinterpret_cast<T*>(shared_memory);
   const Index tiles = (a.blocks + Tile::together - 1) / Tile::together * Tile::parts;

@@ -48,22 +48,23 @@ def _fastest_way(
     transposed: bool,
 ) -> Way:
     fastest = partial(_fastest, device=device, families=families, library=library)
-    direct = fastest(shape)
-    way = transposed_product(shape, fastest, device) if transposed else None
-    return direct if way is None or direct.seconds <= way.seconds else way
+    ways: list[Way | None] = [fastest(shape)]
+    if transposed:
+        ways.append(transposed_product(shape, fastest, device))
+    found = [way for way in ways if way]
+    if not found:
+        raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
+    return min(found, key=lambda way: way.seconds)
 
 
 @lru_cache(maxsize=1024)
 def _fastest(
     shape: SparseShape, device: DeviceLimits, families: tuple[SparseFamily, ...], library: bool
-) -> DirectWay:
+) -> DirectWay | None:
     ways: list[DirectWay | None] = [family.fastest(shape, device) for family in families]
     if library:
         ways.append(library_product(shape, device))
-    found = [one for one in ways if one]
-    if not found:
-        raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
-    return min(found, key=lambda way: way.seconds)
+    return min((way for way in ways if way), key=lambda way: way.seconds, default=None)
 
 
 # tilings depend on `KEPT_VALUES` of the tiles, too

@@ -104,7 +104,7 @@ TRANSPOSED = TransposedVectors()
 
 def transposed_product(
     shape: SparseShape,
-    product_for: Callable[[SparseShape], SparseKernel | LibraryProduct],
+    product_for: Callable[[SparseShape], SparseKernel | LibraryProduct | None],
     device: DeviceLimits,
 ) -> TransposedProduct | None:
     """Return the product in the other order, None where it is of no use or vectors are too long.
@@ -113,7 +113,7 @@ def transposed_product(
     ----------
     shape : SparseShape
     product_for : callable
-        Returns the fastest product of vectors as they are for a shape.
+        Returns the fastest product of vectors as they are for a shape, None if there is none.
     device : DeviceLimits
     """
     is_real = not shape.dtype.startswith("complex")
@@ -128,11 +128,11 @@ def transposed_product(
             for size, to_long in ((shape.c, True), (shape.b, False))
         )
         turned = replace(shape, a=shape.a * shape.d, d=1, outer=vectors, alignment=WORD)
-        if not (forward.fits and back.fits):
+        product = product_for(turned) if forward.fits and back.fits else None
+        if product is None or product.stored != "blocks":  # the same values for both patterns
             return None
-        parts.append(TransposedPart(vectors, forward, product_for(turned), back))
-    # blocks of values are the same for both patterns
-    if {part.product.stored for part in parts} != {"blocks"}:
+        parts.append(TransposedPart(vectors, forward, product, back))
+    if not parts:
         return None
     seconds = _seconds(parts, device) + sum(part.product.seconds for part in parts)
     return TransposedProduct(tuple(parts), seconds)

@@ -57,7 +57,7 @@ def test_orthonormal_coordinates_are_the_cholesky_factor(axis, volume, level, de
     M = dense_mass(VolumeElement(axis, level, degree, volume).mass_blocks)
     transform = orthonormal_transform(VolumeElement(axis, level, degree, volume).mass_blocks)
     expected = np.linalg.cholesky(M).T
-    tolerance = 1e-11 * np.abs(expected).max()
+    tolerance = 1e-10 * np.abs(expected).max()  # M is ill-conditioned
     np.testing.assert_allclose(transform.to_dense(), expected, atol=tolerance)
     rows, columns = transform.rows, transform.columns
     for row, column in zip(rows, columns, strict=True):

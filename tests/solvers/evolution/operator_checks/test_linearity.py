@@ -152,8 +152,8 @@ def quotient(problem):
     def matvec(v):
         ends = np.empty((2, v.size))
         problem.rhs(0.0, problem.initial, ends[0])
-        problem.rhs(0.0, problem.initial + 1e-7 * v.ravel(), ends[1])
-        return (ends[1] - ends[0]) / 1e-7
+        problem.rhs(0.0, problem.initial + 1e-6 * v.ravel(), ends[1])
+        return (ends[1] - ends[0]) / 1e-6
 
     problem.operator = LinearOperator((problem.initial.size,) * 2, matvec=matvec)
 
