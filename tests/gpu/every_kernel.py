@@ -338,7 +338,7 @@ def kron_sparse(rng, dtype, small):
     """
     kinds = [np.dtype(dtype), *half_dtypes()]
     for kind, pattern, family in product(kinds, SPARSE, KRON_SPARSE):
-        others = [one for one in KRON_SPARSE if one != family]
+        others = [one for one in (*KRON_SPARSE, "library") if one != family]
         wide = np.dtype("float32") if kind.itemsize == 2 else kind
         values = random_array(rng, pattern, wide).astype(kind)
         for layout in ("batch-first", "batch-last"):
@@ -430,7 +430,7 @@ PARTS = {
     ),
     "kron_sparse": (
         kron_sparse,
-        {f"cuda/kron_sparse/{name}.cuh" for name in (*KRON_SPARSE, "store", "transpose")},
+        {f"cuda/kron_sparse/{name}.cuh" for name in (*KRON_SPARSE, "store", "transpose_blocks")},
     ),
     "explicit": (
         explicit,

@@ -31,6 +31,8 @@ class GeneralCosts:
         Latency of a thread's entry of x and the values that it is multiplied by.
     warp_load : float
         Time of a multiprocessor for each load of a warp, in words of 4 bytes.
+    warp : float
+        Time of a multiprocessor for each warp: to find its results, and to write them.
     memory_rate : float
         Bandwidth of memory.
     sharpness : float
@@ -40,15 +42,17 @@ class GeneralCosts:
     launch: float
     load: float
     warp_load: float
+    warp: float
     memory_rate: float
     sharpness: float
 
 
 class GeneralWork(NamedTuple):
-    """Counts: entries that a thread reads in turn, loads of a multiprocessor's warps, bytes."""
+    """Counts: entries that a thread reads in turn, a multiprocessor's warps and loads, bytes."""
 
     entries: Count
     loads: Count
+    warps: Count
     moved: Count
 
 
@@ -67,7 +71,7 @@ def seconds(work: GeneralWork, costs: GeneralCosts) -> Count:
     total = costs.launch + slowest(
         costs.sharpness,
         costs.load * work.entries,
-        costs.warp_load * work.loads,
+        costs.warp_load * work.loads + costs.warp * work.warps,
         work.moved / costs.memory_rate,
     )
     return total * NANOSECOND
@@ -82,4 +86,4 @@ def general_work(shape: SparseShape, results: int, device: DeviceLimits) -> Gene
     # single vectors with d = 1 are far apart in memory: each lane reads a line of its own
     apart = 8 if shape.d * shape.inner < WARP else 1
     loads = warps * shape.c * (results + apart) * words
-    return GeneralWork(rounds * shape.c, loads, shape.bytes)
+    return GeneralWork(rounds * shape.c, loads, warps, shape.bytes)
