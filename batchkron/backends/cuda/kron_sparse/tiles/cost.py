@@ -9,6 +9,7 @@ arithmetic on sizes, no device needed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -26,8 +27,11 @@ from batchkron.backends.cuda.runtime.hardware import LINE, SECTOR, WARP, DeviceL
 
 _ACCESS = 2 * SECTOR  # bytes that memory transfers at once
 _SCHEDULERS = 4  # of a multiprocessor
-# Chosen by hand: how much longer ordinary cores take where a tile's columns are vectors that do
+# Chosen by hand: how much longer multiprocessors are busy in kGroup, and the warps below which they
+# often wait there; how much longer ordinary cores take where a tile's columns are vectors that do
 # not lie together, and fragments of matrix units where a word has many neighbouring j.
+_GROUP = 1.25
+_GROUP_WARPS = 8
 _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
 _MANY = 8  # neighbouring j of a word
@@ -86,7 +90,7 @@ class TileWork(NamedTuple):
     rounds : number
         Tiles that a place for a thread block computes one after another.
     tiles : number
-        Tiles of a multiprocessor.
+        Tiles of a multiprocessor; more where it has few warps.
     panels : number
         Panels of a tile.
     half, tf32, float64, core : number
@@ -168,7 +172,9 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     adds[_unit(cut)] = outputs * entries * max(1, cut.products)
     adds["core"] *= 1 if layout == "kRows" else _COLUMNS_APART
     # with fewer warps than a multiprocessor has schedulers, some wait
-    adds[_unit(cut)] *= max(1.0, _SCHEDULERS * WARP / (cut.blocks * cut.threads))
+    warps = cut.blocks * cut.threads / WARP
+    adds[_unit(cut)] *= max(1.0, _SCHEDULERS / warps)
+    busy = _GROUP * max(1.0, _GROUP_WARPS / warps) if layout == "kGroup" else 1.0
     part = cut.results // cut.warps_down, cut.columns // cut.warps_across
     reads = operands(layout, cut.dtype, cut.products, *part) * size / 4 * entries
     reads *= cut.group * cut.warps_down * cut.warps_across
@@ -193,7 +199,7 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     y_bytes = shape.columns * shape.a * shape.b * shape.d * size * writes_more
     return TileWork(
         rounds,
-        of_each,
+        of_each * busy,
         panels,
         adds["half"],
         adds["tf32"],
@@ -204,8 +210,22 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
         _lines(shape, cut),
         written,
         x_bytes + value_bytes + y_bytes,
-        shape.bytes,
+        shape.bytes + _completed(shape, cut),
     )
+
+
+def _completed(shape: SparseShape, cut: SparseCut) -> float:
+    """Return the bytes that memory moves because sectors of y are written in parts.
+
+    For each part the second-level cache often reads what lies around it, and writes all of it.
+    """
+    piece, row = cut.group * shape.itemsize, shape.d * shape.itemsize
+    if cut.layout != "kGroup" or piece >= row:
+        return 0.0
+    step = math.gcd(piece, row, SECTOR)  # pieces begin at all its multiples equally often
+    edges = SECTOR // step - 1  # in so many pieces and one, those that do not begin with a sector
+    parts = edges + min(edges, piece // step)  # one more than edges in each of their sectors
+    return 2.0 * _ACCESS * parts / (piece * (edges + 1)) * shape.columns * shape.a * shape.b * row
 
 
 def _lines(shape: SparseShape, cut: SparseCut) -> float:
