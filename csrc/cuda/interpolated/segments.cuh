@@ -28,6 +28,7 @@
 // behind the last point are empty and write nothing.
 #pragma once
 
+#include "cuda/common/elements.cuh"
 #include "cuda/common/launch_order.cuh"
 #include "cuda/interpolated/windows.cuh"
 
@@ -38,14 +39,15 @@ struct __align__(16) FourWeights {
   T values[kWindow];
 };
 
-// Writes four elements side by side; in assembly, because compilers split the store.
-__device__ inline void store_four(float* to, float a, float b, float c, float d) {
-  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d)
-               : "memory");
-}
-__device__ inline void store_four(double* to, double a, double b, double c, double d) {
-  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(a), "d"(b) : "memory");
-  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to + 2), "d"(c), "d"(d) : "memory");
+// Writes four elements side by side.
+template <class T>
+__device__ void store_four(T* to, T a, T b, T c, T d) {
+  if constexpr (sizeof(T) == 4) {
+    put(to, Elements<T, 4>{a, b, c, d});
+  } else {
+    put(to, Elements<T, 2>{a, b});
+    put(to + 2, Elements<T, 2>{c, d});
+  }
 }
 
 template <int modes, int vectors, int inner>

@@ -44,23 +44,6 @@ __device__ Elements<T, count> load_again(unsigned address) {
   return word;
 }
 
-// Writes neighbouring elements to global memory; in assembly, because compilers split the store.
-__device__ inline void put(float* to, const Elements<float, 4>& word) {
-  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(word.values[0]),
-               "f"(word.values[1]), "f"(word.values[2]), "f"(word.values[3])
-               : "memory");
-}
-__device__ inline void put(float* to, const Elements<float, 2>& pair) {
-  asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(pair.values[0]),
-               "f"(pair.values[1])
-               : "memory");
-}
-__device__ inline void put(double* to, const Elements<double, 2>& word) {
-  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(word.values[0]),
-               "d"(word.values[1])
-               : "memory");
-}
-
 // The Kronecker product of some neighbouring square factors of these sizes, taken as one matrix.
 template <int... sizes>
 struct Composite {

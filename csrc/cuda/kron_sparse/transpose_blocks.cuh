@@ -88,8 +88,7 @@ struct BlockTransposition {
       });
       __syncthreads();
       each_run([&](int, int s, int l) {
-        *reinterpret_cast<RunPack*>(a.to + run(s, l)) =
-            *reinterpret_cast<const RunPack*>(shared + s * row + l);
+        put(a.to + run(s, l), *reinterpret_cast<const RunPack*>(shared + s * row + l));
       });
     } else {
       RunPack own[(run_packs + threads - 1) / threads];
@@ -105,7 +104,7 @@ struct BlockTransposition {
 #pragma unroll
         for (int i = 0; i < side_pack; ++i)
           pack.values[i] = shared[(element + i) % width * row + (element + i) / width];
-        *reinterpret_cast<SidePack*>(a.to + side(element)) = pack;
+        put(a.to + side(element), pack);
       });
     }
     __syncthreads();  // all have read the tile

@@ -146,6 +146,12 @@ inline void st_global_v4_f32(float* to, float a, float b, float c, float d) {
 }
 inline void st_global_v2_f32(float* to, float a, float b) { store_together(to, a, b); }
 inline void st_global_v2_f64(double* to, double a, double b) { store_together(to, a, b); }
+inline void st_global_v4_u32(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
+  store_together(static_cast<unsigned*>(to), a, b, c, d);
+}
+inline void st_global_v2_u32(void* to, unsigned a, unsigned b) {
+  store_together(static_cast<unsigned*>(to), a, b);
+}
 
 template <class... Values>
 void load_together(unsigned address, Values&... values) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
+#include "cuda/common/elements.cuh"
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/shared_barrier.cuh"
 #include "cuda/kron/arguments.cuh"
@@ -286,16 +287,11 @@ struct FibreKernel {
     template <bool words, int count>
     __device__ void put(Place place, int fibre, const T (&results)[count]) const {
       T* const to = address(place);
-      if constexpr (words && count == 4) {  // in assembly, as compilers split the store
-        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
-                     "f"(results[1]), "f"(results[2]), "f"(results[3])
-                     : "memory");
-      } else if constexpr (words && count == 2 && sizeof(T) == 4) {
-        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(results[0]), "f"(results[1])
-                     : "memory");
-      } else if constexpr (words && count == 2) {
-        asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(results[0]), "d"(results[1])
-                     : "memory");
+      if constexpr (words && count > 1) {
+        Elements<T, count> word;
+#pragma unroll
+        for (int i = 0; i < count; ++i) word.values[i] = results[i];
+        batchkron::put(to, word);
       } else if constexpr (words) {
         static_assert(count == 1, "pairs, words of 16 bytes, or one element");
         to[0] = results[0];
