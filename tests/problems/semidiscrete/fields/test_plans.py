@@ -139,7 +139,7 @@ def test_states_that_are_not_contiguous(rng):
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_components_as_a_sparse_matrix(rng, place, dense, gap):
-    """All weights, or those of cell 0 alone; on a grid without some cells, too."""
+    """All weights, those of cell 0 alone, or none; on a grid without some cells, too."""
     n, grid = 2, SparseGrid.sparse([3, 2, 2])
     if gap:
         above = grid.cells[:, place] < 4
@@ -154,6 +154,7 @@ def test_components_as_a_sparse_matrix(rng, place, dense, gap):
                 weights[1 if dense else slice(1, None)] = 0.0
                 own[k] = weights
         rows.append(own)
+    rows.append({k: 0.0 * weights for k, weights in rows[0].items()})
     components = MomentComponents(grid, n, place, rows, cells)
     u = rng.standard_normal(grid.num_cells * n**3)
     matrix = components.sparse(1 << 20)

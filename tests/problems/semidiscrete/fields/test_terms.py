@@ -236,6 +236,19 @@ def test_states_on_other_grids():
     assert np.isfinite(rhs_of(moved, moved.initial)).all()
 
 
+def test_a_grid_without_the_cells_that_a_moment_needs(rng):
+    """Of degree 0, and constant over an axis that is symmetric to 0: without momentum."""
+    momentum = Moment({V: 1})
+    problem = pde_of([mass(X, momentum), mass(V, -0.3)]).discretize(2, 0)
+    flat = SparseGrid.custom(problem.grid.cells[problem.grid.cells[:, 1] == 0], problem.grid.levels)
+    moved = problem.on_grid(flat)
+    u = rng.standard_normal(moved.unknowns)
+    np.testing.assert_allclose(rhs_of(moved, u), -0.3 * u, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        moved.field(u, momentum).evaluate(np.array([0.3, 2.9])), 0.0, atol=1e-14
+    )
+
+
 def test_copies_and_threads_give_the_same_bits():
     problem = make("landau-1x1v", 5, 2)
     states = [problem.initial * (1.0 + 0.1 * k) for k in range(4)]
