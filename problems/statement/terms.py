@@ -12,7 +12,7 @@ from .coefficients import FLUX_SIGNS, ByDegree, Flux, Function
 from .fields import FieldExpression
 from .function_checks import check_function
 from .gains import MaxwellianGain
-from .number_checks import is_number
+from .number_checks import finite_number, is_number
 from .text import time_text
 from .time import TimeFunction, constant
 
@@ -86,6 +86,10 @@ class Term:
     time: TimeFunction = field(default_factory=constant)
     fields: tuple[tuple[Axis, FieldExpression], ...] = ()
     stiff: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a scale that is infinite or NaN."""
+        finite_number("the number that multiplies a term", self.scale)
 
     def __matmul__(self, other: Term) -> Term:
         """Chain: the term on the right is applied first."""

@@ -138,6 +138,15 @@ def test_what_does_not_go_with_fields():
         N * (lambda x, v: x * v)
 
 
+@pytest.mark.parametrize("term", [div(X), div(X, N), mass(X, N), div(V, others={X: N})])
+@pytest.mark.parametrize("number", [np.nan, np.inf, np.float32("-inf")])
+def test_numbers_that_multiply_terms_are_finite(term, number):
+    with pytest.raises(ValueError, match="number that multiplies a term must be finite"):
+        number * term
+    with pytest.raises(ValueError, match="number that multiplies a term must be finite"):
+        (1e200 * term) * 1e200
+
+
 def test_terms_show_their_fields():
     E = Poisson(X, N)
     force = -2.0 * div(V, others={X: E})
