@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from batchkron.arrays import array_module
 from batchkron.problems import Problem
 from batchkron.solvers import evolve, steppers
+from batchkron.solvers.protocols import (
+    implicit_operator_of,
+    implicit_part_of,
+    operator_of,
+    whole_part_of,
+)
 
 __all__ = ["take_warm_up_step"]
 
@@ -30,13 +38,15 @@ def take_warm_up_step(problem: Problem, method: str) -> None:
         If the problem cannot be run with this stepper.
     """
     solver = None
-    if issubclass(steppers.get(method), (steppers.ImplicitStepper, steppers.DiagonallyImplicit)):
+    kind = steppers.get(method)
+    if issubclass(kind, (steppers.ImplicitStepper, steppers.DiagonallyImplicit)):
         solver = _SHORT_SOLVE
         # The vectors of a Krylov basis are rows of one array, whose addresses have other alignments
         # and so may need another kernel. A product of such rows builds it, even if the short solve
         # ends before.
         basis = array_module(problem.initial).ones((2, problem.unknowns))
-        problem.operator_at(problem.t0).matvec(basis[1], out=basis[0])
+        is_imex = issubclass(kind, steppers.DiagonallyImplicit) and kind.tableau.is_imex
+        _stage_operator(problem, is_imex).matvec(basis[1], out=basis[0])
     dt = problem.stepper.dt
     evolve(
         problem,
@@ -47,3 +57,12 @@ def take_warm_up_step(problem: Problem, method: str) -> None:
         adapt=False,
         allow_unstable=True,
     )
+
+
+def _stage_operator(problem: Problem, is_imex: bool) -> Any:
+    """Return the operator with which a method solves its stages, at the initial state."""
+    part = implicit_part_of(problem) if is_imex else whole_part_of(problem)
+    if part is None:
+        return (implicit_operator_of if is_imex else operator_of)(problem, problem.t0)
+    part.follow(problem.t0, problem.initial)
+    return part.operator

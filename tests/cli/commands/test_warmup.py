@@ -74,6 +74,14 @@ def test_the_stepper_decides_what_is_needed(cli, no_device, words, compiled):
     assert f"compiled      {kernels}\n" in cli("warmup", *words).stdout
 
 
+@pytest.mark.parametrize("stepper", ["backward-euler", "esdirk3", "imex-euler", "ark2"])
+@pytest.mark.parametrize("name", ["landau-1x1v", "relaxation-1x1v", "bgk-1x1v"])
+def test_operators_that_depend_on_the_state(cli, no_device, name, stepper):
+    """The step takes the operator of the initial state."""
+    words = ["--level", "2", "--degree", "2", "--stepper", stepper]
+    assert rows(cli("warmup", name, *words).stdout)["stepper"].strip() == stepper
+
+
 def test_a_rule_of_adaptation_does_not_change_the_grid(cli, folder, no_device, monkeypatch):
     """Each command takes its step on the file's grid, with which the kernels are."""
     grids = []
