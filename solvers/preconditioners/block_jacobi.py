@@ -11,6 +11,7 @@ from batchkron.operators import BatchedKron, KroneckerTerms, Operator
 from batchkron.operators.kronecker_terms import Factor, terms_of
 
 from .nearest import nearest_product
+from .scale import dtype_with_scale
 
 __all__ = ["block_jacobi"]
 
@@ -27,7 +28,8 @@ def block_jacobi(
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
     dtype : dtype, optional
-        Dtype of the vectors; float64 (complex128 for complex terms) by default.
+        Dtype of the vectors; float64 by default, complex128 for complex terms or a
+        complex scale.
     device : {"cpu", "cuda"}, optional
         Device of the vectors; by default the operator's.
 
@@ -39,9 +41,10 @@ def block_jacobi(
     Raises
     ------
     TypeError
-        If the operator does not know its Kronecker terms.
+        If the operator does not know its Kronecker terms, or the scale is not a number that the
+        dtype holds.
     ValueError
-        If its terms are not on the cells of a grid.
+        If its terms are not on the cells of a grid, or the scale is infinite or NaN.
 
     Notes
     -----
@@ -58,6 +61,7 @@ def block_jacobi(
     terms = terms_of(operator)
     if terms.cells is None:
         raise ValueError("the operator has no cells, whose blocks block Jacobi would invert")
+    kind = dtype_with_scale(scale, terms.dtype, dtype)
     whole = terms if scale is None else terms.shifted(scale)
     coefficients = np.array([term.coefficient for term in whole.terms])
     stacks = []
@@ -68,7 +72,6 @@ def block_jacobi(
     inverses = [_inverted(factor) for factor in nearest_product(stacks)]
     cells = np.arange(len(terms.cells))
     ids = np.repeat(cells[:, None], len(inverses), axis=1)
-    kind = terms.dtype if dtype is None else dtype
     found = BatchedKron([pool.astype(kind) for pool in inverses], ids, cells, cells)
     return found.to(str(device or getattr(operator, "device", "cpu")))
 

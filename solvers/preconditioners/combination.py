@@ -19,6 +19,7 @@ from ..products import as_product, refuse_complex
 from .bases import ModeBases
 from .dealt_grids import DealtGrids, deal_grids
 from .grid_inverses import GridInverses, Local
+from .scale import check_scale, dtype_with_scale
 from .subgrids import Subgrid, coloured_levels, subgrids
 
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
@@ -53,7 +54,8 @@ class CombinationPreconditioner:
         I - M B = (I - M_2 B) (I - M_1 B). "symmetric": then M_1 again,
         I - M B = (I - M_1 B) (I - M_2 B) (I - M_1 B).
     dtype : dtype, optional
-        Dtype of the vectors; float64 (complex128 for complex terms) by default.
+        Dtype of the vectors; float64 by default, complex128 for complex terms or a
+        complex scale.
     device : {"cpu", "cuda"}, optional
         Device of the vectors; by default the operator's.
 
@@ -72,10 +74,12 @@ class CombinationPreconditioner:
     Raises
     ------
     TypeError
-        If the operator does not know its Kronecker terms.
+        If the operator does not know its Kronecker terms, or the scale is not a number that the
+        dtype holds.
     ValueError
-        If ``local`` or ``composition`` is unknown, the composition needs residuals and the operator
-        has no products, or a 1-D matrix has more than 4096 rows, too many to factorise.
+        If the scale is infinite or NaN, ``local`` or ``composition`` is unknown, the composition
+        needs residuals and the operator has no products, or a 1-D matrix has more than 4096 rows,
+        too many to factorise.
 
     Notes
     -----
@@ -134,8 +138,7 @@ class CombinationPreconditioner:
         _check("composition", composition, _COMPOSITIONS)
         terms = terms_of(operator)
         _check_rows(terms)
-        usual = np.result_type(terms.dtype, 1j) if np.iscomplexobj(scale) else terms.dtype
-        self.dtype = np.dtype(usual if dtype is None else dtype)
+        self.dtype = dtype_with_scale(scale, terms.dtype, dtype)
         self.device = str(device or getattr(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
         bases = ModeBases(terms)
@@ -170,6 +173,7 @@ class CombinationPreconditioner:
         -------
         CombinationPreconditioner
         """
+        check_scale(scale, self.dtype)
         other = copy(self)
         other._solve_with(scale)
         return other

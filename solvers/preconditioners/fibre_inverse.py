@@ -15,6 +15,7 @@ from batchkron.operators.kronecker_terms import Factor, leading_part, terms_of
 
 from ..products import as_product, norm
 from .bases import NEGLIGIBLE
+from .scale import check_scale, dtype_with_scale
 
 __all__ = ["FibreInverse"]
 
@@ -44,7 +45,8 @@ class FibreInverse:
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
     dtype : dtype, optional
-        Dtype of the vectors; float64 (complex128 for complex terms) by default.
+        Dtype of the vectors; float64 by default, complex128 for complex terms or a
+        complex scale.
     device : {"cpu", "cuda"}, optional
         Device of the vectors; by default the operator's.
 
@@ -65,9 +67,11 @@ class FibreInverse:
     Raises
     ------
     TypeError
-        If the operator does not know its Kronecker terms.
+        If the operator does not know its Kronecker terms, or the scale is not a number that the
+        dtype holds.
     ValueError
-        If its terms are not on the cells of a grid, or a fibre has more than 1024 unknowns.
+        If its terms are not on the cells of a grid, a fibre has more than 1024 unknowns, or the
+        scale is infinite or NaN.
 
     Notes
     -----
@@ -152,7 +156,7 @@ class FibreInverse:
         assert terms.cells is not None
         self.mode, self.defect = least
         self.is_near_inverse = self.defect <= _NEAR
-        self.dtype = np.dtype(terms.dtype if dtype is None else dtype)
+        self.dtype = dtype_with_scale(scale, terms.dtype, dtype)
         self._is_given = dtype is not None
         self.device = device
         self.shape = (terms.unknowns, terms.unknowns)
@@ -173,14 +177,15 @@ class FibreInverse:
         -------
         FibreInverse
         """
+        check_scale(scale, self.dtype if self._is_given else None)
         other = copy(self)
+        if not self._is_given and np.iscomplexobj(scale):
+            other.dtype = np.result_type(self.dtype, 1j)
         other._solve_with(scale)
         return other
 
     def _solve_with(self, scale: Any) -> None:
         self.scale = scale
-        if not self._is_given and np.iscomplexobj(scale):
-            self.dtype = np.result_type(self.dtype, 1j)
         n, matrix = self._sizes[self.mode], self._matrix
         pool, pairs, start = [], [], 0
         for own, numbers in self._fibres:

@@ -419,6 +419,34 @@ def test_modes_with_equal_matrices_share_a_basis(monkeypatch):
     assert sorted(sizes) == [3, 6, 12, 24]
 
 
+MAKERS = (
+    preconditioners.block_jacobi,
+    preconditioners.CombinationPreconditioner,
+    preconditioners.FibreInverse,
+)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_scales_that_are_no_numbers_for_the_vectors(make):
+    A = gallery.make("diffusion-2d", level=2, degree=1).operator
+    assert make(A, 0.1j).dtype == np.complex128
+    assert make(A, 0.1, dtype=np.float32).dtype == np.float32
+    for scale, dtype, error, text in (
+        (0.1j, np.float64, TypeError, "scale is complex, but the vectors are float64"),
+        (np.nan, None, ValueError, "scale is nan; expected a finite number"),
+        (-np.inf, np.complex128, ValueError, "scale is -inf; expected a finite number"),
+        ("a", None, TypeError, "scale is str; expected a number"),
+        (np.ones(3), None, TypeError, "scale is ndarray; expected a number"),
+        (0.1, np.int64, TypeError, "dtype is int64; expected float32"),
+    ):
+        with pytest.raises(error, match=text):
+            make(A, scale, dtype=dtype)
+    if make is not preconditioners.block_jacobi:
+        for scale, error in ((0.1j, TypeError), (np.nan, ValueError)):
+            with pytest.raises(error, match="scale is"):
+                make(A, 0.1, dtype=np.float64).shifted(scale)
+
+
 def test_refusals():
     unknown = bk.KroneckerSum([np.eye(2), np.eye(2)]) @ bk.Identity(4)
     with pytest.raises(TypeError, match="does not know its Kronecker terms"):
