@@ -71,6 +71,11 @@ class OperatorTerm:
         return any(isinstance(mode, FieldMode) for mode in self.modes)
 
     @property
+    def acts_along(self) -> tuple[int, ...]:
+        """The numbers of the axes along which it is not the identity."""
+        return tuple(k for k, mode in enumerate(self.modes) if mode is not None)
+
+    @property
     def fixed_modes(self) -> tuple[ModeOperator | None, ...]:
         """The modes of a term without fields.
 

@@ -465,10 +465,20 @@ class SemidiscreteSystem(ProblemValue):
 
     @cached_property
     def _terms_with_fields(self) -> tuple[OperatorTerm, ...]:
-        """The terms of `_field_terms`: as sweeps also those that do not depend on time."""
+        """The terms of `_field_terms`: as sweeps also those that do not depend on time.
+
+        Without those that a sweep would add to a field's 1-D operator, which are multiples of the
+        identity or act along the same axis alone: for such a sum all values of the operator go
+        through the host.
+        """
+        alone = {term.acts_along for term in self.terms if term.has_fields}
+        alone = {axes for axes in alone if len(axes) == 1}
+        apart = alone | {()} if alone else alone
         joins = self._form == "sweep"
         return tuple(
-            term for term in self.terms if term.has_fields or (joins and term.time.is_constant)
+            term
+            for term in self.terms
+            if term.has_fields or (joins and term.time.is_constant and term.acts_along not in apart)
         )
 
     @cached_property

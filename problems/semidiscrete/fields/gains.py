@@ -86,7 +86,7 @@ class GainsOfState:
 
 
 class _Sum:
-    """What a device repeats of gains; so it does not know what repeats it."""
+    """The sum of gains as a device captures it; it does not refer to the graph that it becomes."""
 
     def __init__(self, gains: Sequence[MaxwellianOfState]) -> None:
         self.gains = tuple(gains)

@@ -339,16 +339,12 @@ def _with_own_modes(
     an axis along which no term acts alone: a sweep would add the two.
     """
     found, times = [], []
-    alone = {
-        places[0]
-        for term in terms
-        if len(places := [k for k, mode in enumerate(term.modes) if mode is not None]) == 1
-    }
+    alone = {term.acts_along[0] for term in terms if len(term.acts_along) == 1}
     for term in terms:
         if term.time.is_constant:
             found.append(term)
             continue
-        places = [k for k, mode in enumerate(term.modes) if mode is not None]
+        places = term.acts_along
         place = next((k for k in places if isinstance(term.modes[k], FieldMode)), None)
         own: ModeOperator | FieldMode
         if places:

@@ -209,6 +209,30 @@ def test_reactions_in_time_without_a_mode(rng, monkeypatch, alone, reactions):
         np.testing.assert_allclose(whole.operator @ u, expected, rtol=0, atol=atol)
 
 
+@pytest.mark.parametrize("boundary", ["periodic", Inflow()])
+@pytest.mark.parametrize("field", [div(X, -N), mass(X, N), grad(X, N, flux="central")])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        [div(X, -1.0)],
+        [mass(X, -0.3), div(V, 0.5)],
+        [mass(X, np.cos), mass(V, -0.2), div(V, -1.0, others={X: N})],
+    ],
+)
+def test_terms_beside_fields_along_one_axis_need_no_host(rng, field, plain, boundary):
+    """A sweep would add both along x, where one changes; the right-hand side has them apart."""
+    pde = PDE([X, V], [field, *plain], boundary={X: boundary, V: Inflow()}, initial=WAVE)
+    problem = pde.discretize(3, 2)
+    assert problem._field_terms.is_repeatable
+    u = problem.initial + 0.1 * rng.standard_normal(problem.unknowns)
+    expected = problem.frozen(u).operator @ u
+    atol = 1e-12 * np.abs(expected).max()
+    np.testing.assert_allclose(rhs_of(problem, u), expected, rtol=0, atol=atol)
+    whole = problem.whole_part()
+    whole.follow(0.0, u)
+    np.testing.assert_allclose(whole.operator @ u, expected, rtol=0, atol=atol)
+
+
 def test_the_default_step_knows_the_fields():
     """|E| is ½ and more times the size of the cells of x, which do not count, at a time."""
     E = Poisson(X, N)
