@@ -62,7 +62,7 @@ from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.separable import Field, SeparableAt, SeparableOnAxes
 from .statement.statement import Statement, check_statement
-from .statement.terms import Term
+from .statement.terms import Term, term_text
 
 __all__ = ["PDE"]
 
@@ -70,9 +70,9 @@ __all__ = ["PDE"]
 _Resolved: TypeAlias = Sequence[Sequence[tuple[ResolvedTerm, Mapping[Axis, SignedField]]]]
 
 _FIELD_WITH_DATA = (
-    "a term with a field as coefficient meets data at an end of an axis that are not zero; its "
-    "source would depend on the state, which is not possible yet. Give zero data there, such as "
-    "Inflow()"
+    "terms[{}], {}, has a field as coefficient and meets data at an end of an axis that are not "
+    "zero; its source would depend on the state, which is not possible yet. Give zero data there, "
+    "such as Inflow()"
 )
 
 
@@ -328,14 +328,14 @@ class PDE(Statement):
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
-        for term, parts in zip(self.terms, resolved, strict=True):
+        for number, (term, parts) in enumerate(zip(self.terms, resolved, strict=True)):
             assembled = [fields.into(assemble_term(part, space), part, own) for part, own in parts]
             if term.stiff:
                 assembled = [replace(operator, one_sided=False) for operator in assembled]
             for (part, own), operator in zip(parts, assembled, strict=True):
                 data = boundary_sources(part, space, explicit=operator.one_sided)
                 if data and own:
-                    raise ValueError(_FIELD_WITH_DATA)
+                    raise ValueError(_FIELD_WITH_DATA.format(number, term_text(term)))
                 sources.extend(data)
             terms.extend(assembled)
             one_sided.append(any(operator.one_sided for operator in assembled))
