@@ -81,7 +81,7 @@ CASES = (
     Case("bump-on-tail", SMALL, [theory.Beam([2 / 7, 0.0, 10 / 7])], 0.5, (20.0, 28.0)),
     *(
         Case("collisional-landau-1x1v", {"nu": nu}, [], 0.5, COLLISIONAL_WINDOW)
-        for nu in (0.05, 0.1, 0.25, 1.0, 10.0)
+        for nu in (0.05, 0.1, 0.25, 0.5, 1.0, 10.0)
     ),
 )
 
