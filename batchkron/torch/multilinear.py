@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from batchkron.torch.call_modes import applied, is_eager, is_recorded
+from batchkron.torch.tensors import are_filled
 
 __all__ = ["Entry", "Multilinear", "looped"]
 
@@ -205,7 +206,7 @@ class Entry:
         numbers: Sequence[int],
     ) -> list[Tensor]:
         """Return the gradients of the needed arguments, which record none themselves."""
-        if x.numel() == 0 or gradient.numel() == 0:
+        if not are_filled(x, gradient, *arguments):  # F is linear in an empty one: it is zero
             wanted = [one for one, is_needed in zip(arguments, needed, strict=True) if is_needed]
             return [one.new_zeros(one.shape) for one in wanted]
         with torch.no_grad():
@@ -229,13 +230,13 @@ class Entry:
         """Return the gradients of x and the arguments of a product, from its context."""
         (x,), arguments, lists, kept = _saved(ctx, 1)
         of_x, found = None, []
-        if any(needed) and x.numel() and gradient.numel():
-            tensors = x, gradient, *arguments
-            if is_eager(*tensors) and not is_recorded(*tensors):
-                given = x, gradient, arguments, needed, lists, ctx.numbers
-                both = self.function.all_gradients(*given, needs_x, kept)
-                if both is not None:
-                    return both[0], _spread(both[1], needed)
+        tensors = x, gradient, *arguments
+        is_plain = is_eager(*tensors) and not is_recorded(*tensors)
+        if any(needed) and is_plain and are_filled(*tensors):
+            given = x, gradient, arguments, needed, lists, ctx.numbers
+            both = self.function.all_gradients(*given, needs_x, kept)
+            if both is not None:
+                return both[0], _spread(both[1], needed)
         if needs_x:
             adjoint = self.function.adjoint(arguments, lists, ctx.numbers, x.shape)
             of_x = self(gradient, *adjoint)

@@ -16,7 +16,7 @@ import batchkron
 from batchkron.spec.kron_sparse import Layout
 from batchkron.torch.products import computed, launched
 from batchkron.torch.sparse_sums import sums_by_products
-from batchkron.torch.tensors import on_stream_of, view
+from batchkron.torch.tensors import are_filled, on_stream_of, view
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout
@@ -206,7 +206,7 @@ def _multiply_on_device(
 ) -> list[Tensor]:
     from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
 
-    if not (x.numel() and all(values.numel() for values in chain)):
+    if not are_filled(x, *chain):
         out.zero_()
         if end is not None:
             end.write(out, last)

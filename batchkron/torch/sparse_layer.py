@@ -18,6 +18,7 @@ from batchkron.torch.sparse_chain import (
     chain_gradients,
     multiply_chain,
 )
+from batchkron.torch.tensors import are_filled
 
 __all__ = ["layer"]
 
@@ -131,7 +132,7 @@ class _Layer(torch.autograd.Function):
         if needs_bias:
             axes = range(1, gradient.dim()) if last else range(gradient.dim() - 1)
             of_bias = gradient.sum(list(axes)) if len(axes) else gradient.clone()
-        if not recorded and (needs_x or any(needed)) and x.numel() and gradient.numel():
+        if not recorded and (needs_x or any(needed)) and are_filled(x, gradient, *chain):
             given = x, gradient, chain, needed, last
             of_x, of_values = chain_gradients(*given, with_x=needs_x, kept=kept)
             found = iter(of_values)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from batchkron import array_kinds
 
-__all__ = ["check_tensors", "numbered", "on_stream_of", "view"]
+__all__ = ["are_filled", "check_tensors", "numbered", "on_stream_of", "view"]
 
 _NO_STREAM: AbstractContextManager[None] = nullcontext()
 
@@ -62,6 +62,11 @@ def check_tensors(
     raise TypeError(
         f"{names(0)} has dtype {dtype}; expected float32, float64, complex64 or complex128{more}"
     )
+
+
+def are_filled(*tensors: Tensor) -> bool:
+    """Whether none of some tensors is empty."""
+    return all(tensor.numel() for tensor in tensors)
 
 
 def on_stream_of(tensor: Tensor) -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same
 
 from batchkron.torch import kronecker_sparse
+from batchkron.torch.sparse_layer import layer
 from batchkron.torch.sparse_sums import contract_first, contract_last
 
 PATTERNS = [(1, 1, 1, 1), (2, 3, 2, 1), (1, 2, 3, 4), (3, 1, 2, 2), (2, 2, 5, 3)]
@@ -110,6 +111,27 @@ def test_empty_patterns(tensor, pattern, layout):
     y.sum().backward()
     assert torch.equal(values.grad, torch.zeros_like(values))
     assert torch.equal(x.grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_a_chain_of_nothing_between(tensor, layout):
+    """Vectors and results have elements, what is between the matrices has none."""
+    chain = [tensor(1, 2, 0, 1, grad=True), tensor(1, 0, 3, 1, grad=True)]
+    x = tensor(*((5, 3) if layout == "batch-first" else (3, 5)), grad=True)
+
+    def check(y):
+        assert not y.any()
+        for grads in (
+            torch.autograd.grad(y.sum(), [x, *chain], retain_graph=True),
+            torch.autograd.grad(y.sum(), [x, *chain], create_graph=True),
+        ):
+            for one, given in zip(grads, [x, *chain], strict=True):
+                assert one.shape == given.shape
+                assert not one.any()
+
+    check(kronecker_sparse(x, chain, layout=layout))
+    bias = torch.zeros(2, dtype=x.dtype)
+    check(layer(x, chain, bias, "gelu", layout == "batch-last"))
 
 
 def test_strided_tensors(tensor):
