@@ -88,7 +88,7 @@ class FakeLibrary:
 
     def _workspace(self, handle, workspace, size):
         self.workspaces.append((handle, workspace, size))
-        return 0
+        return 7 if workspace % 256 else 0  # CUBLAS_STATUS_INVALID_VALUE
 
     def _multiply(self, handle, trans_a, trans_b, m, n, k, alpha, a, a_type, lda, stride_a,
                   b, b_type, ldb, stride_b, beta, c, c_type, ldc, stride_c, count, compute,

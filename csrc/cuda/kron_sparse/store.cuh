@@ -8,9 +8,9 @@
 //   stored[p, q, r, d s + r] = values[p, q, r, s],  0  elsewhere.
 //
 // The axes are in the order in which values are stored: (a, b, c, d), or (a, d, b, c) with padded
-// rows (cuda/kron_sparse/tiles.cuh), or (a, b, d, c) spread to the dense matrix. `strides` are those of the values along them, in elements, 0
-// or more; stored is contiguous and overlaps no value. Both are aligned to an element, a complex
-// one to one part. All sizes are positive.
+// rows (cuda/kron_sparse/tiles.cuh), or (a, b, d, c) spread to dense matrices. `strides` are those
+// of the values along them, in elements, 0 or more; stored is contiguous and overlaps no value. Both
+// are aligned to an element, a complex one to one part. All sizes are positive.
 #pragma once
 
 #include "cuda/common/half.cuh"

@@ -20,6 +20,7 @@ from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTranspo
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseKernel, SparseShape, Stored
 from batchkron.backends.cuda.kron_sparse.library import LibraryProduct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
+from batchkron.backends.cuda.runtime.matrix_library import WORKSPACE_ALIGNMENT
 from batchkron.backends.cuda.runtime.program import Program
 
 # Numbers below were chosen by hand.
@@ -44,7 +45,7 @@ class TransposedPart:
     @property
     def rest(self) -> int:
         """Bytes of the workspace before that of the product itself."""
-        return self.results + round_up(self.back.bytes, WORD)
+        return round_up(self.results + self.back.bytes, WORKSPACE_ALIGNMENT)
 
     @property
     def workspace(self) -> int:

@@ -15,6 +15,9 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields
 WORKSPACE = 32 << 20
 """Bytes that a product may use; with fewer, cuBLAS takes slower kernels on devices of sm_90."""
 
+WORKSPACE_ALIGNMENT = 256
+"""Bytes that its address must be a multiple of; else `cublasSetWorkspace` refuses it."""
+
 _FUNCTIONS = (
     "cublasCreate_v2",
     "cublasSetMathMode",
@@ -94,8 +97,8 @@ def _library(device: int) -> MatrixLibrary:
 class LibraryMultiply(DeviceMultiply):
     """Products of matrices with vectors on one device, the current one.
 
-    A call passes the stream, the addresses of x, y, the values and `WORKSPACE` bytes, and the bytes
-    of `batch_scalars`. Threads may share it.
+    A call passes the stream, the addresses of x, y, the values and `WORKSPACE` bytes, which are
+    aligned to `WORKSPACE_ALIGNMENT`, and the bytes of `batch_scalars`. Threads may share it.
     """
 
     def __init__(self, products: MatrixProducts, dtype: str, itemsize: int, device: int) -> None:

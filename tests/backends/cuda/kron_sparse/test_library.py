@@ -14,7 +14,11 @@ from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LibraryProduct, library_product
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct
-from batchkron.backends.cuda.runtime.matrix_library import WORKSPACE, LibraryMultiply
+from batchkron.backends.cuda.runtime.matrix_library import (
+    WORKSPACE,
+    WORKSPACE_ALIGNMENT,
+    LibraryMultiply,
+)
 
 DEVICE = replace(DEVICES["90"], has_matrix_library=True)
 FIRST = [(1, 8, 16, 1), (5, 24, 8, 1), (3, 16, 40, 1), (1, 8, 16, 3), (3, 4, 2, 8), (2, 2, 8, 4)]
@@ -73,7 +77,26 @@ def test_a_failure_is_raised():
     with FakeLibrary(status=13).installed():
         multiply = LibraryMultiply(way.products, "float32", 4, 0)
         with pytest.raises(OSError, match="status 13"):
-            multiply(0, (memory.ctypes.data,) * 4, b"")
+            multiply(0, (*[memory.ctypes.data] * 3, 4096), b"")
+
+
+def test_a_workspace_is_aligned_behind_any_number_of_vectors():
+    """cuBLAS refuses another address, behind transposed vectors, too."""
+    way = fastest_way(SparseShape(1, 520, 520, 5, 25089, 1, "float16"), DEVICE)
+    assert isinstance(way, TransposedProduct)
+    assert all(isinstance(part.product, LibraryProduct) for part in way.parts)
+    assert any(part.back.bytes % WORKSPACE_ALIGNMENT for part in way.parts)
+    for part in way.parts:
+        assert part.rest % WORKSPACE_ALIGNMENT == 0
+        assert part.rest >= part.results + part.back.bytes
+
+    memory = np.zeros(8 * 48, "f4")
+    with FakeLibrary().installed():
+        multiply = LibraryMultiply(
+            found((1, 8, 8, 1), "batch-last", "float32").products, "float32", 4, 0
+        )
+        with pytest.raises(OSError, match="status 7"):
+            multiply(0, (*[memory.ctypes.data] * 3, 4096 + 16), b"")
 
 
 @pytest.mark.parametrize(
