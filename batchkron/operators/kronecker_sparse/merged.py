@@ -104,18 +104,28 @@ class MergedProduct(KroneckerSparse):
         kind = self._multiplied[0].dtype
         wide = np.complex128 if kind.kind == "c" else np.float64
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            values: Array = reduce(
-                merged_values, [factor.values.astype(wide) for factor in self._multiplied]
-            )
+            given = [factor.values.astype(wide) for factor in self._multiplied]
+            values: Array = reduce(merged_values, given)
             sizes, limits = np.abs(values), np.finfo(kind)
             self.fits = not bool(
-                np.any(~(sizes < limits.max)) or np.any((sizes < limits.tiny) & (sizes != 0))
+                np.any(~(sizes < limits.max))
+                or np.any((sizes < limits.tiny) & (sizes != 0))
+                or _may_vanish(given)
             )
             return values.astype(kind)
 
     def merge_again(self) -> None:
         """Take the values that the factors have now."""
         self.update(self._product_of_values())
+
+
+def _may_vanish(values: Sequence[Array]) -> bool:
+    """Whether a product of an entry of each matrix may be too small for the dtype of the values."""
+    smallest = 1.0
+    for one in values:
+        sizes = np.abs(one)
+        smallest *= float(np.min(sizes, initial=1.0, where=sizes != 0))
+    return bool(smallest < np.finfo(values[0].dtype).tiny)
 
 
 def merge(factors: Sequence[KroneckerSparse], adds: float) -> tuple[KroneckerSparse, ...]:

@@ -132,6 +132,20 @@ def test_values_whose_products_leave_the_range_stay_apart(rng, scale):
         chain.update(values)
 
 
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_products_of_values_that_would_be_zero_stay_apart(rng, kind):
+    """Here no wider dtype shows that the products of the values leave the range."""
+    values = [random_array(rng, pattern, kind) for pattern in DYADIC]
+    chain = bk.KroneckerSparseChain(values)
+    x = random_array(rng, (3, 32), kind)
+    expected = x @ reduce(np.matmul, map(dense_matrix, values)).T
+    assert len(chain._steps()) < 5
+    chain.update([1e-200 * one for one in values[:2]] + values[2:])
+    y = chain.apply(1e200 * x)
+    bound = 1e-12 * np.abs(expected).max()
+    np.testing.assert_allclose(y * 1e200, expected, rtol=0, atol=bound)
+
+
 def test_numbers_of_16_bits_and_other_precisions_stay_apart(rng):
     values = [rng.standard_normal(pattern).astype("float16") for pattern in DYADIC]
     assert len(bk.KroneckerSparseChain(values)._steps()) == 5
