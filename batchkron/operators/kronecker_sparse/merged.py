@@ -105,7 +105,8 @@ class MergedProduct(KroneckerSparse):
         wide = np.complex128 if kind.kind == "c" else np.float64
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             given = [factor.values.astype(wide) for factor in self._multiplied]
-            values: Array = reduce(merged_values, given)
+            # from the right, as `groups` does: from the left not all may have a pattern
+            values: Array = reduce(lambda right, left: merged_values(left, right), given[::-1])
             sizes, limits = np.abs(values), np.finfo(kind)
             self.fits = not bool(
                 np.any(~(sizes < limits.max))

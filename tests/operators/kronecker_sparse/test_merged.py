@@ -114,6 +114,40 @@ def test_a_butterfly_by_fewer_factors(rng, backend, dtype, layout):
     check(chain.T, dense.T)
 
 
+def test_a_run_that_has_patterns_only_from_the_right(rng):
+    """The first two have no product of a pattern, the first and the product of the others have."""
+    patterns = [Pattern(4, 2, 2, 1), Pattern(4, 1, 2, 2), Pattern(8, 2, 2, 1)]
+    assert merged_pattern(*patterns[:2]) is None
+    values = [rng.standard_normal(pattern) for pattern in patterns]
+    chain = bk.KroneckerSparseChain(values)
+    assert len(chain._steps()) == 1
+    dense = reduce(np.matmul, map(dense_matrix, values))
+    np.testing.assert_allclose(chain.to_dense(), dense, atol=1e-13)
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+def test_chains_of_any_patterns(rng, layout):
+    def divisor(number):
+        return int(rng.choice([one for one in range(1, number + 1) if number % one == 0]))
+
+    merged = 0
+    for _ in range(60):
+        patterns, rows = [], int(rng.choice([1, 6, 8, 12, 16]))
+        for _ in range(4):
+            a = divisor(rows)
+            d = divisor(rows // a)
+            b, c = rows // (a * d), int(rng.integers(1, 4))
+            patterns.append(Pattern(a, b, c, d))
+            rows = a * c * d
+        values = [rng.standard_normal(pattern) for pattern in patterns]
+        chain = bk.KroneckerSparseChain(values, layout=layout)
+        merged += len(chain._steps()) < len(values)
+        matrix = reduce(np.matmul, map(dense_matrix, values))
+        for op, dense in ((chain, matrix), (chain.T, matrix.T)):
+            np.testing.assert_allclose(op.to_dense(), dense, atol=1e-11)
+    assert merged
+
+
 @pytest.mark.parametrize("scale", [1e10, 1e-10])
 def test_values_whose_products_leave_the_range_stay_apart(rng, scale):
     """The vectors between the factors stay in the range, the products of the values would not."""
