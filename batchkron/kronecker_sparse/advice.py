@@ -174,11 +174,19 @@ def checked_rates(
     """
     if device not in _DEVICES:
         raise ValueError(f"device is {device!r}; expected 'cpu' or 'cuda'")
-    table, name = costs_of(device), np.dtype(dtype).name
+    table, name = costs_of(device), _name_of(dtype)
     rates = table.rates.get(f"{name} {layout}")
     if rates is None:
         raise TypeError(f"dtype is {name}; expected one of {', '.join(table.dtypes)} on {device}")
     return table, rates
+
+
+def _name_of(dtype: DTypeLike) -> str:
+    """Return the name of a dtype, which NumPy may not know, as it does not know bfloat16."""
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype)
 
 
 def fastest(seconds: Mapping[Way, float]) -> Way:

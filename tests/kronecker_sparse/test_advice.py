@@ -131,6 +131,7 @@ def test_the_text_has_all_of_it():
         (((1, 2, 3, 4), True), TypeError, "batch is True; expected an integer"),
         (((1, 2, 3, 4), 5, "float16"), TypeError, "float16; expected one of float32, float64 on c"),
         (((1, 2, 3, 4), 5, "complex64", "batch-last", "cuda"), TypeError, "one of float16, floa"),
+        (((1, 2, 3, 4), 5, "bfloat16", "batch-last", "cuda"), TypeError, "dtype is bfloat16; exp"),
         (((1, 2, 3, 4), 5, "float32", "last"), ValueError, "layout is 'last'; expected 'batch-fi"),
         (((1, 2, 3, 4), 5, "float32", "batch-last", "gpu"), ValueError, "device is 'gpu'; expecte"),
     ],
