@@ -11,23 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
-from batchkron.torch.call_modes import is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
 from batchkron.torch.sparse import check_chain, kronecker_sparse
 from batchkron.torch.sparse_chain import APPROXIMATE, Activation
 from batchkron.torch.sparse_layer import layer
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
-
-
-def _plus(y: Tensor, bias: Tensor) -> Tensor:
-    """Return y + bias, in the memory of y in an eager call; no one else may have y.
-
-    autograd allows that for a result that the function which made it has not saved.
-    """
-    if is_eager(y, bias) and not is_transformed() and y.dtype == bias.dtype:
-        return y.add_(bias)
-    return y + bias
 
 
 class KroneckerLinear(nn.Module):
@@ -206,7 +195,7 @@ class KroneckerSparseLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.layout, self.activation = check_layout(layout), activation
-        if activation is not None and activation not in APPROXIMATE:
+        if activation not in (None, *APPROXIMATE):
             raise ValueError(f"activation is {activation!r}; expected None, 'gelu' or 'gelu-tanh'")
         given = list(patterns)
         if given and all(isinstance(entry, int) for entry in given):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -135,6 +135,10 @@ def kronecker_sparse(
     tensor([[3., 7.],
             [2., 4.]])
     """
+    if not isinstance(values, Iterable):
+        raise TypeError(
+            f"values is a {type(values).__name__}; expected a torch.Tensor, or a sequence of such"
+        )
     chain = [values] if isinstance(values, Tensor) else list(values)
     check_chain(x, chain, layout)
     return product(x, chain, layout == "batch-last")

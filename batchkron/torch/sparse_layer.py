@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from batchkron.torch.call_modes import has_tangents, is_eager, is_recorded, is_transformed
+from batchkron.torch.products import computed
 from batchkron.torch.sparse import multiply, product
 from batchkron.torch.sparse_chain import (
     APPROXIMATE,
@@ -93,7 +94,8 @@ def _run(
     rows = a * b * d
     out = x.new_empty((rows, *x.shape[1:]) if last else (*x.shape[:-1], rows))
     before = torch.empty_like(out) if with_z else None
-    end = LayerEnd(None if bias is None else bias.detach().contiguous(), activation, before)
+    added = None if bias is None else computed(bias.detach()).contiguous()
+    end = LayerEnd(added, activation, before)
     return out, before, multiply_chain(x, chain, last, out, keep=keep, end=end)
 
 

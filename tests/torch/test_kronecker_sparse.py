@@ -145,6 +145,7 @@ def test_strided_tensors(tensor):
     ("given", "error", "text"),
     [
         (lambda t: (t(2, 4), []), ValueError, "values is empty"),
+        (lambda t: (t(2, 4), None), TypeError, "values is a NoneType; expected"),
         (lambda t: (t(2, 4), t(2, 2)), ValueError, r"values\[0\] has shape \(2, 2\)"),
         (lambda t: (t(2, 4), t(1, 2, 3, 1)), ValueError, "4 elements along axis -1 .* expected 3 "),
         (

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 from torch_checks import assert_same
 
-from batchkron.torch import KroneckerLinear, KroneckerSparseLinear, kronecker_sparse
+from batchkron.torch import (
+    KroneckerLinear,
+    KroneckerSparseLinear,
+    kronecker_sparse,
+    sparse_chain,
+    sparse_layer,
+)
 
 LAYERS = {
     "product": lambda **given: KroneckerLinear([3, 4], [2, 5], **given),
@@ -169,6 +175,24 @@ def test_a_bias_that_torch_broadcasts_or_refuses(tensor):
         layer(x)
 
 
+def test_kernels_find_the_numbers_of_a_bias_in_its_memory(tensor, monkeypatch):
+    """Also those of a lazy negative, as the imaginary part of a conjugate is one."""
+    biases = []
+
+    def multiplied(*given, end, **more):
+        biases.append(end.bias)
+        return sparse_chain.multiply_chain(*given, end=end, **more)
+
+    monkeypatch.setattr(sparse_layer, "multiply_chain", multiplied)
+    bias = torch.randn(6, dtype=torch.complex128).conj().imag
+    assert bias.is_neg()
+    x, values = tensor(2, 4), tensor(1, 3, 2, 2)
+    y = sparse_layer.layer(x, [values], bias, None, False)
+    assert_same(y, kronecker_sparse(x, values) + bias, 10)
+    assert not biases[0].is_neg()
+    assert biases[0].is_contiguous()
+
+
 def test_many_biases_of_one_chain(tensor):
     layer = KroneckerSparseLinear([(1, 3, 2, 2)], dtype=torch.float64)
     x, biases = tensor(4, 4), tensor(5, 6)
@@ -281,6 +305,11 @@ def test_texts():
             lambda: KroneckerSparseLinear([(1, 2, 2, 1)], activation="relu"),
             ValueError,
             "activation is 'relu'; expected None, 'gelu' or 'gelu-tanh'",
+        ),
+        (
+            lambda: KroneckerSparseLinear([(1, 2, 2, 1)], activation=["gelu"]),
+            ValueError,
+            "activation is .'gelu'.; expected None",
         ),
         (
             lambda: KroneckerSparseLinear([(1, 2, 2, 1)], activation="gelu", dtype=torch.cfloat)(
