@@ -188,9 +188,13 @@ def overheads(device: str, rounds: int) -> list[Row]:
 
 
 def with_gradients(function: Function, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
-    """The product, and the gradients of x and all factors."""
+    """The product, and the gradients of x and all factors.
+
+    Without its history: that of a call on another stream must not take part in a captured one.
+    """
     y = function(x, factors)
-    return y, *torch.autograd.grad(y, (x, *factors), g)
+    gradients = torch.autograd.grad(y, (x, *factors), g)
+    return y.detach(), *gradients
 
 
 def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
