@@ -15,6 +15,7 @@ from batchkron.torch.kron import kron_matmul
 from batchkron.torch.sparse import check_chain, kronecker_sparse
 from batchkron.torch.sparse_chain import APPROXIMATE, Activation
 from batchkron.torch.sparse_layer import layer
+from batchkron.torch.tensors import in_autocast
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
 
@@ -50,7 +51,8 @@ class KroneckerLinear(nn.Module):
 
     Notes
     -----
-    A forward pass is one call of `batchkron.torch.kron_matmul`.
+    A forward pass is one call of `batchkron.torch.kron_matmul`. In a region of `torch.autocast` it
+    is in float32, as there are no kernels for fewer bits.
 
     Examples
     --------
@@ -106,7 +108,9 @@ class KroneckerLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + bias for x (..., in_features)."""
-        y = kron_matmul(x, [factor.mT for factor in self.factors])
+        given = in_autocast(x, *self.factors, half=False)
+        x, factors = given[0], given[1:]
+        y = kron_matmul(x, [factor.mT for factor in factors])
         return y if self.bias is None else y + self.bias
 
     def dense_weight(self) -> Tensor:
@@ -168,7 +172,9 @@ class KroneckerSparseLinear(nn.Module):
     Notes
     -----
     A forward pass is one node of autograd. It keeps x, the vectors between the matrices if
-    gradients of values are wanted, and with an activation what that is applied to.
+    gradients of values are wanted, and with an activation what that is applied to. In a region of
+    `torch.autocast` x and the parameters are converted to its dtype, as by `torch.nn.Linear`; on a
+    CPU, where kernels have 32 bits or more, to float32.
 
     The entries' first distribution is that of Gonon, Zheng, Carrivain and Le, "Fast inference with
     Kronecker-sparse matrices" (2024), section 4.
@@ -234,11 +240,14 @@ class KroneckerSparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return W applied to the features of x, plus the bias, and the activation of that."""
-        chain = list(self.values)
+        count = len(self.values)
+        added = [] if self.bias is None else [self.bias]
+        x, *given = in_autocast(x, *self.values, *added, half=True)
+        chain, bias = given[:count], given[count] if added else None
         check_chain(x, chain, self.layout)
         if self.activation is not None and x.is_complex():
             raise TypeError(f"x has dtype {x.dtype}; {self.activation!r} is for real numbers")
-        return layer(x, chain, self.bias, self.activation, self.layout == "batch-last")
+        return layer(x, chain, bias, self.activation, self.layout == "batch-last")
 
     def dense_weight(self) -> Tensor:
         """Return W, (out_features, in_features)."""

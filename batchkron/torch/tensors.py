@@ -11,7 +11,7 @@ from torch import Tensor
 
 from batchkron import array_kinds
 
-__all__ = ["are_filled", "check_tensors", "numbered", "on_stream_of", "view"]
+__all__ = ["are_filled", "check_tensors", "in_autocast", "numbered", "on_stream_of", "view"]
 
 _NO_STREAM: AbstractContextManager[None] = nullcontext()
 
@@ -67,6 +67,24 @@ def check_tensors(
 def are_filled(*tensors: Tensor) -> bool:
     """Whether none of some tensors is empty."""
     return all(tensor.numel() for tensor in tensors)
+
+
+def in_autocast(*tensors: Tensor, half: bool) -> tuple[Tensor, ...]:
+    """Return tensors as a layer takes them: converted in a region of `torch.autocast`.
+
+    As there, float64 and complex numbers stay as they are.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+    half : bool
+        Whether float16 and bfloat16 have kernels, on a CUDA device; else they become float32.
+    """
+    kind = tensors[0].device.type if isinstance(tensors[0], Tensor) else "cpu"
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind) if half and kind == "cuda" else torch.float32
+    return tuple(one.to(dtype) if one.dtype in (torch.float32, *_HALF) else one for one in tensors)
 
 
 def on_stream_of(tensor: Tensor) -> AbstractContextManager[None]:

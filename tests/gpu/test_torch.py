@@ -452,3 +452,18 @@ def test_vmap_and_jacobians(bkt, tensor):
     jacobian = torch.func.jacrev(lambda x: bkt.kron_matmul(x, [f[0] for f in factors]))(x[0, 0])
     dense = torch.kron(factors[0][0], factors[1][0])
     assert torch.allclose(jacobian, dense.mT, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
+def test_layers_in_a_region_of_autocast(bkt, tensor, kind):
+    layer = bkt.KroneckerSparseLinear([(1, 32, 16, 2), (2, 16, 32, 1)], activation="gelu").cuda()
+    x = tensor(40, 64, dtype=torch.float32, grad=True)
+    with torch.autocast("cuda", dtype=kind):
+        found = layer(x)
+    assert found.dtype == kind
+    expected = layer(x)
+    largest = float(expected.abs().max())
+    assert float((found.float() - expected).abs().max()) <= 8 * torch.finfo(kind).eps * largest
+    found.float().square().sum().backward()
+    assert x.grad.dtype == torch.float32
+    assert all(one.grad.dtype == torch.float32 for one in layer.parameters())

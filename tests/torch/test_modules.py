@@ -53,6 +53,32 @@ def test_forward_and_backward_as_a_dense_layer(tensor, name, bias, dtype):
         assert_same(layer.bias.grad, gradient, 1000)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_behind_others_in_a_region_of_autocast(tensor, name, kind):
+    """Where torch's own layers make numbers of 16 bits, which have no kernels on a CPU."""
+    layer = LAYERS[name]()
+    x = tensor(4, 12, dtype=torch.float32).to(kind)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(x)
+        y = nn.Linear(10, 1)(found)
+    assert found.dtype == torch.float32
+    assert y.dtype == torch.bfloat16
+    assert_same(found, dense_layer(layer)(x.float()), 100)
+    y.square().sum().backward()
+    gradients = [parameter.grad for parameter in layer.parameters()]
+    assert all(one.dtype == torch.float32 and one.isfinite().all() for one in gradients)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_autocast_leaves_float64_as_it_is(tensor, name):
+    layer = LAYERS[name](dtype=torch.float64)
+    x = tensor(4, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(x)
+    assert_same(found, layer(x), 1)
+
+
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 def test_gradients_of_a_chain_with_a_bias(tensor, layout):
     """The bias is added in the memory of the product, of which no gradient may make use."""
