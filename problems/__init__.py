@@ -18,7 +18,7 @@ from .gallery import make
 from .grids.choice import Mixed
 from .grids.sparse_grid import SparseGrid
 from .pde import PDE
-from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.exact.function import ExactFunction
 from .semidiscrete.fields.field import Field
 from .semidiscrete.problem import Problem
 from .semidiscrete.problem_file import load_problem, save_problem

@@ -41,8 +41,8 @@ from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
-from .semidiscrete.exact_at_times import ExactAtTimes
-from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.exact.at_times import ExactAtTimes
+from .semidiscrete.exact.function import ExactFunction
 from .semidiscrete.fields.bounds import bounded_terms
 from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem

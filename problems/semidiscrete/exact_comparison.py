@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from batchkron.operators import on_device
 
-from .exact_function import ExactFunction, OnGrid
-from .exact_separable import SeparableSolution
+from .exact.function import ExactFunction, OnGrid
+from .exact.separable import SeparableSolution
 from .value import ProblemValue
 
 __all__ = ["ExactComparison"]
@@ -57,7 +57,7 @@ class ExactComparison(ProblemValue):
         Notes
         -----
         With the projection P onto the grid, ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖², where the second
-        part, what the grid leaves out, is summed directly (`exact_error`). With volume elements
+        part, what the grid leaves out, is summed directly (`exact.error`). With volume elements
         both are computed in orthonormal coordinates (`weighted_norm`), and against an
         `ExactFunction` that is not separable the error is computed by quadrature. All of it runs on
         the CPU, wherever the state is.

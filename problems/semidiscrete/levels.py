@@ -17,7 +17,7 @@ from ..discretization.parts import (
     StepperSettings,
 )
 from ..grids.sparse_grid import SparseGrid
-from .exact_function import ExactFunction
+from .exact.function import ExactFunction
 
 __all__ = ["LevelParts", "OtherLevels"]
 

@@ -10,7 +10,7 @@
   coefficients are fields
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
 - `output`: `plot`, `to_xarray`, `quantities`
-- `transfer`: `on_grid`, the same problem on another grid
+- `adaptation.transfer`: `on_grid`, the same problem on another grid
 - this one: `to` and `with_form`, which return the same problem on another device or with another
   form of its operators; `frozen`, `beginning_at`, `adaptive`, `with_adapt`, `evaluate`,
   `describe`
@@ -42,14 +42,14 @@ from ..statement.axis import Axis
 from ..statement.fields import FieldExpression
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from ..statement.text import rows_text
-from .adaptation import AdaptiveProblem, adaptation_rule
+from .adaptation.changing_cells import AdaptiveProblem, adaptation_rule
+from .adaptation.own_rule import with_rule
+from .adaptation.transfer import GridTransfer
 from .description import problem_rows, problem_text
-from .exact_function import ExactFunction  # noqa: F401
+from .exact.function import ExactFunction  # noqa: F401
 from .fields.terms import frozen_terms
 from .levels import OtherLevels  # noqa: F401
 from .output.presentation import Presentation
-from .own_rule import with_rule
-from .transfer import GridTransfer
 from .vector_checks import check_vector
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
@@ -122,7 +122,7 @@ class Problem(GridTransfer, Presentation):
 
     Notes
     -----
-    The module `exact_error` has the formula of the error against the exact solution. A problem may
+    The module `exact.error` has the formula of the error against the exact solution. A problem may
     be used by several threads at once.
     """
 

@@ -38,7 +38,7 @@ from .checks import (
     check_times,
     check_vectors,
 )
-from .exact_function import ExactFunction
+from .exact.function import ExactFunction
 from .levels import OtherLevels
 from .operators import choose_form
 from .vector_checks import check_content

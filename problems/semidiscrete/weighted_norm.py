@@ -8,7 +8,7 @@ one only with functions of the cell's ancestors. T_k maps hierarchical coefficie
 in the orthonormal functions: T_kᵀ T_k = M_k, and a coordinate depends only on the coefficients of
 its cell and of the cell's descendants. So T = T_1 ⊗ … ⊗ T_d maps the functions on a downward closed
 grid to coordinates on the same grid. What holds in orthonormal bases, in particular the formula of
-the error (`exact_error`), holds for T c.
+the error (`exact.error`), holds for T c.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from batchkron.problems.discretization.basis.projection import project, remainde
 from batchkron.problems.discretization.basis.quadrature import cell_points, gauss_rule
 from batchkron.problems.files.asgard.file import load_asgard
 from batchkron.problems.files.asgard.state import AsgardState
-from batchkron.problems.semidiscrete.exact_error import tail_matrix
+from batchkron.problems.semidiscrete.exact.error import tail_matrix
 from batchkron.storage import identify, load_result
 
 DATA = Path(__file__).parents[3] / "data" / "asgard"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.basis.multiwavelets import legendre_values, to_hierarchical, to_nodal
-from ..discretization.basis.projection import projection_nodes
-from ..discretization.basis.quadrature import cell_points, evaluate, gauss_rule
-from ..discretization.space import Space
-from ..grids.sparse_grid import SparseGrid
+from ...discretization.basis.multiwavelets import legendre_values, to_hierarchical, to_nodal
+from ...discretization.basis.projection import projection_nodes
+from ...discretization.basis.quadrature import cell_points, evaluate, gauss_rule
+from ...discretization.space import Space
+from ...grids.sparse_grid import SparseGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid", "OnGrid"]
 

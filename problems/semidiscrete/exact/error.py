@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.parts import ExactSolution
-from ..grids.sparse_grid import SparseGrid
+from ...discretization.parts import ExactSolution
+from ...grids.sparse_grid import SparseGrid
 
 __all__ = ["norm_matrix", "tail_matrix"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.space import Space
-from ..discretization.terms.manufactured_sources import exact_solution
-from ..grids.sparse_grid import SparseGrid
-from ..statement.separable import Separable, SeparableOnAxes
-from .exact_function import ExactFunction, OnGrid
-from .exact_separable import SeparableSolution
+from ...discretization.space import Space
+from ...discretization.terms.manufactured_sources import exact_solution
+from ...grids.sparse_grid import SparseGrid
+from ...statement.separable import Separable, SeparableOnAxes
+from .function import ExactFunction, OnGrid
+from .separable import SeparableSolution
 
 __all__ = ["ExactAtTimes"]
 

@@ -8,7 +8,7 @@ from numpy.polynomial.legendre import leggauss
 
 from batchkron import NotPhysicalError
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, SparseGrid, div, make, mass
-from batchkron.problems.semidiscrete.cell_weights import StateWeight, cell_weight
+from batchkron.problems.semidiscrete.adaptation.cell_weights import StateWeight, cell_weight
 from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 POINTS = (leggauss(8)[0] + 1.0) / 2.0

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from batchkron.operators import SparseGridOperator
 from batchkron.storage import StoredGrid
 
-from ..grids.refinement import finest_levels
-from ..grids.sparse_grid import SparseGrid
-from .operators import TermGroup
-from .system import SemidiscreteSystem
+from ...grids.refinement import finest_levels
+from ...grids.sparse_grid import SparseGrid
+from ..operators import TermGroup
+from ..system import SemidiscreteSystem
 
 __all__ = ["GridTransfer", "carried_over", "knows_other_levels"]
 

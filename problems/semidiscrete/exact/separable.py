@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.parts import ExactSolution, Masses
-from ..grids.sparse_grid import SparseGrid
-from .exact_error import norm_matrix, tail_matrix
-from .time_combination import TimeCombination
-from .weighted_norm import OrthonormalCoordinates
+from ...discretization.parts import ExactSolution, Masses
+from ...grids.sparse_grid import SparseGrid
+from ..time_combination import TimeCombination
+from ..weighted_norm import OrthonormalCoordinates
+from .error import norm_matrix, tail_matrix
 
 __all__ = ["SeparableSolution"]
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from batchkron.errors import NotPhysicalError
 
-from ..discretization.basis.quadrature import gauss_rule
-from ..grids.sparse_grid import SparseGrid
-from ..statement.axis import Axis
-from ..statement.field_axes import check_field
-from ..statement.fields import FieldExpression
-from .output.quantities import poisson_fields_of, product_powers
-from .output.showable import Showable
+from ...discretization.basis.quadrature import gauss_rule
+from ...grids.sparse_grid import SparseGrid
+from ...statement.axis import Axis
+from ...statement.field_axes import check_field
+from ...statement.fields import FieldExpression
+from ..output.quantities import poisson_fields_of, product_powers
+from ..output.showable import Showable
 
 __all__ = ["CellWeight", "StateWeight", "cell_weight"]
 

@@ -13,11 +13,11 @@ from batchkron.arrays import array_module, to_host
 from batchkron.operators import on_device
 from batchkron.storage import StoredGrid
 
-from ..grids.levels import MAX_LEVEL
-from ..grids.refinement import children, finest_levels, united
-from ..grids.sparse_grid import SparseGrid
-from ..statement.axis import Axis
-from ..statement.number_checks import check_integer
+from ...grids.levels import MAX_LEVEL
+from ...grids.refinement import children, finest_levels, united
+from ...grids.sparse_grid import SparseGrid
+from ...statement.axis import Axis
+from ...statement.number_checks import check_integer
 from .cell_weights import CellWeight, StateWeight, cell_weight
 from .transfer import GridTransfer, carried_over, knows_other_levels
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..discretization.parts import AdaptSettings
-from ..grids.refinement import finest_levels
-from ..grids.sparse_grid import SparseGrid
-from ..statement.axis import Axis
+from ...discretization.parts import AdaptSettings
+from ...grids.refinement import finest_levels
+from ...grids.sparse_grid import SparseGrid
+from ...statement.axis import Axis
 from .transfer import knows_other_levels
 
 __all__ = ["with_rule"]

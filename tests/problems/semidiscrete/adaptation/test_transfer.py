@@ -9,7 +9,7 @@ import pytest
 from batchkron.operators.sparse_grid import fibre_profiles as profiles
 from batchkron.problems import SparseGrid, make
 from batchkron.problems.gallery.registry import get
-from batchkron.problems.semidiscrete.transfer import carried_over
+from batchkron.problems.semidiscrete.adaptation.transfer import carried_over
 
 
 def changed(grid, rng):

@@ -1,0 +1,1 @@
+"""Grids that follow the solution: which cells change, and states and operators on the next one."""

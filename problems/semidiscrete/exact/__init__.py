@@ -1,0 +1,1 @@
+"""Known solutions: their projection onto a grid, and the errors of states."""
