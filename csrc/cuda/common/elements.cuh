@@ -10,6 +10,7 @@ struct alignas(count == 1 ? alignof(T) : count * sizeof(T)) Elements {
 
 // Writes them to global memory with one instruction; in assembly, because compilers split the store
 // where they do not see that the parts of the address add up to a whole word.
+// Numbers stay in registers of their own type; all others are moved as words of 4 bytes.
 __device__ inline void put(float* to, const Elements<float, 4>& word) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(word.values[0]),
                "f"(word.values[1]), "f"(word.values[2]), "f"(word.values[3])
