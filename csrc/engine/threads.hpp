@@ -22,7 +22,9 @@ int thread_index();
 // What several threads gained lately, against one, in calls that do the same work. Beside other
 // busy threads they may lose: a call then waits for a thread that has no processor, several times
 // as long as one thread needs for all of it. So the faster way is taken, and the other one is tried
-// again now and then. Calls in several threads may share one; a lost update does no harm.
+// again now and then, threads in some calls one after the other, as in the first they are still
+// asleep and their caches hold other data. Calls in several threads may share one; a lost update
+// does no harm.
 class ThreadGain {
  public:
   ThreadGain() = default;
@@ -39,15 +41,37 @@ class ThreadGain {
  private:
   enum Way { alone, together };
 
-  bool gains() const;
+  bool gains() const { return seconds_[together].load() < seconds_[alone].load(); }
+  void end_trial();
+  void change(Way dropped);
 
-  std::atomic<float> seconds_[2]{};  // of each way lately, for a unit of work
-  std::atomic<int> calls_[2]{};      // of each way, up to the first few
-  std::atomic<int> available_{0};    // threads of the way `together`
-  std::atomic<int> left_{0};         // calls until the slower way is tried again
-  std::atomic<int> wait_{0};         // how many those were at first
-  std::atomic<float> last_{0};       // seconds of the last call
-  std::atomic<double> end_{0};       // when it ended
+  // A value that several threads read and write, in any order.
+  template <class V>
+  class Shared {
+   public:
+    Shared(V value = V()) : value_(value) {}
+    V load() const { return value_.load(std::memory_order_relaxed); }
+    V operator=(V value) {  // as of std::atomic
+      value_.store(value, std::memory_order_relaxed);
+      return value;
+    }
+
+   private:
+    std::atomic<V> value_;
+  };
+
+  Shared<float> seconds_[2]{};  // of each way lately, for a unit of work
+  Shared<int> calls_[2]{};      // of each way, up to the first few
+  Shared<int> available_;       // threads of the way `together`
+  Shared<int> wait_[2]{};       // calls until each way is tried again, while the other is taken
+  Shared<int> left_;            // how many of these are left
+  Shared<int> taken_;           // calls since the way that is taken was taken first
+  Shared<int> tried_;           // calls of the trial that goes on
+  Shared<float> least_;         // seconds of the fastest of these for a unit of work
+  Shared<int> after_pause_;     // most calls until a trial after a pause
+  Shared<bool> hastened_;       // the next trial is one after a pause
+  Shared<float> last_;          // seconds of the last call
+  Shared<double> end_;          // when it ended
 };
 
 // Gains of calls of one kind whose work differs from call to call: one for each power of two.

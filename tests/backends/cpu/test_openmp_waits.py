@@ -1,10 +1,15 @@
-"""Idle threads of the core leave their processors to others soon."""
+"""Idle threads of the core leave their processors to others soon, and wake on free ones."""
 
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+import batchkron as bk
 
 SHOW = "import os, batchkron; print(os.environ.get('GOMP_SPINCOUNT'))"
 
@@ -38,3 +43,18 @@ def test_threads_wait_briefly():
 )
 def test_what_the_user_says_counts(environment, expected):
     assert settings(**environment) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are placed on Linux only")
+def test_threads_may_use_the_same_processors_as_before(rng, threads):
+    """Threads that wake on the processor of another one are moved, and are bound to none."""
+    op = bk.KroneckerSparse(rng.standard_normal((4, 32, 32, 4)))
+    x = rng.standard_normal((64, 512))
+    expected = op.apply(x)
+    threads(2)
+    for _ in range(30):  # both ways are taken, threads that sleep among them
+        np.testing.assert_array_equal(op.apply(x), expected)
+        time.sleep(0.001)
+    allowed = os.sched_getaffinity(0)
+    tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    assert all(os.sched_getaffinity(task) == allowed for task in tasks)
