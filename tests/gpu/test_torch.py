@@ -1,6 +1,8 @@
 """batchkron.torch, and tensors in other functions, on a device: gradients, streams, no copies."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -413,6 +415,28 @@ def test_layers_learn_and_compile(bkt, tensor):
     torch.testing.assert_close(compiled(x), expected)
     compiled(x).square().sum().backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+CAPTURED_AT_ONCE = """
+import torch, batchkron.torch
+a, b, c, d = {pattern}
+values = torch.randn(a, b, c, d, device="cuda", dtype=torch.float16) / c**0.5
+x = torch.randn(4096, a * c * d, device="cuda", dtype=torch.float16)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    y = batchkron.torch.kronecker_sparse(x, values)
+graph.replay()
+blocks = x.float().reshape(-1, a, c, d)
+expected = torch.einsum("nacd,abcd->nabd", blocks, values.float()).reshape(len(x), -1)
+torch.testing.assert_close(y.float(), expected, rtol=5e-3, atol=5e-2)
+"""
+
+
+@pytest.mark.parametrize("pattern", [(1, 1024, 1024, 1), (2, 48, 48, 4), (1, 512, 512, 8)], ids=str)
+def test_the_first_call_of_a_process_may_be_captured(bkt, pattern):
+    """Also where it is left to cuBLAS, whose handle is made then, or by several kernels."""
+    program = CAPTURED_AT_ONCE.format(pattern=pattern)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)

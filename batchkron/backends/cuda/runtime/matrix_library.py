@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,6 +29,8 @@ _FUNCTIONS = (
 )
 # cudaDataType, and the cublasComputeType whose sums are in float32, or in float64
 _TYPES = {"float16": (2, 68), "bfloat16": (14, 68), "float32": (0, 68), "float64": (1, 70)}
+
+_RELAXED = 2  # CUstreamCaptureMode
 
 DTYPES = tuple(_TYPES)
 """Names of the dtypes of elements; those of 16 bits are summed in float32."""
@@ -91,7 +95,24 @@ def _refuse(status: int) -> None:
 @cache
 def _library(device: int) -> MatrixLibrary:
     """Return the handle of a device, which is the current one."""
-    return MatrixLibrary(_functions(), _refuse)
+    with _allocating_in_captures():
+        return MatrixLibrary(_functions(), _refuse)
+
+
+@contextmanager
+def _allocating_in_captures() -> Iterator[None]:
+    """Let this thread allocate memory while a graph is captured, which does not contain that."""
+    try:
+        exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except OSError:  # without a driver nothing is captured
+        yield
+        return
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))  # which gives the mode before
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 class LibraryMultiply(DeviceMultiply):
