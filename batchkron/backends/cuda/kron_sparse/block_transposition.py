@@ -15,19 +15,23 @@ import numpy as np
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, common_pack
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, round_up
+from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import Program, template_type
 from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand.
 _THREADS = 256  # of a thread block
 _WHOLE_BYTES = 16 << 10  # of a matrix that a thread block moves at a time, at most
+_WHOLE = 4096  # elements of such a matrix
 _TILE_BYTES = 8 << 10  # of several matrices, or of a part of a larger one
 _BLOCKS = 16  # thread blocks for each multiprocessor; with more tiles, they take several turns
 _RUN = 32  # places of a part of a matrix, at least
 _BANKS = 32  # of shared memory, each of words of `_WORD` bytes
 _WORD = 4
 _RUN_COST = 6.0  # of moving a pack of the other side, in accesses to shared memory
+# Packs of the other side that a thread reads before it writes, at most. With more they take so many
+# registers that a multiprocessor has few thread blocks (docs/results/papers.md).
+_HELD = 6
 ELEMENTS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 """C++ types of elements that are only moved, by their size."""
 
@@ -71,10 +75,10 @@ class BlockTransposition:
     def tile(self) -> int:
         """Places of a tile: of some whole matrices, or of a part of one."""
         place = self.width * self.itemsize
-        if self.length * place <= _WHOLE_BYTES:
+        if self.length * place <= min(_WHOLE_BYTES, _WHOLE * self.itemsize):
             return max(1, _TILE_BYTES // (self.length * place)) * self.length
         parts = -(-self.length // max(_TILE_BYTES // place, _RUN))
-        return min(self.length, round_up(-(-self.length // parts), WORD // 2))
+        return min(self.length, round_up(-(-self.length // parts), SECTOR // self.itemsize))
 
     @property
     def packs(self) -> tuple[int, int]:
@@ -90,7 +94,8 @@ class BlockTransposition:
 
     def _arrangement(self, side: int) -> tuple[int, int]:
         most = common_pack(WORD // self.itemsize, gcd(self.tile, self.length))
-        return _arrangement(self.tile, self.width, self.itemsize, side, most)
+        held = 1 if self.to_long else self.tile * self.width // (_HELD * _THREADS)
+        return _arrangement(self.tile, self.width, self.itemsize, side, min(most, held), most)
 
     def program(self) -> Program:
         """Return the program to compile."""
@@ -115,12 +120,15 @@ class BlockTransposition:
 
 
 @cache
-def _arrangement(tile: int, width: int, itemsize: int, side: int, most: int) -> tuple[int, int]:
-    """Return the pack of (width, length), `most` or less, and the row that cost least together.
+def _arrangement(
+    tile: int, width: int, itemsize: int, side: int, least: int, most: int
+) -> tuple[int, int]:
+    """Return the pack of (width, length) and the row that cost least together.
 
-    Rows of many elements make packs of neighbouring columns meet in one bank.
+    The pack has `least` elements or more, but `most` at most. Rows of many elements make packs of
+    neighbouring columns meet in one bank.
     """
-    least = min(most, max(1, _WORD // itemsize))
+    least = max(least, min(most, max(1, _WORD // itemsize)))
     ways = []
     for run in (pack for pack in (1, 2, 4, 8) if least <= pack <= most):
         first = round_up(tile, run)

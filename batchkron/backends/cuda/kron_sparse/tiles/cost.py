@@ -28,10 +28,12 @@ from batchkron.backends.cuda.runtime.hardware import LINE, SECTOR, WARP, DeviceL
 _ACCESS = 2 * SECTOR  # bytes that memory transfers at once
 _SCHEDULERS = 4  # of a multiprocessor
 # Chosen by hand: how much longer multiprocessors are busy in kGroup, on ordinary cores and with
-# matrix units, and the warps below which they often wait there; how much longer ordinary cores take
-# where a tile's columns are vectors that do not lie together, and fragments of matrix units where a
-# word has many neighbouring j.
+# matrix units, and again where several tiles read the same vectors and write at least as much; the
+# warps below which they often wait there; how much longer ordinary cores take where a tile's
+# columns are vectors that do not lie together, and fragments of matrix units where a word has many
+# neighbouring j.
 _GROUP = {"core": 1.1, "units": 1.25}
+_GROUP_AGAIN = {"core": 1.0, "half": 1.15, "tf32": 1.15, "float64": 1.35}
 _GROUP_WARPS = 8
 _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
@@ -178,6 +180,8 @@ def tile_work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> TileW
     busy = 1.0
     if layout == "kGroup":
         busy = _GROUP["core" if _unit(cut) == "core" else "units"] * max(1.0, _GROUP_WARPS / warps)
+        if down > 1 and (shape.b > shape.c or (shape.b == shape.c and shape.d == cut.group)):
+            busy *= _GROUP_AGAIN[_unit(cut)]
     part = cut.results // cut.warps_down, cut.columns // cut.warps_across
     reads = operands(layout, cut.dtype, cut.products, *part) * size / 4 * entries
     reads *= cut.group * cut.warps_down * cut.warps_across
