@@ -20,6 +20,11 @@ from batchkron.torch.tensors import in_autocast
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
 
 
+def _each(parameters: nn.ParameterList) -> list[Tensor]:
+    """Return what a list has; `torch.compile` of some versions cannot unpack the list itself."""
+    return [parameters[k] for k in range(len(parameters))]
+
+
 class KroneckerLinear(nn.Module):
     """The layer y = x Wᵀ + bias with W = A_1 ⊗ … ⊗ A_d, in the place of `torch.nn.Linear`.
 
@@ -108,7 +113,7 @@ class KroneckerLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + bias for x (..., in_features)."""
-        given = in_autocast(x, *self.factors, half=False)
+        given = in_autocast(x, *_each(self.factors), half=False)
         x, factors = given[0], given[1:]
         y = kron_matmul(x, [factor.mT for factor in factors])
         return y if self.bias is None else y + self.bias
@@ -242,7 +247,7 @@ class KroneckerSparseLinear(nn.Module):
         """Return W applied to the features of x, plus the bias, and the activation of that."""
         count = len(self.values)
         added = [] if self.bias is None else [self.bias]
-        x, *given = in_autocast(x, *self.values, *added, half=True)
+        x, *given = in_autocast(x, *_each(self.values), *added, half=True)
         chain, bias = given[:count], given[count] if added else None
         check_chain(x, chain, self.layout)
         if self.activation is not None and x.is_complex():
