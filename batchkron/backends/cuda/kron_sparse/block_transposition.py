@@ -29,9 +29,9 @@ _RUN = 32  # places of a part of a matrix, at least
 _BANKS = 32  # of shared memory, each of words of `_WORD` bytes
 _WORD = 4
 _RUN_COST = 6.0  # of moving a pack of the other side, in accesses to shared memory
-# Packs of the other side that a thread reads before it writes, at most. With more they take so many
+# Packs of the other side that a thread reads or writes in a tile, at most. More take so many
 # registers that a multiprocessor has few thread blocks (docs/results/papers.md).
-_HELD = 6
+_READ, _WRITTEN = 6, 12
 ELEMENTS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 """C++ types of elements that are only moved, by their size."""
 
@@ -94,8 +94,9 @@ class BlockTransposition:
 
     def _arrangement(self, side: int) -> tuple[int, int]:
         most = common_pack(WORD // self.itemsize, gcd(self.tile, self.length))
-        held = 1 if self.to_long else self.tile * self.width // (_HELD * _THREADS)
-        return _arrangement(self.tile, self.width, self.itemsize, side, min(most, held), most)
+        packs = _THREADS * (_WRITTEN if self.to_long else _READ)
+        least = min(most, -(-self.tile * self.width // packs))
+        return _arrangement(self.tile, self.width, self.itemsize, side, least, most)
 
     def program(self) -> Program:
         """Return the program to compile."""

@@ -22,6 +22,7 @@ from batchkron.backends.cuda.runtime.program import Program
 _MAX_CALLS = 16  # of cuBLAS for a product; chosen by hand
 _MAX_INTEGER = 2**31 - 1  # cuBLAS counts elements of a step in 32 bits
 _TILE = 64  # rows and columns of a result that one multiprocessor computes, at least
+_EXPANDED = 1.5  # how much longer such values take in float32 and float64; from some ten shapes
 _CACHE = 64 << 20  # bytes of vectors of which hardly any stay in the second-level cache
 _MAX_EXPANDED = 1 << 28  # bytes of values with their zeros; chosen by hand
 
@@ -120,8 +121,11 @@ def _seconds(shape: SparseShape, products: MatrixProducts, device: DeviceLimits)
     m, n = (round_up(size, _TILE) for size in (products.m, products.n))
     working = min(device.multiprocessors, products.count * m // _TILE * n // _TILE)
     rate = costs[unit] * working / (1 + costs[f"{unit}_depth"] / products.k)
-    computed = products.batches * products.count * m * n * products.k
+    computed = float(products.batches * products.count * m * n * products.k)
+    if products.values_first and shape.d > 1 and unit != "half":
+        computed *= _EXPANDED
     in_cache = max(0.0, 1 - shape.bytes / _CACHE)  # share that earlier kernels left there
     moved = in_cache / costs["cache_rate"] + (1 - in_cache) / costs["memory_rate"]
     busy = slowest(costs["sharpness"], computed / rate, shape.bytes * moved)
-    return float(costs["launch"] * products.batches + busy) * NANOSECOND
+    launches = costs["launch"] + costs["next"] * (products.batches - 1)
+    return float(launches + busy) * NANOSECOND
