@@ -22,7 +22,9 @@ from batchkron.backends.cuda.runtime.program import Program
 _MAX_CALLS = 16  # of cuBLAS for a product; chosen by hand
 _MAX_INTEGER = 2**31 - 1  # cuBLAS counts elements of a step in 32 bits
 _TILE = 64  # rows and columns of a result that one multiprocessor computes, at least
-_EXPANDED = 1.5  # how much longer such values take in float32 and float64; from some ten shapes
+# How much longer values with their zeros take in float32, and in float64 where columns of x have so
+# many elements: from some ten shapes on an H100.
+_EXPANDED, _LONG = 1.5, 512
 _CACHE = 64 << 20  # bytes of vectors of which hardly any stay in the second-level cache
 _MAX_EXPANDED = 1 << 28  # bytes of values with their zeros; chosen by hand
 
@@ -122,7 +124,8 @@ def _seconds(shape: SparseShape, products: MatrixProducts, device: DeviceLimits)
     working = min(device.multiprocessors, products.count * m // _TILE * n // _TILE)
     rate = costs[unit] * working / (1 + costs[f"{unit}_depth"] / products.k)
     computed = float(products.batches * products.count * m * n * products.k)
-    if products.values_first and shape.d > 1 and unit != "half":
+    is_long = unit == "core" or (unit == "float64" and products.k >= _LONG)
+    if products.values_first and shape.d > 1 and is_long:
         computed *= _EXPANDED
     in_cache = max(0.0, 1 - shape.bytes / _CACHE)  # share that earlier kernels left there
     moved = in_cache / costs["cache_rate"] + (1 - in_cache) / costs["memory_rate"]
