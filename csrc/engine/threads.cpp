@@ -111,7 +111,9 @@ void spread(int count) {
 #ifdef __linux__
   static constexpr int kMost = 64;
   std::array<std::atomic<int>, kMost> places;
-  if (count > kMost) return;
+  cpu_set_t processors;
+  if (count > kMost || sched_getaffinity(0, sizeof processors, &processors) != 0) return;
+  if (CPU_COUNT(&processors) < count) return;
   for (auto& place : places) place.store(-1, relaxed);
   std::atomic<int> arrived{0};
 #pragma omp parallel num_threads(count)
