@@ -146,7 +146,8 @@ class SweepPlan {
     const ThreadTeam team(kWorkPerElement * multiply_adds_ * double(inner), gains_);
     const int threads = team.threads();
     const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
-    Run run{present_values(inner), inner > 1 ? several : groups_, inner, block_ * inner,
+    const Held held{*this, present_values(inner)};
+    Run run{*held.values, inner > 1 ? several : groups_, inner, block_ * inner,
             alpha, accumulate, threads, nullptr, nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
     const Index sums = padded<T>(nodes_at_once(run) * run.block);
@@ -222,8 +223,20 @@ class SweepPlan {
     std::vector<std::int32_t> ids;
   };
 
-  struct Run {
+  // The matrices that a run uses. They are let go under the lock, so that a thread which finds that
+  // no run uses them may write to them: all reads came before.
+  struct Held {
+    const SweepPlan& plan;
     std::shared_ptr<const Values> values;
+
+    ~Held() {
+      const std::lock_guard<std::mutex> lock(plan.changes_);
+      values.reset();
+    }
+  };
+
+  struct Run {
+    const Values& values;
     const std::vector<Group>& groups;
     Index inner, block;
     T alpha;
@@ -484,7 +497,7 @@ class SweepPlan {
     list.num_edges = list.num_passes = 0;
     for (const std::size_t i : orders_[number]) {
       const SweepPart& part = shape_.steps[number].parts[i];
-      const Matrices& matrices = (*run.values)[first + i];
+      const Matrices& matrices = run.values[first + i];
       const AlignedVector<T>& values =
           run.inner > 1 && !matrices.pool->plain.empty() ? matrices.pool->plain
                                                          : matrices.pool->own;
@@ -516,7 +529,7 @@ class SweepPlan {
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // [step]
   std::vector<NodeWork> work_;    // [step]
-  mutable std::mutex changes_;  // of values_, while it is read or replaced
+  mutable std::mutex changes_;  // of values_, while it is read or replaced, and of who uses it
   std::shared_ptr<Values> values_;
   mutable bool has_plain_ = false;  // whether gathered matrices are laid out for several vectors
   std::vector<LinkedPool> pools_;
