@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 import batchkron as bk
 from benchmarks.cpu.contenders import OURS, Contender
 from benchmarks.cpu.data import Array, Data, random_array
-from benchmarks.cpu.timing import Effort, Failure, Times, measure
+from benchmarks.cpu.timing import HOPELESS, Effort, Failure, Times, measure
 from benchmarks.machine import machine
 
 Pattern = tuple[int, int, int, int]
@@ -41,6 +41,7 @@ A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 MAX_ELEMENTS = 1 << 25  # of x, y or the values: 256 MiB in float64
 MAX_DENSE = 1 << 27  # elements of a dense matrix that is compared with
+FEW, LONG = 8, 0.5  # vectors, and seconds, by which a peer may be left out
 DTYPES = ("float32", "float64")
 LAYOUTS = ("batch-first", "batch-last")
 GOALS = (1.0, 1.5)  # gains over the best peer
@@ -145,35 +146,65 @@ def by_matrix(data: SparseData, matrix: Any) -> Callable[[], Array]:
     return lambda: (matrix @ data.inputs[0].T).T
 
 
-def sparse_matrix(values: Array) -> Any:
+def csr_matrix(values: Array) -> Any:
     """The matrix in CSR."""
     a, b, c, d = values.shape
-    i, k, c_, j = np.indices(values.shape, sparse=True)
-    rows = np.broadcast_to((i * b + k) * d + j, values.shape).ravel()
-    columns = np.broadcast_to((i * c + c_) * d + j, values.shape).ravel()
-    return scipy.sparse.csr_array((values.ravel(), (rows, columns)), (a * b * d, a * c * d))
+    i, j, k = np.ogrid[:a, :d, :c]
+    columns = np.broadcast_to(((i * c + k) * d + j)[:, None], (a, b, d, c))
+    entries = values.transpose(0, 1, 3, 2).ravel()
+    starts = np.arange(a * b * d + 1) * c
+    return scipy.sparse.csr_array((entries, columns.ravel(), starts), (a * b * d, a * c * d))
 
 
-def contenders(data: SparseData) -> list[Contender]:
-    """All ways to compute the product."""
+def bsr_matrix(values: Array) -> tuple[str, Any]:
+    """The matrix in BSR, and what its blocks are; None if they hold too many zeros."""
+    a, b, c, d = values.shape
+    if d == 1:
+        blocks = values[..., 0], np.arange(a), np.arange(a + 1)
+        return "b × c", scipy.sparse.bsr_array(blocks, (a * b, a * c))
+    fits = values.size * d <= MAX_DENSE
+    return "d × d", csr_matrix(values).tobsr((d, d)) if fits else None
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Of the second one of two calls."""
+    call()
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def is_hopeless(data: SparseData, matrix: Any, ours: float) -> bool:
+    """Whether a few vectors say that a sparse matrix is far slower than ours, and takes long."""
+    few = np.ones((matrix.shape[1], FEW), data.dtype)
+    expected = seconds_of(lambda: matrix @ few) * data.batch / FEW
+    return expected > max(2 * HOPELESS * ours, LONG)
+
+
+def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
+    """All ways to compute the product, and why others are left out."""
     op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
+    apply = partial(op.apply, data.inputs[0], data.outputs[0])
     calls: list[tuple[str, str, Callable[[], Any], bool]] = [
-        (OURS, "operator", partial(op.apply, data.inputs[0], data.outputs[0]), False),
+        (OURS, "operator", apply, False),
         ("einsum", "", einsum(data), True),
         ("permuted matmul", "", permuted(data), True),
     ]
-    csr = sparse_matrix(data.values)
-    calls.append(("SciPy CSR", "", by_matrix(data, csr), True))
-    d = data.pattern[3]
-    if d > 1:
-        bsr = csr.tobsr((d, d))
-        calls.append(("SciPy BSR", "d × d", by_matrix(data, bsr), True))
-    else:
-        blocks = csr.tobsr(data.pattern[1:3])
-        calls.append(("SciPy BSR", "b × c", by_matrix(data, blocks), True))
+    ours, left_out = seconds_of(apply), {}
+    for name, variant, matrix in (
+        ("SciPy CSR", "", csr_matrix(data.values)),
+        ("SciPy BSR", *bsr_matrix(data.values)),
+    ):
+        if matrix is None:
+            left_out[name] = "too large"
+        elif is_hopeless(data, matrix, ours):
+            left_out[name] = "hopeless: by a few vectors"
+        else:
+            calls.append((name, variant, by_matrix(data, matrix), True))
     if op.shape[0] * op.shape[1] <= MAX_DENSE:
         calls.append(("dense", "", by_matrix(data, op.to_dense()), True))
-    return [Contender(name, variant, [call], returns) for name, variant, call, returns in calls]
+    found = [Contender(name, variant, [call], returns) for name, variant, call, returns in calls]
+    return found, left_out
 
 
 def set_threads(count: int) -> None:
@@ -184,10 +215,12 @@ def set_threads(count: int) -> None:
 
 def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[dict[str, Any]]:
     """A record for each number of threads."""
-    results = measure(contenders(data), data, threads, set_threads, effort)
+    set_threads(min(threads))
+    chosen, left_out = contenders(data)
+    results = measure(chosen, data, threads, set_threads, effort)
     for count in threads:
         own = [one for one in results if one.threads == count]
-        failed = {one.name: one.reason for one in own if isinstance(one, Failure)}
+        failed = left_out | {one.name: one.reason for one in own if isinstance(one, Failure)}
         seconds: dict[str, float] = {}
         for one in own:
             if isinstance(one, Times):

@@ -12,7 +12,14 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.cpu.machine import describe_machine
-from benchmarks.kronecker_sparse import SparseData, by_matrix, einsum, permuted, sparse_matrix
+from benchmarks.kronecker_sparse import (
+    SparseData,
+    bsr_matrix,
+    by_matrix,
+    csr_matrix,
+    einsum,
+    permuted,
+)
 from benchmarks.papers.measuring import Problem
 from benchmarks.papers.results import ALONE, OURS, Cell, Key
 
@@ -37,7 +44,7 @@ class CpuBench:
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender."""
         pattern, batch, dtype, layout = given.key
-        values, (a, b, c, d) = given.values, pattern
+        values, (a, _, c, d) = given.values, pattern
         x = given.few[given.repeated]
         if layout == "batch-last":
             x = np.ascontiguousarray(x.T)
@@ -54,8 +61,10 @@ class CpuBench:
             return by_matrix(data, op.to_dense())
 
         def bsr() -> Call:
-            size = (d, d) if d > 1 else (b, c)
-            return by_matrix(data, sparse_matrix(values).tobsr(size))
+            _, matrix = bsr_matrix(values)
+            if matrix is None:
+                raise MemoryError("blocks with too many zeros")
+            return by_matrix(data, matrix)
 
         def alone() -> Call:
             blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
@@ -72,7 +81,7 @@ class CpuBench:
             "bmm": lambda: permuted(data),
             "bsr": bsr,
             "dense": dense,
-            "sparse": lambda: by_matrix(data, sparse_matrix(values)),
+            "sparse": lambda: by_matrix(data, csr_matrix(values)),
             ALONE: alone,
         }
 
