@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
-from batchkron.backends.cuda.gram.kernel import MAX_OF_KERNEL
+from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.jax.arrays import checked_arrays, in_front, numbered
 from batchkron.jax.multilinear import Multilinear, register
 

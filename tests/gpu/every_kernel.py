@@ -423,7 +423,7 @@ PARTS = {
     "triangles": (triangles, {"cuda/kron_sum/back_substitution.cuh"}),
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
-    "gram": (gram, {"cuda/gram.cuh"}),
+    "gram": (gram, {"cuda/gram/tiles.cuh", "cuda/gram/registers.cuh", "cuda/gram/total.cuh"}),
     "interpolated": (
         interpolated,
         {f"cuda/interpolated/{name}.cuh" for name in ("fold", "gather", "scatter", "segments")},

@@ -89,6 +89,7 @@ MAY_INCLUDE = {
     "cuda/common": (),
     "cuda/exchange": ("cuda/common",),
     "cuda/explicit": ("cuda/common",),
+    "cuda/gram": ("cuda/common",),
     "cuda/interpolated": ("cuda/common",),
     "cuda/kron": ("cuda/common",),
     "cuda/kron/fibres": ("cuda/common", "cuda/kron"),

@@ -36,7 +36,9 @@ from batchkron.backends.cuda.general_kernel import (
     batch_program,
     batch_tiling,
 )
-from batchkron.backends.cuda.gram.kernel import gram_cut, gram_program, total_program
+from batchkron.backends.cuda.gram.registers import small_gram
+from batchkron.backends.cuda.gram.tiles import gram_cut, gram_program
+from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
@@ -404,7 +406,12 @@ def diagonal_kernels(dtype, capability):
 
 def gram_kernels(dtype, capability):
     """The kernels of Gram matrices: of small, middle and large modes."""
-    kind, limits, programs = np.dtype(dtype), DEVICES[capability], [total_program(np.dtype(dtype))]
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    programs = [Total(kind, *of).program() for of in ((64, 300), (4096, 264))]
+    for shape in ((1 << 20, 5, 3, 1), (1 << 20, 8, 8, 1), (1024, 3, 7, 64), (1024, 8, 8, 512)):
+        small = small_gram(shape, kind, limits)
+        if small is not None:
+            programs.append(small.program())
     for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
         cut = gram_cut(*shape, kind.itemsize, limits)
         programs.append(gram_program(kind, *shape[1:3], cut))

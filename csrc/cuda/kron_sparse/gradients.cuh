@@ -7,7 +7,7 @@
 // (a, c, d, count); the gradient is (count, a, b, d) or (a, b, d, count). All are contiguous and
 // aligned to an element, parts overlaps neither. All sizes are positive, a, b, c and d less than
 // 2^30; the launch has a thread block for each tile and part, and each part has a vector. Where
-// there is one part it is the gradient; else gram_total (cuda/gram.cuh) adds them. A sum is a chain
+// there is one part it is the gradient; else gram_total (cuda/gram/total.cuh) adds them. A sum is a chain
 // of multiply-adds in the order of n for each team of threads; those of teams are added in order.
 #pragma once
 

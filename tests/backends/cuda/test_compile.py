@@ -42,7 +42,9 @@ from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
-from batchkron.backends.cuda.gram.kernel import gram_arguments, total_arguments
+from batchkron.backends.cuda.gram.registers import small_arguments
+from batchkron.backends.cuda.gram.tiles import gram_arguments
+from batchkron.backends.cuda.gram.total import total_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.interpolated.pieces import fold_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
@@ -165,9 +167,10 @@ def test_diagonal_products_compile(dtype, capability):
 def test_gram_matrices_compile(dtype, capability):
     for kernel in gram_kernels(dtype, capability):
         assert "gram" in kernel.name
-        if dtype != np.complex128:
+        if not (dtype == np.complex128 or (dtype == np.float64 and "registers" in kernel.name)):
             assert kernel.registers <= 128  # two thread blocks of 256 threads
-        assert kernel.stack == 0
+        # tiles of 64 x 64, on sm_80, outside of their loops
+        assert kernel.stack <= (32 if "mode_gramIfLi64" in kernel.name else 0)
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -298,6 +301,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitTilesArguments<{scalar}>": tiles_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::GramArguments<{scalar}>": gram_arguments(),
+        f"batchkron::SmallGramArguments<{scalar}>": small_arguments(),
         f"batchkron::GramTotalArguments<{scalar}>": total_arguments(),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),

@@ -8,15 +8,9 @@ import pytest
 from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from emulator.kron_matmul import placed
 
-from batchkron.backends.cuda.gram.kernel import (
-    SHARES,
-    THREADS,
-    gram_cut,
-    gram_program,
-    sized_arguments,
-    total_arguments,
-    total_program,
-)
+from batchkron.backends.cuda.gram.registers import small_gram
+from batchkron.backends.cuda.gram.tiles import THREADS, gram_cut, gram_program, sized_arguments
+from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -37,6 +31,17 @@ CASES = [
     (16, 66, 66, 9, 1),
     (1, 52, 52, 52, 1),  # of float32: groups of 8 along r are more pairs than a chunk may have
 ]
+SMALL_CASES = [  # the same for modes whose sums a thread has
+    (1, 1, 1, 1, 1),
+    (5, 2, 3, 1, 2),
+    (2100, 3, 3, 1, 2),
+    (700, 4, 8, 1, 3),
+    (40, 8, 8, 33, 2),
+    (7, 5, 7, 170, 3),
+    (300, 3, 2, 3, 1),
+    (1, 6, 1, 1500, 2),
+    (9, 8, 8, 64, 70),
+]
 
 
 CHIP = DeviceLimits(227 << 10, 132)
@@ -45,13 +50,15 @@ CHIP = DeviceLimits(227 << 10, 132)
 class Problem:
     """Tensors of integers, whose sums have no rounding errors."""
 
+    small = False
+
     def __init__(self, rng, case, dtype):
         *self.shape, self.blocks = case
         outer, rows, columns, inner = self.shape
         self.dtype = dtype
-        self.cut = replace(gram_cut(*self.shape, dtype.itemsize, CHIP), blocks=self.blocks)
-        self.x, _ = placed(self.integers(rng, (outer, rows, inner)), 1)
+        self.x, _ = placed(self.integers(rng, (outer, rows, inner)), 1 - self.small)
         self.y, _ = placed(self.integers(rng, (outer, columns, inner)), 3)
+        self.total = Total(dtype, rows * columns, self.blocks)
         self.expected = np.einsum("lpr,lqr->pq", self.x.conj(), self.y)
 
     def integers(self, rng, shape):
@@ -61,46 +68,65 @@ class Problem:
         return values.astype(self.dtype)
 
     @property
-    def programs(self):
-        return [gram_program(self.dtype, *self.shape[1:3], self.cut), total_program(self.dtype)]
+    def cut(self):
+        return replace(gram_cut(*self.shape, self.dtype.itemsize, CHIP), blocks=self.blocks)
 
-    def run(self, multiply, total, rng, near=None):
+    def kernel(self):
+        """The program, arguments, thread blocks, threads and shared memory."""
+        cut, (_, rows, columns, _) = self.cut, self.shape
+        tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
+        arguments = sized_arguments(*self.shape, cut)
+        how = self.blocks * tiles, THREADS, cut.shared_bytes
+        return gram_program(self.dtype, rows, columns, cut), arguments, *how
+
+    @property
+    def programs(self):
+        return [self.kernel()[0], self.total.program()]
+
+    def run(self, multiply, total, rng, **changed):
         _, rows, columns, _ = self.shape
-        cut = self.cut
         parts, around = placed(np.full((self.blocks, rows, columns), np.nan, self.dtype), 1)
         outside = np.isnan(around).sum() - parts.size
-        arguments = sized_arguments(*self.shape, cut)
+        _, arguments, *how = self.kernel()
         for name, array in (("x", self.x), ("y", self.y), ("sums", parts)):
             arguments[name] = array.ctypes.data
-        if near is not None:
-            arguments["near"] = near
-        tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
-        arrays = [self.x, self.y, parts]
-        self.launch(multiply, arguments, self.blocks * tiles, cut.shared_bytes, arrays, rng)
+        for name, value in changed.items():
+            arguments[name] = value
+        self.launch(multiply, arguments, *how, [self.x, self.y, parts], rng)
         assert not np.isnan(parts).any()
         assert np.isnan(around).sum() == outside, "neighbours were written"
         if self.blocks == 1:
             return parts[0]
         sums, around = placed(np.full((rows, columns), np.nan, self.dtype), 1)
         outside = np.isnan(around).sum() - sums.size
-        arguments = np.zeros(1, total_arguments())
+        arguments = self.total.arguments()
         arguments["parts"], arguments["sums"] = parts.ctypes.data, sums.ctypes.data
-        arguments["count"], arguments["blocks"] = sums.size, self.blocks
-        blocks, shared_bytes = -(-sums.size // (THREADS // SHARES)), THREADS * sums.itemsize
-        self.launch(total, arguments, blocks, shared_bytes, [parts, sums], rng)
+        how = self.total.blocks, self.total.threads, self.total.shared_bytes
+        self.launch(total, arguments, *how, [parts, sums], rng)
         assert np.isnan(around).sum() == outside, "neighbours were written"
         return sums
 
-    def launch(self, launch, arguments, blocks, shared_bytes, arrays, rng):
+    def launch(self, launch, arguments, blocks, threads, shared_bytes, arrays, rng):
         how = Launch(
             blocks=blocks,
-            threads=THREADS,
+            threads=threads,
             shared_bytes=shared_bytes,
             when=COPIES["late"],
             seed=int(rng.integers(1 << 30)),
         )
         failure = launch(arguments.tobytes(), how, arrays)
         assert not failure, failure
+
+
+class SmallProblem(Problem):
+    """The same by the kernel of small modes; x lies at a multiple of 16 bytes, y does not."""
+
+    small = True
+
+    def kernel(self):
+        small = replace(small_gram(tuple(self.shape), self.dtype, CHIP), blocks=self.blocks)
+        how = small.blocks, small.threads, small.shared_bytes
+        return small.program(), small.arguments(), *how
 
 
 def check(problem, launches, rng):
@@ -111,6 +137,14 @@ def check(problem, launches, rng):
 def test_sums_of_integers_are_exact(tmp_path, rng, dtype):
     cases = CASES if dtype == np.float32 else CASES[1::4]
     problems = [Problem(rng, case, dtype) for case in cases]
+    launches = iter(compiled([one for each in problems for one in each.programs], tmp_path))
+    for problem in problems:
+        check(problem, (next(launches), next(launches)), rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+def test_sums_of_small_modes_are_exact(tmp_path, rng, dtype):
+    problems = [SmallProblem(rng, case, dtype) for case in SMALL_CASES]
     launches = iter(compiled([one for each in problems for one in each.programs], tmp_path))
     for problem in problems:
         check(problem, (next(launches), next(launches)), rng)
@@ -129,7 +163,7 @@ def test_distances_of_more_than_31_bits(tmp_path, rng):
     ("right", "wrong"),
     [
         ("p < rows && l < l_count", "p < rows"),
-        ("number += a.blocks", "number += 1"),
+        ("l += a.l_next", "l += 1"),
         ("k += teams", "k += teams + 1"),
         ("mine < left - kept", "mine < kept"),
         ("conjugate(x.values[i])", "x.values[i]"),
@@ -137,9 +171,27 @@ def test_distances_of_more_than_31_bits(tmp_path, rng):
 )
 def test_a_mistake_is_seen(tmp_path, rng, right, wrong):
     problem = Problem(rng, (40, 12, 5, 7, 2), np.dtype("c8"))
-    launches = compiled(problem.programs, tmp_path, change=mistake("cuda/gram.cuh", right, wrong))
+    change = mistake("cuda/gram/tiles.cuh", right, wrong)
     with pytest.raises(AssertionError):
-        check(problem, launches, rng)
+        check(problem, compiled(problem.programs, tmp_path, change=change), rng)
+
+
+@pytest.mark.parametrize(
+    ("header", "right", "wrong"),
+    [
+        ("registers", "k < count; ++k) values[k] = from[n", "k < count; ++k) values[k] = from[!n"),
+        ("registers", "r -= a.inner, ++l", "r -= a.inner"),
+        ("registers", "number + half : number", "number : number"),
+        ("registers", "w < warps", "w < 1"),
+        ("total", "b += shares", "b += 1"),
+        ("total", "share < left", "share < 1"),
+    ],
+)
+def test_a_mistake_with_small_modes_is_seen(tmp_path, rng, header, right, wrong):
+    problem = SmallProblem(rng, (400, 5, 8, 33, 20), np.dtype("f4"))
+    change = mistake(f"cuda/gram/{header}.cuh", right, wrong)
+    with pytest.raises(AssertionError):
+        check(problem, compiled(problem.programs, tmp_path, change=change), rng)
 
 
 @pytest.mark.parametrize("itemsize", [4, 8, 16])
@@ -149,17 +201,36 @@ def test_work_is_cut_for_every_shape(rng, itemsize):
         cut = gram_cut(outer, rows, columns, inner, itemsize, CHIP)
         pair = itemsize * (cut.row_tile + cut.column_tile + 8)
         assert cut.capacity * pair <= 24 << 10
+        assert cut.own == 8 if itemsize == 4 and min(rows, columns) >= 32 else cut.own == 4
         assert 1 <= cut.outer_step * cut.inner_step <= cut.capacity
         assert cut.inner_step <= inner
         assert cut.inner_step == inner or cut.inner_step % cut.width == 0
         padded = -(-cut.inner_step // cut.width) * cut.width
         assert cut.outer_step * padded <= cut.capacity  # so many elements are copied
-        assert cut.row_tile % 4 == cut.column_tile % 4 == 0
-        assert cut.row_tile * cut.column_tile <= 16 * THREADS
-        assert cut.row_tile - rows < 4
+        assert cut.row_tile % cut.own == cut.column_tile % cut.own == 0
+        assert cut.row_tile * cut.column_tile <= cut.own**2 * THREADS
+        assert cut.row_tile - rows < cut.own
         chunks = -(-outer // cut.outer_step) * -(-inner // cut.inner_step)
         assert 1 <= cut.blocks <= chunks
         # what blocks write, and gram_total reads, is little beside x and y
         if cut.blocks > 1:
             parts, read = 2 * cut.blocks * rows * columns, outer * inner * (rows + columns)
             assert parts <= read
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_small_modes_have_registers(rng, dtype):
+    for _ in range(300):
+        outer, inner = (int(2 ** rng.uniform(0, 20)) for _ in range(2))
+        rows, columns = (int(rng.integers(1, 17)) for _ in range(2))
+        small = small_gram((outer, rows, columns, inner), dtype, CHIP)
+        assert (small is not None) == (dtype.kind == "f" and rows * columns <= 64)
+        if small is not None:
+            held = dtype.itemsize // 4 * (rows * columns + 2 * (rows + columns))
+            assert held * small.threads * small.resident < 65536
+            assert small.threads * small.resident >= 256
+            assert 1 <= small.blocks <= small.resident * CHIP.multiprocessors
+            assert (small.blocks - 1) * small.threads < outer * inner
+            step = small.arguments()[0]
+            assert step["l_step"] * inner + step["r_step"] == small.blocks * small.threads
+            assert step["r_step"] < inner

@@ -14,11 +14,12 @@ def replace_driver(device):
     from batchkron.backends.cuda.diagonal import plan as diagonal
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
     from batchkron.backends.cuda.gram import plan as gram
+    from batchkron.backends.cuda.gram.registers import SmallGram
+    from batchkron.backends.cuda.gram.total import Total
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
-    from batchkron.backends.cuda.kron_sparse import gradient_plan as sparse_gradients
     from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
     from batchkron.backends.cuda.kron_sparse.value_gradients import GradientKernel
@@ -35,8 +36,10 @@ def replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
-    kinds = KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel
-    for kind in kinds:
+    for kind in (
+        KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel,
+        SmallGram, Total,
+    ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program
 
@@ -53,7 +56,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
-        (gram, "gram"), (gram, "total"), (sparse_gradients, "total"),
+        (gram, "gram"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.gram.kernel import MAX_OF_KERNEL
 from batchkron.backends.cuda.gram.plan import GramPlan
+from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import kron_program
 from batchkron.backends.cuda.runtime.device import cupy, device_errors

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.gram.kernel import (
-    SHARES,
+from batchkron.backends.cuda.gram.registers import small_gram
+from batchkron.backends.cuda.gram.tiles import (
     THREADS,
     gram_cut,
     gram_program,
     sized_arguments,
-    total_arguments,
-    total_program,
 )
+from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
 from batchkron.backends.cuda.runtime.launch import Launch, LaunchSequence, LaunchStep, Place
 
-__all__ = ["GramPlan"]
+__all__ = ["GramPlan", "total_launch"]
 
 
 class GramPlan:
@@ -35,22 +33,12 @@ class GramPlan:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int) -> None:
-        outer, rows, columns, inner = shape
-        cut = gram_cut(*shape, dtype.itemsize, device_limits(device))
-        count = rows * columns
-        self.workspace = count * cut.blocks * dtype.itemsize if cut.blocks > 1 else 0
-        tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
-        arguments = sized_arguments(outer, rows, columns, inner, cut)
-        kernel = load_kernel(gram_program(dtype, rows, columns, cut), device)
-        self._multiply = Launch(
-            kernel, (cut.blocks * tiles, 1), THREADS, cut.shared_bytes, arguments, 3
-        )
+        _, rows, columns, _ = shape
+        self._multiply, parts = _multiply(shape, dtype, device)
+        total = Total(dtype, rows * columns, parts)
+        self.workspace = total.count * parts * dtype.itemsize if parts > 1 else 0
         if self.workspace:
-            total = np.zeros(1, total_arguments())
-            total["count"], total["blocks"] = count, cut.blocks
-            grid = math.ceil(count / (THREADS // SHARES)), 1
-            kernel = load_kernel(total_program(dtype), device)
-            self._total = Launch(kernel, grid, THREADS, THREADS * dtype.itemsize, total, 2)
+            self._total = total_launch(total, device)
 
     def steps(self, x: Place, y: Place, sums: Place, workspace: Place) -> list[LaunchStep]:
         """Return the launches that write the sums."""
@@ -64,3 +52,34 @@ class GramPlan:
     def sequence(self) -> LaunchSequence:
         """Return the launches; a call passes the addresses of x, y, the sums and the workspace."""
         return LaunchSequence(self.steps(*map(Place, range(4))), 4)
+
+
+def _multiply(
+    shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int
+) -> tuple[Launch, int]:
+    """Return the launch that writes parts of the sums, and how many."""
+    limits = device_limits(device)
+    small = small_gram(shape, dtype, limits)
+    if small is not None:
+        kernel, grid = load_kernel(small.program(), device), (small.blocks, 1)
+        of_small = small.threads, small.shared_bytes, small.arguments()
+        return Launch(kernel, grid, *of_small, 3), small.blocks
+    _, rows, columns, _ = shape
+    cut = gram_cut(*shape, dtype.itemsize, limits)
+    tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
+    kernel = load_kernel(gram_program(dtype, rows, columns, cut), device)
+    arguments = sized_arguments(*shape, cut)
+    grid = cut.blocks * tiles, 1
+    return Launch(kernel, grid, THREADS, cut.shared_bytes, arguments, 3), cut.blocks
+
+
+def total_launch(total: Total, device: int) -> Launch:
+    """Return the launch that adds parts: of two addresses, of the parts and of the sums.
+
+    Parameters
+    ----------
+    total : Total
+    device : int
+    """
+    kernel, grid = load_kernel(total.program(), device), (total.blocks, 1)
+    return Launch(kernel, grid, total.threads, total.shared_bytes, total.arguments(), 2)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from batchkron.backends.cuda.gram.kernel import SHARES, THREADS, total_arguments, total_program
+from batchkron.backends.cuda.gram.plan import total_launch
+from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kron_sparse.value_gradients import GradientShape, gradient_kernel
 from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
 from batchkron.backends.cuda.runtime.launch import Launch, LaunchStep, Place
@@ -32,11 +31,8 @@ class GradientPlan:
         grid = how.blocks, 1
         self._sums = Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments(), 3)
         if self.workspace:
-            total, dtype = np.zeros(1, total_arguments()), np.dtype(shape.dtype)
-            total["count"], total["blocks"] = shape.values, kernel.parts
-            grid = math.ceil(shape.values / (THREADS // SHARES)), 1
-            code = load_kernel(total_program(dtype), device)
-            self._total = Launch(code, grid, THREADS, THREADS * dtype.itemsize, total, 2)
+            total = Total(np.dtype(shape.dtype), shape.values, kernel.parts)
+            self._total = total_launch(total, device)
 
     def steps(self, x: Place, gradient: Place, sums: Place, workspace: Place) -> list[LaunchStep]:
         """Return the launches that write the sums, (a, b, c, d)."""

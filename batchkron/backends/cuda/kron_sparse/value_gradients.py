@@ -1,7 +1,7 @@
 """Gradients of the values of a Kronecker-sparse matrix: how the kernel's work is cut.
 
 The kernel is ``csrc/cuda/kron_sparse/gradients.cuh``; where several thread blocks share a sum, the
-kernel ``gram_total`` of ``csrc/cuda/gram.cuh`` adds their parts. No device is needed here.
+kernel ``gram_total`` of ``csrc/cuda/gram/total.cuh`` adds their parts. No device is needed here.
 
 The estimated time of a kernel is
 

@@ -7,7 +7,7 @@ import numpy as np
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
 from fake_cupy.kernels.diagonal import multiply_diagonal
 from fake_cupy.kernels.explicit import write_product
-from fake_cupy.kernels.gram import add_parts, multiply_gram
+from fake_cupy.kernels.gram import add_parts, multiply_gram, multiply_small
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
 from fake_cupy.kernels.kron_sparse import (
@@ -35,7 +35,6 @@ def run_other(kernel, address):
         "store": store_values,
         "fold": fold_pieces,
         "gram": multiply_gram,
-        "total": add_parts,
     }
     others.get(kernel.kind, interpolate)(kernel, address)
 
@@ -49,4 +48,6 @@ COMPUTE = {
     "UnsortedKernel": add_unsorted,
     "BlockTransposition": transpose,
     "GradientKernel": sum_gradients,
+    "SmallGram": multiply_small,
+    "Total": add_parts,
 }

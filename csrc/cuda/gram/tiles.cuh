@@ -4,10 +4,11 @@
 //
 // x and y are contiguous and aligned to an element; sums overlaps neither. The sums are cut into
 // tiles, and the pairs (l, r) into chunks, which `blocks` thread blocks of each tile share out.
-// Block b of a tile writes its part to sums[b, p, q]; gram_total adds the parts if there are
-// several. All additions have a fixed order. A chunk lies in shared memory pair by pair; from there each thread
-// multiplies 4 x 4 elements, and several teams of threads, which hold a tile each, go through
-// different pairs.
+// Block b of a tile writes its part to sums[b, p, q]; gram_total (cuda/gram/total.cuh) adds the parts
+// if there are several. All additions have a fixed order. A chunk lies in shared memory pair by pair;
+// from there each thread multiplies 4 x 4 elements, or 8 x 8, and several teams of threads, which hold
+// a tile each, go through different pairs. The rows of a thread are groups of 4 neighbours, with the
+// other threads' groups in between, so that neighbouring threads read neighbouring words.
 #pragma once
 
 #include "cuda/common/elements.cuh"
@@ -24,7 +25,8 @@ struct GramArguments {
   Index outer, rows, columns, inner;
   Index blocks, column_tiles;    // thread blocks of a tile, tiles of columns
   Index outer_step, inner_step;  // values of l and of r in a chunk
-  Index inner_chunks, chunks;    // chunks along r, and in all
+  Index outer_chunks, inner_chunks;
+  Index l_next, r_next;          // `blocks` divided by inner_chunks, and what is left
   Index groups;                  // ceil(inner_step / width)
   Index group_factor;            // ceil(2^31 / groups), to divide by groups
   Index near;                    // whether distances within a chunk fit into 31 bits
@@ -37,14 +39,14 @@ __device__ Complex<Real> conjugate(Complex<Real> value) {
   return {value.real, -value.imag};
 }
 
-constexpr int gram_micro = 4;  // a thread's tile is 4 x 4
+constexpr int gram_group = 4;  // neighbouring rows or columns of a thread
 
 // How `threads` threads copy the rows of a tile, pair by pair, for a chunk: thread t copies the
 // elements number t + h · threads. Neighbouring threads take `width` neighbours along r, then go
 // to the next row. A chunk has at most `capacity` pairs.
 template <int tile, int width, int capacity, int threads>
 struct GramCopies {
-  static constexpr int stride = tile + gram_micro;
+  static constexpr int stride = tile + gram_group;
   static constexpr int each = (capacity * tile + threads - 1) / threads;
 
   // Which element number e is: l, r and the row; false if the chunk has no such element.
@@ -98,36 +100,52 @@ struct GramCopies {
   }
 };
 
-// The part of x and y that a thread block multiplies at once.
+// The part of x and y that a thread block multiplies at once. Its chunks are `blocks` apart.
 template <class T>
 struct GramChunk {
-  const T* x;
-  const T* y;
-  int l_count, r_count;
-  bool is_whole;  // and distances in it have 31 bits
+  Index l, r;  // its number along l and along r
 
-  __device__ GramChunk(const GramArguments<T>& a, Index number, int row, int column) {
-    const Index l = number / a.inner_chunks * a.outer_step;
-    const Index r = number % a.inner_chunks * a.inner_step;
-    const Index l_left = a.outer - l, r_left = a.inner - r;
-    l_count = int(l_left < a.outer_step ? l_left : a.outer_step);
-    r_count = int(r_left < a.inner_step ? r_left : a.inner_step);
-    is_whole = a.near && l_count == a.outer_step && r_count == a.inner_step;
-    x = a.x + (l * a.rows + row) * a.inner + r;
-    y = a.y + (l * a.columns + column) * a.inner + r;
+  __device__ GramChunk(const GramArguments<T>& a, Index block)
+      : l(block / a.inner_chunks), r(block % a.inner_chunks) {}
+  __device__ void advance(const GramArguments<T>& a) {
+    l += a.l_next;
+    r += a.r_next;
+    if (r >= a.inner_chunks) r -= a.inner_chunks, ++l;
+  }
+  __device__ bool is_there(const GramArguments<T>& a) const { return l < a.outer_chunks; }
+
+  // Values of l and r that are left for it.
+  __device__ int l_count(const GramArguments<T>& a) const {
+    const Index left = a.outer - l * a.outer_step;
+    return int(left < a.outer_step ? left : a.outer_step);
+  }
+  __device__ int r_count(const GramArguments<T>& a) const {
+    const Index left = a.inner - r * a.inner_step;
+    return int(left < a.inner_step ? left : a.inner_step);
+  }
+  // Whether none is missing, and distances have 31 bits.
+  __device__ bool is_whole(const GramArguments<T>& a) const {
+    return a.near && l_count(a) == a.outer_step && r_count(a) == a.inner_step;
+  }
+  // Its first element from `row` on, of x or y that has `rows`.
+  __device__ const T* first(const GramArguments<T>& a, const T* x, Index rows, int row) const {
+    return x + (l * a.outer_step * rows + row) * a.inner + r * a.inner_step;
   }
 };
 
-// square: x and y have as many rows, in one tile, so that their elements lie at the same distances.
-template <class T, int row_tile, int column_tile, bool square, int width, int capacity, int threads>
+// own: rows and columns whose sums a thread has, 4 or 8. square: x and y have as many rows, in one
+// tile, so that their elements lie at the same distances.
+template <class T, int row_tile, int column_tile, int own, bool square, int width, int capacity,
+          int threads>
 __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(GramArguments<T> a) {
   wait_for_earlier_kernels();
-  constexpr int u = gram_micro;
+  constexpr int u = own, g = gram_group;
   using XCopies = GramCopies<row_tile, width, capacity, threads>;
   using YCopies = GramCopies<column_tile, width, capacity, threads>;
   constexpr int across = column_tile / u, team = row_tile / u * across, teams = threads / team;
-  static_assert(row_tile % u == 0 && column_tile % u == 0 && teams > 0, "tiles of 4 x 4");
-  using Four = Elements<T, u>;
+  static_assert(row_tile % u == 0 && column_tile % u == 0 && teams > 0, "whole threads");
+  using Group = Elements<T, g>;
+  constexpr int row_step = row_tile / (u / g), column_step = column_tile / (u / g);  // of groups
   // capacity · (strides of x and y) elements, and room for the sums of half of the teams
   extern __shared__ __align__(64) unsigned char shared_memory[];
   T* const xs = reinterpret_cast<T*>(shared_memory);
@@ -138,7 +156,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(Gram
   const int column = int(tile % a.column_tiles) * column_tile;
   const int rows = int(a.rows) - row, columns = int(a.columns) - column;
   const int mine = int(threadIdx.x) / team, place = int(threadIdx.x) % team;
-  const int p0 = place / across * u, q0 = place % across * u;
+  const int p0 = place / across * g, q0 = place % across * g;
   const int pairs = int(a.outer_step * a.inner_step);
   const Index x_step = a.rows * a.inner, y_step = a.columns * a.inner;
 
@@ -147,37 +165,44 @@ __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(Gram
   T x_values[XCopies::each], y_values[YCopies::each];
   XCopies::prepare(a, rows, x_step, x_from, x_places);
   if constexpr (!square) YCopies::prepare(a, columns, y_step, y_from, y_places);
-  const auto load = [&](Index number) {
-    const GramChunk<T> chunk(a, number, row, column);
-    if (!chunk.is_whole) return;
-    XCopies::load(x_values, chunk.x, x_from);
-    YCopies::load(y_values, chunk.y, square ? x_from : y_from);
+  const auto load = [&](const GramChunk<T>& chunk) {
+    if (!chunk.is_there(a) || !chunk.is_whole(a)) return;
+    XCopies::load(x_values, chunk.first(a, a.x, a.rows, row), x_from);
+    YCopies::load(y_values, chunk.first(a, a.y, a.columns, column), square ? x_from : y_from);
   };
 
   T sums[u][u] = {};
-  if (block < a.chunks) load(block);
-  for (Index number = block; number < a.chunks; number += a.blocks) {
-    const GramChunk<T> chunk(a, number, row, column);
+  GramChunk<T> chunk(a, block);
+  load(chunk);
+  while (chunk.is_there(a)) {
     __syncthreads();
-    if (chunk.is_whole) {
+    if (chunk.is_whole(a)) {
       XCopies::store(xs, x_values, x_places);
       YCopies::store(ys, y_values, square ? x_places : y_places);
     } else {
-      XCopies::copy(xs, chunk.x, a, rows, x_step, chunk.l_count, chunk.r_count);
-      YCopies::copy(ys, chunk.y, a, columns, y_step, chunk.l_count, chunk.r_count);
+      const int l_count = chunk.l_count(a), r_count = chunk.r_count(a);
+      XCopies::copy(xs, chunk.first(a, a.x, a.rows, row), a, rows, x_step, l_count, r_count);
+      YCopies::copy(ys, chunk.first(a, a.y, a.columns, column), a, columns, y_step, l_count,
+                    r_count);
     }
     __syncthreads();
-    if (number + a.blocks < a.chunks) load(number + a.blocks);  // while this one is multiplied
+    chunk.advance(a);
+    load(chunk);  // while the one before is multiplied
     if (mine >= teams) continue;
 #pragma unroll 2
     for (int k = mine; k < pairs; k += teams) {
-      const Four x = *reinterpret_cast<const Four*>(xs + k * XCopies::stride + p0);
-      const Four y = *reinterpret_cast<const Four*>(ys + k * YCopies::stride + q0);
+      Group x[u / g], y[u / g];
+#pragma unroll
+      for (int i = 0; i < u / g; ++i) {
+        x[i] = *reinterpret_cast<const Group*>(xs + k * XCopies::stride + p0 + i * row_step);
+        y[i] = *reinterpret_cast<const Group*>(ys + k * YCopies::stride + q0 + i * column_step);
+      }
 #pragma unroll
       for (int i = 0; i < u; ++i)
 #pragma unroll
         for (int j = 0; j < u; ++j)
-          sums[i][j] = multiply_add(sums[i][j], conjugate(x.values[i]), y.values[j]);
+          sums[i][j] = multiply_add(sums[i][j], conjugate(x[i / g].values[i % g]),
+                                    y[j / g].values[j % g]);
     }
   }
 
@@ -199,36 +224,10 @@ __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(Gram
   if (mine > 0) return;
   T* const target = a.sums + block * a.rows * a.columns;
   for (int i = 0; i < u; ++i)
-    for (int j = 0; j < u; ++j)
-      if (p0 + i < rows && q0 + j < columns)
-        target[Index(row + p0 + i) * a.columns + column + q0 + j] = sums[i][j];
-}
-
-template <class T>
-struct GramTotalArguments {
-  const T* parts;
-  T* sums;
-  Index count, blocks;  // elements of the sums, and how many parts they have
-};
-
-// sums[i] = Σ parts[b, i] over the blocks b. Thread t of a block of `threads` adds every
-// `shares`-th part of element t % (threads / shares).
-template <class T, int threads, int shares>
-__global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T> a) {
-  wait_for_earlier_kernels();
-  constexpr int elements = threads / shares;
-  extern __shared__ __align__(16) unsigned char shared_memory[];  // an element of T for each thread
-  T* const shared = reinterpret_cast<T*>(shared_memory);
-  const int element = int(threadIdx.x) % elements, share = int(threadIdx.x) / elements;
-  const Index i = Index(blockIdx.x) * elements + element;
-  T sum{};
-  if (i < a.count)
-    for (Index b = share; b < a.blocks; b += shares) sum = add(sum, a.parts[b * a.count + i]);
-  shared[threadIdx.x] = sum;
-  __syncthreads();
-  if (share > 0 || i >= a.count) return;
-  for (int s = 1; s < shares; ++s) sum = add(sum, shared[s * elements + element]);
-  a.sums[i] = sum;
+    for (int j = 0; j < u; ++j) {
+      const int p = p0 + i / g * row_step + i % g, q = q0 + j / g * column_step + j % g;
+      if (p < rows && q < columns) target[Index(row + p) * a.columns + column + q] = sums[i][j];
+    }
 }
 
 }  // namespace batchkron

@@ -1,4 +1,4 @@
-"""The kernels of Gram matrices, ``csrc/cuda/gram.cuh``: how work is cut, and their arguments.
+"""The kernel of Gram matrices by tiles, ``csrc/cuda/gram/tiles.cuh``: how work is cut.
 
 No device is needed here.
 """
@@ -21,15 +21,14 @@ MAX_OF_KERNEL = 64
 (docs/results/frameworks.md)."""
 THREADS = 256
 """Threads of a thread block; chosen by hand."""
-SHARES = 8
-"""Threads that add the parts of one sum."""
 
-_MICRO = 4  # a thread multiplies 4 x 4 elements, gram_micro of gram.cuh
+_GROUP = 4  # neighbouring rows or columns of a thread, gram_group of tiles.cuh
 _MAX_TILE = 64  # rows and columns of a tile: 16 x 16 threads hold its sums
+_LARGE_TILE = 32  # from which on a thread has 8 x 8 sums in float32, 4 x 4 else
 _MAX_WIDTH = 8  # neighbours along r that threads read together, a sector of float32
-_CHUNK_BYTES = 24 << 10  # shared memory of a chunk; chosen by hand
+_CHUNK_BYTES = {4: 24 << 10, 8: 18 << 10}  # shared memory of a chunk, by own; chosen by hand
 _MAX_PAIRS = 512  # of a chunk; chosen by hand
-_BLOCKS_PER_PROCESSOR = 6  # that work at the same time; chosen by hand
+_BLOCKS_PER_PROCESSOR = 2  # all that work at a time: fewer parts, less to begin and to end
 _PAIRS_PER_SUM = 4  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
 
 
@@ -40,7 +39,9 @@ class GramCut:
     Attributes
     ----------
     row_tile, column_tile : int
-        Size of the tiles, multiples of 4.
+        Size of the tiles, multiples of ``own``.
+    own : int
+        Rows and columns whose sums a thread has, 4 or 8.
     width : int
         Neighbours along r that threads read together.
     capacity : int
@@ -55,6 +56,7 @@ class GramCut:
 
     row_tile: int
     column_tile: int
+    own: int
     width: int
     capacity: int
     outer_step: int
@@ -67,11 +69,12 @@ def gram_cut(
     outer: int, rows: int, columns: int, inner: int, itemsize: int, limits: DeviceLimits
 ) -> GramCut:
     """Return how the work on tensors that are not empty is cut."""
-    row_tile, column_tile = _tile(rows), _tile(columns)
+    own = 2 * _GROUP if itemsize == 4 and min(rows, columns) >= _LARGE_TILE else _GROUP
+    row_tile, column_tile = _tile(rows, own), _tile(columns, own)
     tiles = -(-rows // row_tile) * -(-columns // column_tile)
-    pair_bytes = itemsize * (row_tile + column_tile + 2 * _MICRO)
-    capacity = min(_MAX_PAIRS, _CHUNK_BYTES // pair_bytes)
-    team = row_tile * column_tile // _MICRO**2  # threads
+    pair_bytes = itemsize * (row_tile + column_tile + 2 * _GROUP)
+    capacity = min(_MAX_PAIRS, _CHUNK_BYTES[own] // pair_bytes)
+    team = row_tile * column_tile // own**2  # threads
     teams = THREADS // team
     whole = teams if capacity >= teams else _MAX_WIDTH
     capacity -= capacity % whole  # all teams have as many pairs
@@ -85,14 +88,15 @@ def gram_cut(
     least = max(1, _PAIRS_PER_SUM * max(rows, columns) // capacity)  # chunks of a block
     wanted = max(1, _BLOCKS_PER_PROCESSOR * limits.multiprocessors // tiles)
     blocks = min(wanted, -(-chunks // least))
-    shared = max(capacity * pair_bytes, itemsize * (teams // 2) * team * _MICRO**2)
-    return GramCut(row_tile, column_tile, width, capacity, outer_step, inner_step, blocks, shared)
+    shared = max(capacity * pair_bytes, itemsize * (teams // 2) * team * own**2)
+    steps = outer_step, inner_step
+    return GramCut(row_tile, column_tile, own, width, capacity, *steps, blocks, shared)
 
 
-def _tile(size: int) -> int:
-    """Return the size of tiles for so many rows: multiples of 4 that waste little."""
+def _tile(size: int, own: int) -> int:
+    """Return the size of tiles for so many rows: multiples of ``own`` that waste little."""
     tiles = -(-size // _MAX_TILE)
-    return -(-size // (_MICRO * tiles)) * _MICRO
+    return -(-size // (own * tiles)) * own
 
 
 def _width(length: int, capacity: int) -> int:
@@ -117,15 +121,10 @@ def _pieces(inner: int, capacity: int) -> tuple[int, int]:
 
 
 def gram_program(dtype: np.dtype[Any], rows: int, columns: int, cut: GramCut) -> Program:
-    """Return the kernel that multiplies."""
+    """Return the kernel."""
     square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
-    options = cut.row_tile, cut.column_tile, flag(square), cut.width, cut.capacity, THREADS
-    return Program("cuda/gram.cuh", template_type("mode_gram", SCALARS[dtype], *options))
-
-
-def total_program(dtype: np.dtype[Any]) -> Program:
-    """Return the kernel that adds the parts of several blocks."""
-    return Program("cuda/gram.cuh", template_type("gram_total", SCALARS[dtype], THREADS, SHARES))
+    sizes = cut.row_tile, cut.column_tile, cut.own, flag(square), cut.width, cut.capacity, THREADS
+    return Program("cuda/gram/tiles.cuh", template_type("mode_gram", SCALARS[dtype], *sizes))
 
 
 @cache
@@ -133,21 +132,16 @@ def gram_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct GramArguments."""
     sizes = size_fields(
         "outer", "rows", "columns", "inner", "blocks", "column_tiles", "outer_step", "inner_step",
-        "inner_chunks", "chunks", "groups", "group_factor", "near",
+        "outer_chunks", "inner_chunks", "l_next", "r_next", "groups", "group_factor", "near",
     )  # fmt: skip
     return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
-
-
-@cache
-def total_arguments() -> np.dtype[Any]:
-    """Return the layout of the C++ struct GramTotalArguments."""
-    return np.dtype([*pointer_fields("parts", "sums"), *size_fields("count", "blocks")], align=True)
 
 
 def sized_arguments(outer: int, rows: int, columns: int, inner: int, cut: GramCut) -> Array:
     """Return a record of `gram_arguments` without addresses."""
     arguments = np.zeros(1, gram_arguments())
     inner_chunks = -(-inner // cut.inner_step)
+    l_next, r_next = divmod(cut.blocks, inner_chunks)
     groups = -(-cut.inner_step // cut.width)
     values = {
         "outer": outer,
@@ -159,7 +153,9 @@ def sized_arguments(outer: int, rows: int, columns: int, inner: int, cut: GramCu
         "outer_step": cut.outer_step,
         "inner_step": cut.inner_step,
         "inner_chunks": inner_chunks,
-        "chunks": -(-outer // cut.outer_step) * inner_chunks,
+        "outer_chunks": -(-outer // cut.outer_step),
+        "l_next": l_next,
+        "r_next": r_next,
         "groups": groups,
         "group_factor": -(-(1 << 31) // groups),
         "near": cut.outer_step * max(rows, columns) * inner < 1 << 31,
