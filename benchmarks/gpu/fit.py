@@ -181,6 +181,7 @@ FAMILIES = {
             turn=200,
             multiply_add=0.9,
             copy=60,
+            tile=20,
             warp_word=0.6,
             warp_copy=4.5,
             memory_rate=3000,

@@ -46,6 +46,8 @@ class GeneralCosts:
         Latency of a real multiply-add that depends on the one before; a complex one is four.
     copy : float
         Latency of an element that a thread copies from or to the array.
+    tile : float
+        Time of a multiprocessor for each tile.
     warp_word : float
         Time of a multiprocessor for each word that a warp loads or multiplies.
     warp_copy : float
@@ -62,6 +64,7 @@ class GeneralCosts:
     turn: float
     multiply_add: float
     copy: float
+    tile: float
     warp_word: float
     warp_copy: float
     memory_rate: float
@@ -114,7 +117,7 @@ def seconds(work: GeneralWork, costs: GeneralCosts) -> Count:
     latency = (
         costs.turn * work.turns + costs.multiply_add * work.multiply_adds + costs.copy * work.copies
     )
-    busy = costs.warp_word * work.warp_words + costs.warp_copy * work.warp_copies
+    busy = costs.tile + costs.warp_word * work.warp_words + costs.warp_copy * work.warp_copies
     begin = costs.launch + costs.factor * work.factors + costs.factor_turn * work.factor_turns
     total = begin + slowest(
         costs.sharpness, work.rounds * latency, work.tiles * busy, work.moved / costs.memory_rate

@@ -23,7 +23,7 @@ from batchkron.backends.cuda.kron.registers.tile import (
     register_program,
     register_tile,
     tiles_of,
-    usual_variant,
+    usual_variants,
 )
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
@@ -50,9 +50,10 @@ class Registers(KronFamily):
         return may_be_held(run)
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
-        """Return one variant: that for few tiles if there are few, else the usual one."""
-        variant = variant_of_few_tiles(run, device) or usual_variant(run, device)
-        return [variant] if fits(run, variant, device) else []
+        """Return the variant for few tiles if there are few, else the usual ones."""
+        few = variant_of_few_tiles(run, device)
+        variants = usual_variants(run, device) if few is None else [few]
+        return [variant for variant in variants if fits(run, variant, device)]
 
     def estimate(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> float:
         """Return the estimated seconds of a launch; infinite if the variant does not fit."""

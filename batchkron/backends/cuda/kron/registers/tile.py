@@ -51,6 +51,7 @@ _MAX_ROW_THREAD_ELEMENTS = {
 _TILE_BYTES = 48 << 10  # bytes of shared memory for a tile of several slices
 _LARGE_BLOCK_BYTES = 56 << 10  # bytes of a tile above which fewer items suffice for large blocks
 _LARGE_BLOCK_THREADS = 256  # threads of a large thread block, for tiles of many items
+_MAX_WHOLE_ROW = 256  # longest rows of which tiles have all columns; chosen by hand
 # Arrays of up to this many bytes fit in the second-level cache, where scattered accesses cost
 # little.
 _TINY_BYTES = 4 << 20
@@ -213,9 +214,19 @@ def may_be_constant(run: ModeRun) -> bool:
     return run.constant and elements * run.itemsize <= _MAX_CONSTANT_BYTES
 
 
-def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
-    """Return the variant that is used without tuning if there are many tiles."""
+def usual_variants(run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
+    """Return the variants that are used without tuning if there are many tiles.
+
+    Where rows of the array are cut into pieces with a rest, also one for tiles of whole rows.
+    """
     planner = usual_planner(run, device)
+    variants = [_usual_variant(run, planner, device)]
+    if run.R % planner.columns and run.R <= _MAX_WHOLE_ROW:
+        variants.append(_usual_variant(run, usual_planner(run, device, run.R), device))
+    return variants
+
+
+def _usual_variant(run: ModeRun, planner: TilePlanner, device: DeviceLimits) -> RegisterVariant:
     constant, unpadded = may_be_constant(run), planner.unpadded()
     passes = planner.passes(unpadded)
     shared = planner.shared_bytes(unpadded, constant)
@@ -237,11 +248,15 @@ def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
     return RegisterVariant(planner.slices, planner.columns, planner.max_elements, threads, blocks)
 
 
-def usual_planner(part: ModeRun, limits: DeviceLimits) -> TilePlanner:
-    """Return the planner with the usual slices and columns of a tile, and elements of a thread."""
+def usual_planner(part: ModeRun, limits: DeviceLimits, columns: int = 0) -> TilePlanner:
+    """Return the planner with the usual slices and columns of a tile, and elements of a thread.
+
+    ``columns``: another number of columns than the usual one.
+    """
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _MIN_RESIDENT_THREADS)
-    columns, slices = _columns(R, largest * part.itemsize, part.itemsize, limits), 1
+    columns = columns or _columns(R, largest * part.itemsize, part.itemsize, limits)
+    slices = 1
     held = _held(part, columns, share, largest)
     if columns == R:
         block = largest * R
