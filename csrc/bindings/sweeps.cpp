@@ -92,7 +92,7 @@ struct BoundSweeps {
         values.push_back(read<T>(matrices[next++], part.num_matrices * n * n, "matrices"));
       }
     if (next != matrices.size()) fail("matrices", "one array per part");
-    plan.set_values(values);
+    plan.matrices().set(values);
   }
 
   // Links the matrices of some parts to an array of `count` values, which is returned: for each
@@ -106,21 +106,21 @@ struct BoundSweeps {
         const Index n = plan.shape().sizes[std::size_t(part.mode)];
         sizes.push_back(part.num_matrices * n * n);
       }
-    std::vector<typename SweepPlan<T>::Linked> given;
+    std::vector<typename SweepMatrices<T>::Linked> given;
     for (const auto& [number, places, scale] : parts) {
       expect_below(number, Index(sizes.size()), "a part");
       if (places.size() != sizes[std::size_t(number)]) fail("places", "one per entry");
       for (Index e = 0; e < places.size(); ++e) expect_below(places.data()[e], count, "a place");
       given.push_back({std::size_t(number), places.data(), scalar<T>(scale)});
     }
-    plan.link(given);
+    plan.matrices().link(given);
     values = Array<T>(count);
     std::fill_n(values.mutable_data(), count, T{});
     return values;
   }
 
   // Copies the present values to the matrices of the linked parts.
-  void gather() { plan.gather(values.data()); }
+  void gather() { plan.matrices().gather(values.data()); }
 
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) const {

@@ -1,0 +1,65 @@
+// Neighbouring modes of a block that one kernel of sweeps takes together.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/dispatch.hpp"
+#include "engine/steps.hpp"
+#include "simd/sweeps/table.hpp"
+
+namespace batchkron {
+
+// Neighbouring modes of equal size n that one kernel takes: blocks are (L, n, ..., n, R).
+template <class T>
+struct ModeGroup {
+  Index first, modes;
+  Index L, n, R;
+  SweepKernel<T> kernel;
+};
+
+// Divides all modes into groups, from the last mode to the first, each with as many modes as a
+// kernel takes together; returns them in ascending order. This throws for an unknown
+// BATCHKRON_ISA, so it is called before any parallel region, out of which nothing may throw.
+// Vectors are `inner` at once.
+template <class T>
+std::vector<ModeGroup<T>> mode_groups(const std::vector<Index>& sizes, Index inner) {
+  std::vector<ModeGroup<T>> groups;
+  const FindSweepKernel<T> find = sweep_kernels<T>();
+  Index L = checked_product(sizes), R = inner;
+  for (Index stop = Index(sizes.size()); stop > 0;) {
+    const Index n = sizes[std::size_t(stop - 1)];
+    Index alike = 1;
+    while (alike < std::min<Index>(stop, kMaxSweepModes) &&
+           sizes[std::size_t(stop - alike - 1)] == n)
+      ++alike;
+    for (Index modes = alike;; --modes) {
+      Index rows = 1;
+      for (Index i = 0; i < modes; ++i) rows *= n;
+      const SweepKernel<T> kernel = find(L / rows, n, int(modes), R, inner > 1);
+      if (!kernel.add_edges) continue;
+      stop -= modes;
+      L /= rows;
+      groups.push_back({stop, modes, L, n, R, kernel});
+      R *= rows;
+      break;
+    }
+  }
+  std::reverse(groups.begin(), groups.end());
+  return groups;
+}
+
+template <class T>
+const ModeGroup<T>& group_of(const std::vector<ModeGroup<T>>& groups, Index mode) {
+  auto group = groups.begin();
+  while (group->first + group->modes <= mode) ++group;
+  return *group;
+}
+
+// The kernel for several vectors at once of a mode of n.
+template <class T>
+SweepKernel<T> plain_kernel(Index n) {
+  return sweep_kernels<T>()(1, n, 1, 1, true);
+}
+
+}  // namespace batchkron
