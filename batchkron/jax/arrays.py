@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["checked_arrays", "in_front", "numbered"]
+__all__ = ["batch_systems", "checked_arrays", "in_front", "numbered"]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -57,6 +57,47 @@ def in_front(array: jax.Array, axis: int | None, size: int) -> jax.Array:
     if axis is None:
         return jnp.broadcast_to(array, (size, *array.shape))
     return jnp.moveaxis(array, axis, 0)
+
+
+def batch_systems(
+    multiply: Callable[..., jax.Array],
+    size: int,
+    operands: Sequence[Any],
+    axes: Sequence[int | None],
+    **parameters: Any,
+) -> tuple[jax.Array, int]:
+    """Map a function of x (systems, outer, N, inner) and factors (systems or 1, rows, columns).
+
+    Parameters
+    ----------
+    multiply : callable
+        The function, of such operands and parameters.
+    size, operands, axes, **parameters
+        As for `Function.batch`.
+
+    Returns
+    -------
+    tuple of jax.Array and int
+        More vectors of each system where only x is mapped, else more systems.
+    """
+    x, factors = operands[0], operands[1:]
+    systems = x.shape[0] if axes[0] is None else x.shape[1 if axes[0] == 0 else 0]
+    if all(axis is None for axis in axes[1:]):  # more vectors of each system
+        x = jnp.moveaxis(x, axes[0], 1)
+        outer, *rest = x.shape[2:]
+        y = multiply(x.reshape(systems, size * outer, *rest), *factors, **parameters)
+        return y.reshape(systems, size, outer, *y.shape[2:]), 1
+    x = in_front(x, axes[0], size)
+    more = []
+    for factor, axis in zip(factors, axes[1:], strict=True):
+        if axis is None and factor.shape[0] == 1:
+            more.append(factor)
+            continue
+        factor = in_front(factor, axis, size)
+        factor = jnp.broadcast_to(factor, (size, systems, *factor.shape[2:]))
+        more.append(factor.reshape(size * systems, *factor.shape[2:]))
+    y = multiply(x.reshape(size * systems, *x.shape[2:]), *more, **parameters)
+    return y.reshape(size, systems, *y.shape[1:]), 0
 
 
 def numbered(*single: str, rest: str) -> Callable[[int], str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,15 +19,48 @@ if TYPE_CHECKING:
 
 __all__ = ["PLANNED", "planned"]
 
-# What an address is of that is of no operand: csrc/bindings/jax/device_call.cpp.
-_RESULT, _WORKSPACE, _NONE = -1, -2, -3
+
+class _Source(NamedTuple):
+    """What an address is of: the number of an operand, or another number; csrc/bindings/jax.
+
+    The address is ``offset`` bytes behind its first one, and ``step`` bytes more for each system.
+    """
+
+    number: int
+    step: int = 0
+    offset: int = 0
+
+
+_WORKSPACE, _NONE, _FIRST_RESULT = -1, -2, -3  # result n has the number _FIRST_RESULT - n
 _Operand = tuple[np.dtype[Any], tuple[int, ...]]
-_Plan = tuple["LaunchSequence", int, int, list[tuple[int, int]]]
+
+
+class _Plan(NamedTuple):
+    sequence: LaunchSequence
+    workspace: int  # bytes
+    systems: int
+    sources: Sequence[_Source]  # of each address that the sequence is called with
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is planned: parameters of a function, and the dtypes and shapes of its operands."""
+
+    transpose: bool
+    wanted: tuple[int, ...]
+    device: int
+    operands: tuple[_Operand, ...]
+
+
 forget_by(native.forget_jax_plans)
 
 
 def planned(
-    name: str, transpose: bool, device: int, operands: list[tuple[str, tuple[int, ...]]]
+    name: str,
+    transpose: bool,
+    wanted: str,
+    device: int,
+    operands: Sequence[tuple[str, tuple[int, ...]]],
 ) -> tuple[Any, ...]:
     """Return what a call launches; the compiled core calls it from threads of XLA.
 
@@ -36,8 +70,10 @@ def planned(
         One of `PLANNED`.
     transpose : bool
         The function's parameter.
+    wanted : str
+        The numbers of the results that are wanted, with spaces between; "" for a function of one.
     device : int
-    operands : list of (str, tuple of int)
+    operands : sequence of (str, tuple of int)
         Their dtypes and shapes; all are contiguous.
 
     Returns
@@ -45,50 +81,84 @@ def planned(
     tuple
         A sequence of launches; the bytes of its workspace; the number of systems for which it is
         called; for each address of the sequence the number of the operand that it is of, or that of
-        another thing, and the bytes from system to system; and the context of the device with the
-        driver's functions that make it current.
+        another thing, the bytes from system to system and those before the first one; and the
+        context of the device with the driver's functions that make it current.
     """
     from batchkron.backends.cuda.runtime.device import driver_context
 
     cupy: Any = backend_on("cuda").array_module
-    given = [(np.dtype(dtype), shape) for dtype, shape in operands]
+    given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
+    call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
     with cupy.cuda.Device(device):
-        return *_PLANS[name](transpose, device, given), driver_context()
+        return *_PLANS[name](call), driver_context()
 
 
-def _kron_matmul(transpose: bool, device: int, operands: Sequence[_Operand]) -> _Plan:
+def _kron_matmul(call: _Call) -> _Plan:
     from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
 
-    (dtype, (systems, outer, _, inner)), *factors = operands
-    first, second = zip(*(shape[1:] for _, shape in factors), strict=True)
-    inputs, outputs = (second, first) if transpose else (first, second)
-    strides = [(columns, 1) if transpose else (1, columns) for columns in second]
-    spec = KronSpec(inputs, outputs, outer, inner, dtype)
-    prepared = PreparedMultiply(kron_program(spec, device), strides, device)
+    (dtype, (systems, outer, _, inner)), *factors = call.operands
+    rows, columns, strides = _sides(factors, call.transpose)
+    spec = KronSpec(rows, columns, outer, inner, dtype)
+    turned = [(across, along) for along, across in strides]
+    prepared = PreparedMultiply(kron_program(spec, call.device), turned, call.device)
     vectors = outer * inner * dtype.itemsize
-    sources = [(0, vectors * math.prod(inputs)), (_RESULT, vectors * math.prod(outputs))]
-    sources += [(_NONE, 0), (_WORKSPACE, 0)]
-    for k, (_, (sets, rows, columns)) in enumerate(factors):
-        sources.append((k + 1, rows * columns * dtype.itemsize if sets > 1 else 0))
-    return prepared.sequence, prepared.workspace, systems, sources
+    sources = [
+        _Source(0, vectors * math.prod(rows)),
+        _Source(_FIRST_RESULT, vectors * math.prod(columns)),
+        _Source(_NONE),
+        _Source(_WORKSPACE),
+    ]
+    for k, (_, (sets, *shape)) in enumerate(factors):
+        sources.append(_Source(k + 1, math.prod(shape) * dtype.itemsize if sets > 1 else 0))
+    return _Plan(prepared.sequence, prepared.workspace, systems, sources)
 
 
-def _mode_gram(transpose: bool, device: int, operands: Sequence[_Operand]) -> _Plan:
+def _sides(
+    factors: Sequence[_Operand], transpose: bool
+) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
+    """Return the P_k, the Q_k, and elements from row to row and column to column of each A_k."""
+    first, second = zip(*(shape[1:] for _, shape in factors), strict=True)
+    if transpose:
+        return second, first, [(1, columns) for columns in second]
+    return first, second, [(columns, 1) for columns in second]
+
+
+def _kron_gradients(call: _Call) -> _Plan:
+    """Of one system, all by kernels: see `batchkron.jax.kron_primitives`."""
+    from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+
+    (dtype, (_, outer, _, inner)), _, *factors = call.operands
+    rows, columns, strides = _sides(factors, call.transpose)
+    layout = ProductLayout(dtype, outer, inner, rows, columns, tuple(strides))
+    needed = tuple(k + 1 in call.wanted for k in range(len(factors)))
+    with_x = 0 in call.wanted
+    plan = gradients_plan(layout, needed, with_x, call.transpose, call.device)
+    ((sequence, _),) = plan.parts
+    results = [_Source(_FIRST_RESULT - n) for n in range(len(call.wanted))]
+    of_x = results.pop(0) if with_x else _Source(_NONE)
+    given = [_Source(k + 2) for k in range(len(factors))]
+    memory = _Source(_WORKSPACE), _Source(_WORKSPACE, offset=plan.kept)
+    sources = plan.addresses(_Source(0), _Source(1), *memory, of_x, given, given, results)
+    return _Plan(cast("LaunchSequence", sequence), plan.kept + plan.scratch, 1, sources)
+
+
+def _mode_gram(call: _Call) -> _Plan:
     from batchkron.backends.cuda.gram.plan import GramPlan
 
-    (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = operands
-    plan = GramPlan((outer, rows, columns, inner), dtype, device)
+    (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = call.operands
+    plan = GramPlan((outer, rows, columns, inner), dtype, call.device)
     pairs = outer * inner * dtype.itemsize
     sources = [
-        (0, pairs * rows),
-        (1, pairs * columns),
-        (_RESULT, rows * columns * dtype.itemsize),
-        (_WORKSPACE, 0),
+        _Source(0, pairs * rows),
+        _Source(1, pairs * columns),
+        _Source(_FIRST_RESULT, rows * columns * dtype.itemsize),
+        _Source(_WORKSPACE),
     ]
-    return plan.sequence(), plan.workspace, systems, sources
+    return _Plan(plan.sequence(), plan.workspace, systems, sources)
 
 
-_PLANS: dict[str, Callable[[bool, int, Sequence[_Operand]], _Plan]] = {
+_PLANS: dict[str, Callable[[_Call], _Plan]] = {
+    "kron_gradients": _kron_gradients,
     "kron_matmul": _kron_matmul,
     "mode_gram": _mode_gram,
 }

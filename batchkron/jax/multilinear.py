@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax.core import ShapedArray
@@ -28,7 +28,15 @@ from jax.interpreters import ad, batching, mlir
 
 from batchkron.jax.targets import PLATFORMS, lowering
 
-__all__ = ["Function", "Multilinear", "primitive", "register"]
+__all__ = [
+    "Function",
+    "Multilinear",
+    "compiled",
+    "primitive",
+    "register",
+    "replaced",
+    "sum_of_terms",
+]
 
 
 class Function(ABC):
@@ -69,6 +77,60 @@ class Multilinear(Function):
         ``operands[k]`` is not an array, but has the ``aval`` of one.
         """
 
+    def derivative(
+        self,
+        made: Primitive,
+        places: Sequence[int],
+        operands: Sequence[Any],
+        directions: Sequence[Any],
+        **parameters: Any,
+    ) -> jax.Array:
+        """Return the derivative by operations that are linear in the directions.
+
+        ``made`` is the function's primitive; there is a direction for each operand at ``places``.
+        """
+        multiply = functools.partial(made.bind, **parameters)
+        return sum_of_terms(multiply, places, operands, directions)
+
+
+def replaced(operands: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Return operands of which those at some places are others."""
+    found = list(operands)
+    for k, value in zip(places, values, strict=True):
+        found[k] = value
+    return found
+
+
+def sum_of_terms(
+    function: Callable[..., jax.Array],
+    places: Sequence[int],
+    operands: Sequence[Any],
+    directions: Sequence[Any],
+) -> jax.Array:
+    """Return Σ F(…, da_k, …) over the places k, of which there is one or more."""
+    total = None
+    for k, direction in zip(places, directions, strict=True):
+        term = function(*replaced(operands, [k], [direction]))
+        total = term if total is None else total + term
+    return cast(jax.Array, total)
+
+
+def compiled(made: Primitive) -> Callable[..., Any]:
+    """Return the function by which a primitive is called outside of compiled functions."""
+
+    @functools.cache
+    def with_parameters(parameters: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+        return jax.jit(functools.partial(made.bind, **dict(parameters)))
+
+    def run(*operands: Any, **parameters: Any) -> Any:
+        function = with_parameters(tuple(sorted(parameters.items())))
+        if not jax.config.jax_disable_jit:
+            return function(*operands)
+        with jax.disable_jit(False):  # otherwise the function would call this one again
+            return function(*operands)
+
+    return run
+
 
 def primitive(function: Function) -> Primitive:
     """Make a function a primitive that JAX compiles and maps.
@@ -85,17 +147,6 @@ def primitive(function: Function) -> Primitive:
     """
     made = Primitive(f"batchkron_{function.name}")
 
-    @functools.cache
-    def compiled(parameters: tuple[tuple[str, Any], ...]) -> Callable[..., jax.Array]:
-        return jax.jit(functools.partial(made.bind, **dict(parameters)))
-
-    def run(*operands: Any, **parameters: Any) -> jax.Array:
-        function = compiled(tuple(sorted(parameters.items())))
-        if not jax.config.jax_disable_jit:
-            return function(*operands)
-        with jax.disable_jit(False):  # otherwise the function would call this one again
-            return function(*operands)
-
     def result(*avals: Any, **parameters: Any) -> ShapedArray:
         shape = function.shape(*(aval.shape for aval in avals), **parameters)
         return ShapedArray(shape, avals[0].dtype)
@@ -105,7 +156,7 @@ def primitive(function: Function) -> Primitive:
         size = next(operand.shape[axis] for operand, axis in pairs if axis is not None)
         return function.batch(size, operands, axes, **parameters)
 
-    made.def_impl(run)
+    made.def_impl(compiled(made))
     made.def_abstract_eval(result)
     batching.primitive_batchers[made] = batch
     for platform in PLATFORMS:
@@ -127,13 +178,13 @@ def register(function: Multilinear) -> Primitive:
     made = primitive(function)
 
     def derivative(operands: Any, directions: Any, **parameters: Any) -> tuple[Any, Any]:
-        y, total = made.bind(*operands, **parameters), None
-        for k in range(len(operands) - function.lists):
-            if not isinstance(directions[k], ad.Zero):
-                replaced = [*operands[:k], directions[k], *operands[k + 1 :]]
-                term = made.bind(*replaced, **parameters)
-                total = term if total is None else total + term
-        return y, ad.Zero.from_primal_value(y) if total is None else total
+        y = made.bind(*operands, **parameters)
+        numbers = range(len(operands) - function.lists)
+        places = [k for k in numbers if not isinstance(directions[k], ad.Zero)]
+        if not places:
+            return y, ad.Zero.from_primal_value(y)
+        given = [directions[k] for k in places]
+        return y, function.derivative(made, places, operands, given, **parameters)
 
     def transpose(cotangent: Any, *operands: Any, **parameters: Any) -> list[Any]:
         (k,) = (k for k, operand in enumerate(operands) if ad.is_undefined_primal(operand))

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from batchkron.jax.arrays import checked_arrays, numbered
-from batchkron.jax.kron import batch_systems, kron_matmul, multiply_mode
+from batchkron.jax.arrays import batch_systems, checked_arrays, numbered
+from batchkron.jax.kron import kron_matmul
+from batchkron.jax.kron_primitives import multiply_mode
 from batchkron.jax.multilinear import Function, primitive
 
 __all__ = ["Kind", "checked_kind", "expm_apply", "logdet", "multiply_sum", "solve"]

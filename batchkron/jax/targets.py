@@ -6,6 +6,7 @@ plan; else XLA calls Python each time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -48,10 +49,23 @@ def lowering(name: str, platform: str) -> Any:
     """
     if platform == "cpu" and name in _HANDLERS:
         return jax.ffi.ffi_lowering(f"batchkron_{name}")
-    is_planned = platform == "cuda" and name in PLANNED
-    rule = jax.ffi.ffi_lowering("batchkron_planned" if is_planned else "batchkron_python")
+    if platform == "cuda" and name in PLANNED:
+        return _planned(name)
+    rule = jax.ffi.ffi_lowering("batchkron_python")
 
     def lower(ctx: Any, *operands: Any, transpose: bool = False, **_: Any) -> Any:
         return rule(ctx, *operands, function=name, transpose=transpose)
+
+    return lower
+
+
+def _planned(name: str) -> Any:
+    rule = jax.ffi.ffi_lowering("batchkron_planned")
+
+    def lower(
+        ctx: Any, *operands: Any, transpose: bool = False, wanted: Sequence[int] = (), **_: Any
+    ) -> Any:
+        numbers = " ".join(map(str, wanted))
+        return rule(ctx, *operands, function=name, transpose=transpose, wanted=numbers)
 
     return lower

@@ -138,6 +138,7 @@ def _on_device(
         x.data_ptr(),
         gradient.data_ptr(),
         memory.data_ptr(),
+        memory.data_ptr() + plan.kept,
         0 if of_x is None else of_x.data_ptr(),
         *([one.data_ptr() for one in group] for group in (factors, conjugates, found.values())),
     )

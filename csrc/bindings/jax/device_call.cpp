@@ -23,13 +23,13 @@ py::object& plan_function() {
   return function;
 }
 
-// An address of a sequence: of an operand (its number), of the result, of the workspace, or none;
-// and the bytes from system to system.
+// An address of a sequence: of an operand (its number), of the workspace, none, or of result n (number
+// kFirstResult - n); the bytes from system to system; and those before the first one.
 struct Source {
   Index number;
-  std::size_t step;
+  std::size_t step, offset;
 };
-constexpr Index kResult = -1, kWorkspace = -2, kNone = -3;
+constexpr Index kWorkspace = -1, kNone = -2, kFirstResult = -3;
 
 // The driver's cuCtxGetCurrent and cuCtxSetCurrent, and the context that kernels were loaded in; all
 // null where no context has to be made current.
@@ -106,11 +106,24 @@ void append(std::string& key, Index number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// The function, and the device, dtypes and shapes that a call is for.
-std::string key_of(const XlaCall& call, const std::string& name, bool transpose, Index device) {
-  std::string key = name;
-  key.push_back(transpose ? 'T' : 'N');
-  append(key, device);
+// What a call asks for beside its operands: a function, its parameter, and the numbers of the results
+// that are wanted of it, with spaces between.
+struct Asked {
+  explicit Asked(const XlaCall& call)
+      : function(call.text("function")),
+        wanted(call.text("wanted")),
+        transpose(call.flag("transpose")),
+        device(call.device()) {}
+
+  std::string function, wanted;
+  bool transpose;
+  Index device;
+};
+
+// What is asked, and the dtypes and shapes that a call is for.
+std::string key_of(const XlaCall& call, const Asked& asked) {
+  std::string key = asked.function + (asked.transpose ? " T " : " N ") + asked.wanted + ';';
+  append(key, asked.device);
   for (Index k = 0; k < call.arguments(); ++k) {
     const xla::Buffer& buffer = call.argument(k);
     append(key, buffer.dtype);
@@ -120,9 +133,10 @@ std::string key_of(const XlaCall& call, const std::string& name, bool transpose,
   return key;
 }
 
-// Calls function(name, transpose, device, [(dtype, shape), ...]) of Python, which returns
-// (sequence, workspace, systems, [(number, step), ...], (cuCtxGetCurrent, cuCtxSetCurrent, context)).
-std::shared_ptr<const Calls> planned(const XlaCall& call, const std::string& name, bool transpose, Index device) {
+// Calls function(name, transpose, wanted, device, [(dtype, shape), ...]) of Python, which returns
+// (sequence, workspace, systems, [(number, step, offset), ...], (cuCtxGetCurrent, cuCtxSetCurrent,
+// context)).
+std::shared_ptr<const Calls> planned(const XlaCall& call, const Asked& asked) {
   const py::gil_scoped_acquire locked;
   try {
     py::list operands;
@@ -133,7 +147,8 @@ std::shared_ptr<const Calls> planned(const XlaCall& call, const std::string& nam
         shape[std::size_t(axis)] = buffer.sizes[axis];
       operands.append(py::make_tuple(dtype_name(buffer.dtype), shape));
     }
-    py::tuple made = plan_function()(name, transpose, device, operands);
+    py::tuple made =
+        plan_function()(asked.function, asked.transpose, asked.wanted, asked.device, operands);
     const py::tuple context = made[4];
     Calls found{&made[0].cast<const DeviceSequence&>(),
                 made[1].cast<std::size_t>(),
@@ -144,8 +159,10 @@ std::shared_ptr<const Calls> planned(const XlaCall& call, const std::string& nam
                  reinterpret_cast<void*>(context[2].cast<Address>())}};
     for (const py::handle& one : made[3]) {
       const auto source = py::reinterpret_borrow<py::tuple>(one);
-      found.sources.push_back({source[0].cast<Index>(), source[1].cast<std::size_t>()});
-      if (found.sources.back().number >= call.arguments()) call.broken("operand");
+      const Index number = source[0].cast<Index>();
+      if (number >= call.arguments()) call.broken("operand");
+      if (kFirstResult - number >= call.results()) call.broken("result");
+      found.sources.push_back({number, source[1].cast<std::size_t>(), source[2].cast<std::size_t>()});
     }
     if (found.sources.size() != found.sequence->addresses()) call.broken("number of addresses");
     py::object(made[0]).release();  // never freed: calls in other threads may still use it
@@ -156,26 +173,26 @@ std::shared_ptr<const Calls> planned(const XlaCall& call, const std::string& nam
   }
 }
 
-std::shared_ptr<const Calls> calls_for(const XlaCall& call, const std::string& name,
-                                       bool transpose) {
-  const Index device = call.device();
-  const std::string key = key_of(call, name, transpose, device);
+std::shared_ptr<const Calls> calls_for(const XlaCall& call) {
+  const Asked asked(call);
+  const std::string key = key_of(call, asked);
   {
     const std::lock_guard<std::mutex> locked(changing());
     const auto found = known().find(key);
     if (found != known().end()) return found->second;
   }
-  auto made = planned(call, name, transpose, device);  // without our lock: it waits for Python's
+  auto made = planned(call, asked);  // without our lock: it waits for Python's
   const std::lock_guard<std::mutex> locked(changing());
   return known().emplace(key, std::move(made)).first->second;
 }
 
 Address first_of(const XlaCall& call, const Source& source, Address workspace) {
-  if (source.number == kWorkspace) return workspace;
   if (source.number == kNone) return 0;
-  const xla::Buffer& buffer =
-      source.number == kResult ? call.result(0) : call.argument(source.number);
-  return reinterpret_cast<Address>(buffer.data);
+  if (source.number == kWorkspace) return workspace + source.offset;
+  const xla::Buffer& buffer = source.number <= kFirstResult
+                                  ? call.result(kFirstResult - source.number)
+                                  : call.argument(source.number);
+  return reinterpret_cast<Address>(buffer.data) + source.offset;
 }
 
 // Throws the error of a launch that failed, with the text of Python's.
@@ -191,8 +208,7 @@ Address first_of(const XlaCall& call, const Source& source, Address workspace) {
 }
 
 void run(const XlaCall& call) {
-  const std::string name = call.text("function");
-  const auto calls = calls_for(call, name, call.flag("transpose"));
+  const auto calls = calls_for(call);
   const Address stream = reinterpret_cast<Address>(call.stream());
   const Workspace workspace(call, calls->workspace);
   std::vector<Address> addresses;

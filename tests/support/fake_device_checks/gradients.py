@@ -44,6 +44,7 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
     given, groups = (x, gradient, memory), (factors, conjugates, found.values())
     ends = [one.data.ptr for one in given]
     lists = [[one.data.ptr for one in group] for group in groups]
+    ends.append(ends[-1] + plan.kept)
     addresses = plan.addresses(*ends, of_x.data.ptr if with_x else 0, *lists)
     for sequence, contraction in plan.parts:
         if sequence is not None:

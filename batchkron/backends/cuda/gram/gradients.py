@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ __all__ = ["Contraction", "GradientsPlan", "ProductLayout", "gradients_plan"]
 _ALIGNMENT = 256  # bytes, that of CuPy's and torch's arrays
 _X, _GRADIENT, _KEPT, _SCRATCH, _OF_X = map(Place, range(5))
 _FIRST_FACTOR = 5
+Address = TypeVar("Address")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,34 +125,34 @@ class GradientsPlan:
                 before = spare[k % 2]
         self._end_part(None)
 
+    @staticmethod
     def addresses(
-        self,
-        x: int,
-        gradient: int,
-        memory: int,
-        of_x: int,
-        factors: Sequence[int],
-        conjugates: Sequence[int],
-        of_factors: Sequence[int],
-    ) -> tuple[int, ...]:
-        """Return what a call passes to each sequence.
+        x: Address,
+        gradient: Address,
+        kept: Address,
+        scratch: Address,
+        of_x: Address,
+        factors: Sequence[Address],
+        conjugates: Sequence[Address],
+        of_factors: Sequence[Address],
+    ) -> tuple[Address, ...]:
+        """Return what a call passes to each sequence: addresses, or what stands for them.
 
         Parameters
         ----------
-        x, gradient : int
-            Addresses of x and G, contiguous.
-        memory : int
-            Of ``kept`` bytes and ``scratch`` bytes behind them.
-        of_x : int
+        x, gradient : address
+            Of x and G, contiguous.
+        kept, scratch : address
+            Of so many bytes each.
+        of_x : address
             For ∂x, or 0 if it is not wanted.
-        factors, conjugates : sequence of int
-            All A_k, and their conjugates with the same strides.
-        of_factors : sequence of int
+        factors, conjugates : sequence of addresses
+            Of all A_k, and of their conjugates with the same strides.
+        of_factors : sequence of addresses
             For the ∂A_k that are needed, (P_k, Q_k); or, if ``turned``, for the conjugates of their
             transposes, (Q_k, P_k).
         """
-        held = memory + self.kept
-        return x, gradient, memory, held, of_x, *factors, *conjugates, *of_factors
+        return x, gradient, kept, scratch, of_x, *factors, *conjugates, *of_factors
 
     def _shape(self, k: int) -> tuple[int, int, int, int]:
         """Return (outer, P_k, Q_k, inner) where the modes before k are multiplied, and no other."""
