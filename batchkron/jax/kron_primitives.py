@@ -103,7 +103,7 @@ class _KronMatmul(Multilinear):
         directions: Sequence[Any],
         **parameters: Any,
     ) -> jax.Array:
-        """One operation, of which the transpose is one, too: `_Tangent`, or a product for x only."""
+        """One operation with one transpose: `_Tangent`, or a product if x alone is changed."""
         if tuple(places) == (0,):
             return multiply(directions[0], *operands[1:], **parameters)
         found = _tangent.bind(*operands, *directions, moved=tuple(places), **parameters)

@@ -81,8 +81,8 @@ def test_gradients_of_all_subsets(array, layout, dtype):
             function, values = of_some(product, given, wanted)
             return jax.vjp(function, *values)
 
-        y, pull = gradients(lambda *all: multiply(*all, transpose=transpose))
-        expected_y, expected_pull = gradients(lambda *all: chain(*all, transpose=transpose))
+        y, pull = gradients(lambda *given: multiply(*given, transpose=transpose))
+        expected_y, expected_pull = gradients(lambda *given: chain(*given, transpose=transpose))
         assert_same(y, expected_y, 100)
         cotangent = array(*y.shape, dtype=dtype)
         expected = expected_pull(cotangent)
@@ -101,8 +101,8 @@ def test_directions_of_all_subsets(array, layout, dtype):
             function, values = of_some(product, given, moved)
             return jax.jvp(function, values, [directions[k] for k in moved])
 
-        found = derivative(lambda *all: multiply(*all, transpose=transpose))
-        compare(found, derivative(lambda *all: chain(*all, transpose=transpose)))
+        found = derivative(lambda *given: multiply(*given, transpose=transpose))
+        compare(found, derivative(lambda *given: chain(*given, transpose=transpose)))
 
 
 @pytest.mark.parametrize("compiled", ["jit", "no jit", "disabled"])
@@ -110,8 +110,8 @@ def test_ways_of_calling(array, compiled):
     given = [array(5, 24), *(array(*shape) for shape in SHAPES)]
 
     def found(product):
-        def loss(*all):
-            return jnp.sin(product(*all)).sum()
+        def loss(*given):
+            return jnp.sin(product(*given)).sum()
 
         gradient = jax.grad(loss, (0, 1, 3))
         return (jax.jit(gradient) if compiled == "jit" else gradient)(*given)
@@ -241,10 +241,12 @@ def test_transposes_of_linear_functions(array, layout, dtype):
         all_found.append(jax.linear_transpose(pulled, cotangent)(tuple(steps)))
         return all_found
 
-    def einsum_product(*all):
-        return chain(*all, transpose=transpose)
+    def einsum_product(*given):
+        return chain(*given, transpose=transpose)
 
-    compare(found(lambda *all: multiply(*all, transpose=transpose)), found(einsum_product), 2000)
+    compare(
+        found(lambda *given: multiply(*given, transpose=transpose)), found(einsum_product), 2000
+    )
 
 
 @pytest.mark.parametrize("shapes", [[(70, 3), (2, 2)], [(2, 2), (3, 66), (2, 1)], [(65, 1)]])
@@ -253,7 +255,7 @@ def test_factors_of_many_rows_or_columns(array, shapes):
     given = [x, *(array(*shape) for shape in shapes)]
 
     def found(product):
-        return jax.jit(jax.grad(lambda *all: jnp.sin(product(*all)).sum(), range(len(given))))(
+        return jax.jit(jax.grad(lambda *given: jnp.sin(product(*given)).sum(), range(len(given))))(
             *given
         )
 
@@ -277,7 +279,7 @@ def primitives_in(jaxpr):
 )
 def test_gradients_are_one_primitive(array, wanted, expected):
     given = [array(5, 24), *(array(*shape) for shape in SHAPES)]
-    gradient = jax.grad(lambda *all: jnp.sin(of_all(*all)).sum(), wanted)
+    gradient = jax.grad(lambda *given: jnp.sin(of_all(*given)).sum(), wanted)
     names = primitives_in(jax.make_jaxpr(gradient)(*given).jaxpr)
     found = sorted(name for name in names if name.startswith("batchkron"))
     assert found == [f"batchkron_{name}" for name in expected]
@@ -294,7 +296,7 @@ def test_gradients_are_one_call_on_a_device(array):
     given = [array(5, 24), *(array(*shape) for shape in SHAPES)]
 
     def gradients(*given, wanted=(0, 1, 3)):
-        return jax.grad(lambda *all: jnp.sin(of_all(*all)).sum(), wanted)(*given)
+        return jax.grad(lambda *given: jnp.sin(of_all(*given)).sum(), wanted)(*given)
 
     found, calls = calls_on_device(gradients, *given)
     assert found == ["kron_gradients", "kron_matmul"]
@@ -316,7 +318,7 @@ def test_gradients_that_are_several_calls_on_a_device(array, case):
     given = [x, *(array(*shape, dtype=dtype) for shape in shapes)]
 
     def gradients(*given):
-        return jax.grad(lambda *all: jnp.sin(of_all(*all)).real.sum(), (0, 1, 2))(*given)
+        return jax.grad(lambda *given: jnp.sin(of_all(*given)).real.sum(), (0, 1, 2))(*given)
 
     if case == "systems":
         given, gradients = [jnp.stack([one, one]) for one in given], jax.vmap(gradients)

@@ -23,8 +23,8 @@ py::object& plan_function() {
   return function;
 }
 
-// An address of a sequence: of an operand (its number), of the workspace, none, or of result n (number
-// kFirstResult - n); the bytes from system to system; and those before the first one.
+// An address of a sequence: of an operand (its number), of the workspace, none, or of result n
+// (number kFirstResult - n); the bytes from system to system; and those before the first one.
 struct Source {
   Index number;
   std::size_t step, offset;
@@ -106,8 +106,8 @@ void append(std::string& key, Index number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// What a call asks for beside its operands: a function, its parameter, and the numbers of the results
-// that are wanted of it, with spaces between.
+// What a call asks for beside its operands: a function, its parameter, and the numbers of the
+// results that are wanted of it, with spaces between.
 struct Asked {
   explicit Asked(const XlaCall& call)
       : function(call.text("function")),

@@ -8,7 +8,6 @@ from dense_oracle import DTYPES, random_array
 
 from batchkron.backends.cuda.runtime import device
 from batchkron.jax.device_calls import planned
-from fake_device_checks import DEVICE
 from fake_device_checks.common import close, on_device
 
 
