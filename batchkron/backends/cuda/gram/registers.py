@@ -82,10 +82,10 @@ def small_gram(
     if dtype.kind != "f" or rows * columns > _MAX_SUMS:
         return None
     words = dtype.itemsize // 4 * (rows * columns + 2 * (rows + columns))
-    registers = min(MAX_THREAD_REGISTERS, words + _OTHER_REGISTERS)
-    threads = next((n for n in _THREADS if 2 * n * registers <= REGISTER_FILE), None)
-    if threads is None:
+    registers = words + _OTHER_REGISTERS
+    if registers > MAX_THREAD_REGISTERS:
         return None
+    threads = next(n for n in _THREADS if 2 * n * registers <= REGISTER_FILE)
     resident = min(_MAX_BLOCKS, REGISTER_FILE // (threads * registers))
     blocks = -(-outer * inner // (_MIN_PAIRS * threads))
     return SmallGram(
