@@ -196,6 +196,7 @@ def kron(a: _Array, b: _Array, out: _Array) -> None: ...
 jax_batched_kron: object
 jax_kron_matmul: object
 jax_kronecker_sparse: object
+jax_captured_on_device: object
 jax_planned_on_device: object
 jax_python_on_device: object
 jax_python_on_host: object

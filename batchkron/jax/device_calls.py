@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import jax
 import numpy as np
 
 from batchkron.backends import backend_on
@@ -17,7 +19,7 @@ from batchkron.spec.kron import KronSpec
 if TYPE_CHECKING:
     from batchkron.backends.cuda.runtime.launch import LaunchSequence
 
-__all__ = ["PLANNED", "planned"]
+__all__ = ["PLANNED", "planned", "workspace_here"]
 
 
 class _Source(NamedTuple):
@@ -84,13 +86,51 @@ def planned(
         another thing, the bytes from system to system and those before the first one; and the
         context of the device with the driver's functions that make it current.
     """
+    given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
+    return _planned(name, _Call(transpose, tuple(map(int, wanted.split())), device, given))
+
+
+@functools.cache
+def _planned(name: str, call: _Call) -> tuple[Any, ...]:
     from batchkron.backends.cuda.runtime.device import driver_context
 
     cupy: Any = backend_on("cuda").array_module
-    given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
-    call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
-    with cupy.cuda.Device(device):
+    with cupy.cuda.Device(call.device):
         return *_PLANS[name](call), driver_context()
+
+
+forget_by(_planned.cache_clear)
+
+
+def workspace_here(
+    name: str, transpose: bool, wanted: str, operands: Sequence[tuple[str, tuple[Any, ...]]]
+) -> int | None:
+    """Return the bytes of a call's workspace on this process's first CUDA device.
+
+    Parameters
+    ----------
+    name, transpose, wanted, operands
+        As for `planned`; sizes may be symbols.
+
+    Returns
+    -------
+    int or None
+        None if there is no such device, or sizes are not known.
+    """
+    device = _first_device()
+    if device is None or not all(isinstance(n, int) for _, shape in operands for n in shape):
+        return None
+    size: int = planned(name, transpose, wanted, device, operands)[1]
+    return size
+
+
+def _first_device() -> int | None:
+    """Return CUDA's number of JAX's first device in this process."""
+    try:
+        devices = jax.local_devices(backend="cuda")
+    except RuntimeError:  # JAX has no such backend
+        return None
+    return devices[0].local_hardware_id if devices else None
 
 
 def _kron_matmul(call: _Call) -> _Plan:

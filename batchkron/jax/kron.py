@@ -40,9 +40,9 @@ def kron_matmul(x: jax.Array, factors: Sequence[jax.Array]) -> jax.Array:
     all indices but those of mode k, of (x multiplied by the factors before A_k) times (ȳ
     multiplied by the transposes of those after A_k). All of them together take 2 (d - 1) multiplies
     by one factor, and one more for x̄; on a device they are one call, but for complex numbers and
-    factors of more than 64 rows or columns. Derivatives of all orders are in
-    batchkron/jax/kron_primitives.py. The product itself is that of `batchkron.gemkm`: algorithm 1
-    of FastKron (Jangda and Yadav, PPoPP 2024).
+    factors of more than 64 rows or columns, and XLA may capture the calls into CUDA graphs.
+    Derivatives of all orders are in batchkron/jax/kron_primitives.py. The product itself is that of
+    `batchkron.gemkm`: algorithm 1 of FastKron (Jangda and Yadav, PPoPP 2024).
 
     `jax.vmap` over x makes more vectors of one product. Over factors, it makes one call for all
     products.

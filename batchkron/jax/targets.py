@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jax.core import ShapedArray
 
 from batchkron.backends.cpu import native
-from batchkron.jax.device_calls import PLANNED, planned
+from batchkron.jax.device_calls import PLANNED, planned, workspace_here
 from batchkron.jax.python_calls import call
 
 __all__ = ["PLATFORMS", "lowering"]
@@ -33,6 +35,10 @@ for _name, _handler in _HANDLERS.items():
 jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_host, platform="cpu")
 jax.ffi.register_ffi_target("batchkron_python", native.jax_python_on_device, platform="CUDA")
 jax.ffi.register_ffi_target("batchkron_planned", native.jax_planned_on_device, platform="CUDA")
+_captured = native.jax_captured_on_device
+jax.ffi.register_ffi_target(
+    "batchkron_captured", {"initialize": _captured, "execute": _captured}, platform="CUDA"
+)
 
 
 def lowering(name: str, platform: str) -> Any:
@@ -60,12 +66,24 @@ def lowering(name: str, platform: str) -> Any:
 
 
 def _planned(name: str) -> Any:
-    rule = jax.ffi.ffi_lowering("batchkron_planned")
+    """Return the rule for calls whose launches are planned.
+
+    Where the bytes of their workspace are known, it is one more result, so that XLA may capture the
+    calls into CUDA graphs. Elsewhere each call allocates it.
+    """
+    allocating = jax.ffi.ffi_lowering("batchkron_planned")
+    captured = jax.ffi.ffi_lowering("batchkron_captured")
 
     def lower(
         ctx: Any, *operands: Any, transpose: bool = False, wanted: Sequence[int] = (), **_: Any
     ) -> Any:
         numbers = " ".join(map(str, wanted))
-        return rule(ctx, *operands, function=name, transpose=transpose, wanted=numbers)
+        attributes = {"function": name, "transpose": transpose, "wanted": numbers}
+        described = [(aval.dtype.name, aval.shape) for aval in ctx.avals_in]
+        size = workspace_here(name, transpose, numbers, described)
+        if size is None:
+            return allocating(ctx, *operands, **attributes)
+        results = [*ctx.avals_out, ShapedArray((size,), np.dtype("uint8"))]
+        return captured(ctx.replace(avals_out=results), *operands, **attributes)[:-1]
 
     return lower

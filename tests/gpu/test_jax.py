@@ -2,6 +2,7 @@
 
 import functools
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -163,3 +164,170 @@ def test_errors_reach_the_caller(bkj, array):
     function = jax.jit(lambda A: bkj.solve([A, -A], jnp.ones(4), kind="sum"))
     with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="singular"):
         function(jnp.diag(array(2))).block_until_ready()
+
+
+SIZES = {
+    "one": (7, [(3, 4)]),
+    "small": (64, [(8, 8)] * 3),
+    "rectangular": (5, [(2, 3), (4, 1), (1, 6), (5, 2)]),
+    "many rows": (3000, [(4, 4)] * 4),
+    "edge of the kernel": (9, [(64, 33), (17, 64)]),
+    "large": (40, [(65, 8), (8, 70)]),
+}
+
+
+def chain(x, *factors):
+    y, behind = x.reshape(len(x), -1), x.shape[1]
+    for A in factors:
+        behind //= A.shape[0]
+        y = jnp.einsum("npr,pq->nqr", y.reshape(-1, A.shape[0], behind), A)
+    return y.reshape(len(x), -1)
+
+
+def all_gradients(product, number):
+    """A value and the gradients in all operands."""
+    return jax.value_and_grad(lambda *given: jnp.sin(product(*given)).sum(), tuple(range(number)))
+
+
+def assert_close(found, expected, steps):
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        eps = float(jnp.finfo(other.dtype).eps)
+        scale = max(1.0, float(jnp.abs(other).max()))
+        assert bool(jnp.isfinite(one).all())
+        assert float(jnp.abs(one - other).max()) <= 30 * eps * steps * scale
+
+
+@pytest.fixture
+def poisoned():
+    """Memory that XLA gives to the next calls was full of NaN."""
+
+    def poison(megabytes=64):
+        jax.device_put(np.full(megabytes << 17, np.nan), jax.devices("cuda")[0]).delete()
+
+    return poison
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SIZES)
+def test_gradients(bkj, array, poisoned, name, dtype):
+    rows, shapes = SIZES[name]
+    x = array(rows, int(np.prod([shape[0] for shape in shapes])), dtype=dtype)
+    given = [x, *(array(*shape, dtype=dtype) / shape[0] ** 0.5 for shape in shapes)]
+
+    def ours(x, *factors):
+        return bkj.kron_matmul(x, factors)
+
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(all_gradients(chain, len(given)))(*given)
+    compiled = jax.jit(all_gradients(ours, len(given)))
+    first = compiled(*given)
+    for _ in range(3):
+        poisoned()
+        found = compiled(*given)
+        assert_close(found, expected, rows * x.shape[1])
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(first), strict=True):
+            assert bool((one == other).all())  # sums have a fixed order
+
+
+def training(product, number, steps, loop):
+    """Steps of gradient descent with several products each, of which XLA makes graphs."""
+
+    def loss(*given):
+        y = product(*given)
+        return sum(
+            jnp.sin((k + 1) * product(given[0] / (k + 1), *given[1:]) + y).mean() for k in range(5)
+        )
+
+    def step(given):
+        changes = jax.grad(loss, tuple(range(number)))(*given)
+        return tuple(one - 0.1 * change for one, change in zip(given, changes, strict=True))
+
+    def by_fori(given):
+        return jax.lax.fori_loop(0, steps, lambda _, given: step(given), given)
+
+    def by_scan(given):
+        return jax.lax.scan(lambda given, _: (step(given), None), given, length=steps)[0]
+
+    def unrolled(given):
+        for _ in range(steps):
+            given = step(given)
+        return given
+
+    return jax.jit({"fori": by_fori, "scan": by_scan, "unrolled": unrolled}[loop])
+
+
+@pytest.mark.parametrize("loop", ["fori", "scan", "unrolled"])
+@pytest.mark.parametrize("name", ["small", "rectangular", "many rows"])
+def test_gradients_in_loops(bkj, array, poisoned, name, loop):
+    """Called again with the same and with other buffers, which XLA's graphs have to follow."""
+    rows, shapes = SIZES[name]
+    size, number = int(np.prod([shape[0] for shape in shapes])), len(shapes) + 1
+    ours = training(lambda x, *A: bkj.kron_matmul(x, A), number, 4, loop)
+    theirs = training(chain, number, 4, loop)
+    kept = []
+    for _ in range(4):
+        given = (array(rows, size), *(array(*shape) / shape[0] ** 0.5 for shape in shapes))
+        expected = theirs(given)
+        for _ in range(2):
+            kept.append(ours(given))  # results that stay, so that the next ones lie elsewhere
+            assert_close(kept[-1], expected, 1e4 * size)
+            poisoned()
+
+
+def test_a_graph_is_captured(bkj, array):
+    """No call of a compiled function allocates memory: XLA may capture each."""
+    x, A = array(64, 512), array(8, 8)
+    compiled = jax.jit(all_gradients(lambda x, A: bkj.kron_matmul(x, [A] * 3), 2))
+    text = compiled.lower(x, A).compile().as_text()
+    assert "batchkron_captured" in text
+    assert "batchkron_planned" not in text
+
+
+@pytest.mark.parametrize("axes", [(0, None, None), (None, 0, None), (0, 0, 0)])
+def test_mapped_gradients(bkj, array, axes):
+    shapes = [(40, 64), (8, 16), (8, 4)]
+    given = [
+        array(*shape) if axis is None else array(3, *shape)
+        for shape, axis in zip(shapes, axes, strict=True)
+    ]
+
+    def found(product):
+        return jax.jit(jax.vmap(all_gradients(product, 3), axes))(*given)
+
+    assert_close(found(lambda x, *A: bkj.kron_matmul(x, A)), found(chain), 40 * 64)
+
+
+def test_second_derivatives(bkj, array):
+    given = [array(30, 8), array(2, 3), array(4, 2)]
+    steps = [array(*one.shape) for one in given]
+
+    def found(product):
+        def gradient(*operands):
+            return all_gradients(product, 3)(*operands)[1]
+
+        return jax.jit(lambda: jax.jvp(gradient, given, steps))()
+
+    assert_close(found(lambda x, *A: bkj.kron_matmul(x, A)), found(chain), 1000)
+
+
+def test_gradients_from_two_threads(bkj, array):
+    """Each with functions of its own and a shared one; layouts are new for some of them."""
+    shared = jax.jit(all_gradients(lambda x, A: bkj.kron_matmul(x, [A, A]), 2))
+    problems = [(array(20 + k, 36), array(6, 6)) for k in range(8)]
+    x64 = jax.enable_x64
+
+    def run(k):
+        with x64(True):
+            x, A = problems[k % 8]
+            own = training(lambda x, A: bkj.kron_matmul(x, [A, A]), 2, 3, "fori")
+            return shared(x, A), [own((x, A)) for _ in range(3)]
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(run, range(16)))
+    for k, (gradients, steps) in enumerate(results):
+        x, A = problems[k % 8]
+        expected = all_gradients(lambda x, A: chain(x, A, A), 2)(x, A)
+        assert_close(gradients, expected, 36 * 20)
+        after = training(lambda x, A: chain(x, A, A), 2, 3, "fori")((x, A))
+        for one in steps:
+            assert_close(one, after, 36 * 2000)

@@ -79,6 +79,7 @@ CONSTANTS = {
     "kBool": "XLA_FFI_DataType_PRED",
     "kInt32": "XLA_FFI_DataType_S32",
     "kInt64": "XLA_FFI_DataType_S64",
+    "kUint8": "XLA_FFI_DataType_U8",
     "kFloat16": "XLA_FFI_DataType_F16",
     "kFloat32": "XLA_FFI_DataType_F32",
     "kFloat64": "XLA_FFI_DataType_F64",
@@ -88,7 +89,9 @@ CONSTANTS = {
     "kBuffer": "XLA_FFI_ArgType_BUFFER",
     "kScalar": "XLA_FFI_AttrType_SCALAR",
     "kString": "XLA_FFI_AttrType_STRING",
+    "kInitialize": "XLA_FFI_ExecutionStage_INITIALIZE",
     "kExecute": "XLA_FFI_ExecutionStage_EXECUTE",
+    "kCapturable": "XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE",
 }
 
 
@@ -132,7 +135,7 @@ def test_layouts_are_those_of_the_installed_jaxlib(tmp_path, broken):
 
 
 def test_there_are_handlers():
-    assert len(HANDLERS) == 6
+    assert len(HANDLERS) == 7
 
 
 @pytest.mark.parametrize("name", HANDLERS)
@@ -141,7 +144,8 @@ def test_handlers_say_what_version_they_are_for(name):
     asked = MetadataExtension(ctypes.sizeof(MetadataExtension), 1, None, ctypes.pointer(metadata))
     assert call(name, version=(1, 5), extension=asked) is None
     assert (metadata.version.major, metadata.version.minor) == (0, 3)
-    assert (metadata.traits, metadata.state_type) == (0, 0)
+    traits = 1 if name == "jax_captured_on_device" else 0  # 1: may be captured into graphs
+    assert (metadata.traits, metadata.state_type) == (traits, 0)
 
 
 @pytest.mark.parametrize("name", HANDLERS)
@@ -162,5 +166,6 @@ def test_calls_that_do_not_fit_are_errors(name):
 
 @pytest.mark.parametrize("name", HANDLERS)
 def test_later_versions_and_other_stages(name):
-    assert call(name, version=(0, 4), stage=0) is None
+    for stage in (0, 1) if name == "jax_captured_on_device" else (0, 1, 2):
+        assert call(name, version=(0, 4), stage=stage) is None
     assert call(name, version=(0, 4))[0] == 13

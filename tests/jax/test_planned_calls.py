@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 from fake_driver import FakeDriver
-from xla_frames import MEMORY, STREAM, call, filled
+from xla_frames import INITIALIZE, MEMORY, STREAM, call, filled
 
 from batchkron.backends.cpu import native
 from batchkron.jax import device_calls, python_calls
@@ -136,3 +136,52 @@ def test_errors_of_planned_calls(planner):
     assert code == 13
     assert "status 700" in text
     assert len(driver.calls) == 1
+
+
+def test_calls_in_graphs(planner):
+    """They are planned before a run, and take the workspace of the last result."""
+    (fill, (x, y, memory)), asked, driver = filled(workspace=1000), [], FakeDriver(24)
+
+    def plan(*given):
+        asked.append(given)
+        sources = [(0, 8, 0), (-3, 8, 0), (-1, 0, 16)]
+        return sequence_on(driver, 3), 1000, 2, sources, NO_CONTEXT
+
+    def run(**options):
+        return call("jax_captured_on_device", device=9, **{"fill": fill, **options})
+
+    planner(plan)
+    assert run(stage=INITIALIZE) is None
+    assert (len(asked), driver.calls) == (1, [])
+
+    def unplanned(*given):
+        raise AssertionError("a graph may be captured")
+
+    planner(unplanned)
+    for _ in range(2):
+        assert run() is None  # without memory that could be allocated
+    launched = [np.frombuffer(one[4], np.uint64).tolist() for one in driver.calls]
+    assert launched == [[x, y, memory + 16], [x + 8, y + 8, memory + 16]] * 2
+    small, _ = filled(workspace=999)
+    for stage in (INITIALIZE, 3):
+        code, text = run(fill=small, stage=stage)
+        assert code == 3  # INVALID_ARGUMENT
+        assert "need 1000 bytes of workspace, but the function was compiled with 999" in text
+    without, _ = filled(2)
+    code, text = run(fill=without)
+    assert code == 13
+    assert "unexpected workspace" in text
+    assert len(driver.calls) == 4
+
+
+def test_calls_in_graphs_that_fail_to_be_planned(planner):
+    fill, _ = filled(workspace=0)
+
+    def fails(*given):
+        raise KeyError("no such kernel")
+
+    planner(fails)
+    for stage in (INITIALIZE, 3):
+        code, text = call("jax_captured_on_device", fill=fill, device=10, stage=stage)
+        assert code == 13
+        assert "KeyError: 'no such kernel'" in text

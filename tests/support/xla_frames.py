@@ -8,7 +8,7 @@ from batchkron.backends.cpu import native
 
 HANDLERS = [name for name in dir(native) if name.startswith("jax_")]
 STREAM, MEMORY = 0x5EA, 0x3E3  # addresses of XLA's stream, and of memory that it allocates
-EXECUTE = 3
+INITIALIZE, EXECUTE = 2, 3  # stages
 _DTYPES = {"uint8": 6, "float64": 12, "complex128": 18}
 
 
@@ -275,8 +275,13 @@ class Filled:
         return Scalar(1, ctypes.addressof(flag))
 
 
-def filled(number=1, wanted=""):
-    """A call with one argument (2, 3) and so many results, and the addresses of all."""
+def filled(number=1, wanted="", workspace=None):
+    """A call with one argument (2, 3) and so many results, and the addresses of all.
+
+    With ``workspace`` there is one more result, of so many bytes.
+    """
     arrays = [np.zeros((2, 3), "complex128") for _ in range(1 + number)]
+    if workspace is not None:
+        arrays.append(np.zeros(workspace, "uint8"))
     fill = Filled(arrays[:1], arrays[1:], function="kron_matmul", transpose=True, wanted=wanted)
     return fill, [array.ctypes.data for array in arrays]

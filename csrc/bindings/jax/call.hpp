@@ -33,6 +33,7 @@ class XlaCall {
  public:
   explicit XlaCall(const xla::CallFrame& frame) : frame_(frame) {}
 
+  bool executes() const { return frame_.stage == xla::kExecute; }
   Index arguments() const { return frame_.arguments.count; }
   const xla::Buffer& argument(Index k) const { return buffer(frame_.arguments, k); }
   Index results() const { return frame_.results.count; }
@@ -107,6 +108,7 @@ inline const char* dtype_name(xla::DataType dtype) {
     case xla::kBool: return "bool";
     case xla::kInt32: return "int32";
     case xla::kInt64: return "int64";
+    case xla::kUint8: return "uint8";
     case xla::kFloat16: return "float16";
     case xla::kBfloat16: return "bfloat16";
     case xla::kFloat32: return "float32";
@@ -146,14 +148,14 @@ inline xla::Error* xla_error(const xla::CallFrame& frame, xla::ErrorCode code, c
   return frame.functions->new_error(&error);
 }
 
-// Answers XLA's question for the version that a handler is written for. XLA refuses to register it
-// if it is another one than its own.
-inline bool answers_metadata(const xla::CallFrame& frame) {
+// Answers XLA's question for the version that a handler is written for, and its traits. XLA refuses to
+// register it if the version is another one than its own.
+inline bool answers_metadata(const xla::CallFrame& frame, std::uint32_t traits) {
   if (!frame.extensions || frame.extensions->kind != xla::kMetadata) return false;
   xla::Metadata& asked = *reinterpret_cast<xla::MetadataExtension*>(frame.extensions)->metadata;
   asked.version.major = xla::kMajorVersion;
   asked.version.minor = xla::kMinorVersion;
-  asked.traits = 0;
+  asked.traits = traits;
   if (asked.bytes >= offsetof(xla::Metadata, state_type) + sizeof(asked.state_type))
     asked.state_type = 0;
   return true;
@@ -167,10 +169,11 @@ inline bool fits(const xla::CallFrame& frame) {
          frame.functions->version.minor >= xla::kMinorVersion;
 }
 
-// A handler that calls body(XlaCall).
+// A handler that calls body(XlaCall) in the stages from `first` on.
 template <class Body>
-xla::Error* handle(xla::CallFrame* frame, Body body) {
-  if (answers_metadata(*frame)) return nullptr;
+xla::Error* handle(xla::CallFrame* frame, Body body, std::uint32_t traits = 0,
+                   xla::Stage first = xla::kExecute) {
+  if (answers_metadata(*frame, traits)) return nullptr;
   if (!fits(*frame)) {
     const xla::Version& version = frame->functions->version;
     const std::string text =
@@ -179,7 +182,7 @@ xla::Error* handle(xla::CallFrame* frame, Body body) {
         "; install a jaxlib that batchkron's extra 'jax' names";
     return xla_error(*frame, xla::kFailedPrecondition, text.c_str());
   }
-  if (frame->stage != xla::kExecute) return nullptr;
+  if (frame->stage < first) return nullptr;
   try {
     body(XlaCall(*frame));
     return nullptr;

@@ -207,19 +207,39 @@ Address first_of(const XlaCall& call, const Source& source, Address workspace) {
   throw std::runtime_error(text);
 }
 
+void launch(const XlaCall& call, const Calls& calls, Address workspace) {
+  const Address stream = reinterpret_cast<Address>(call.stream());
+  std::vector<Address> addresses;
+  for (const Source& source : calls.sources)
+    addresses.push_back(first_of(call, source, workspace));
+  const InContext current(calls.context);
+  for (Index system = 0; system < calls.systems; ++system) {
+    if (const int status = calls.sequence->start(stream, addresses.data()))
+      refuse(*calls.sequence, status);
+    for (std::size_t k = 0; k < addresses.size(); ++k) addresses[k] += calls.sources[k].step;
+  }
+}
+
+// Allocates the workspace, which graphs must not do.
 void run(const XlaCall& call) {
   const auto calls = calls_for(call);
-  const Address stream = reinterpret_cast<Address>(call.stream());
   const Workspace workspace(call, calls->workspace);
-  std::vector<Address> addresses;
-  for (const Source& source : calls->sources)
-    addresses.push_back(first_of(call, source, workspace.address()));
-  const InContext current(calls->context);
-  for (Index system = 0; system < calls->systems; ++system) {
-    if (const int status = calls->sequence->start(stream, addresses.data()))
-      refuse(*calls->sequence, status);
-    for (std::size_t k = 0; k < addresses.size(); ++k) addresses[k] += calls->sources[k].step;
-  }
+  launch(call, *calls, workspace.address());
+}
+
+// The workspace is the last result. Python plans and loads kernels before a run, because that must not
+// happen while a graph is captured.
+void run_in_graphs(const XlaCall& call) {
+  const auto calls = calls_for(call);
+  const xla::Buffer& memory = call.result(call.results() - 1);
+  if (memory.dtype != xla::kUint8 || memory.axes != 1) call.broken("workspace");
+  if (std::size_t(memory.sizes[0]) < calls->workspace)
+    throw std::invalid_argument(
+        "batchkron's kernels need " + std::to_string(calls->workspace) +
+        " bytes of workspace, but the function was compiled with " +
+        std::to_string(memory.sizes[0]) +
+        ", for another device or before plans changed; compile it again (jax.clear_caches())");
+  if (call.executes()) launch(call, *calls, reinterpret_cast<Address>(memory.data));
 }
 
 void forget() {
@@ -229,9 +249,14 @@ void forget() {
 
 xla::Error* handle_on_device(xla::CallFrame* frame) { return handle(frame, &run); }
 
+xla::Error* handle_in_graphs(xla::CallFrame* frame) {
+  return handle(frame, &run_in_graphs, xla::kCapturable, xla::kInitialize);
+}
+
 }  // namespace
 
 void register_jax_device_call(py::module_& module) {
+  module.attr("jax_captured_on_device") = capsule_of(&handle_in_graphs);
   module.attr("jax_planned_on_device") = capsule_of(&handle_on_device);
   module.def("set_jax_planner", [](py::object function) { plan_function() = function; },
              py::arg("function"));

@@ -29,9 +29,12 @@ struct Version {
 struct Metadata {
   std::size_t bytes;
   Version version;
-  std::uint32_t traits;  // 0: calls may not be captured into a device's graph
+  std::uint32_t traits;     // bits, of which kCapturable is one
   std::int64_t state_type;  // 0: no state
 };
+
+// Calls always launch the same on a device: they may be captured into its graph, and be run by that.
+constexpr std::uint32_t kCapturable = 1;
 
 struct MetadataExtension {
   Extension base;
@@ -114,6 +117,7 @@ enum DataType : int {
   kBool = 1,
   kInt32 = 4,
   kInt64 = 5,
+  kUint8 = 6,
   kFloat16 = 10,
   kFloat32 = 11,
   kFloat64 = 12,
@@ -164,7 +168,8 @@ struct Attributes {
   void** values;
 };
 
-enum Stage : int { kExecute = 3 };
+// Before a run, when buffers have addresses, and in it; the second may be a capture.
+enum Stage : int { kInitialize = 2, kExecute = 3 };
 
 struct CallFrame {
   std::size_t bytes;
