@@ -24,7 +24,9 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.gram.gradients import GradientsPlan
 from batchkron.backends.cuda.gram.plan import GramPlan
+from batchkron.backends.cuda.gram.rows import ProductLayout
 from batchkron.backends.cuda.interpolated import segments
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime import device
@@ -290,6 +292,37 @@ def gram(rng, dtype, small):
         check(sums, np.einsum("lpr,lqr->pq", x.conj(), y), (outer, rows, columns, inner))
 
 
+def gradients(rng, dtype, small):
+    """All gradients of products of few rows and of many, by one kernel."""
+    uneven = [(3, 2), (5, 16), (2, 3), (4, 4)]
+    for count, shapes in (1, [(3, 4)]), (70, [(2, 2)] * 9), (300, [(8, 8)] * 3), (9, uneven):
+        factors = [random_array(rng, shape, dtype) for shape in shapes]
+        rows, columns = zip(*shapes, strict=True)
+        strides = tuple((n, 1) for n in columns)
+        layout = ProductLayout(np.dtype(dtype), count, 1, rows, columns, strides)
+        plan = GradientsPlan(layout, (True,) * len(shapes), True, False, 0)
+        x, G = (random_array(rng, (count, *sides), dtype) for sides in (rows, columns))
+        given = [cupy.asarray(one) for one in (x, G, *factors)]
+        of_x, *found = (cupy.empty_like(one) for one in (given[0], *given[2:]))
+        scratch = cupy.empty(plan.scratch, "u1")
+        places = (*(one.data.ptr for one in given[:2]), 0, scratch.data.ptr, of_x.data.ptr)
+        lists = [[one.data.ptr for one in group] for group in (given[2:], given[2:], found)]
+        ((sequence, _),) = plan.parts
+        sequence(device.ready_stream(0), plan.addresses(*places, *lists), b"")
+        for k in range(len(shapes)):
+            others = [(j, A) for j, A in enumerate(factors) if j != k]
+            y = x
+            for j, A in others:
+                y = np.moveaxis(np.tensordot(y, A, (j + 1, 0)), -1, j + 1)
+            left, right = (
+                np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1) for one in (y, G)
+            )
+            check(found[k], left @ right.T, (count, shapes, k))
+        for j, A in enumerate(factors):
+            G = np.moveaxis(np.tensordot(G, A, (j + 1, 1)), -1, j + 1)
+        check(of_x, G, (count, shapes))
+
+
 def interpolated(rng, dtype, small):
     """Points in grids of 1 to 6 dimensions: many cells and few, one vector and some.
 
@@ -424,6 +457,7 @@ PARTS = {
     "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
     "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
     "gram": (gram, {"cuda/gram/tiles.cuh", "cuda/gram/registers.cuh", "cuda/gram/total.cuh"}),
+    "gradients": (gradients, {"cuda/gram/rows.cuh", "cuda/gram/total.cuh"}),
     "interpolated": (
         interpolated,
         {f"cuda/interpolated/{name}.cuh" for name in ("fold", "gather", "scatter", "segments")},
@@ -474,7 +508,7 @@ def main():
     rng = np.random.default_rng(0)
     for dtype in options.dtype or ("float64", "complex64"):
         for part in options.only or PARTS:
-            if part in ("fibres", "slices", "units") and np.dtype(dtype).kind == "c":
+            if part in ("fibres", "slices", "units", "gradients") and np.dtype(dtype).kind == "c":
                 continue
             counts.clear()
             device._loaded.cache_clear()  # count what an earlier dtype has loaded, too

@@ -37,6 +37,7 @@ from batchkron.backends.cuda.general_kernel import (
     batch_tiling,
 )
 from batchkron.backends.cuda.gram.registers import small_gram
+from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
 from batchkron.backends.cuda.gram.tiles import gram_cut, gram_program
 from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kron.families import FAMILY_OF
@@ -407,7 +408,9 @@ def diagonal_kernels(dtype, capability):
 def gram_kernels(dtype, capability):
     """The kernels of Gram matrices: of small, middle and large modes."""
     kind, limits = np.dtype(dtype), DEVICES[capability]
-    programs = [Total(kind, *of).program() for of in ((64, 300), (4096, 264))]
+    programs = [
+        Total(kind, *of).program() for of in (((64,), 300), ((4096,), 264), ((9, 25, 16, 36), 264))
+    ]
     for shape in ((1 << 20, 5, 3, 1), (1 << 20, 8, 8, 1), (1024, 3, 7, 64), (1024, 8, 8, 512)):
         small = small_gram(shape, kind, limits)
         if small is not None:
@@ -416,6 +419,20 @@ def gram_kernels(dtype, capability):
         cut = gram_cut(*shape, kind.itemsize, limits)
         programs.append(gram_program(kind, *shape[1:3], cut))
     return [_begun(program, capability).result() for program in programs]
+
+
+def row_gradients_kernels(dtype, capability):
+    """The kernels of all gradients of a product, with how many threads a multiprocessor has."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    shapes = (3,) * 7, (2,) * 9, (8,) * 4, (3, 5, 4, 6), (4,) * 6, (16, 16), (10,) * 3
+    found = []
+    for sizes in shapes:
+        strides = tuple((n, 1) for n in sizes)
+        layout = ProductLayout(kind, 100, 1, sizes, sizes, strides)
+        rows = row_gradients(layout, [True] * len(sizes), True, False, limits)
+        if rows is not None:
+            found.append((_begun(rows.program(), capability), rows.threads * rows.resident))
+    return [(kernel.result(), threads) for kernel, threads in found]
 
 
 def krylov_methods_kernels(dtype, capability):

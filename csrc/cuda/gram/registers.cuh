@@ -11,6 +11,7 @@
 #include "cuda/common/elements.cuh"
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/scalar.cuh"
+#include "cuda/gram/warp_sums.cuh"
 
 namespace batchkron {
 
@@ -22,34 +23,6 @@ struct SmallGramArguments {
   Index pairs, inner;
   Index l_step, r_step;  // a grid's threads, divided by inner, and what is left
 };
-
-// Halves of the lanes take halves of the sums over a warp, until each lane has ceil(count / 32).
-template <int count, int distance, class T>
-__device__ void share_out(T* sums, int lane) {
-  if constexpr (distance > 0) {
-    constexpr int half = (count + 1) / 2;
-    const bool upper = lane & distance;
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
-      const T high = i + half < count ? sums[i + half < count ? i + half : 0] : T{};
-      const T kept = upper ? high : sums[i], given = upper ? sums[i] : high;
-      sums[i] = kept + __shfl_xor_sync(0xffffffffu, given, distance);
-    }
-    share_out<half, distance / 2>(sums, lane);
-  }
-}
-
-// The number of the sum that is then a lane's number i; `count` or more where there is none.
-template <int count, int distance>
-__device__ int shared_out(int i, int lane) {
-  if constexpr (distance == 0) {
-    return i;
-  } else {
-    constexpr int half = (count + 1) / 2, none = 1 << 20;
-    const int number = shared_out<half, distance / 2>(i, lane);
-    return number >= half ? none : lane & distance ? number + half : number;
-  }
-}
 
 // Reads a pair's elements of x or y. Where inner is 1 they are neighbours, which are read as words of
 // up to 16 bytes if they lie at whole ones.

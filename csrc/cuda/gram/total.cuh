@@ -6,18 +6,19 @@
 
 namespace batchkron {
 
-template <class T>
+template <class T, int results>
 struct GramTotalArguments {
   const T* parts;
-  T* sums;
-  Index count, blocks;  // elements of the sums, and how many parts they have
+  T* sums[results];
+  Index count, blocks;  // elements of all sums, and how many parts they have
+  Index ends[results];  // elements of the results up to each
 };
 
-// sums[i] = Σ parts[b, i] over the blocks b. Thread t of a block of `threads` adds every
+// Element i of all results, one after another, is Σ parts[b, i] over the blocks b. Thread t of a block of `threads` adds every
 // `shares`-th part of element t % (threads / shares); then halves of the shares are added, as long
 // as there are several. Shares are a power of two.
-template <class T, int threads, int shares>
-__global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T> a) {
+template <class T, int results, int threads, int shares>
+__global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T, results> a) {
   wait_for_earlier_kernels();
   constexpr int elements = threads / shares;
   extern __shared__ __align__(16) unsigned char shared_memory[];  // an element of T for each thread
@@ -35,7 +36,16 @@ __global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T> a) {
     if (share < left) sum = add(sum, shared[threadIdx.x + left * elements]);
     __syncthreads();
   }
-  if (share == 0 && i < a.count) a.sums[i] = sum;
+  if (share != 0 || i >= a.count) return;
+  Index begin = 0;
+  T* sums = a.sums[0];
+#pragma unroll
+  for (int k = 1; k < results; ++k)
+    if (i >= a.ends[k - 1]) {
+      begin = a.ends[k - 1];
+      sums = a.sums[k];
+    }
+  sums[i - begin] = sum;
 }
 
 }  // namespace batchkron

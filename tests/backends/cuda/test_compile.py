@@ -28,6 +28,7 @@ from kernel_resources import (
     programs_of,
     rank_kernels,
     resources,
+    row_gradients_kernels,
     segmented_kernels,
     sliced_kernels,
     staged_kernels,
@@ -43,6 +44,7 @@ from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.gram.registers import small_arguments
+from batchkron.backends.cuda.gram.rows import row_arguments
 from batchkron.backends.cuda.gram.tiles import gram_arguments
 from batchkron.backends.cuda.gram.total import total_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
@@ -174,6 +176,17 @@ def test_gram_matrices_compile(dtype, capability):
 
 
 @pytest.mark.parametrize("capability", DEVICES)
+@pytest.mark.parametrize("real", [np.float32, np.float64], ids=str)
+def test_all_gradients_by_one_kernel_compile(real, capability):
+    kernels = row_gradients_kernels(real, capability)
+    assert len(kernels) >= 3
+    for kernel, threads in kernels:
+        assert "row_gradients" in kernel.name
+        assert kernel.registers * threads <= 65536
+        assert kernel.stack <= 16
+
+
+@pytest.mark.parametrize("capability", DEVICES)
 def test_kronecker_sums_of_many_systems_compile(dtype, capability):
     for kernel in sums_kernels(dtype, capability):
         assert "kron_sum" in kernel.name
@@ -302,7 +315,9 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::GramArguments<{scalar}>": gram_arguments(),
         f"batchkron::SmallGramArguments<{scalar}>": small_arguments(),
-        f"batchkron::GramTotalArguments<{scalar}>": total_arguments(),
+        f"batchkron::GramTotalArguments<{scalar}, 1>": total_arguments(1),
+        f"batchkron::GramTotalArguments<{scalar}, 4>": total_arguments(4),
+        f"batchkron::RowGradientsArguments<{scalar}, 3>": row_arguments(3),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
         f"batchkron::FoldArguments<{scalar}>": fold_arguments(dtype),

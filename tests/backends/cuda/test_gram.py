@@ -58,7 +58,7 @@ class Problem:
         self.dtype = dtype
         self.x, _ = placed(self.integers(rng, (outer, rows, inner)), 1 - self.small)
         self.y, _ = placed(self.integers(rng, (outer, columns, inner)), 3)
-        self.total = Total(dtype, rows * columns, self.blocks)
+        self.total = Total(dtype, (rows * columns,), self.blocks)
         self.expected = np.einsum("lpr,lqr->pq", self.x.conj(), self.y)
 
     def integers(self, rng, shape):

@@ -15,6 +15,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
     from batchkron.backends.cuda.gram import plan as gram
     from batchkron.backends.cuda.gram.registers import SmallGram
+    from batchkron.backends.cuda.gram.rows import RowGradients
     from batchkron.backends.cuda.gram.total import Total
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kron import plan as kron
@@ -38,7 +39,7 @@ def replace_driver(device):
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (
         KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel,
-        SmallGram, Total,
+        SmallGram, RowGradients, Total,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-
-from batchkron.backends.cuda.gram.plan import GramPlan
+from batchkron.backends.cuda.gram.plan import GramPlan, total_launch
+from batchkron.backends.cuda.gram.rows import ProductLayout, RowGradients, row_gradients
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import kron_program
-from batchkron.backends.cuda.runtime.device import cupy, device_errors
+from batchkron.backends.cuda.runtime.device import (
+    cupy,
+    device_errors,
+    device_limits,
+    load_kernel,
+)
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
+    Launch,
     LaunchSequence,
     LaunchStep,
     Place,
@@ -28,28 +33,6 @@ _ALIGNMENT = 256  # bytes, that of CuPy's and torch's arrays
 _X, _GRADIENT, _KEPT, _SCRATCH, _OF_X = map(Place, range(5))
 _FIRST_FACTOR = 5
 Address = TypeVar("Address")
-
-
-@dataclass(frozen=True, slots=True)
-class ProductLayout:
-    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …).
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-    outer, inner : int
-    rows, columns : tuple of int
-        P_k and Q_k, positive.
-    strides : tuple of (int, int)
-        Elements from row to row and from column to column of each A_k.
-    """
-
-    dtype: np.dtype[Any]
-    outer: int
-    inner: int
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    strides: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +63,8 @@ class GradientsPlan:
     ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
 
     summed over all indices but those of mode k. The second parts are computed for all k first, and
-    kept; one more multiply makes ∂x of the first of them.
+    kept; one more multiply makes ∂x of the first of them. Where rows fit into shared memory, one
+    kernel does all that.
 
     A call passes `addresses` to each sequence. After each one comes a contraction that the caller
     computes, or None.
@@ -108,6 +92,10 @@ class GradientsPlan:
         wanted = [k for k in range(modes) if needed[k]]
         self._addresses = _FIRST_FACTOR + 2 * modes + len(wanted)
         result = _FIRST_FACTOR + 2 * modes
+        by_rows = row_gradients(product, needed, with_x, turned, device_limits(device))
+        if by_rows is not None:
+            self._add_rows(by_rows, result)
+            return
         before, last = _X, _GRADIENT
         after = {modes - 1: last}
         for k in range(modes - 1, -1 if with_x else wanted[0], -1):
@@ -153,6 +141,20 @@ class GradientsPlan:
             transposes, (Q_k, P_k).
         """
         return x, gradient, kept, scratch, of_x, *factors, *conjugates, *of_factors
+
+    def _add_rows(self, kernel: RowGradients, result: int) -> None:
+        modes, total = len(self._product.rows), kernel.total
+        code, grid = load_kernel(kernel.program(), self._device), (kernel.blocks, 1)
+        arguments = kernel.arguments()
+        how = kernel.threads, kernel.shared_bytes, arguments, 4 + modes
+        factors = [Place(_FIRST_FACTOR + k) for k in range(modes)]
+        results = [Place(result + n) for n in range(len(total.counts))]
+        self.scratch = total.workspace
+        self._steps = [
+            LaunchStep.of(Launch(code, grid, *how), [_X, _GRADIENT, _OF_X, _SCRATCH, *factors]),
+            LaunchStep.of(total_launch(total, self._device), [_SCRATCH, *results]),
+        ]
+        self._end_part(None)
 
     def _shape(self, k: int) -> tuple[int, int, int, int]:
         """Return (outer, P_k, Q_k, inner) where the modes before k are multiplied, and no other."""

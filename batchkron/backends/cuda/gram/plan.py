@@ -35,8 +35,8 @@ class GramPlan:
     def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int) -> None:
         _, rows, columns, _ = shape
         self._multiply, parts = _multiply(shape, dtype, device)
-        total = Total(dtype, rows * columns, parts)
-        self.workspace = total.count * parts * dtype.itemsize if parts > 1 else 0
+        total = Total(dtype, (rows * columns,), parts)
+        self.workspace = total.workspace if parts > 1 else 0
         if self.workspace:
             self._total = total_launch(total, device)
 
@@ -74,7 +74,7 @@ def _multiply(
 
 
 def total_launch(total: Total, device: int) -> Launch:
-    """Return the launch that adds parts: of two addresses, of the parts and of the sums.
+    """Return the launch that adds parts: of the addresses of the parts and of each result.
 
     Parameters
     ----------
@@ -82,4 +82,5 @@ def total_launch(total: Total, device: int) -> Launch:
     device : int
     """
     kernel, grid = load_kernel(total.program(), device), (total.blocks, 1)
-    return Launch(kernel, grid, total.threads, total.shared_bytes, total.arguments(), 2)
+    addresses = 1 + len(total.counts)
+    return Launch(kernel, grid, total.threads, total.shared_bytes, total.arguments(), addresses)

@@ -18,22 +18,32 @@ _MIN_PARTS = 4  # that one of them adds; chosen by hand
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The sum of parts.
+    """Sums of parts.
 
     Attributes
     ----------
     dtype : numpy.dtype
-    count : int
-        Elements of the sums.
+    counts : tuple of int
+        Elements of each result; a part has all of them, one after another.
     parts : int
     """
 
     dtype: np.dtype[Any]
-    count: int
+    counts: tuple[int, ...]
     parts: int
 
     threads = 256
     """Threads of a thread block; chosen by hand."""
+
+    @property
+    def count(self) -> int:
+        """Elements of a part."""
+        return sum(self.counts)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of all parts."""
+        return self.count * self.parts * self.dtype.itemsize
 
     @property
     def shares(self) -> int:
@@ -53,18 +63,20 @@ class Total:
 
     def program(self) -> Program:
         """Return the program to compile."""
-        sizes = self.threads, self.shares
+        sizes = len(self.counts), self.threads, self.shares
         expression = template_type("gram_total", SCALARS[self.dtype], *sizes)
         return Program("cuda/gram/total.cuh", expression)
 
     def arguments(self) -> Array:
-        """Return the kernel's arguments, without addresses: of the parts, then of the sums."""
-        arguments = np.zeros(1, total_arguments())
+        """Return the kernel's arguments, without addresses: of the parts, then of each result."""
+        arguments = np.zeros(1, total_arguments(len(self.counts)))
         arguments["count"], arguments["blocks"] = self.count, self.parts
+        arguments["ends"] = np.cumsum(self.counts)
         return arguments
 
 
 @cache
-def total_arguments() -> np.dtype[Any]:
+def total_arguments(results: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct GramTotalArguments."""
-    return np.dtype([*pointer_fields("parts", "sums"), *size_fields("count", "blocks")], align=True)
+    sums, ends = ("sums", "u8", (results,)), ("ends", "i8", (results,))
+    return np.dtype([*pointer_fields("parts"), sums, *size_fields("count", "blocks"), ends])

@@ -31,7 +31,7 @@ class GradientPlan:
         grid = how.blocks, 1
         self._sums = Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments(), 3)
         if self.workspace:
-            total = Total(np.dtype(shape.dtype), shape.values, kernel.parts)
+            total = Total(np.dtype(shape.dtype), (shape.values,), kernel.parts)
             self._total = total_launch(total, device)
 
     def steps(self, x: Place, gradient: Place, sums: Place, workspace: Place) -> list[LaunchStep]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from batchkron.backends.cuda.gram.registers import small_arguments
+from batchkron.backends.cuda.gram.rows import row_arguments
 from batchkron.backends.cuda.gram.tiles import gram_arguments
 from batchkron.backends.cuda.gram.total import total_arguments
 from fake_cupy.memory import at
@@ -38,6 +39,52 @@ def _sum_up(given, shape, blocks, dtype):
 
 def add_parts(kernel, address):
     """What the kernel that adds the parts of blocks does."""
-    given = at(address, (), total_arguments())
+    given = at(address, (), total_arguments(len(kernel.counts)))
     shape = int(given["blocks"]), int(given["count"])
-    at(given["sums"], shape[1:], kernel.dtype)[...] = at(given["parts"], shape, kernel.dtype).sum(0)
+    sums = at(given["parts"], shape, kernel.dtype).sum(0)
+    begins = [0, *given["ends"]]
+    for result, begin, end in zip(given["sums"], begins, given["ends"], strict=False):
+        at(result, (end - begin,), kernel.dtype)[...] = sums[begin:end]
+
+
+def rows_at_once(kernel, address):
+    """What the kernel of all gradients does."""
+    product, dtype = kernel.product, kernel.product.dtype
+    given = at(address, (), row_arguments(len(product.rows)))
+    assert int(given["rows"]) == product.outer
+    factors = []
+    for place, rows, columns, along, across in zip(
+        given["factors"], product.rows, product.columns, given["along"], given["across"],
+        strict=True,
+    ):  # fmt: skip
+        size = (rows - 1) * int(along) + (columns - 1) * int(across) + 1
+        memory = at(place, (size,), dtype)
+        strides = int(along) * dtype.itemsize, int(across) * dtype.itemsize
+        factors.append(np.lib.stride_tricks.as_strided(memory, (rows, columns), strides))
+    x = at(given["x"], (product.outer, *product.rows), dtype)
+    gradient = at(given["gradient"], (product.outer, *product.columns), dtype)
+    parts = at(given["parts"], (kernel.blocks, kernel.total.count), dtype)
+    parts[...] = 0
+    begin = 0
+    for k, needed in enumerate(kernel.needed):
+        if needed:
+            before, after = x, gradient
+            for j in range(k):
+                before = _multiplied(before, factors[j], j)
+            for j in range(k + 1, len(factors)):
+                after = _multiplied(after, factors[j].T, j)
+            before, after = (
+                np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1) for one in (before, after)
+            )
+            sums = before @ after.T
+            end = begin + sums.size
+            parts[0, begin:end] = (sums.T if kernel.turned else sums).reshape(-1)
+            begin = end
+    if kernel.with_x:
+        for j, factor in enumerate(factors):
+            gradient = _multiplied(gradient, factor.T, j)
+        at(given["of_x"], x.shape, dtype)[...] = gradient
+
+
+def _multiplied(x, factor, mode):
+    return np.moveaxis(np.tensordot(x, factor, (mode + 1, 0)), -1, mode + 1)

@@ -7,7 +7,7 @@ import numpy as np
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
 from fake_cupy.kernels.diagonal import multiply_diagonal
 from fake_cupy.kernels.explicit import write_product
-from fake_cupy.kernels.gram import add_parts, multiply_gram, multiply_small
+from fake_cupy.kernels.gram import add_parts, multiply_gram, multiply_small, rows_at_once
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
 from fake_cupy.kernels.kron_sparse import (
@@ -49,5 +49,6 @@ COMPUTE = {
     "BlockTransposition": transpose,
     "GradientKernel": sum_gradients,
     "SmallGram": multiply_small,
+    "RowGradients": rows_at_once,
     "Total": add_parts,
 }

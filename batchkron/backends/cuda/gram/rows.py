@@ -1,0 +1,289 @@
+"""The kernel of all gradients of a product whose rows fit into shared memory.
+
+It is ``csrc/cuda/gram/rows.cuh``. No device is needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import (
+    MAX_THREAD_REGISTERS,
+    REGISTER_FILE,
+    WARP,
+    DeviceLimits,
+    resident_blocks,
+    round_up,
+    shared_bytes_for_blocks,
+)
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.spec.kron import Array
+
+__all__ = ["ProductLayout", "RowGradients", "row_arguments", "row_gradients"]
+
+# Numbers below were chosen by hand; MiB and sizes of rows from benchmarks on an H100.
+_THREADS = (256, 512)  # of a thread block
+_MAX_SIZE = 16  # rows or columns of a factor
+_MAX_MODES = 12
+_TILE = 4  # rows, and columns, of the largest tile of sums; row_tile in C++
+_GROUPS = (48, 32, 0)  # elements of all fibres that a thread has of a group; what is tried in turn
+_OTHER_REGISTERS = 36  # of a thread, beside sums and fibres
+_BANK_LINE = 128  # bytes of all banks of shared memory
+_PAIRS = 4  # of a thread in a chunk: more rows than that takes are no use
+_LARGE, _FEW_MODES, _MANY = 8, 2, 1 << 20  # sizes, modes, elements of x: see `row_gradients`
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLayout:
+    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …).
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    outer, inner : int
+    rows, columns : tuple of int
+        P_k and Q_k, positive.
+    strides : tuple of (int, int)
+        Elements from row to row and from column to column of each A_k.
+    """
+
+    dtype: np.dtype[Any]
+    outer: int
+    inner: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    strides: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradients:
+    """The kernel for a product, of which inner is 1, on a device.
+
+    Attributes
+    ----------
+    product : ProductLayout
+    needed : tuple of bool
+        Whether the gradient of each factor is wanted, at least one.
+    with_x : bool
+        Whether that of x is.
+    turned : bool
+        Whether gradients of factors are written (Q_k, P_k).
+    groups : tuple of int
+        Modes of each group of neighbours, of which threads have whole fibres.
+    paddings : tuple of int
+        Elements between lines of the buffer before each group, and of the last buffer.
+    threads : int
+        Of a thread block.
+    resident : int
+        Thread blocks that a multiprocessor has at a time.
+    chunk : int
+        Rows that a thread block has at a time.
+    blocks : int
+        Thread blocks, each of which writes a part of the sums.
+    """
+
+    product: ProductLayout
+    needed: tuple[bool, ...]
+    with_x: bool
+    turned: bool
+    groups: tuple[int, ...]
+    paddings: tuple[int, ...]
+    threads: int
+    resident: int
+    chunk: int
+    blocks: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a thread block: factors and their transposes, and rows of all steps."""
+        rows = self.chunk * _row_bytes(self.product, self.groups, self.paddings)
+        sums = self.threads // WARP * _sums(self.product, self.needed)
+        return _matrix_bytes(self.product) + max(rows, sums * self.product.dtype.itemsize)
+
+    @property
+    def total(self) -> Total:
+        """The sums of the blocks' parts, of each gradient that is wanted."""
+        sizes = zip(self.product.rows, self.product.columns, self.needed, strict=True)
+        counts = tuple(rows * columns for rows, columns, needed in sizes if needed)
+        return Total(self.product.dtype, counts, self.blocks)
+
+    def program(self) -> Program:
+        """Return the program to compile."""
+        product = self.product
+        wanted = sum(1 << k for k, needed in enumerate(self.needed) if needed)
+        of_all = f"{wanted}u", flag(self.with_x), flag(self.turned), self.threads, self.resident
+        modes = [
+            template_type("RowMode", *sizes)
+            for sizes in zip(product.rows, product.columns, strict=True)
+        ]
+        ends, (*paddings, last) = list(accumulate(self.groups)), self.paddings
+        groups = [
+            template_type("RowGroup", padding, *modes[end - count : end])
+            for end, count, padding in zip(ends, self.groups, paddings, strict=True)
+        ]
+        expression = template_type("row_gradients", SCALARS[product.dtype], *of_all, last, *groups)
+        return Program("cuda/gram/rows.cuh", expression)
+
+    def arguments(self) -> Array:
+        """Return the kernel's arguments, without addresses: of x, G, ∂x, the parts, the factors."""
+        product = self.product
+        arguments = np.zeros(1, row_arguments(len(product.rows)))
+        arguments["along"], arguments["across"] = zip(*product.strides, strict=True)
+        arguments["rows"], arguments["chunk"] = product.outer, self.chunk
+        return arguments
+
+
+def row_gradients(
+    product: ProductLayout,
+    needed: Sequence[bool],
+    with_x: bool,
+    turned: bool,
+    limits: DeviceLimits,
+) -> RowGradients | None:
+    """Return the kernel for a product, None if there is none or others are faster.
+
+    A thread block must have a row of x in all steps. One or two large modes of many rows are left
+    to kernels for each multiply, where matrices are read from shared memory less often.
+
+    Parameters
+    ----------
+    product : ProductLayout
+    needed, with_x, turned
+        As for `RowGradients`.
+    limits : DeviceLimits
+    """
+    largest, modes = max(product.rows + product.columns), len(product.rows)
+    elements = product.outer * math.prod(product.rows)
+    if product.dtype.kind != "f" or product.inner != 1 or modes > _MAX_MODES:
+        return None
+    if largest > _MAX_SIZE or (largest > _LARGE and modes <= _FEW_MODES and elements > _MANY):
+        return None
+    tiles = max(
+        -(-rows // _TILE) * -(-columns // _TILE)
+        for rows, columns in zip(product.rows, product.columns, strict=True)
+    )
+    threads = next((n for n in _THREADS if n >= tiles * WARP), None)
+    if threads is None:
+        return None
+    sums, size = _sums(product, needed), product.dtype.itemsize
+    most = min(MAX_THREAD_REGISTERS, REGISTER_FILE // threads)
+    for fibres in _GROUPS:
+        groups, held = _groups(product, fibres)
+        registers = size // 4 * (sums + held) + _OTHER_REGISTERS
+        if registers <= most:
+            break
+    else:
+        return None
+    fixed, sums_of_warps = _matrix_bytes(product), threads // WARP * sums * size
+    for paddings in (_paddings(product, groups), (0,) * (len(groups) + 1)):
+        row = _row_bytes(product, groups, paddings)
+        fewest = fixed + max(row, sums_of_warps)
+        if fewest <= limits.shared_bytes:
+            break
+    else:
+        return None
+    by_registers = REGISTER_FILE // (threads * registers)
+    resident = min(2, by_registers, resident_blocks(fewest, limits))
+    available = shared_bytes_for_blocks(resident, limits) - fixed
+    fibres = min(count * distance for count, _, distance in _lines(product, groups))
+    useful = max(1, _PAIRS * threads // fibres)
+    at_once = resident * limits.multiprocessors
+    chunk = max(1, min(available // row, useful, -(-product.outer // at_once)))
+    blocks = min(at_once, -(-product.outer // chunk))
+    how = threads, resident, chunk, blocks
+    return RowGradients(product, tuple(needed), with_x, turned, groups, paddings, *how)
+
+
+def row_arguments(modes: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct RowGradientsArguments."""
+    pointers = pointer_fields("x", "gradient", "of_x", "parts")
+    strides = [("along", "i8", (modes,)), ("across", "i8", (modes,))]
+    return np.dtype(
+        [*pointers, ("factors", "u8", (modes,)), *strides, *size_fields("rows", "chunk")]
+    )
+
+
+def _groups(product: ProductLayout, fibres: int) -> tuple[tuple[int, ...], int]:
+    """Return the modes of each group, and the most elements of fibres that a thread has of one.
+
+    Neighbouring modes of small factors are a group, if a fibre before and after each multiply are
+    at most ``fibres`` elements. Any mode may be a group of its own.
+    """
+    counts: list[int] = []
+    held = begin = 0
+    for end in range(1, len(product.rows) + 1):
+        small = max(product.rows[begin:end] + product.columns[begin:end]) <= _TILE
+        if not small or _fibres(product, begin, end) > fibres or not counts:
+            begin = end - 1
+            counts.append(0)
+        counts[-1] += 1
+        largest = max(product.rows[begin], product.columns[begin])
+        held = max(held, largest if largest > _TILE else _fibres(product, begin, end))
+    return tuple(counts), held
+
+
+def _fibres(product: ProductLayout, begin: int, end: int) -> int:
+    """Return the elements of a fibre before and after each multiply by the factors of a group."""
+    steps = range(begin, end + 1)
+    return sum(math.prod(product.columns[begin:k] + product.rows[k:end]) for k in steps)
+
+
+def _sums(product: ProductLayout, needed: Sequence[bool]) -> int:
+    """Return the sums that a thread has, of all modes whose gradients are wanted."""
+    sizes = zip(product.rows, product.columns, needed, strict=True)
+    return sum(
+        math.prod(-(-size // -(-size // _TILE)) for size in (rows, columns))
+        for rows, columns, wanted in sizes
+        if wanted
+    )
+
+
+def _lines(product: ProductLayout, groups: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return of the buffer before each group, and of the last one: lines, elements, distance.
+
+    A line has the elements of a fibre, that far from each other, and those between them.
+    """
+    ends = [0, *accumulate(groups)]
+    found = [
+        (math.prod(product.columns[:k]), math.prod(product.rows[k:]), math.prod(product.rows[end:]))
+        for k, end in pairwise(ends)
+    ]
+    last = math.prod(product.columns[ends[-2] :])
+    return [*found, (math.prod(product.columns) // last, last, 1)]
+
+
+def _paddings(product: ProductLayout, groups: Sequence[int]) -> tuple[int, ...]:
+    """Return elements between lines for which fewest neighbouring threads read the same bank."""
+    banks, found = _BANK_LINE // product.dtype.itemsize, []
+    for _, line, distance in _lines(product, groups):
+        places = [divmod(n, distance) for n in range(banks)]  # what as many threads read at once
+        on_one_bank = [
+            max(Counter((at * (line + padding) + r) % banks for at, r in places).values())
+            for padding in range(banks)
+        ]
+        found.append(on_one_bank.index(min(on_one_bank)))
+    return tuple(found)
+
+
+def _row_bytes(product: ProductLayout, groups: Sequence[int], paddings: Sequence[int]) -> int:
+    """Return the shared memory of a row before and after each group."""
+    return sum(
+        round_up(count * (line + padding) * product.dtype.itemsize, 16)
+        for (count, line, _), padding in zip(_lines(product, groups), paddings, strict=True)
+    )
+
+
+def _matrix_bytes(product: ProductLayout) -> int:
+    """Return the shared memory of the factors and their transposes, of whole words."""
+    size = product.dtype.itemsize
+    sizes = zip(product.rows, product.columns, strict=True)
+    return sum(p * round_up(q * size, 16) + q * round_up(p * size, 16) for p, q in sizes)

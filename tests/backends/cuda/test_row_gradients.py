@@ -1,0 +1,196 @@
+"""All gradients of a product by one kernel: lane by lane on the CPU, and how work is cut."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from emulator.host_compiler import COPIES, Launch, compiled, mistake
+from emulator.kron_matmul import placed
+
+from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
+
+DTYPES = [np.dtype(name) for name in ("f4", "f8")]
+CHIP = DeviceLimits(227 << 10, 132)
+# rows of x, factors, which gradients are wanted, that of x, turned; thread blocks, rows of a chunk
+CASES = [
+    (1, [(1, 1)], (1,), True, False, 1, 1),
+    (5, [(3, 4)], (1,), False, True, 2, 2),
+    (7, [(2, 3), (4, 1), (1, 6), (5, 2)], (1, 1, 1, 1), True, True, 3, 2),
+    (9, [(2, 2)] * 6, (1,) * 6, True, False, 2, 3),
+    (4, [(8, 8)] * 2, (0, 1), True, False, 2, 2),
+    (11, [(3, 3)] * 3, (1, 0, 0), False, False, 1, 4),
+    (6, [(4, 3), (3, 5), (2, 2)], (0, 1, 0), False, True, 2, 3),
+    (6, [(4, 3), (3, 5), (2, 2)], (0, 1, 0), True, False, 2, 1),
+    (3, [(16, 9), (5, 13)], (1, 1), True, True, 2, 1),
+    (2, [(7, 16), (16, 6)], (1, 1), False, False, 1, 2),
+    (5, [(2, 3), (3, 2), (4, 3), (3, 4)], (1, 1, 0, 1), True, False, 2, 2),
+    (5, [(3, 3), (3, 3), (9, 2), (3, 2), (2, 3)], (0, 0, 1, 0, 1), True, True, 2, 2),
+    (4, [(2, 2)] * 8, (0, 1, 0, 0, 1, 1, 0, 0), False, False, 1, 3),
+]
+
+
+class Problem:
+    """Rows and factors of integers, whose products have no rounding errors."""
+
+    def __init__(self, rng, case, dtype):
+        count, shapes, needed, with_x, turned, blocks, chunk = case
+        rows, columns = zip(*shapes, strict=True)
+        offsets = rng.integers(0, 2, 2)
+        self.x, _ = placed(rng.integers(-2, 3, (count, *rows)).astype(dtype), offsets[0])
+        self.gradient, _ = placed(rng.integers(-2, 3, (count, *columns)).astype(dtype), offsets[1])
+        self.factors = [
+            np.array(rng.integers(-1, 2, shape), dtype, order=rng.choice(["C", "F"]))
+            for shape in shapes
+        ]
+        strides = tuple(tuple(n // dtype.itemsize for n in A.strides) for A in self.factors)
+        product = ProductLayout(dtype, count, 1, rows, columns, strides)
+        kernel = row_gradients(product, [bool(one) for one in needed], with_x, turned, CHIP)
+        self.kernel = replace(kernel, blocks=blocks, chunk=chunk)
+
+    @property
+    def programs(self):
+        return [self.kernel.program(), self.kernel.total.program()]
+
+    def expected(self):
+        """The gradient of x, and those of the factors that are wanted, by dense products."""
+        dense = np.ones((1, 1))
+        for A in self.factors:
+            dense = np.kron(dense, A)
+        flat = self.gradient.reshape(len(self.x), -1)
+        found = []
+        for k, needed in enumerate(self.kernel.needed):
+            if needed:
+                before, after = self.x, self.gradient
+                for j, A in enumerate(self.factors):
+                    if j < k:
+                        before = np.moveaxis(np.tensordot(before, A, (j + 1, 0)), -1, j + 1)
+                    if j > k:
+                        after = np.moveaxis(np.tensordot(after, A, (j + 1, 1)), -1, j + 1)
+                before, after = (
+                    np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1)
+                    for one in (before, after)
+                )
+                sums = before @ after.T
+                found.append(sums.T if self.kernel.turned else sums)
+        return (flat @ dense.T).reshape(self.x.shape), found
+
+    def run(self, multiply, total, rng):
+        kernel, dtype = self.kernel, self.kernel.product.dtype
+        of_x, around = placed(np.full(self.x.shape, np.nan, dtype), 1)
+        parts, around_parts = placed(np.full((kernel.blocks, kernel.total.count), np.nan, dtype), 1)
+        sums = [np.full(count, np.nan, dtype) for count in kernel.total.counts]
+        outside = [np.isnan(whole).sum() for whole in (around, around_parts)]
+        arguments = kernel.arguments()
+        for name, array in (("x", self.x), ("gradient", self.gradient), ("parts", parts)):
+            arguments[name] = array.ctypes.data
+        arguments["of_x"] = of_x.ctypes.data if kernel.with_x else 0
+        arguments["factors"] = [A.ctypes.data for A in self.factors]
+        given = [self.x, self.gradient, of_x, parts, *self.factors]
+        launch(multiply, arguments, kernel.blocks, kernel.threads, kernel.shared_bytes, given, rng)
+        written = [of_x.size if kernel.with_x else 0, parts.size]
+        for whole, before, count in zip((around, around_parts), outside, written, strict=True):
+            assert np.isnan(whole).sum() == before - count, "neighbours were written"
+        total_, arguments = kernel.total, kernel.total.arguments()
+        arguments["parts"], arguments["sums"] = (
+            parts.ctypes.data,
+            [one.ctypes.data for one in sums],
+        )
+        how = total_.blocks, total_.threads, total_.shared_bytes
+        launch(total, arguments, *how, [parts, *sums], rng)
+        return of_x, sums
+
+
+def launch(kernel, arguments, blocks, threads, shared_bytes, arrays, rng):
+    how = Launch(
+        blocks=blocks,
+        threads=threads,
+        shared_bytes=shared_bytes,
+        when=COPIES["late"],
+        seed=int(rng.integers(1 << 30)),
+    )
+    failure = kernel(arguments.tobytes(), how, arrays)
+    assert not failure, failure
+
+
+def check(problem, launches, rng):
+    of_x, sums = problem.run(*launches, rng)
+    expected, gradients = problem.expected()
+    if problem.kernel.with_x:
+        np.testing.assert_array_equal(of_x, expected)
+    for found, gradient in zip(sums, gradients, strict=True):
+        np.testing.assert_array_equal(found.reshape(gradient.shape), gradient)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gradients_of_integers_are_exact(tmp_path, rng, dtype):
+    problems = [Problem(rng, case, dtype) for case in CASES]
+    launches = iter(compiled([one for each in problems for one in each.programs], tmp_path))
+    for problem in problems:
+        check(problem, (next(launches), next(launches)), rng)
+
+
+@pytest.mark.parametrize(
+    ("header", "right", "wrong"),
+    [
+        ("rows", "? a_.rows - first_ :", "? a_.rows - first_ - 1 :"),
+        ("rows", "chunk += gridDim.x", "chunk += gridDim.x + 1"),
+        ("rows", "w < each; ++w) sum", "w < 1; ++w) sum"),
+        ("rows", "turned ? q * P + p : i", "i"),
+        ("rows", "i < count; i += threads)", "i < whole; i += threads)"),
+        ("rows", "sum, values[i], matrix[o * stride", "sum, values[i], matrix[i * stride"),
+        ("rows", "wait_for_copies<0>()", "wait_for_copies<1>()"),
+        ("total", "sums = a.sums[k]", "sums = a.sums[0]"),
+    ],
+)
+def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
+    problem = Problem(rng, (39, [(6, 5), (9, 3)], (1, 1), True, True, 3, 12), np.dtype("f4"))
+    change = mistake(f"cuda/gram/{header}.cuh", right, wrong)
+    with pytest.raises(AssertionError):
+        check(problem, compiled(problem.programs, tmp_path, change=change), rng)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_work_is_cut_for_every_product(rng, dtype):
+    found = 0
+    for _ in range(500):
+        modes, top = int(rng.integers(1, 14)), rng.uniform(0, 4.2)
+        rows, columns = (
+            tuple(int(2 ** rng.uniform(0, top)) for _ in range(modes)) for _ in range(2)
+        )
+        count = int(2 ** rng.uniform(0, 20))
+        strides = tuple((n, 1) for n in columns)
+        product = ProductLayout(dtype, count, 1, rows, columns, strides)
+        needed = [True, *(bool(rng.integers(2)) for _ in rows[1:])]
+        kernel = row_gradients(product, needed, True, False, CHIP)
+        if kernel is None:
+            assert modes > 2 or max(rows + columns) > 8
+            continue
+        found += 1
+        assert kernel.resident * (kernel.shared_bytes + 1024) <= 228 << 10
+        assert 1 <= kernel.blocks <= kernel.resident * CHIP.multiprocessors
+        assert (kernel.blocks - 1) * kernel.chunk < count
+        assert kernel.total.count == sum(
+            p * q for p, q, wanted in zip(rows, columns, needed, strict=True) if wanted
+        )
+    assert found > 100
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inner", "shapes"),
+    [
+        ("c8", 1, [(2, 2)]),
+        ("f4", 2, [(2, 2)]),
+        ("f4", 1, [(17, 2)]),
+        ("f4", 1, [(8, 8)] * 6),
+        ("f8", 1, [(2, 2)] * 13),
+    ],
+)
+def test_what_it_does_not_take(dtype, inner, shapes):
+    rows, columns = zip(*shapes, strict=True)
+    strides = tuple((n, 1) for n in columns)
+    product = ProductLayout(np.dtype(dtype), 10, inner, rows, columns, strides)
+    assert row_gradients(product, [True] * len(shapes), True, False, CHIP) is None
