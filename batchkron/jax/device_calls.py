@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ import numpy as np
 from batchkron.backends import backend_on
 from batchkron.backends.cpu import native
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import KronSpec
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.runtime.launch import LaunchSequence
 
-__all__ = ["PLANNED", "planned", "workspace_here"]
+__all__ = ["PLANNED", "Workspace", "planned", "workspace_here"]
 
 
 class _Source(NamedTuple):
@@ -54,7 +56,18 @@ class _Call:
     operands: tuple[_Operand, ...]
 
 
-forget_by(native.forget_jax_plans)
+_times_forgotten = itertools.count(1)
+_present = "0"  # which plans functions are compiled with
+
+
+def _forget() -> None:
+    """Plan new calls again; functions that were compiled with their workspace keep their plans."""
+    global _present
+    _present = str(next(_times_forgotten))
+    native.forget_jax_plans()
+
+
+forget_by(_forget)
 
 
 def planned(
@@ -63,6 +76,7 @@ def planned(
     wanted: str,
     device: int,
     operands: Sequence[tuple[str, tuple[int, ...]]],
+    plans: str,
 ) -> tuple[Any, ...]:
     """Return what a call launches; the compiled core calls it from threads of XLA.
 
@@ -77,6 +91,9 @@ def planned(
     device : int
     operands : sequence of (str, tuple of int)
         Their dtypes and shapes; all are contiguous.
+    plans : str
+        Which plans the call was compiled with, as `Workspace` says; "" if it is planned anew after
+        all plans were forgotten.
 
     Returns
     -------
@@ -87,10 +104,10 @@ def planned(
         context of the device with the driver's functions that make it current.
     """
     given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
-    return _planned(name, _Call(transpose, tuple(map(int, wanted.split())), device, given))
+    call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
+    return _kept(name, call, plans) if plans else _planned(name, call)
 
 
-@functools.cache
 def _planned(name: str, call: _Call) -> tuple[Any, ...]:
     from batchkron.backends.cuda.runtime.device import driver_context
 
@@ -99,13 +116,22 @@ def _planned(name: str, call: _Call) -> tuple[Any, ...]:
         return *_PLANS[name](call), driver_context()
 
 
-forget_by(_planned.cache_clear)
+@functools.cache
+def _kept(name: str, call: _Call, plans: str) -> tuple[Any, ...]:
+    return _planned(name, call)
+
+
+class Workspace(NamedTuple):
+    """What a function is compiled with: bytes, and a name for the plans that need so many."""
+
+    bytes: int
+    plans: str
 
 
 def workspace_here(
     name: str, transpose: bool, wanted: str, operands: Sequence[tuple[str, tuple[Any, ...]]]
-) -> int | None:
-    """Return the bytes of a call's workspace on this process's first CUDA device.
+) -> Workspace | None:
+    """Return the workspace of a call that suffices on each CUDA device of this process.
 
     Parameters
     ----------
@@ -114,23 +140,27 @@ def workspace_here(
 
     Returns
     -------
-    int or None
+    Workspace or None
         None if there is no such device, or sizes are not known.
     """
-    device = _first_device()
-    if device is None or not all(isinstance(n, int) for _, shape in operands for n in shape):
+    devices = _unlike_devices()
+    if not devices or not all(isinstance(n, int) for _, shape in operands for n in shape):
         return None
-    size: int = planned(name, transpose, wanted, device, operands)[1]
-    return size
+    sizes = [planned(name, transpose, wanted, one, operands, _present)[1] for one in devices]
+    return Workspace(max(sizes), _present)
 
 
-def _first_device() -> int | None:
-    """Return CUDA's number of JAX's first device in this process."""
+def _unlike_devices() -> list[int]:
+    """Return CUDA's numbers of JAX's devices in this process, one of those with equal plans."""
     try:
         devices = jax.local_devices(backend="cuda")
-    except RuntimeError:  # JAX has no such backend
-        return None
-    return devices[0].local_hardware_id if devices else None
+        backend_on("cuda")
+    except (RuntimeError, BackendUnavailableError):  # JAX has no such backend, or there is no CuPy
+        return []
+    from batchkron.backends.cuda.runtime.device import device_limits
+
+    numbers = [one.local_hardware_id for one in reversed(devices)]
+    return list({device_limits(number): number for number in numbers}.values())
 
 
 def _kron_matmul(call: _Call) -> _Plan:

@@ -69,7 +69,7 @@ def _planned(name: str) -> Any:
     """Return the rule for calls whose launches are planned.
 
     Where the bytes of their workspace are known, it is one more result, so that XLA may capture the
-    calls into CUDA graphs. Elsewhere each call allocates it.
+    calls into CUDA graphs. Elsewhere, and in functions that are exported, each call allocates it.
     """
     allocating = jax.ffi.ffi_lowering("batchkron_planned")
     captured = jax.ffi.ffi_lowering("batchkron_captured")
@@ -80,10 +80,12 @@ def _planned(name: str) -> Any:
         numbers = " ".join(map(str, wanted))
         attributes = {"function": name, "transpose": transpose, "wanted": numbers}
         described = [(aval.dtype.name, aval.shape) for aval in ctx.avals_in]
-        size = workspace_here(name, transpose, numbers, described)
-        if size is None:
-            return allocating(ctx, *operands, **attributes)
-        results = [*ctx.avals_out, ShapedArray((size,), np.dtype("uint8"))]
-        return captured(ctx.replace(avals_out=results), *operands, **attributes)[:-1]
+        exported = ctx.module_context.lowering_parameters.for_export
+        workspace = None if exported else workspace_here(name, transpose, numbers, described)
+        if workspace is None:
+            return allocating(ctx, *operands, **attributes, plans="")
+        results = [*ctx.avals_out, ShapedArray((workspace.bytes,), np.dtype("uint8"))]
+        changed = ctx.replace(avals_out=results)
+        return captured(changed, *operands, **attributes, plans=workspace.plans)[:-1]
 
     return lower

@@ -84,7 +84,7 @@ def test_calls_on_a_device_are_planned_once(planner):
         ]
         assert {one[1] for one in driver.calls} == {STREAM}
         assert memory == [1000, (1000, MEMORY)] * count
-    assert asked == [("kron_matmul", True, "", 6, [("complex128", (2, 3))])]
+    assert asked == [("kron_matmul", True, "", 6, [("complex128", (2, 3))], "")]
     assert changes == [own, 40] * 2
     current[0] = own
     assert run()[0] == 8  # RESOURCE_EXHAUSTED
@@ -140,7 +140,8 @@ def test_errors_of_planned_calls(planner):
 
 def test_calls_in_graphs(planner):
     """They are planned before a run, and take the workspace of the last result."""
-    (fill, (x, y, memory)), asked, driver = filled(workspace=1000), [], FakeDriver(24)
+    fill, (x, y, memory) = filled(workspace=1000, plans="3")
+    asked, driver = [], FakeDriver(24)
 
     def plan(*given):
         asked.append(given)
@@ -162,20 +163,25 @@ def test_calls_in_graphs(planner):
         assert run() is None  # without memory that could be allocated
     launched = [np.frombuffer(one[4], np.uint64).tolist() for one in driver.calls]
     assert launched == [[x, y, memory + 16], [x + 8, y + 8, memory + 16]] * 2
-    small, _ = filled(workspace=999)
+    assert asked[0][-1] == "3"
+    native.forget_jax_plans()
+    assert run() is None, "a compiled function keeps its plans"
+    small, _ = filled(workspace=999, plans="3")
     for stage in (INITIALIZE, 3):
         code, text = run(fill=small, stage=stage)
         assert code == 3  # INVALID_ARGUMENT
         assert "need 1000 bytes of workspace, but the function was compiled with 999" in text
-    without, _ = filled(2)
+    without, _ = filled(2, plans="3")
     code, text = run(fill=without)
     assert code == 13
     assert "unexpected workspace" in text
-    assert len(driver.calls) == 4
+    assert len(driver.calls) == 6
+    other, _ = filled(workspace=1000, plans="4")
+    assert "a graph may be captured" in run(fill=other)[1], "other plans"
 
 
 def test_calls_in_graphs_that_fail_to_be_planned(planner):
-    fill, _ = filled(workspace=0)
+    fill, _ = filled(workspace=0, plans="0")
 
     def fails(*given):
         raise KeyError("no such kernel")

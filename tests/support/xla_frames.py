@@ -275,13 +275,15 @@ class Filled:
         return Scalar(1, ctypes.addressof(flag))
 
 
-def filled(number=1, wanted="", workspace=None):
+def filled(number=1, wanted="", workspace=None, plans=""):
     """A call with one argument (2, 3) and so many results, and the addresses of all.
 
-    With ``workspace`` there is one more result, of so many bytes.
+    With ``workspace`` there is one more result, of so many bytes; ``plans``: which it is compiled
+    with.
     """
     arrays = [np.zeros((2, 3), "complex128") for _ in range(1 + number)]
     if workspace is not None:
         arrays.append(np.zeros(workspace, "uint8"))
-    fill = Filled(arrays[:1], arrays[1:], function="kron_matmul", transpose=True, wanted=wanted)
+    texts = {"function": "kron_matmul", "wanted": wanted, "plans": plans}
+    fill = Filled(arrays[:1], arrays[1:], transpose=True, **texts)
     return fill, [array.ctypes.data for array in arrays]

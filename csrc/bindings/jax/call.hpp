@@ -80,7 +80,7 @@ class XlaCall {
 
  private:
   static const xla::Buffer& buffer(const xla::Values& values, Index k) {
-    if (k >= values.count || values.kinds[k] != xla::kBuffer) broken("number of buffers");
+    if (k < 0 || k >= values.count || values.kinds[k] != xla::kBuffer) broken("number of buffers");
     return *static_cast<const xla::Buffer*>(values.values[k]);
   }
 

@@ -1,6 +1,7 @@
 // XLA's calls on a device that need Python only where their layout is new: it makes a sequence of
 // launches, which is kept and called with the addresses of XLA's buffers.
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,6 +46,7 @@ struct Calls {
   Index systems;
   std::vector<Source> sources;
   Context context;
+  bool kept;  // also when plans are forgotten
 };
 
 // Never destroyed: calls may still run at the end.
@@ -106,23 +108,25 @@ void append(std::string& key, Index number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// What a call asks for beside its operands: a function, its parameter, and the numbers of the
-// results that are wanted of it, with spaces between.
+// What a call asks for beside its operands: a function, its parameter, the numbers of the results
+// that are wanted of it, with spaces between, and which plans it was compiled with.
 struct Asked {
   explicit Asked(const XlaCall& call)
       : function(call.text("function")),
         wanted(call.text("wanted")),
+        plans(call.text("plans")),
         transpose(call.flag("transpose")),
         device(call.device()) {}
 
-  std::string function, wanted;
+  std::string function, wanted, plans;
   bool transpose;
   Index device;
 };
 
 // What is asked, and the dtypes and shapes that a call is for.
 std::string key_of(const XlaCall& call, const Asked& asked) {
-  std::string key = asked.function + (asked.transpose ? " T " : " N ") + asked.wanted + ';';
+  std::string key = asked.function + (asked.transpose ? " T " : " N ") + asked.wanted + ';' +
+                    asked.plans + ';';
   append(key, asked.device);
   for (Index k = 0; k < call.arguments(); ++k) {
     const xla::Buffer& buffer = call.argument(k);
@@ -133,9 +137,9 @@ std::string key_of(const XlaCall& call, const Asked& asked) {
   return key;
 }
 
-// Calls function(name, transpose, wanted, device, [(dtype, shape), ...]) of Python, which returns
-// (sequence, workspace, systems, [(number, step, offset), ...], (cuCtxGetCurrent, cuCtxSetCurrent,
-// context)).
+// Calls function(name, transpose, wanted, device, [(dtype, shape), ...], plans) of Python, which
+// returns (sequence, workspace, systems, [(number, step, offset), ...], (cuCtxGetCurrent,
+// cuCtxSetCurrent, context)).
 std::shared_ptr<const Calls> planned(const XlaCall& call, const Asked& asked) {
   const py::gil_scoped_acquire locked;
   try {
@@ -147,8 +151,8 @@ std::shared_ptr<const Calls> planned(const XlaCall& call, const Asked& asked) {
         shape[std::size_t(axis)] = buffer.sizes[axis];
       operands.append(py::make_tuple(dtype_name(buffer.dtype), shape));
     }
-    py::tuple made =
-        plan_function()(asked.function, asked.transpose, asked.wanted, asked.device, operands);
+    py::tuple made = plan_function()(asked.function, asked.transpose, asked.wanted, asked.device,
+                                     operands, asked.plans);
     const py::tuple context = made[4];
     Calls found{&made[0].cast<const DeviceSequence&>(),
                 made[1].cast<std::size_t>(),
@@ -156,7 +160,8 @@ std::shared_ptr<const Calls> planned(const XlaCall& call, const Asked& asked) {
                 {},
                 {reinterpret_cast<int (*)(void**)>(context[0].cast<Address>()),
                  reinterpret_cast<int (*)(void*)>(context[1].cast<Address>()),
-                 reinterpret_cast<void*>(context[2].cast<Address>())}};
+                 reinterpret_cast<void*>(context[2].cast<Address>())},
+                !asked.plans.empty()};
     for (const py::handle& one : made[3]) {
       const auto source = py::reinterpret_borrow<py::tuple>(one);
       const Index number = source[0].cast<Index>();
@@ -238,13 +243,15 @@ void run_in_graphs(const XlaCall& call) {
         "batchkron's kernels need " + std::to_string(calls->workspace) +
         " bytes of workspace, but the function was compiled with " +
         std::to_string(memory.sizes[0]) +
-        ", for another device or before plans changed; compile it again (jax.clear_caches())");
+        ", on another machine or before plans changed; compile it again (jax.clear_caches())");
   if (call.executes()) launch(call, *calls, reinterpret_cast<Address>(memory.data));
 }
 
+// A function that was compiled with the workspace of its plans keeps them.
 void forget() {
   const std::lock_guard<std::mutex> locked(changing());
-  known().clear();
+  for (auto one = known().begin(); one != known().end();)
+    one = one->second->kept ? std::next(one) : known().erase(one);
 }
 
 xla::Error* handle_on_device(xla::CallFrame* frame) { return handle(frame, &run); }

@@ -11,12 +11,14 @@ from batchkron.jax.device_calls import planned
 from fake_device_checks.common import close, on_device
 
 
-def called(name, operands, shapes, transpose=False, wanted=""):
+def called(name, operands, shapes, transpose=False, wanted="", plans=""):
     """Plan a call and launch it as the compiled core does; its results, before poisoned."""
     given = on_device(list(operands))
     described = [(one.dtype.name, one.shape) for one in operands]
     device.driver_context = lambda: (1, 2, 3)
-    sequence, workspace, systems, sources, context = planned(name, transpose, wanted, 0, described)
+    sequence, workspace, systems, sources, context = planned(
+        name, transpose, wanted, 0, described, plans
+    )
     assert context == (1, 2, 3)
     dtype = operands[0].dtype
     out = [cupy.asarray(np.full(shape, np.nan, dtype)) for shape in shapes]
