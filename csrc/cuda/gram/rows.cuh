@@ -6,7 +6,8 @@
 //
 // where z_k is x multiplied by the factors before A_k, g_k is G multiplied by the transposes of those
 // after A_k, and the sum is over all indices but those of mode k. gram_total (cuda/gram/total.cuh)
-// adds the parts. x and G are contiguous and aligned to an element.
+// adds the parts, which are one after another for each block, (columns, rows) if they are turned. x
+// and G are contiguous and aligned to an element; ∂x overlaps neither.
 //
 // A block takes some rows at a time, a chunk. Neighbouring small modes are a group. Buffer k of shared
 // memory has room for these rows multiplied by the factors of the first k groups: buffer 0 holds x,
@@ -50,9 +51,10 @@ struct RowMode {
   static constexpr int rows = rows_, columns = columns_;
 };
 
-// Neighbouring modes, whose fibres threads have, and sums too unless they are cut into tiles. Of the
-// buffer before it, what belongs to each l is a line, and begins so many elements after the end of the
-// last one: neighbouring threads then read different banks of shared memory.
+// Neighbouring modes. A thread has whole fibres of them, and all sums of each unless those are cut
+// into tiles. Of the buffer before the group, what belongs to each l is a line, and begins so many
+// elements after the end of the last one: neighbouring threads then read different banks of shared
+// memory.
 template <int padding_, class... Mode>
 struct RowGroup {
   static constexpr int padding = padding_;
@@ -366,7 +368,8 @@ class RowGradients {
     }
   }
 
-  // From what lies behind group k what lies before it, or ∂x; down to what somebody needs.
+  // From what lies behind group k what lies before it; down to ∂x, or to what the first mode whose
+  // gradient is wanted needs.
   template <int k = groups - 1>
   __device__ void go_back() const {
     if constexpr (k >= 0 && (with_x || k > first_wanted())) {
@@ -491,20 +494,20 @@ class RowGradients {
   }
 
   template <int k = 0>
-  __device__ void go_on() {
+  __device__ void go_forward() {
     using G = At<k>;
     if constexpr (!G::cut) {
       sum_up_group<k>();
     } else {
       if constexpr (Sizes::wanted_of(k)) sum_up_tiles<k>();
       if constexpr (k < last_wanted()) {
-        if constexpr (Sizes::wanted_of(k) || (k == 0 && with_x)) __syncthreads();
+        if constexpr (Sizes::wanted_of(k)) __syncthreads();
         multiply_rows<k, true>();
       }
     }
     if constexpr (k < last_wanted()) {
       __syncthreads();
-      go_on<k + 1>();
+      go_forward<k + 1>();
     }
   }
 
@@ -571,7 +574,7 @@ class RowGradients {
       wait_for_copies<0>();
       __syncthreads();
       go_back();
-      go_on();
+      go_forward();
       __syncthreads();
     }
     share_sums();

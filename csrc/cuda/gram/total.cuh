@@ -14,9 +14,9 @@ struct GramTotalArguments {
   Index ends[results];  // elements of the results up to each
 };
 
-// Element i of all results, one after another, is Σ parts[b, i] over the blocks b. Thread t of a block of `threads` adds every
-// `shares`-th part of element t % (threads / shares); then halves of the shares are added, as long
-// as there are several. Shares are a power of two.
+// Element i of all results, one after another, is Σ parts[b, i] over the blocks b. Thread t of a block
+// of `threads` adds every `shares`-th part of element t % (threads / shares); then halves of the shares
+// are added, as long as there are several. Shares are a power of two.
 template <class T, int results, int threads, int shares>
 __global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T, results> a) {
   wait_for_earlier_kernels();

@@ -30,16 +30,17 @@ from batchkron.spec.kron import Array
 
 __all__ = ["ProductLayout", "RowGradients", "row_arguments", "row_gradients"]
 
-# Numbers below were chosen by hand; MiB and sizes of rows from benchmarks on an H100.
+# Numbers below were chosen by hand, by times on an H100.
 _THREADS = (256, 512)  # of a thread block
 _MAX_SIZE = 16  # rows or columns of a factor
 _MAX_MODES = 12
 _TILE = 4  # rows, and columns, of the largest tile of sums; row_tile in C++
-_GROUPS = (48, 32, 0)  # elements of all fibres that a thread has of a group; what is tried in turn
-_OTHER_REGISTERS = 36  # of a thread, beside sums and fibres
+_FIBRES = (48, 32, 0)  # limits of a thread's elements of fibres, tried until registers suffice
+_OTHER_REGISTERS = 36  # of a thread, beside sums and fibres: with fewer, values are spilled
 _BANK_LINE = 128  # bytes of all banks of shared memory
-_PAIRS = 4  # of a thread in a chunk: more rows than that takes are no use
-_LARGE, _FEW_MODES, _MANY = 8, 2, 1 << 20  # sizes, modes, elements of x: see `row_gradients`
+_FIBRES_OF_THREAD = 4  # in a chunk; longer chunks gained nothing
+_MANY_ELEMENTS = 1 << 20  # of x, with which one mode, or two large ones, are left to other kernels
+_LARGE_MODE = 8  # rows or columns: more of them are large
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +152,14 @@ def row_gradients(
 ) -> RowGradients | None:
     """Return the kernel for a product, None if there is none or others are faster.
 
-    A thread block must have a row of x in all steps. One or two large modes of many rows are left
-    to kernels for each multiply, where matrices are read from shared memory less often.
+    A thread block must have a row of x in all steps. One mode, or two large ones, of many rows are
+    left to kernels for each multiply: they read x and the gradient nearly as seldom, and factors
+    from shared memory less often.
 
     Parameters
     ----------
     product : ProductLayout
+        Of at least one row.
     needed, with_x, turned
         As for `RowGradients`.
     limits : DeviceLimits
@@ -165,7 +168,8 @@ def row_gradients(
     elements = product.outer * math.prod(product.rows)
     if product.dtype.kind != "f" or product.inner != 1 or modes > _MAX_MODES:
         return None
-    if largest > _MAX_SIZE or (largest > _LARGE and modes <= _FEW_MODES and elements > _MANY):
+    few = modes == 1 or (modes == 2 and largest > _LARGE_MODE)
+    if largest > _MAX_SIZE or (few and elements > _MANY_ELEMENTS):
         return None
     tiles = max(
         -(-rows // _TILE) * -(-columns // _TILE)
@@ -176,7 +180,7 @@ def row_gradients(
         return None
     sums, size = _sums(product, needed), product.dtype.itemsize
     most = min(MAX_THREAD_REGISTERS, REGISTER_FILE // threads)
-    for fibres in _GROUPS:
+    for fibres in _FIBRES:
         groups, held = _groups(product, fibres)
         registers = size // 4 * (sums + held) + _OTHER_REGISTERS
         if registers <= most:
@@ -194,8 +198,8 @@ def row_gradients(
     by_registers = REGISTER_FILE // (threads * registers)
     resident = min(2, by_registers, resident_blocks(fewest, limits))
     available = shared_bytes_for_blocks(resident, limits) - fixed
-    fibres = min(count * distance for count, _, distance in _lines(product, groups))
-    useful = max(1, _PAIRS * threads // fibres)
+    fibres_of_row = min(count * distance for count, _, distance in _lines(product, groups))
+    useful = max(1, _FIBRES_OF_THREAD * threads // fibres_of_row)
     at_once = resident * limits.multiprocessors
     chunk = max(1, min(available // row, useful, -(-product.outer // at_once)))
     blocks = min(at_once, -(-product.outer // chunk))
