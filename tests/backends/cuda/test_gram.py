@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulator.host_compiler import COPIES, Launch, compiled, mistake
+from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.gram.registers import small_gram
@@ -92,7 +92,7 @@ class Problem:
             arguments[name] = array.ctypes.data
         for name, value in changed.items():
             arguments[name] = value
-        self.launch(multiply, arguments, *how, [self.x, self.y, parts], rng)
+        run_kernel(multiply, arguments, *how, [self.x, self.y, parts], rng)
         assert not np.isnan(parts).any()
         assert np.isnan(around).sum() == outside, "neighbours were written"
         if self.blocks == 1:
@@ -102,20 +102,9 @@ class Problem:
         arguments = self.total.arguments()
         arguments["parts"], arguments["sums"] = parts.ctypes.data, sums.ctypes.data
         how = self.total.blocks, self.total.threads, self.total.shared_bytes
-        self.launch(total, arguments, *how, [parts, sums], rng)
+        run_kernel(total, arguments, *how, [parts, sums], rng)
         assert np.isnan(around).sum() == outside, "neighbours were written"
         return sums
-
-    def launch(self, launch, arguments, blocks, threads, shared_bytes, arrays, rng):
-        how = Launch(
-            blocks=blocks,
-            threads=threads,
-            shared_bytes=shared_bytes,
-            when=COPIES["late"],
-            seed=int(rng.integers(1 << 30)),
-        )
-        failure = launch(arguments.tobytes(), how, arrays)
-        assert not failure, failure
 
 
 class SmallProblem(Problem):

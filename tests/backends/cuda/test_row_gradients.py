@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulator.host_compiler import COPIES, Launch, compiled, mistake
+from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
+from gradient_oracle import factor_gradient, vector_gradient
 
 from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -58,27 +59,13 @@ class Problem:
         return [self.kernel.program(), self.kernel.total.program()]
 
     def expected(self):
-        """The gradient of x, and those of the factors that are wanted, by dense products."""
-        dense = np.ones((1, 1))
-        for A in self.factors:
-            dense = np.kron(dense, A)
-        flat = self.gradient.reshape(len(self.x), -1)
+        """The gradient of x, and those of the factors that are wanted."""
         found = []
         for k, needed in enumerate(self.kernel.needed):
             if needed:
-                before, after = self.x, self.gradient
-                for j, A in enumerate(self.factors):
-                    if j < k:
-                        before = np.moveaxis(np.tensordot(before, A, (j + 1, 0)), -1, j + 1)
-                    if j > k:
-                        after = np.moveaxis(np.tensordot(after, A, (j + 1, 1)), -1, j + 1)
-                before, after = (
-                    np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1)
-                    for one in (before, after)
-                )
-                sums = before @ after.T
+                sums = factor_gradient(self.x, self.gradient, self.factors, k)
                 found.append(sums.T if self.kernel.turned else sums)
-        return (flat @ dense.T).reshape(self.x.shape), found
+        return vector_gradient(self.gradient, self.factors), found
 
     def run(self, multiply, total, rng):
         kernel, dtype = self.kernel, self.kernel.product.dtype
@@ -92,7 +79,9 @@ class Problem:
         arguments["of_x"] = of_x.ctypes.data if kernel.with_x else 0
         arguments["factors"] = [A.ctypes.data for A in self.factors]
         given = [self.x, self.gradient, of_x, parts, *self.factors]
-        launch(multiply, arguments, kernel.blocks, kernel.threads, kernel.shared_bytes, given, rng)
+        run_kernel(
+            multiply, arguments, kernel.blocks, kernel.threads, kernel.shared_bytes, given, rng
+        )
         written = [of_x.size if kernel.with_x else 0, parts.size]
         for whole, before, count in zip((around, around_parts), outside, written, strict=True):
             assert np.isnan(whole).sum() == before - count, "neighbours were written"
@@ -102,20 +91,8 @@ class Problem:
             [one.ctypes.data for one in sums],
         )
         how = total_.blocks, total_.threads, total_.shared_bytes
-        launch(total, arguments, *how, [parts, *sums], rng)
+        run_kernel(total, arguments, *how, [parts, *sums], rng)
         return of_x, sums
-
-
-def launch(kernel, arguments, blocks, threads, shared_bytes, arrays, rng):
-    how = Launch(
-        blocks=blocks,
-        threads=threads,
-        shared_bytes=shared_bytes,
-        when=COPIES["late"],
-        seed=int(rng.integers(1 << 30)),
-    )
-    failure = kernel(arguments.tobytes(), how, arrays)
-    assert not failure, failure
 
 
 def check(problem, launches, rng):

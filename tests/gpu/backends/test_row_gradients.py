@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from dense_oracle import random_array
+from gradient_oracle import factor_gradient, vector_gradient
 
 pytestmark = pytest.mark.gpu
 
@@ -51,18 +52,10 @@ def reference(x, gradient, factors, k):
     """The gradient in factor k, and a bound of its rounding errors, in float64."""
     results = []
     for change in (np.asarray, np.abs):
-        before = change(x.astype(np.float64)).reshape(-1, *(A.shape[0] for A in factors))
-        after = change(gradient.astype(np.float64)).reshape(-1, *(A.shape[1] for A in factors))
-        for j, A in enumerate(factors):
-            A = change(A.astype(np.float64))
-            if j < k:
-                before = np.moveaxis(np.tensordot(before, A, (j + 1, 0)), -1, j + 1)
-            if j > k:
-                after = np.moveaxis(np.tensordot(after, A, (j + 1, 1)), -1, j + 1)
-        left, right = (
-            np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1) for one in (before, after)
-        )
-        results.append(left @ right.T)
+        before, after, *given = (change(one.astype(np.float64)) for one in (x, gradient, *factors))
+        before = before.reshape(-1, *(A.shape[0] for A in factors))
+        after = after.reshape(-1, *(A.shape[1] for A in factors))
+        results.append(factor_gradient(before, after, given, k))
     return results
 
 
@@ -101,13 +94,9 @@ def test_gradients(cupy, gradients, rng, poisoned_on_device, problem, which, dty
         error = abs((one.T if turned else one) - expected)
         assert np.all(error <= eps * (steps + 4 * np.sqrt(count * rows)) * bound)
     if with_x:
-        expected = bound = gradient.astype(np.float64).reshape(
-            count, *(A.shape[1] for A in factors)
-        )
-        bound = abs(bound)
-        for j, A in enumerate(factors):
-            expected = np.moveaxis(np.tensordot(expected, A, (j + 1, 1)), -1, j + 1)
-            bound = np.moveaxis(np.tensordot(bound, abs(A), (j + 1, 1)), -1, j + 1)
+        wide = gradient.astype(np.float64).reshape(count, *(A.shape[1] for A in factors))
+        expected = vector_gradient(wide, factors)
+        bound = vector_gradient(abs(wide), [abs(A) for A in factors])
         error = abs(of_x - expected.reshape(x.shape))
         assert np.all(error <= eps * (steps + 2) * bound.reshape(x.shape))
 

@@ -172,3 +172,11 @@ def _launcher(function):
         return function(arguments, ctypes.byref(how)).decode()
 
     return launch
+
+
+def run_kernel(launch, arguments, blocks, threads, shared_bytes, arrays, rng):
+    """Launch one of the functions of `compiled`, with warps in a random order and late copies."""
+    seed = int(rng.integers(1 << 30))
+    how = Launch(blocks, threads, shared_bytes, COPIES["late"], seed)
+    failure = launch(arguments.tobytes(), how, arrays)
+    assert not failure, failure

@@ -1,6 +1,7 @@
 """Gram matrices of one mode."""
 
 import numpy as np
+from gradient_oracle import factor_gradient, vector_gradient
 
 from batchkron.backends.cuda.gram.registers import small_arguments
 from batchkron.backends.cuda.gram.rows import row_arguments
@@ -68,23 +69,9 @@ def rows_at_once(kernel, address):
     begin = 0
     for k, needed in enumerate(kernel.needed):
         if needed:
-            before, after = x, gradient
-            for j in range(k):
-                before = _multiplied(before, factors[j], j)
-            for j in range(k + 1, len(factors)):
-                after = _multiplied(after, factors[j].T, j)
-            before, after = (
-                np.moveaxis(one, k + 1, 0).reshape(one.shape[k + 1], -1) for one in (before, after)
-            )
-            sums = before @ after.T
+            sums = factor_gradient(x, gradient, factors, k)
             end = begin + sums.size
             parts[0, begin:end] = (sums.T if kernel.turned else sums).reshape(-1)
             begin = end
     if kernel.with_x:
-        for j, factor in enumerate(factors):
-            gradient = _multiplied(gradient, factor.T, j)
-        at(given["of_x"], x.shape, dtype)[...] = gradient
-
-
-def _multiplied(x, factor, mode):
-    return np.moveaxis(np.tensordot(x, factor, (mode + 1, 0)), -1, mode + 1)
+        at(given["of_x"], x.shape, dtype)[...] = vector_gradient(gradient, factors)
