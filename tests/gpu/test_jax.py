@@ -331,3 +331,58 @@ def test_gradients_from_two_threads(bkj, array):
         after = training(lambda x, A: chain(x, A, A), 2, 3, "fori")((x, A))
         for one in steps:
             assert_close(one, after, 36 * 2000)
+
+
+@pytest.fixture
+def devices():
+    found = jax.devices("cuda")
+    if len(found) < 2:
+        pytest.skip("there is one device")
+    return found[:2]
+
+
+def test_two_devices(bkj, array, devices):
+    """One compiled function, called with arrays of each device, and of both by turns."""
+    compiled = jax.jit(all_gradients(lambda x, *A: bkj.kron_matmul(x, A), 3))
+    loop = training(lambda x, *A: bkj.kron_matmul(x, A), 3, 3, "fori")
+    given = [array(50, 48), array(6, 8), array(8, 4)]
+    expected = jax.jit(all_gradients(chain, 3))(*given)
+    after = training(chain, 3, 3, "fori")(tuple(given))
+    for _ in range(3):
+        for device in devices:
+            there = [jax.device_put(one, device) for one in given]
+            found, steps = compiled(*there), loop(tuple(there))
+            assert all(one.devices() == {device} for one in jax.tree.leaves((found, steps)))
+            assert_close(jax.device_put(found, devices[0]), expected, 50 * 48)
+            assert_close(jax.device_put(steps, devices[0]), after, 48 * 1e4)
+
+
+def test_rows_on_two_devices(bkj, array, devices):
+    """Gradients of factors that both have are the sums over the rows of each."""
+    mesh = jax.sharding.Mesh(np.array(devices), ("rows",))
+    by_rows, everywhere = (
+        jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+        for axes in (("rows",), ())
+    )
+    x, *factors = array(60, 48), array(6, 8), array(8, 4)
+    expected = jax.jit(all_gradients(chain, 3))(x, *factors)
+
+    def total(x, *factors):
+        value, gradients = all_gradients(lambda x, *A: bkj.kron_matmul(x, A), 3)(x, *factors)
+        return jax.lax.psum(value, "rows"), (gradients[0], *jax.lax.psum(gradients[1:], "rows"))
+
+    rows, all_of_it = jax.sharding.PartitionSpec("rows"), jax.sharding.PartitionSpec()
+    shared = jax.jit(
+        jax.shard_map(
+            total,
+            mesh=mesh,
+            in_specs=(rows, all_of_it, all_of_it),
+            out_specs=(all_of_it, (rows, all_of_it, all_of_it)),
+            check_vma=False,
+        )
+    )
+    given = [jax.device_put(x, by_rows), *(jax.device_put(A, everywhere) for A in factors)]
+    for _ in range(3):
+        found = shared(*given)
+        assert found[1][0].sharding.is_equivalent_to(by_rows, 2)
+        assert_close(jax.device_put(found, devices[0]), expected, 60 * 48)

@@ -13,6 +13,34 @@ constexpr int whole_words(int count) {
   return (count + word - 1) / word * word;
 }
 
+// Of a row whose parts, modes or groups of them, are multiplied from the first one on. Before part k
+// is, it has elements for l < outer(k), i < rows_of(k) and r < inner(k).
+template <class... Part>
+struct RowExtents {
+  static constexpr int parts = int(sizeof...(Part));
+  static constexpr int rows_of(int k) {
+    constexpr int each[] = {Part::rows...};
+    return each[k];
+  }
+  static constexpr int columns_of(int k) {
+    constexpr int each[] = {Part::columns...};
+    return each[k];
+  }
+  static constexpr int outer(int k) {
+    int size = 1;
+    for (int j = 0; j < k; ++j) size *= columns_of(j);
+    return size;
+  }
+  static constexpr int inner(int k) {
+    int size = 1;
+    for (int j = k + 1; j < parts; ++j) size *= rows_of(j);
+    return size;
+  }
+  static constexpr int elements(int k) {
+    return k == parts ? outer(k) : outer(k) * rows_of(k) * inner(k);
+  }
+};
+
 template <int rows_, int columns_>
 struct RowMode {
   static constexpr int rows = rows_, columns = columns_;
@@ -23,33 +51,11 @@ struct RowMode {
 // elements after the end of the last one: neighbouring threads then read different banks of shared
 // memory.
 template <int padding_, class... Mode>
-struct RowGroup {
-  static constexpr int padding = padding_;
-  static constexpr int modes = int(sizeof...(Mode));
+struct RowGroup : RowExtents<Mode...> {
+  using Extents = RowExtents<Mode...>;
+  using Extents::columns_of, Extents::rows_of;
+  static constexpr int padding = padding_, modes = Extents::parts;
   static constexpr int rows = (Mode::rows * ...), columns = (Mode::columns * ...);
-  static constexpr int rows_of(int j) {
-    constexpr int each[] = {Mode::rows...};
-    return each[j];
-  }
-  static constexpr int columns_of(int j) {
-    constexpr int each[] = {Mode::columns...};
-    return each[j];
-  }
-
-  // Of a fibre that is multiplied by the factors before j.
-  static constexpr int outer(int j) {
-    int size = 1;
-    for (int i = 0; i < j; ++i) size *= columns_of(i);
-    return size;
-  }
-  static constexpr int inner(int j) {
-    int size = 1;
-    for (int i = j + 1; i < modes; ++i) size *= rows_of(i);
-    return size;
-  }
-  static constexpr int elements(int j) {
-    return j == modes ? outer(j) : outer(j) * rows_of(j) * inner(j);
-  }
 
   // Where matrix j begins: A_j with its rows, then A_jᵀ, each row of which is whole words.
   template <class T>
@@ -92,16 +98,10 @@ struct GroupAt<0, First, Rest...> {
 
 // Sizes of whole rows, known from their groups.
 template <class T, unsigned wanted, int last_padding, class... Group>
-struct RowSizes {
-  static constexpr int groups = int(sizeof...(Group)), modes = (Group::modes + ...);
-  static constexpr int rows(int k) {
-    constexpr int each[] = {Group::rows...};
-    return each[k];
-  }
-  static constexpr int columns(int k) {
-    constexpr int each[] = {Group::columns...};
-    return each[k];
-  }
+struct RowSizes : RowExtents<Group...> {
+  using Extents = RowExtents<Group...>;
+  using Extents::columns_of, Extents::elements, Extents::inner, Extents::rows_of;
+  static constexpr int groups = Extents::parts, modes = (Group::modes + ...);
   static constexpr int first_mode(int k) {
     constexpr int each[] = {Group::modes...};
     int count = 0;
@@ -113,23 +113,9 @@ struct RowSizes {
     return wanted >> first_mode(k) & ((1u << each[k]) - 1);
   }
 
-  // Of a row that is multiplied by the factors of the groups before k: l < outer(k), r < inner(k).
-  static constexpr int outer(int k) {
-    int size = 1;
-    for (int j = 0; j < k; ++j) size *= columns(j);
-    return size;
-  }
-  static constexpr int inner(int k) {
-    int size = 1;
-    for (int j = k + 1; j < groups; ++j) size *= rows(j);
-    return size;
-  }
-  static constexpr int elements(int k) {
-    return k == groups ? outer(k) : outer(k) * rows(k) * inner(k);
-  }
   // Lines of buffer k: what belongs to an l of group k, or of the last group behind which it is.
   static constexpr int line(int k) {
-    return k == groups ? columns(groups - 1) : rows(k) * inner(k);
+    return k == groups ? columns_of(groups - 1) : rows_of(k) * inner(k);
   }
   static constexpr int stride(int k) {
     constexpr int each[] = {Group::padding..., last_padding};
