@@ -148,16 +148,12 @@ def _on_device(
             if sequence is not None:
                 sequence(stream, addresses, b"")
             if contraction is not None:
-                pair = contraction.before, contraction.after
-                values = [_at(place, x, gradient, memory) for place in pair]
                 outer, rows, columns, inner = contraction.shape
-                size = outer * inner
-                of_factor = _contract(
-                    values[0][: size * rows], values[1][: size * columns], outer, rows, columns
+                before, after = (
+                    _at(place, (outer, size, inner), x, gradient, memory)
+                    for place, size in ((contraction.before, rows), (contraction.after, columns))
                 )
-                if left:  # as the kernels write it
-                    of_factor = of_factor.mH.resolve_conj()
-                found[contraction.mode].copy_(of_factor)
+                _contract(before, after, found[contraction.mode])
 
     launched(x, run)
     if left and x.is_complex():
@@ -166,10 +162,14 @@ def _on_device(
     return of_x, list(found.values())
 
 
-def _at(place: Place, x: Tensor, gradient: Tensor, memory: Tensor) -> Tensor:
-    """Return the elements from a place of `Contraction` on."""
+def _at(
+    place: Place, shape: tuple[int, int, int], x: Tensor, gradient: Tensor, memory: Tensor
+) -> Tensor:
+    """Return the contiguous elements from a place of `Contraction` on."""
     tensor = (x, gradient, memory)[place.number]
-    return tensor.view(-1)[place.offset // x.itemsize :]
+    _, size, inner = shape
+    begin = tensor.storage_offset() + place.offset // x.itemsize
+    return tensor.as_strided(shape, (size * inner, inner, 1), begin)
 
 
 def _gradients(
@@ -199,7 +199,9 @@ def _gradients(
     for k in range(wanted[-1] + 1):
         size = outer * math.prod(columns[:k])
         if needed[k]:
-            found.append(_contract(before, after[k], size, rows[k], columns[k]))
+            inner = before.numel() // max(1, size * rows[k])
+            pair = before.view(size, rows[k], inner), after[k].view(size, columns[k], inner)
+            found.append(_contract(*pair))
         if k < wanted[-1]:
             before = _mode(factors[k].mT, before, size)
     return last.view(x.shape) if with_x else None, found
@@ -214,15 +216,16 @@ def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
     return result
 
 
-def _contract(x: Tensor, y: Tensor, outer: int, rows: int, columns: int) -> Tensor:
+def _contract(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors."""
-    inner = x.numel() // max(1, outer * rows)
+    outer, rows, inner = x.shape
+    if x.is_complex():
+        x = x.conj_physical()
     if inner == 1:
-        return x.reshape(outer, rows).conj_physical().mT @ y.reshape(outer, columns)
-    left, right = x.reshape(outer, rows, inner), y.reshape(outer, columns, inner)
-    if inner >= max(rows, columns):  # the products of all l take no more memory than x and y
-        return (left.conj_physical() @ right.mT).sum(0)
-    return torch.tensordot(left.conj_physical(), right, dims=([0, 2], [0, 2]))
+        return torch.mm(x.view(outer, rows).mT, y.view(outer, y.shape[1]), out=out)
+    if inner >= max(rows, y.shape[1]):  # the products of all l take no more memory than x and y
+        return torch.sum(torch.bmm(x, y.mT), 0, out=out)
+    return torch.tensordot(x, y, dims=([0, 2], [0, 2]), out=out)
 
 
 _multiply = register(_KronMatmul())

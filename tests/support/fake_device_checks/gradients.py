@@ -57,8 +57,7 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
             )
             left = before[: outer * rows * inner].reshape(outer, rows, inner)
             right = after[: outer * columns * inner].reshape(outer, columns, inner)
-            sums = np.einsum("lpr,lqr->pq", left.conj(), right)
-            found[contraction.mode].host[...] = sums.T.conj() if turned else sums
+            found[contraction.mode].host[...] = np.einsum("lpr,lqr->pq", left.conj(), right)
     return of_x, found
 
 

@@ -39,12 +39,14 @@ Address = TypeVar("Address")
 class Contraction:
     """Sums over all modes but one that the caller computes: those of large factors.
 
+    sums[p, q] = Σ conj(x[l, p, r]) y[l, q, r], the result for the factor of ``mode``.
+
     Attributes
     ----------
     mode : int
     before, after : Place
-        Of x (outer, rows, inner) and y (outer, columns, inner): number 0 is the product's x, 1 the
-        gradient, 2 the kept memory.
+        Of this x (outer, rows, inner) and y (outer, columns, inner): number 0 is the product's x, 1
+        the gradient, 2 the kept memory.
     shape : tuple of int
         (outer, rows, columns, inner).
     """
@@ -192,13 +194,14 @@ class GradientsPlan:
         self._steps += program.steps([strides], source, [target], _SCRATCH, [Place(place)])
 
     def _contract(self, k: int, before: Place, after: Place, sums: Place, turned: bool) -> None:
-        outer, rows, columns, inner = shape = self._shape(k)
+        outer, rows, columns, inner = self._shape(k)
+        if turned:
+            before, after, rows, columns = after, before, columns, rows
+        shape = outer, rows, columns, inner
         if max(rows, columns) > MAX_OF_KERNEL:
             self._end_part(Contraction(k, before, after, shape))
             return
-        if turned:
-            before, after, rows, columns = after, before, columns, rows
-        plan = GramPlan((outer, rows, columns, inner), self._product.dtype, self._device)
+        plan = GramPlan(shape, self._product.dtype, self._device)
         self.scratch = max(self.scratch, plan.workspace)
         self._steps += plan.steps(before, after, sums, _SCRATCH)
 
