@@ -4,20 +4,19 @@ import importlib
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi_launcher import MPIEXEC
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import make
 
 ROOT = Path(__file__).parents[2]
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
 needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
     reason="mpi4py or mpiexec is not installed: pip install mpi4py mpich",

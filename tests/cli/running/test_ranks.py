@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi_launcher import MPIEXEC
 
 from batchkron.cli.running import ranks as module
 from batchkron.errors import BackendUnavailableError
 from batchkron.storage import load_checkpoint, load_result
 
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
 needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
     reason="mpi4py or mpiexec is not installed: pip install mpi4py mpich",

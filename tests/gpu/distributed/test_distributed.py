@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dense_oracle import DTYPES, random_array
+from mpi_launcher import MPIEXEC
 
 import batchkron as bk
 from batchkron.distributed import NcclCommunicator, SimulatedCommunicator, distribute, simulate
@@ -269,9 +270,6 @@ def test_an_exchange_is_captured(cupy, alone, captured, overlaps):
     graph.launch(stream)
     stream.synchronize()
     np.testing.assert_array_equal(received.get(), np.arange(100.0) + 1)
-
-
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
