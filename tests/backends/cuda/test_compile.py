@@ -10,31 +10,35 @@ import kernel_resources
 import numpy as np
 import pytest
 from dense_oracle import DTYPES
-from kernel_resources import (
+from device_programs import (
     PRECISIONS,
     SHAPES,
+    diagonal_programs,
+    explicit_programs,
+    gram_programs,
+    krylov_programs,
+    precision_programs,
+    programs_of,
+    rank_programs,
+    row_gradients_kernels,
+    segmented_programs,
+    sliced_programs,
+    staged_programs,
+    sums_programs,
+    systems_programs,
+    unit_programs,
+)
+from kernel_resources import (
     TESTED,
     Kernel,
-    diagonal_kernels,
+    compiled,
     dtype_of,
-    explicit_kernels,
-    gram_kernels,
     growth,
+    kernels_for,
     kernels_of,
-    krylov_methods_kernels,
     label_of,
-    precision_kernels,
     precision_label,
-    programs_of,
-    rank_kernels,
     resources,
-    row_gradients_kernels,
-    segmented_kernels,
-    sliced_kernels,
-    staged_kernels,
-    sums_kernels,
-    systems_kernels,
-    unit_kernels,
 )
 from nvrtc import DEVICES, compile_program
 
@@ -119,14 +123,17 @@ def test_kernels_take_no_more_registers_than_before(index, capability, table):
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_explicit_products_compile(dtype, capability):
-    for kernel in explicit_kernels(dtype, capability):
+    for kernel in kernels_for(explicit_programs, dtype, capability):
         assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_explicit_products_take_no_more_registers(dtype, capability, table):
     grown = list(
-        growth(explicit_kernels(dtype, capability), table[f"{kernel_resources.EXPLICIT} {dtype}"])
+        growth(
+            kernels_for(explicit_programs, dtype, capability),
+            table[f"{kernel_resources.EXPLICIT} {dtype}"],
+        )
     )
     assert not grown, "\n".join([*grown, AGAIN])
 
@@ -134,7 +141,7 @@ def test_explicit_products_take_no_more_registers(dtype, capability, table):
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("case", PRECISIONS, ids=precision_label)
 def test_less_precise_kernels_compile(case, capability, table):
-    kernels = precision_kernels(case, capability)
+    kernels = compiled(precision_programs(case, DEVICES[capability]), capability)
     assert all("Tf32Pass" in kernel.name for kernel in kernels)
     grown = list(growth(kernels, table[precision_label(case)]))
     assert not grown, "\n".join([*grown, AGAIN])
@@ -143,7 +150,7 @@ def test_less_precise_kernels_compile(case, capability, table):
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_krylov_methods_compile(dtype, capability):
-    for kernel in krylov_methods_kernels(dtype, capability):
+    for kernel in kernels_for(krylov_programs, dtype, capability):
         assert "krylov" in kernel.name
         assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack <= 64
@@ -152,14 +159,14 @@ def test_krylov_methods_compile(dtype, capability):
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "capability"), [("d", "90"), ("F", "80")])
 def test_krylov_methods_on_ranks_compile(dtype, capability):
-    for kernel in rank_kernels(dtype, capability):
+    for kernel in kernels_for(rank_programs, dtype, capability):
         assert kernel.registers <= 128
         assert kernel.stack <= 64
 
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_diagonal_products_compile(dtype, capability):
-    for kernel in diagonal_kernels(dtype, capability):
+    for kernel in kernels_for(diagonal_programs, dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
         assert kernel.stack == 0
@@ -167,7 +174,7 @@ def test_diagonal_products_compile(dtype, capability):
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_gram_matrices_compile(dtype, capability):
-    for kernel in gram_kernels(dtype, capability):
+    for kernel in kernels_for(gram_programs, dtype, capability):
         assert "gram" in kernel.name
         if not (dtype == np.complex128 or (dtype == np.float64 and "registers" in kernel.name)):
             assert kernel.registers <= 128  # two thread blocks of 256 threads
@@ -178,17 +185,18 @@ def test_gram_matrices_compile(dtype, capability):
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("real", [np.float32, np.float64], ids=str)
 def test_all_gradients_by_one_kernel_compile(real, capability):
-    kernels = row_gradients_kernels(real, capability)
-    assert len(kernels) >= 3
-    for kernel, threads in kernels:
+    planned = list(row_gradients_kernels(np.dtype(real), DEVICES[capability]))
+    assert len(planned) >= 3
+    kernels = compiled([rows.program() for rows in planned], capability)
+    for rows, kernel in zip(planned, kernels, strict=True):
         assert "row_gradients" in kernel.name
-        assert kernel.registers * threads <= 65536
+        assert kernel.registers * rows.threads * rows.resident <= 65536
         assert kernel.stack <= 16
 
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_kronecker_sums_of_many_systems_compile(dtype, capability):
-    for kernel in sums_kernels(dtype, capability):
+    for kernel in kernels_for(sums_programs, dtype, capability):
         assert "kron_sum" in kernel.name
         assert kernel.registers <= 168
         assert kernel.stack <= 8
@@ -197,7 +205,7 @@ def test_kronecker_sums_of_many_systems_compile(dtype, capability):
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_whole_iterations_of_many_systems_compile(dtype, capability):
-    kernels = systems_kernels(dtype, capability)
+    kernels = kernels_for(systems_programs, dtype, capability)
     assert len(kernels) >= 5
     for kernel in kernels:
         assert "krylov_systems" in kernel.name
@@ -207,7 +215,7 @@ def test_whole_iterations_of_many_systems_compile(dtype, capability):
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, table):
-    kernels = segmented_kernels(dtype, capability)
+    kernels = kernels_for(segmented_programs, dtype, capability)
     for kernel in kernels:
         assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
     grown = list(growth(kernels, table[f"{kernel_resources.SEGMENTED} {dtype}"]))
@@ -216,7 +224,7 @@ def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, t
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_staged_sums_compile_and_take_no_more_registers(dtype, capability, table):
-    kernels = staged_kernels(dtype, capability)
+    kernels = kernels_for(staged_programs, dtype, capability)
     assert len(kernels) == (12 if capability == "90" else 0)
     for kernel in kernels:
         assert "staged_sums" in kernel.name
@@ -226,7 +234,7 @@ def test_staged_sums_compile_and_take_no_more_registers(dtype, capability, table
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, table):
-    kernels = unit_kernels(capability)
+    kernels = compiled(unit_programs(DEVICES[capability]), capability)
     assert all("batched_unit" in kernel.name for kernel in kernels)
     grown = list(growth(kernels, table[kernel_resources.UNITS]))
     assert not grown, "\n".join([*grown, AGAIN])
@@ -235,7 +243,7 @@ def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, ta
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_products_by_slices_compile(capability, table):
-    kernels = sliced_kernels(capability)
+    kernels = compiled(sliced_programs(DEVICES[capability]), capability)
     assert all("kron_slices" in kernel.name for kernel in kernels)
     grown = list(growth(kernels, table[kernel_resources.SLICES]))
     assert not grown, "\n".join([*grown, AGAIN])
