@@ -258,10 +258,10 @@ class SparseMultiply {
     });
   }
 
-  // Bytes of a tile, which stays in the L2 cache while all panels pass. Of columns 512 KiB
-  // were faster, as longer rows are copied, of rows 256 KiB (Sapphire Rapids with other programs,
-  // 2026-11).
-  static constexpr Index kColumnBytes = 512 << 10;
+  // Bytes of a tile, which stays in the L2 cache while all panels pass. Of columns 384 KiB were as
+  // fast as 512 KiB, and faster than 128 KiB, as longer rows are copied (Zen 2, 2026-11), of rows
+  // 256 KiB (Sapphire Rapids with other programs, 2026-11).
+  static constexpr Index kColumnBytes = 384 << 10;
   static constexpr Index kRowBytes = 256 << 10;
   // Items that each thread gets at least, so that one that is interrupted does not keep all waiting.
   static constexpr Index kItemsPerThread = 4;

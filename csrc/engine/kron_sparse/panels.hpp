@@ -15,12 +15,14 @@ struct SparseRows {
   int size;
 };
 
-// The matrix for kernels with pieces of 2^power elements. All sizes follow from the pattern and the
-// kernels alone, so that sums do not depend on the vectors or the threads.
+// The matrix for kernels with pieces of 2^power elements, in tiles of many pieces where vectors have
+// pieces of different vectors of x, or of one. All sizes follow from the pattern and the kernels
+// alone, so that sums do not depend on the vectors or the threads.
 template <class T>
 class SparsePanels {
  public:
-  SparsePanels(const SparseShape& shape, int power, const SparseKernels<T>& kernels)
+  SparsePanels(const SparseShape& shape, int power, bool many_pieces,
+               const SparseKernels<T>& kernels)
       : shape_(shape), power_(power), piece_(Index(1) << power), pieces_(shape.d / piece_) {
     for (Index first = 0; first < shape.b; first += panels_.back().rows) {
       int size = 0;
@@ -30,7 +32,8 @@ class SparsePanels {
     }
     // A tile has all pieces of a term, unless there are too many, or a piece fills a vector.
     const Index parts = std::max<Index>(1, (pieces_ + kMaxPiecesInTile - 1) / kMaxPiecesInTile);
-    in_tile_ = piece_ == kernels.lanes ? 1 : std::max<Index>(1, (pieces_ + parts - 1) / parts);
+    if (many_pieces && piece_ < kernels.lanes)
+      in_tile_ = std::max<Index>(1, (pieces_ + parts - 1) / parts);
     const Index vector = kernels.lanes * Index(sizeof(T));
     const Index limit =
         std::max(kMinTerms, std::min(kPanelBytes / (kPanelRows[2] * piece_ * Index(sizeof(T))),
@@ -103,7 +106,7 @@ class SparsePanels {
 
   SparseShape shape_;
   int power_;
-  Index piece_, pieces_, in_tile_, terms_, padded_ = 0;
+  Index piece_, pieces_, in_tile_ = 1, terms_, padded_ = 0;
   std::vector<SparseRows> panels_;
 };
 

@@ -18,8 +18,8 @@ class KronSparsePlan {
       : shape_(shape),
         rows_(shape.rows()),
         columns_(shape.columns()),
-        by_columns_(shape, 0, sparse_kernels<T>()),
-        by_pieces_(shape, piece_power(shape), sparse_kernels<T>()),
+        by_columns_(shape, 0, false, sparse_kernels<T>()),
+        by_pieces_(shape, piece_power(shape), true, sparse_kernels<T>()),
         strips_(shape, sparse_kernels<T>()) {}
 
   Index rows() const { return rows_; }
@@ -28,7 +28,7 @@ class KronSparsePlan {
     return double(outer) * double(inner) * double(rows_) * double(shape_.c);
   }
 
-  // How a matrix is packed: in panels of pieces of one element, of larger ones, or in strips.
+  // How a matrix is packed: in panels for vectors that lie behind or before the modes, or in strips.
   enum Packing { columns_packing, pieces_packing, strips_packing };
   static constexpr int kPackings = 3;
 
@@ -36,7 +36,7 @@ class KronSparsePlan {
   Packing packing(Index inner) const {
     if (inner > 1 && !gathers(inner)) return columns_packing;
     if (shape_.d == 1 && 2 * shape_.b >= sparse_kernels<T>().lanes) return strips_packing;
-    return by_pieces_.power() > 0 ? pieces_packing : columns_packing;
+    return pieces_packing;
   }
   Index packed_elements(Packing packing) const {
     return packing == strips_packing ? strips_.elements() : panels(packing).elements();
