@@ -229,6 +229,14 @@ def sum_vectors(factors: Sequence[float], vectors: Sequence[_Array], out: _Array
 def plain_product(
     factors: object, x: object, out: object, alpha: object, left: bool, accumulate: bool
 ) -> _Array | None: ...
+def kron_gradients(
+    factors: Sequence[_Array],
+    x: _Array,
+    gradient: _Array,
+    outer: int,
+    of_x: _Array | None,
+    results: Sequence[_Array | None],
+) -> None: ...
 def add_batch(
     pools: object,
     ids: object,

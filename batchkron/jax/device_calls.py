@@ -143,24 +143,26 @@ def workspace_here(
     Workspace or None
         None if there is no such device, or sizes are not known.
     """
-    devices = _unlike_devices()
+    devices = _devices_here()
     if not devices or not all(isinstance(n, int) for _, shape in operands for n in shape):
         return None
-    sizes = [planned(name, transpose, wanted, one, operands, _present)[1] for one in devices]
-    return Workspace(max(sizes), _present)
+    plans = _present  # once: another thread may forget them meanwhile
+    sizes = [planned(name, transpose, wanted, one, operands, plans)[1] for one in devices]
+    return Workspace(max(sizes), plans)
 
 
-def _unlike_devices() -> list[int]:
-    """Return CUDA's numbers of JAX's devices in this process, one of those with equal plans."""
+def _devices_here() -> list[int]:
+    """Return CUDA's numbers of JAX's devices in this process.
+
+    Plans are made on all of them, also on equal ones: one that were to run later for the first time
+    could have plans by then that need more memory.
+    """
     try:
         devices = jax.local_devices(backend="cuda")
         backend_on("cuda")
     except (RuntimeError, BackendUnavailableError):  # JAX has no such backend, or there is no CuPy
         return []
-    from batchkron.backends.cuda.runtime.device import device_limits
-
-    numbers = [one.local_hardware_id for one in reversed(devices)]
-    return list({device_limits(number): number for number in numbers}.values())
+    return [one.local_hardware_id for one in devices]
 
 
 def _kron_matmul(call: _Call) -> _Plan:

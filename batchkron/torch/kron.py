@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+import batchkron
 from batchkron.array_kinds import dtype_in_numpy
+from batchkron.backends.cpu.native import kron_gradients
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
 from batchkron.torch.registration import register
-from batchkron.torch.tensors import check_tensors, numbered
+from batchkron.torch.tensors import check_tensors, numbered, view
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.runtime.launch import Place
 
 __all__ = ["gekmm", "kron_matmul"]
 
+_FEW_NUMBERS = 1 << 16  # of x, whose gradients one thread has before others would help
 _FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
 
@@ -149,11 +152,11 @@ def _on_device(
                 sequence(stream, addresses, b"")
             if contraction is not None:
                 outer, rows, columns, inner = contraction.shape
-                before, after = (
+                first, second = (
                     _at(place, (outer, size, inner), x, gradient, memory)
-                    for place, size in ((contraction.before, rows), (contraction.after, columns))
+                    for place, size in ((contraction.left, rows), (contraction.right, columns))
                 )
-                _contract(before, after, found[contraction.mode])
+                _contract(first, second, found[contraction.mode])
 
     launched(x, run)
     if left and x.is_complex():
@@ -165,7 +168,7 @@ def _on_device(
 def _at(
     place: Place, shape: tuple[int, int, int], x: Tensor, gradient: Tensor, memory: Tensor
 ) -> Tensor:
-    """Return the contiguous elements from a place of `Contraction` on."""
+    """Return the contiguous tensor of a shape that begins at a place of `Contraction`."""
     tensor = (x, gradient, memory)[place.number]
     _, size, inner = shape
     begin = tensor.storage_offset() + place.offset // x.itemsize
@@ -184,9 +187,39 @@ def _gradients(
     """Contract x with the factors before A_k, the gradient with those after it, on the CPU.
 
     ∂A_k = Σ conj(x (A_1 ⊗ … ⊗ A_{k-1} ⊗ I ⊗ … ⊗ I)) · G (I ⊗ … ⊗ I ⊗ A_{k+1} ⊗ … ⊗ A_d)ᴴ,
-    summed over all indices but those of mode k. The second parts are computed for all k first, and
-    kept; one more multiply makes the gradient of x of the first of them. The modes lie behind the
-    ``outer`` first indices; others may follow. Both tensors are contiguous.
+
+    summed over all indices but those of mode k. The modes lie behind the ``outer`` first indices;
+    others may follow. Both tensors are contiguous.
+    """
+    has_rows = outer >= batchkron.get_num_threads() or x.numel() <= _FEW_NUMBERS
+    if x.is_complex() or not has_rows or not x.numel() or not gradient.numel():
+        return _by_modes(x, gradient, factors, needed, outer, with_x=with_x)
+    of_x = torch.empty_like(x) if with_x else None
+    found = [x.new_empty(A.shape) if one else None for A, one in zip(factors, needed, strict=True)]
+    kron_gradients(
+        [view(factor) for factor in factors],
+        view(x),
+        view(gradient),
+        outer,
+        None if of_x is None else view(of_x),
+        [None if one is None else view(one) for one in found],
+    )
+    return of_x, [one for one in found if one is not None]
+
+
+def _by_modes(
+    x: Tensor,
+    gradient: Tensor,
+    factors: Sequence[Tensor],
+    needed: Sequence[bool],
+    outer: int,
+    *,
+    with_x: bool,
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Return the same by a multiply for each step, which all threads share.
+
+    The second parts are computed for all k first, and kept; one more multiply makes the gradient of
+    x of the first of them.
     """
     rows = [factor.shape[0] for factor in factors]
     columns = [factor.shape[1] for factor in factors]
@@ -217,15 +250,21 @@ def _mode(matrix: Tensor, x: Tensor, outer: int) -> Tensor:
 
 
 def _contract(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors."""
+    """Return Σ conj(x[l, p, r]) y[l, q, r] over l and r, (rows, columns), of contiguous tensors.
+
+    Functions with ``out`` multiply in the dtype of the tensors, also in a region of autocast.
+    """
     outer, rows, inner = x.shape
+    columns = y.shape[1]
+    if out is None:
+        out = x.new_empty((rows, columns))
     if x.is_complex():
         x = x.conj_physical()
-    if inner == 1:
-        return torch.mm(x.view(outer, rows).mT, y.view(outer, y.shape[1]), out=out)
-    if inner >= max(rows, y.shape[1]):  # the products of all l take no more memory than x and y
-        return torch.sum(torch.bmm(x, y.mT), 0, out=out)
-    return torch.tensordot(x, y, dims=([0, 2], [0, 2]), out=out)
+    if inner >= max(rows, columns):  # the products of all l take no more memory than x and y
+        products = torch.bmm(x, y.mT, out=x.new_empty((outer, rows, columns)))
+        return torch.sum(products, 0, out=out)
+    left = x.transpose(1, 2).reshape(outer * inner, rows)
+    return torch.mm(left.mT, y.transpose(1, 2).reshape(outer * inner, columns), out=out)
 
 
 _multiply = register(_KronMatmul())

@@ -6,6 +6,7 @@
 #include "bindings/plain_call.hpp"
 #include "bindings/plans_by_sizes.hpp"
 #include "bindings/register.hpp"
+#include "engine/kron/gradients.hpp"
 #include "engine/kron/plan.hpp"
 
 namespace batchkron {
@@ -141,6 +142,52 @@ py::object bound_plain_product(py::handle factors, py::handle x, py::handle out,
   });
 }
 
+// Writes the gradients of a Kron-Matmul of real numbers. x and of_x are (outer, the P_k, what is
+// left), gradient is (outer, the Q_k, likewise); of_x and results may be None, but not all results.
+template <class T>
+void kron_gradients(const std::vector<py::array>& factors, const py::array& x,
+                    const py::array& gradient, Index outer, const py::object& of_x,
+                    const std::vector<py::object>& results) {
+  if (factors.empty() || results.size() != factors.size()) fail("results", "one for each factor");
+  std::vector<FactorView<T>> views;
+  std::vector<T*> targets;
+  Index inputs = 1, outputs = 1;
+  bool any = false;
+  for (std::size_t k = 0; k < factors.size(); ++k) {
+    if (factors[k].ndim() != 2 || factors[k].size() == 0) fail("a factor", "a matrix");
+    const Index P = factors[k].shape(0), Q = factors[k].shape(1);
+    views.push_back(factor_view<T>(factors[k], P, Q));
+    inputs = checked_product({inputs, P});
+    outputs = checked_product({outputs, Q});
+    if (results[k].is_none()) {
+      targets.push_back(nullptr);
+      continue;
+    }
+    py::array result = py::reinterpret_borrow<py::array>(results[k]);
+    targets.push_back(write<T>(result, P * Q, "a result"));
+    any = true;
+  }
+  if (!any || outer < 1 || x.size() == 0) fail("x and results", "not empty");
+  const Index rows = checked_product({outer, inputs}), inner = x.size() / rows;
+  const T* source = read<T>(x, rows * inner, "x");
+  const T* given = read<T>(gradient, checked_product({outer, outputs, inner}), "gradient");
+  T* target = nullptr;
+  if (!of_x.is_none()) {
+    py::array array = py::reinterpret_borrow<py::array>(of_x);
+    target = write<T>(array, rows * inner, "of_x");
+  }
+  py::gil_scoped_release unlocked;
+  KronGradients<T>(views, outer, inner).run(source, given, target, targets.data());
+}
+
+void bound_gradients(const std::vector<py::array>& factors, const py::array& x,
+                     const py::array& gradient, Index outer, const py::object& of_x,
+                     const std::vector<py::object>& results) {
+  if (py::isinstance<Array<float>>(x))
+    return kron_gradients<float>(factors, x, gradient, outer, of_x, results);
+  kron_gradients<double>(factors, x, gradient, outer, of_x, results);
+}
+
 template <class T>
 void register_plan(py::module_& module, const char* name) {
   using Plan = BoundKronPlan<T>;
@@ -163,6 +210,8 @@ void register_kron(py::module_& module) {
   register_plan<Complex<double>>(module, "KronPlanComplex128");
   module.def("plain_product", &bound_plain_product, py::arg("factors"), py::arg("x"),
              py::arg("out"), py::arg("alpha"), py::arg("left"), py::arg("accumulate"));
+  module.def("kron_gradients", &bound_gradients, py::arg("factors"), py::arg("x"),
+             py::arg("gradient"), py::arg("outer"), py::arg("of_x"), py::arg("results"));
 }
 
 }  // namespace batchkron

@@ -1,8 +1,7 @@
 """What XLA's calls launch, with main memory in the place of a device."""
 
 import itertools
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import jax
 import jax.export
@@ -44,7 +43,7 @@ def test_programs_have_the_workspace_of_this_process_as_a_result(monkeypatch):
         asked.append((name, *given))
         return None, (100 if name == "kron_matmul" else 200) + given[2], 1, [], (0, 0, 0)
 
-    monkeypatch.setattr(device_calls, "_unlike_devices", lambda: [3, 1])
+    monkeypatch.setattr(device_calls, "_devices_here", lambda: [3, 1])
     monkeypatch.setattr(device_calls, "planned", planned)
     monkeypatch.setattr(device_calls, "_present", "7")
     text = lowered(gradients, *SHAPES)
@@ -69,7 +68,7 @@ def test_programs_without_a_device_or_sizes_allocate_it(monkeypatch):
     text = lowered(gradients, *SHAPES)
     assert text.count("@batchkron_planned") == 2
     assert "ui8" not in text
-    monkeypatch.setattr(device_calls, "_unlike_devices", lambda: [3])
+    monkeypatch.setattr(device_calls, "_devices_here", lambda: [3])
     text = lowered(lambda x, A, B: kron_matmul(x, [A, B]), *SHAPES, symbols=True)
     assert text.count("@batchkron_planned") == 1
     assert "batchkron_captured" not in text
@@ -77,7 +76,7 @@ def test_programs_without_a_device_or_sizes_allocate_it(monkeypatch):
 
 def test_exported_functions_allocate_it(monkeypatch):
     """They may run on any device."""
-    monkeypatch.setattr(device_calls, "_unlike_devices", lambda: [3])
+    monkeypatch.setattr(device_calls, "_devices_here", lambda: [3])
     check = jax.export.DisabledSafetyCheck.custom_call("batchkron_planned")
     given = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in SHAPES]
     export = jax.export.export(jax.jit(gradients), platforms=["cuda"], disabled_checks=[check])
@@ -86,16 +85,22 @@ def test_exported_functions_allocate_it(monkeypatch):
     assert "ui8" not in text
 
 
-def test_devices_with_other_plans(monkeypatch):
-    """Of devices of one kind, the first."""
-    kinds = {0: "H100", 1: "H100", 2: "L4", 3: "H100"}
-    devices = [SimpleNamespace(local_hardware_id=number) for number in kinds]
+def test_equal_devices_keep_their_plans(monkeypatch):
+    """Also one that runs a compiled function only after plans have become larger."""
+    bytes_now = [1000]
+    monkeypatch.setattr(device_calls, "_planned", lambda name, call: (None, bytes_now[0]))
+    devices = [SimpleNamespace(local_hardware_id=number) for number in (0, 1)]
     monkeypatch.setattr(jax, "local_devices", lambda backend: devices)
     monkeypatch.setattr(device_calls, "backend_on", lambda backend: None)
-    module = ModuleType("batchkron.backends.cuda.runtime.device")
-    module.device_limits = kinds.get
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert sorted(device_calls._unlike_devices()) == [0, 2]
+    given = "kron_matmul", False, ""
+    operands = [("float32", (1, 2, 6, 1)), ("float32", (1, 6, 6))]
+    workspace = device_calls.workspace_here(*given, operands)
+    assert workspace.bytes == 1000
+    bytes_now[0] = 4000
+    forget_plans()
+    for number in (0, 1):
+        assert device_calls.planned(*given, number, operands, workspace.plans)[1] == 1000
+    device_calls._kept.cache_clear()
 
 
 def test_compiled_functions_keep_their_plans(monkeypatch):

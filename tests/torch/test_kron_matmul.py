@@ -1,5 +1,7 @@
 """kron_matmul and gekmm against torch's dense products; their gradients of both orders."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -100,6 +102,26 @@ def test_gradients_are_of_tensors_in_memory(tensor, monkeypatch, call):
     y = call(x.conj(), factors)
     (y.conj() * weight).real.sum().backward()
     assert lazy == [False] * 4
+
+
+@pytest.mark.parametrize("shapes", [[(5, 4)], [(3, 2), (70, 66)], [(70, 4), (3, 2)], [(6, 5)] * 3])
+@pytest.mark.parametrize("call", [kron_matmul, lambda x, factors: gekmm(factors, x)])
+def test_a_backward_pass_in_a_region_of_autocast(tensor, monkeypatch, call, shapes):
+    """By one call of the core, and by a multiply for each step: both in float32."""
+    rows = [math.prod(side) for side in zip(*shapes, strict=True)]
+    factors = [tensor(*shape, dtype=torch.float32, grad=True) for shape in shapes]
+    left = call is not kron_matmul
+    x = tensor(rows[left], rows[left], dtype=torch.float32, grad=True)
+    expected = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
+    for few in (kron._FEW_NUMBERS, -1):
+        monkeypatch.setattr(kron, "_FEW_NUMBERS", few)
+        if few < 0:
+            monkeypatch.setattr(kron.batchkron, "get_num_threads", lambda: 10**6)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == torch.float32
+            assert_same(one, other, 1000)
 
 
 @pytest.mark.parametrize("shapes", [[(0, 3), (2, 2)], [(2, 2), (3, 0)], [(2, 2), (0, 0)]])

@@ -3,6 +3,7 @@
 
 #include "simd/kron/copies.hpp"
 #include "simd/kron/explicit_rows.hpp"
+#include "simd/kron/gram.hpp"
 #include "simd/kron/lane_tile.hpp"
 #include "simd/kron/row_multiply.hpp"
 #include "simd/kron/table.hpp"
@@ -10,6 +11,14 @@
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
+
+template <class T>
+constexpr auto gram_kernel() -> void (*)(const GramTask<T>&) {
+  if constexpr (Element<T>::reals == 1)
+    return gram<T>;
+  else
+    return nullptr;
+}
 
 template <class T>
 constexpr ModeKernels<T> mode_kernels_of() {
@@ -30,6 +39,7 @@ constexpr ModeKernels<T> mode_kernels_of() {
       scale_past<T>,
       multiply_periodic<T>,
       stream<T>,
+      gram_kernel<T>(),
   };
 }
 

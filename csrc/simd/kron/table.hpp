@@ -39,6 +39,20 @@ PassTask<T> contiguous_pass(T* y, const T* x, const T* f, Index C, Index K, Inde
   return {y, x, f, C, K, L, R, C * R, R, K * R, R, alpha, accumulate};
 }
 
+// Sums over all indices but those of one mode, of contiguous x (L, P, R) and y (L, Q, R):
+//
+//   sums[p * Q + q] += sum over l < L and r < R of x[l, p, r] * y[l, q, r].
+//
+// The order of the additions depends on the sizes and the vector width alone. Sizes are at least 1;
+// nothing outside of the tensors is read; sums aliases neither.
+template <class T>
+struct GramTask {
+  T* sums;
+  const T* x;
+  const T* y;
+  Index L, P, Q, R;
+};
+
 // The largest square factor with kernels of its own; beyond, those for any size are within a few
 // percent (docs/developer/kernels.md).
 constexpr int kMaxFixed = 8;
@@ -83,6 +97,8 @@ struct ModeKernels {
   // are not ordered with others: the caller ends many copies with one atomic_thread_fence, which
   // waits for all.
   void (*stream)(T* to, const T* from, Index elements);
+  // Null for complex numbers.
+  void (*gram)(const GramTask<T>&);
 
   static int size_class(Index C, Index K) {
     return C == K && C >= 1 && C <= kMaxFixed ? int(C) : 0;

@@ -4,7 +4,6 @@ import cupy
 import numpy as np
 
 BFLOAT16_EPS = 2.0**-7  # np.finfo does not know it
-TILE_BYTES = 227 << 10  # shared memory of a thread block, the largest tile
 
 
 def check(result, expected, what, errors=2000):

@@ -53,7 +53,7 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
             outer, rows, columns, inner = contraction.shape
             before, after = (
                 given[place.number].get().reshape(-1)[place.offset // dtype.itemsize :]
-                for place in (contraction.before, contraction.after)
+                for place in (contraction.left, contraction.right)
             )
             left = before[: outer * rows * inner].reshape(outer, rows, inner)
             right = after[: outer * columns * inner].reshape(outer, columns, inner)

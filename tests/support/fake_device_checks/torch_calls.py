@@ -9,7 +9,13 @@ from batchkron.backends.cuda.kernel_family import without
 from batchkron.torch import kron, sparse_chain
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
-SHAPES = ([(3, 4)], [(2, 3), (4, 2), (1, 3)], [(2, 70), (3, 2)])
+SHAPES = (
+    [(3, 4)],
+    [(2, 3), (4, 2), (1, 3)],
+    [(2, 70), (3, 2)],
+    [(2, 3), (70, 66)],
+    [(70, 2), (80, 80)],
+)
 
 
 def tensors(dtype, shapes, left):

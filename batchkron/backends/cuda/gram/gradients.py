@@ -39,21 +39,21 @@ Address = TypeVar("Address")
 class Contraction:
     """Sums over all modes but one that the caller computes: those of large factors.
 
-    sums[p, q] = Σ conj(x[l, p, r]) y[l, q, r], the result for the factor of ``mode``.
+    sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r], the result for the factor of ``mode``.
 
     Attributes
     ----------
     mode : int
-    before, after : Place
-        Of this x (outer, rows, inner) and y (outer, columns, inner): number 0 is the product's x, 1
-        the gradient, 2 the kept memory.
+    left, right : Place
+        Of u (outer, rows, inner) and v (outer, columns, inner): number 0 is the product's x, 1 the
+        gradient, 2 the kept memory.
     shape : tuple of int
         (outer, rows, columns, inner).
     """
 
     mode: int
-    before: Place
-    after: Place
+    left: Place
+    right: Place
     shape: tuple[int, int, int, int]
 
 
@@ -195,15 +195,16 @@ class GradientsPlan:
 
     def _contract(self, k: int, before: Place, after: Place, sums: Place, turned: bool) -> None:
         outer, rows, columns, inner = self._shape(k)
+        left, right = before, after
         if turned:
-            before, after, rows, columns = after, before, columns, rows
+            left, right, rows, columns = after, before, columns, rows
         shape = outer, rows, columns, inner
         if max(rows, columns) > MAX_OF_KERNEL:
-            self._end_part(Contraction(k, before, after, shape))
+            self._end_part(Contraction(k, left, right, shape))
             return
         plan = GramPlan(shape, self._product.dtype, self._device)
         self.scratch = max(self.scratch, plan.workspace)
-        self._steps += plan.steps(before, after, sums, _SCRATCH)
+        self._steps += plan.steps(left, right, sums, _SCRATCH)
 
     def _end_part(self, contraction: Contraction | None) -> None:
         if self._steps or contraction:

@@ -1,0 +1,227 @@
+// All gradients of a Kron-Matmul of real numbers, where there are rows for all threads.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/dispatch.hpp"
+#include "engine/pack.hpp"
+#include "engine/steps.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+
+namespace batchkron {
+
+// x is (outer, P_1, ..., P_d, inner), and y, x with mode k multiplied by A_k for each k, and its
+// gradient G are (outer, Q_1, ..., Q_d, inner), C-contiguous. A row is one of the `outer`. The
+// gradient of A_k is
+//
+//   sum over all indices but those of mode k of z_k[..., p, ...] g_k[..., q, ...],
+//
+// where z_k is x multiplied by the factors before A_k, and g_k is G multiplied by the transposes of
+// those after it. That of x is G multiplied by all transposes.
+//
+// A chunk of rows goes through all of this while it stays in the caches. Its tensors are as in
+// memory, or have a row in each vector lane where numbers behind a mode would not fill vectors.
+// Each part of the rows has sums of its own, which are added at the end: results have the same bits
+// for any number of threads.
+template <class T>
+class KronGradients {
+ public:
+  // The factors are P_k x Q_k: K is P_k and C is Q_k. No size is 0.
+  KronGradients(const std::vector<FactorView<T>>& factors, Index outer, Index inner)
+      : kernels_(mode_kernels<T>()), factors_(factors), outer_(outer), modes_(int(factors.size())) {
+    sizes_.assign(modes_ + 1, 1);
+    behind_.assign(modes_ + 1, inner);
+    for (int k = modes_ - 1; k >= 0; --k)
+      behind_[k] = checked_product({behind_[k + 1], factors[k].K});
+    Index before = 1;
+    for (int k = 0; k <= modes_; ++k) {
+      sizes_[k] = checked_product({before, behind_[k]});
+      largest_ = std::max(largest_, sizes_[k]);
+      if (k < modes_) {
+        before = checked_product({before, factors[k].C});
+        sums_ += factors[k].K * factors[k].C;
+        multiply_adds_ += 3.0 * double(sizes_[k]) * double(factors[k].C);
+      }
+    }
+    checked_product({outer, largest_});
+    const Index lanes = kernels_.lanes;
+    bool fills = true;
+    for (int k = 0; k + 1 < modes_; ++k) fills = fills && behind_[k + 1] % lanes == 0;
+    in_lanes_ = !fills && outer >= lanes && lanes * largest_ * Index(sizeof(T)) <= kLaneBytes;
+    width_ = in_lanes_ ? lanes : 1;
+    const Index unit = width_ * largest_ * Index(sizeof(T));
+    rows_ = width_ * std::max<Index>(1, kChunkBytes / unit);
+    chunks_ = (outer + rows_ - 1) / rows_;
+    parts_ = std::min(chunks_, kMaxParts);
+  }
+
+  // of_x may be null; of_factors[k] is, where that gradient is not wanted, but not all of them. A
+  // result overlaps nothing else.
+  void run(const T* x, const T* gradient, T* of_x, T* const* of_factors) const {
+    const ThreadTeam team(double(outer_) * multiply_adds_, gains());
+    const int threads = std::min<int>(team.threads(), int(parts_));
+    Index packed = 0;
+    for (const FactorView<T>& f : factors_)
+      packed += padded<T>(packed_size<T>(f.K, f.C)) + padded<T>(packed_size<T>(f.C, f.K));
+    const Index between = padded<T>(rows_ * largest_), turned = padded<T>(turned_elements());
+    const Index sums = padded<T>(sums_);
+    const Index per_thread = (modes_ + 3) * between + 2 * turned;
+    thread_local Workspace workspace;
+    T* memory = static_cast<T*>(workspace.reserve(bytes_of<T>(packed, 1) + bytes_of<T>(sums, parts_) +
+                                                  bytes_of<T>(per_thread, threads)));
+    Call call{x, gradient, of_x, of_factors, {}, {}, between, turned, 0, 0};
+    for (const FactorView<T>& f : factors_) {
+      pack({f.data, f.K, f.C, f.stride_k, f.stride_c}, memory);
+      call.back.push_back(memory);
+      memory += padded<T>(packed_size<T>(f.K, f.C));
+      pack({f.data, f.C, f.K, f.stride_c, f.stride_k}, memory);
+      call.forward.push_back(memory);
+      memory += padded<T>(packed_size<T>(f.C, f.K));
+    }
+    while (!of_factors[call.first]) ++call.first;
+    call.last = modes_ - 1;
+    while (!of_factors[call.last]) --call.last;
+    T* const all_sums = memory;
+    T* const scratch = memory + sums * parts_;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
+    for (Index part = 0; part < parts_; ++part) {
+      T* const own = all_sums + part * sums;
+      std::fill_n(own, sums_, T{});
+      const Index end = (part + 1) * chunks_ / parts_;
+      for (Index chunk = part * chunks_ / parts_; chunk < end; ++chunk)
+        run_chunk(call, chunk * rows_, std::min(rows_, outer_ - chunk * rows_), own,
+                  scratch + thread_index() * per_thread);
+    }
+    Index begin = 0;
+    for (int k = 0; k < modes_; ++k) {
+      const Index count = factors_[k].K * factors_[k].C;
+      if (of_factors[k]) {
+        std::copy_n(all_sums + begin, count, of_factors[k]);
+        for (Index part = 1; part < parts_; ++part)
+          for (Index i = 0; i < count; ++i) of_factors[k][i] += all_sums[part * sums + begin + i];
+      }
+      begin += count;
+    }
+  }
+
+ private:
+  // Bytes of a chunk's largest tensor, of which all stay in the L2 cache; and those up to which rows
+  // are put into lanes. Chosen by hand.
+  static constexpr Index kChunkBytes = 32 << 10;
+  static constexpr Index kLaneBytes = 256 << 10;
+  static constexpr Index kMaxParts = 64;  // more than that many threads have no work
+
+  struct Call {
+    const T* x;
+    const T* gradient;
+    T* of_x;
+    T* const* of_factors;
+    std::vector<const T*> back, forward;  // packed transposes, packed factors
+    Index between, turned;                // elements of a tensor, and of one that is turned
+    int first, last;                      // wanted gradients of factors
+  };
+
+  static ThreadGains& gains() {
+    static ThreadGains all;
+    return all;
+  }
+
+  // Elements of the largest tensor whose rows are turned into lanes for the sums of one mode.
+  Index turned_elements() const {
+    if (in_lanes_) return 0;
+    const Index lanes = kernels_.lanes;
+    Index most = 0;
+    for (int k = 0; k < modes_; ++k) {
+      if (behind_[k + 1] >= lanes) continue;
+      const Index L = rows_ * sizes_[k] / behind_[k];
+      const Index row = behind_[k + 1] * std::max(factors_[k].K, factors_[k].C);
+      most = std::max(most, (L + lanes - 1) / lanes * lanes * row + lanes * row);
+    }
+    return most;
+  }
+
+  // Writes tile[block, s, lane] = rows[block * lanes + lane, s], zeros for rows that there are not.
+  // `spare` has room for one block.
+  void turn(T* tile, const T* rows, Index count, Index size, T* spare) const {
+    const Index lanes = kernels_.lanes, whole = count / lanes * lanes;
+    for (Index i = 0; i < whole; i += lanes)
+      kernels_.to_lanes(tile + i * size, rows + i * size, lanes, size);
+    if (whole == count) return;
+    std::copy_n(rows + whole * size, (count - whole) * size, spare);
+    std::fill_n(spare + (count - whole) * size, (lanes - count + whole) * size, T{});
+    kernels_.to_lanes(tile + whole * size, spare, lanes, size);
+  }
+
+  // Adds to the sums of mode k of tensors (L, P, R) and (L, Q, R).
+  void add_sums(const Call& call, int k, T* sums, const T* x, const T* y, Index L, Index R,
+                T* memory) const {
+    const Index P = factors_[k].K, Q = factors_[k].C, lanes = kernels_.lanes;
+    if (R >= lanes) return kernels_.gram({sums, x, y, L, P, Q, R});
+    T* const of_x = memory;
+    T* const of_y = memory + call.turned;
+    const Index blocks = (L + lanes - 1) / lanes;
+    turn(of_x, x, L, P * R, of_x + blocks * lanes * P * R);
+    turn(of_y, y, L, Q * R, of_y + blocks * lanes * Q * R);
+    kernels_.gram({sums, of_x, of_y, blocks, P, Q, R * lanes});
+  }
+
+  void multiply(T* y, const T* x, const T* packed, Index C, Index K, Index L, Index R) const {
+    kernels_.multiply(contiguous_pass(y, x, packed, C, K, L, R, T(1), false), 1, C);
+  }
+
+  void run_chunk(const Call& call, Index first, Index count, T* sums, T* memory) const {
+    const Index between = call.between;
+    const auto tensor = [&](int k) { return memory + k * between; };
+    T* const spare = memory + (modes_ + 1) * between;  // for two tensors, and for turned ones
+    const T* x = call.x + first * sizes_[0];
+    const T* last = call.gradient + first * sizes_[modes_];
+    const Index blocks = (count + width_ - 1) / width_;
+    if (in_lanes_) {
+      turn(tensor(modes_), last, count, sizes_[modes_], spare);
+      last = tensor(modes_);
+    }
+    std::vector<const T*> after(std::size_t(modes_) + 1);
+    after[modes_] = last;
+    const int lowest = call.of_x ? 0 : call.first + 1;
+    for (int k = modes_ - 1; k >= lowest; --k) {
+      T* target = k == 0 && !in_lanes_ ? call.of_x + first * sizes_[0] : tensor(k);
+      const Index L = blocks * sizes_[k] / behind_[k], R = behind_[k + 1] * width_;
+      multiply(target, after[k + 1], call.back[k], factors_[k].C, factors_[k].K, L, R);
+      after[k] = target;
+    }
+    if (in_lanes_) {
+      if (call.of_x)
+        for (Index i = 0; i < count; i += width_)
+          kernels_.from_lanes(call.of_x + (first + i) * sizes_[0], after[0] + i * sizes_[0],
+                              std::min(width_, count - i), sizes_[0], T(1), false);
+      turn(tensor(0), x, count, sizes_[0], spare);
+      x = tensor(0);
+    }
+    for (int k = 0; k <= call.last; ++k) {
+      const Index L = blocks * sizes_[k] / behind_[k], R = behind_[k + 1] * width_;
+      if (call.of_factors[k])
+        add_sums(call, k, sums, x, after[k + 1], L, R, spare + 2 * between);
+      sums += factors_[k].K * factors_[k].C;
+      if (k == call.last) break;
+      T* const target = spare + k % 2 * between;
+      multiply(target, x, call.forward[k], factors_[k].K, factors_[k].C, L, R);
+      x = target;
+    }
+  }
+
+  const ModeKernels<T>& kernels_;
+  const std::vector<FactorView<T>>& factors_;
+  Index outer_;
+  int modes_;
+  std::vector<Index> sizes_;   // of a row that is multiplied by the factors before k
+  std::vector<Index> behind_;  // elements of it from mode k on
+  Index largest_ = 0, sums_ = 0;
+  double multiply_adds_ = 0;  // of a row
+  bool in_lanes_ = false;
+  Index width_ = 1;             // rows in the lanes
+  Index rows_, chunks_, parts_;
+};
+
+}  // namespace batchkron
