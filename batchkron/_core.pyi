@@ -194,6 +194,7 @@ def kron(a: _Array, b: _Array, out: _Array) -> None: ...
 
 # capsules: handlers for XLA's foreign functions
 jax_batched_kron: object
+jax_kron_gradients: object
 jax_kron_matmul: object
 jax_kronecker_sparse: object
 jax_captured_on_device: object

@@ -23,6 +23,7 @@ PLATFORMS = ("cpu", "cuda")
 
 _HANDLERS = {
     "batched_kron": native.jax_batched_kron,
+    "kron_gradients": native.jax_kron_gradients,
     "kron_matmul": native.jax_kron_matmul,
     "kronecker_sparse": native.jax_kronecker_sparse,
 }
@@ -54,13 +55,25 @@ def lowering(name: str, platform: str) -> Any:
     callable
     """
     if platform == "cpu" and name in _HANDLERS:
-        return jax.ffi.ffi_lowering(f"batchkron_{name}")
+        return _handled(name)
     if platform == "cuda" and name in PLANNED:
         return _planned(name)
     rule = jax.ffi.ffi_lowering("batchkron_python")
 
     def lower(ctx: Any, *operands: Any, transpose: bool = False, **_: Any) -> Any:
         return rule(ctx, *operands, function=name, transpose=transpose)
+
+    return lower
+
+
+def _handled(name: str) -> Any:
+    """Return the rule for calls of a handler of the CPU."""
+    rule = jax.ffi.ffi_lowering(f"batchkron_{name}")
+
+    def lower(ctx: Any, *operands: Any, wanted: Sequence[int] = (), **attributes: Any) -> Any:
+        if wanted:
+            attributes["wanted"] = " ".join(map(str, wanted))
+        return rule(ctx, *operands, **attributes)
 
     return lower
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-import batchkron
 from batchkron.array_kinds import dtype_in_numpy
+from batchkron.backends.cpu.gradients import has_rows
 from batchkron.backends.cpu.native import kron_gradients
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["gekmm", "kron_matmul"]
 
-_FEW_NUMBERS = 1 << 16  # of x, whose gradients one thread has before others would help
 _FROM_THE_LEFT = [1]  # the structure of (A_1 ⊗ … ⊗ A_d) x
 
 
@@ -191,8 +190,8 @@ def _gradients(
     summed over all indices but those of mode k. The modes lie behind the ``outer`` first indices;
     others may follow. Both tensors are contiguous.
     """
-    has_rows = outer >= batchkron.get_num_threads() or x.numel() <= _FEW_NUMBERS
-    if x.is_complex() or not has_rows or not x.numel() or not gradient.numel():
+    is_empty = not x.numel() or not gradient.numel()
+    if x.is_complex() or is_empty or not has_rows(outer, x.numel()):
         return _by_modes(x, gradient, factors, needed, outer, with_x=with_x)
     of_x = torch.empty_like(x) if with_x else None
     found = [x.new_empty(A.shape) if one else None for A, one in zip(factors, needed, strict=True)]

@@ -113,10 +113,8 @@ def test_a_backward_pass_in_a_region_of_autocast(tensor, monkeypatch, call, shap
     left = call is not kron_matmul
     x = tensor(rows[left], rows[left], dtype=torch.float32, grad=True)
     expected = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
-    for few in (kron._FEW_NUMBERS, -1):
-        monkeypatch.setattr(kron, "_FEW_NUMBERS", few)
-        if few < 0:
-            monkeypatch.setattr(kron.batchkron, "get_num_threads", lambda: 10**6)
+    for by_one_call in (True, False):
+        monkeypatch.setattr(kron, "has_rows", lambda *_, answer=by_one_call: answer)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
         for one, other in zip(found, expected, strict=True):

@@ -1,11 +1,13 @@
-// XLA's calls of the product with a Kronecker product.
+// XLA's calls of the product with a Kronecker product, and of its gradients.
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <sstream>
 
 #include "bindings/jax/call.hpp"
 #include "bindings/plans_by_sizes.hpp"
 #include "bindings/register.hpp"
+#include "engine/kron/gradients.hpp"
 #include "engine/kron/plan.hpp"
 #include "engine/threads.hpp"
 
@@ -96,10 +98,68 @@ xla::Error* handle_kron(xla::CallFrame* frame) {
   });
 }
 
+// Gradients of the product of one system, of real numbers: x (1, outer, product of rows, inner), that
+// of y, and factors as above, whose rows are P_k. The attribute `wanted` has the numbers of the
+// operands whose gradients are the results, in ascending order and with spaces between: 0 for x,
+// k + 1 for factor k.
+template <class T>
+void gradients(const XlaCall& call) {
+  const bool transpose = call.flag("transpose");
+  const std::size_t modes = std::size_t(call.arguments() - 2);
+  const xla::Buffer &source = call.argument(0), &given = call.argument(1);
+  if (source.axes != 4 || source.sizes[0] != 1) call.broken("arguments");
+  const Index outer = source.sizes[1], inner = source.sizes[3];
+  std::vector<FactorView<T>> factors;
+  Index rows = 1, columns = 1;
+  for (std::size_t k = 0; k < modes; ++k) {
+    const xla::Buffer& factor = call.argument(Index(k) + 2);
+    if (factor.axes != 3) call.broken("axes of a factor");
+    const Index first = factor.sizes[1], second = factor.sizes[2];
+    const T* values = elements<T>(factor, {1, first, second});
+    factors.push_back(transpose ? FactorView<T>{values, second, first, 1, second}
+                                : FactorView<T>{values, first, second, second, 1});
+    rows = checked_product({rows, factors[k].K});
+    columns = checked_product({columns, factors[k].C});
+  }
+  T* of_x = nullptr;
+  std::vector<T*> targets(modes), results(modes);
+  std::vector<std::vector<T>> turned(modes);
+  std::istringstream wanted(call.text("wanted"));
+  Index number = 0;
+  for (Index k; wanted >> k; ++number) {
+    if (k < 0 || k > Index(modes)) call.broken("attribute");
+    if (k == 0) {
+      of_x = elements<T>(call.result(number), {1, outer, rows, inner});
+      continue;
+    }
+    const FactorView<T>& factor = factors[std::size_t(k) - 1];
+    const Index P = factor.K, Q = factor.C;
+    T*& target = targets[std::size_t(k) - 1];
+    target = elements<T>(call.result(number), {1, transpose ? Q : P, transpose ? P : Q});
+    if (transpose) turned[std::size_t(k) - 1].resize(std::size_t(P * Q));
+    results[std::size_t(k) - 1] = transpose ? turned[std::size_t(k) - 1].data() : target;
+  }
+  if (number != call.results() || number == (of_x ? 1 : 0)) call.broken("number of results");
+  KronGradients<T>(factors, outer, inner)
+      .run(elements<T>(source, {1, outer, rows, inner}),
+           elements<T>(given, {1, outer, columns, inner}), of_x, results.data());
+  for (std::size_t k = 0; k < modes; ++k)
+    for (Index i = 0; i < Index(turned[k].size()); ++i)
+      targets[k][i % factors[k].C * factors[k].K + i / factors[k].C] = turned[k][std::size_t(i)];
+}
+
+xla::Error* handle_gradients(xla::CallFrame* frame) {
+  return handle(frame, [](const XlaCall& call) {
+    if (call.argument(0).dtype == xla::kFloat32) return gradients<float>(call);
+    gradients<double>(call);
+  });
+}
+
 }  // namespace
 
 void register_jax_kron(pybind11::module_& module) {
   module.attr("jax_kron_matmul") = capsule_of(&handle_kron);
+  module.attr("jax_kron_gradients") = capsule_of(&handle_gradients);
 }
 
 }  // namespace batchkron
