@@ -204,30 +204,24 @@ class _Gradients(Composed):
         return found
 
     def lowering(self, platform: str) -> Any:
-        """One call for one system of real numbers: on a device with small modes, else with rows."""
+        """One call for one system of real numbers with small modes, on the CPU if it has rows.
+
+        Of modes beyond 64 XLA's own products are faster.
+        """
         by_jax = super().lowering(platform)
         by_core = lowering(self.name, platform)
-        suits = _has_small_modes if platform == "cuda" else _has_rows
 
         def lower(ctx: Any, *operands: Any, **parameters: Any) -> Any:
             x, _, *factors = ctx.avals_in
-            is_alone = x.dtype.kind == "f" and x.shape[0] == 1
-            by_one_call = is_alone and suits(x, factors, parameters["wanted"])
-            return (by_core if by_one_call else by_jax)(ctx, *operands, **parameters)
+            sizes = [size for k in parameters["wanted"] if k for size in factors[k - 1].shape[1:]]
+            suits = x.dtype.kind == "f" and x.shape[0] == 1 and max(sizes) <= MAX_OF_KERNEL
+            if platform == "cpu" and suits:
+                every = [size for one in (x, *factors) for size in one.shape]
+                is_known = all(isinstance(size, int) for size in every)
+                suits = is_known and has_rows(x.shape[1], x.size)
+            return (by_core if suits else by_jax)(ctx, *operands, **parameters)
 
         return lower
-
-
-def _has_small_modes(x: Any, factors: Sequence[Any], wanted: Sequence[int]) -> bool:
-    """Return whether the kernels of a device take the modes whose gradients are wanted."""
-    sizes = [size for k in wanted if k for size in factors[k - 1].shape[1:]]
-    return bool(max(sizes) <= MAX_OF_KERNEL)
-
-
-def _has_rows(x: Any, factors: Sequence[Any], wanted: Sequence[int]) -> bool:
-    """Return whether the CPU has rows for all its threads, and no size is a symbol."""
-    sizes = [size for one in (x, *factors) for size in one.shape]
-    return all(isinstance(size, int) for size in sizes) and has_rows(x.shape[1], x.size)
 
 
 def _shape(operand: Any) -> tuple[int, ...]:
