@@ -1,5 +1,7 @@
 """What the tests on a device share."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,14 @@ def kernels_of_this_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BATCHKRON_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def first_device():
+    """The first device is current: JAX leaves another one so, in the thread that called it."""
+    cupy = pytest.importorskip("cupy")
+    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # where there is none, tests say so
+        cupy.cuda.Device(0).use()
 
 
 @pytest.fixture
