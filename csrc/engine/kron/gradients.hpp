@@ -22,7 +22,8 @@ namespace batchkron {
 // those after it. That of x is G multiplied by all transposes.
 //
 // A chunk of rows goes through all of this while it stays in the caches. Its tensors are as in
-// memory, or have a row in each vector lane where numbers behind a mode would not fill vectors.
+// memory, or have a row in each vector lane where numbers behind a mode would not fill vectors; rows
+// that do not fill the lanes come last, as in memory.
 // Each part of the rows has sums of its own, which are added at the end: results have the same bits
 // for any number of threads.
 template <class T>
@@ -50,9 +51,9 @@ class KronGradients {
     bool fills = true;
     for (int k = 0; k + 1 < modes_; ++k) fills = fills && behind_[k + 1] % lanes == 0;
     in_lanes_ = !fills && outer >= lanes && lanes * largest_ * Index(sizeof(T)) <= kLaneBytes;
-    width_ = in_lanes_ ? lanes : 1;
-    const Index unit = width_ * largest_ * Index(sizeof(T));
-    rows_ = width_ * std::max<Index>(1, kChunkBytes / unit);
+    const Index together = in_lanes_ ? lanes : 1;
+    const Index unit = together * largest_ * Index(sizeof(T));
+    rows_ = together * std::max<Index>(1, kChunkBytes / unit);
     chunks_ = (outer + rows_ - 1) / rows_;
     parts_ = std::min(chunks_, kMaxParts);
   }
@@ -90,9 +91,14 @@ class KronGradients {
       T* const own = all_sums + part * sums;
       std::fill_n(own, sums_, T{});
       const Index end = (part + 1) * chunks_ / parts_;
-      for (Index chunk = part * chunks_ / parts_; chunk < end; ++chunk)
-        run_chunk(call, chunk * rows_, std::min(rows_, outer_ - chunk * rows_), own,
-                  scratch + thread_index() * per_thread);
+      T* const own_scratch = scratch + thread_index() * per_thread;
+      for (Index chunk = part * chunks_ / parts_; chunk < end; ++chunk) {
+        const Index first = chunk * rows_, count = std::min(rows_, outer_ - first);
+        const Index filling = in_lanes_ ? count / kernels_.lanes * kernels_.lanes : 0;
+        if (filling > 0) run_chunk(call, first, filling, true, own, own_scratch);
+        if (filling < count)
+          run_chunk(call, first + filling, count - filling, false, own, own_scratch);
+      }
     }
     Index begin = 0;
     for (int k = 0; k < modes_; ++k) {
@@ -130,12 +136,11 @@ class KronGradients {
 
   // Elements of the largest tensor whose rows are turned into lanes for the sums of one mode.
   Index turned_elements() const {
-    if (in_lanes_) return 0;
-    const Index lanes = kernels_.lanes;
+    const Index lanes = kernels_.lanes, rows = in_lanes_ ? lanes - 1 : rows_;
     Index most = 0;
     for (int k = 0; k < modes_; ++k) {
       if (behind_[k + 1] >= lanes) continue;
-      const Index L = rows_ * sizes_[k] / behind_[k];
+      const Index L = rows * sizes_[k] / behind_[k];
       const Index row = behind_[k + 1] * std::max(factors_[k].K, factors_[k].C);
       most = std::max(most, (L + lanes - 1) / lanes * lanes * row + lanes * row);
     }
@@ -171,41 +176,41 @@ class KronGradients {
     kernels_.multiply(contiguous_pass(y, x, packed, C, K, L, R, T(1), false), 1, C);
   }
 
-  void run_chunk(const Call& call, Index first, Index count, T* sums, T* memory) const {
-    const Index between = call.between;
+  // in_lanes: count is a multiple of the lanes.
+  void run_chunk(const Call& call, Index first, Index count, bool in_lanes, T* sums,
+                 T* memory) const {
+    const Index between = call.between, width = in_lanes ? kernels_.lanes : 1;
     const auto tensor = [&](int k) { return memory + k * between; };
     T* const spare = memory + (modes_ + 1) * between;  // for two tensors, and for turned ones
     const T* x = call.x + first * sizes_[0];
-    const T* last = call.gradient + first * sizes_[modes_];
-    const Index blocks = (count + width_ - 1) / width_;
-    if (in_lanes_) {
+    const T* const last = call.gradient + first * sizes_[modes_];
+    T* const of_x = call.of_x ? call.of_x + first * sizes_[0] : nullptr;
+    if (in_lanes) {
       turn(tensor(modes_), last, count, sizes_[modes_], spare);
-      last = tensor(modes_);
+      turn(spare, x, count, sizes_[0], spare + between);
+      x = spare;
     }
-    std::vector<const T*> after(std::size_t(modes_) + 1);
-    after[modes_] = last;
+    const auto after = [&](int k) -> const T* {
+      if (in_lanes) return tensor(k);
+      return k == modes_ ? last : k == 0 ? of_x : tensor(k);
+    };
     const int lowest = call.of_x ? 0 : call.first + 1;
     for (int k = modes_ - 1; k >= lowest; --k) {
-      T* target = k == 0 && !in_lanes_ ? call.of_x + first * sizes_[0] : tensor(k);
-      const Index L = blocks * sizes_[k] / behind_[k], R = behind_[k + 1] * width_;
-      multiply(target, after[k + 1], call.back[k], factors_[k].C, factors_[k].K, L, R);
-      after[k] = target;
+      const Index L = count / width * (sizes_[k] / behind_[k]), R = behind_[k + 1] * width;
+      multiply(k == 0 && !in_lanes ? of_x : tensor(k), after(k + 1), call.back[k],
+               factors_[k].C, factors_[k].K, L, R);
     }
-    if (in_lanes_) {
-      if (call.of_x)
-        for (Index i = 0; i < count; i += width_)
-          kernels_.from_lanes(call.of_x + (first + i) * sizes_[0], after[0] + i * sizes_[0],
-                              std::min(width_, count - i), sizes_[0], T(1), false);
-      turn(tensor(0), x, count, sizes_[0], spare);
-      x = tensor(0);
-    }
+    if (in_lanes && of_x)
+      for (Index i = 0; i < count; i += width)
+        kernels_.from_lanes(of_x + i * sizes_[0], tensor(0) + i * sizes_[0], width, sizes_[0], T(1),
+                            false);
     for (int k = 0; k <= call.last; ++k) {
-      const Index L = blocks * sizes_[k] / behind_[k], R = behind_[k + 1] * width_;
+      const Index L = count / width * (sizes_[k] / behind_[k]), R = behind_[k + 1] * width;
       if (call.of_factors[k])
-        add_sums(call, k, sums, x, after[k + 1], L, R, spare + 2 * between);
+        add_sums(call, k, sums, x, after(k + 1), L, R, spare + 2 * between);
       sums += factors_[k].K * factors_[k].C;
       if (k == call.last) break;
-      T* const target = spare + k % 2 * between;
+      T* const target = spare + (k + 1) % 2 * between;
       multiply(target, x, call.forward[k], factors_[k].K, factors_[k].C, L, R);
       x = target;
     }
@@ -220,7 +225,6 @@ class KronGradients {
   Index largest_ = 0, sums_ = 0;
   double multiply_adds_ = 0;  // of a row
   bool in_lanes_ = false;
-  Index width_ = 1;             // rows in the lanes
   Index rows_, chunks_, parts_;
 };
 

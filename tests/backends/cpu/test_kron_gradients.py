@@ -144,3 +144,16 @@ def test_wrong_arrays_are_refused(rng):
     for arguments in wrong:
         with pytest.raises(ValueError, match="internal error"):
             kron_gradients(*arguments)
+
+
+@pytest.mark.parametrize("outer", [7, 8, 9, 21])
+def test_infinite_factors(rng, outer):
+    """Lanes without a row add nothing: infinity times nothing would be NaN."""
+    factors, x, gradient = problem(rng, outer, [(3, 3)] * 3, 1, np.float32)
+    factors[1][0, 0] = np.inf
+    x, gradient = np.abs(x), np.abs(gradient)
+    factors = [np.abs(A) for A in factors]
+    of_x, found = gradients(factors, x, gradient, [True] * 3, True)
+    assert not any(np.isnan(one).any() for one in (of_x, *found))
+    assert np.isinf(of_x).any()
+    assert np.isinf(found[0]).any()
