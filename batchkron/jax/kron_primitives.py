@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
-from batchkron.backends.cpu.gradients import has_rows
+from batchkron.backends.cpu.gradients import by_one_call
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.jax.arrays import batch_systems, in_front
 from batchkron.jax.composed import Composed, register_composed
@@ -212,13 +212,14 @@ class _Gradients(Composed):
         by_core = lowering(self.name, platform)
 
         def lower(ctx: Any, *operands: Any, **parameters: Any) -> Any:
-            x, _, *factors = ctx.avals_in
-            sizes = [size for k in parameters["wanted"] if k for size in factors[k - 1].shape[1:]]
+            x, y, *factors = ctx.avals_in
+            if platform == "cuda":  # whose kernels take other factors of any size
+                factors = [factors[k - 1] for k in parameters["wanted"] if k]
+            sizes = [size for factor in factors for size in factor.shape]
             suits = x.dtype.kind == "f" and x.shape[0] == 1 and max(sizes) <= MAX_OF_KERNEL
             if platform == "cpu" and suits:
-                every = [size for one in (x, *factors) for size in one.shape]
-                is_known = all(isinstance(size, int) for size in every)
-                suits = is_known and has_rows(x.shape[1], x.size)
+                is_known = all(isinstance(size, int) for size in (*x.shape, *y.shape, *sizes))
+                suits = is_known and by_one_call(x.shape[1], max(x.size, y.size), max(sizes))
             return (by_core if suits else by_jax)(ctx, *operands, **parameters)
 
         return lower

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from batchkron.array_kinds import dtype_in_numpy
-from batchkron.backends.cpu.gradients import has_rows
+from batchkron.backends.cpu.gradients import by_one_call
 from batchkron.backends.cpu.native import kron_gradients
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
@@ -191,7 +191,9 @@ def _gradients(
     others may follow. Both tensors are contiguous.
     """
     is_empty = not x.numel() or not gradient.numel()
-    if x.is_complex() or is_empty or not has_rows(outer, x.numel()):
+    numbers = max(x.numel(), gradient.numel())
+    largest = max(size for factor in factors for size in factor.shape)
+    if x.is_complex() or is_empty or not by_one_call(outer, numbers, largest):
         return _by_modes(x, gradient, factors, needed, outer, with_x=with_x)
     of_x = torch.empty_like(x) if with_x else None
     found = [x.new_empty(A.shape) if one else None for A, one in zip(factors, needed, strict=True)]

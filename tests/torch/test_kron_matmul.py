@@ -113,8 +113,8 @@ def test_a_backward_pass_in_a_region_of_autocast(tensor, monkeypatch, call, shap
     left = call is not kron_matmul
     x = tensor(rows[left], rows[left], dtype=torch.float32, grad=True)
     expected = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
-    for by_one_call in (True, False):
-        monkeypatch.setattr(kron, "has_rows", lambda *_, answer=by_one_call: answer)
+    for one_call in (True, False):
+        monkeypatch.setattr(kron, "by_one_call", lambda *_, answer=one_call: answer)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = torch.autograd.grad(call(x, factors).sin().sum(), (x, *factors))
         for one, other in zip(found, expected, strict=True):

@@ -2,19 +2,24 @@
 
 from batchkron.backends.cpu.native import get_num_threads
 
-__all__ = ["has_rows"]
+__all__ = ["by_one_call"]
 
-_FEW_NUMBERS = 1 << 16  # of x, whose gradients one thread has before others would help
+_FEW_NUMBERS = 1 << 16  # whose gradients one thread has before others would help
+_MAX_ROW = 1 << 20  # numbers; a thread keeps memory for some rows
+_MAX_SIZE = 128  # rows or columns of a factor, all sums of which each part of the rows has
 
 
-def has_rows(outer: int, elements: int) -> bool:
-    """Return whether that keeps all threads busy, which take rows each, or needs only one.
+def by_one_call(outer: int, numbers: int, largest: int) -> bool:
+    """Return whether gradients are computed row by row, and not mode by mode by all threads.
 
     Parameters
     ----------
     outer : int
         Rows of x.
-    elements : int
-        Of x.
+    numbers : int
+        Of x or of the gradient, whichever has more.
+    largest : int
+        Most rows or columns of a factor.
     """
-    return outer >= get_num_threads() or elements <= _FEW_NUMBERS
+    has_rows = outer >= get_num_threads() and numbers <= _MAX_ROW * outer
+    return largest <= _MAX_SIZE and (has_rows or numbers <= _FEW_NUMBERS)

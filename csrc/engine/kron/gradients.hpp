@@ -55,13 +55,15 @@ class KronGradients {
     const Index unit = together * largest_ * Index(sizeof(T));
     rows_ = together * std::max<Index>(1, kChunkBytes / unit);
     chunks_ = (outer + rows_ - 1) / rows_;
-    parts_ = std::min(chunks_, kMaxParts);
+    const Index most = kSumsBytes / Index(sizeof(T)) / sums_;
+    parts_ = std::clamp<Index>(most, 1, std::min(chunks_, kMaxParts));
   }
 
   // of_x may be null; of_factors[k] is, where that gradient is not wanted, but not all of them. A
   // result overlaps nothing else.
   void run(const T* x, const T* gradient, T* of_x, T* const* of_factors) const {
-    const ThreadTeam team(double(outer_) * multiply_adds_, gains());
+    const double work = parts_ > 1 ? double(outer_) * multiply_adds_ : 0.0;
+    const ThreadTeam team(work, gains());
     const int threads = std::min<int>(team.threads(), int(parts_));
     Index packed = 0;
     for (const FactorView<T>& f : factors_)
@@ -113,10 +115,11 @@ class KronGradients {
   }
 
  private:
-  // Bytes of a chunk's largest tensor, of which all stay in the L2 cache; and those up to which rows
-  // are put into lanes. Chosen by hand.
+  // Bytes of a chunk's largest tensor, unless a row is larger; those up to which rows are put into
+  // lanes; and those of the sums of all parts. Chosen by hand.
   static constexpr Index kChunkBytes = 32 << 10;
   static constexpr Index kLaneBytes = 256 << 10;
+  static constexpr Index kSumsBytes = 16 << 20;
   static constexpr Index kMaxParts = 64;  // more than that many threads have no work
 
   struct Call {
