@@ -117,7 +117,7 @@ class KronGradients {
  private:
   // Bytes of a chunk's largest tensor, unless a row is larger; those up to which rows are put into
   // lanes; and those of the sums of all parts. Chosen by hand.
-  static constexpr Index kChunkBytes = 32 << 10;
+  static constexpr Index kChunkBytes = 64 << 10;
   static constexpr Index kLaneBytes = 256 << 10;
   static constexpr Index kSumsBytes = 16 << 20;
   static constexpr Index kMaxParts = 64;  // more than that many threads have no work

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "simd/common/first_lanes.hpp"
+#include "simd/common/lanes.hpp"
 #include "simd/kron/table.hpp"
 
 namespace batchkron {
@@ -26,6 +27,25 @@ BATCHKRON_INLINE void add_products(V (&sum)[rows][columns], const T* x, const T*
   }
 }
 
+// Adds the tile's sums over the lanes, kPart of them at a time.
+template <class T, int rows, int columns, class V>
+BATCHKRON_INLINE void add_totals(T* target, Index stride, const V (&sum)[rows][columns]) {
+  constexpr int width = widest<T>, at_once = lanes::kPart<T>;
+  constexpr int count = (rows * columns + at_once - 1) / at_once * at_once;
+  T all[count * width], totals[count];
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i)
+    BATCHKRON_UNROLL
+    for (int j = 0; j < columns; ++j) lanes::store(all + (i * columns + j) * width, sum[i][j]);
+  BATCHKRON_UNROLL
+  for (int i = rows * columns; i < count; ++i) lanes::store(all + i * width, V{});
+  BATCHKRON_UNROLL
+  for (int i = 0; i < count; i += at_once)
+    lanes::store(totals + i, lanes::lane_sums(all + i * width));
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j) target[i * stride + j] += totals[i * columns + j];
+}
+
 template <class T, int rows, int columns>
 void gram_tile(const GramTask<T>& task, Index p, Index q) {
   constexpr int lanes = widest<T>;
@@ -42,12 +62,7 @@ void gram_tile(const GramTask<T>& task, Index p, Index q) {
       add_products<T, rows, columns>(sum, x + r, y + r, R, full);
     if (rest > 0) add_products<T, rows, columns>(sum, x + whole, y + whole, R, part);
   }
-  for (int i = 0; i < rows; ++i)
-    for (int j = 0; j < columns; ++j) {
-      T total{};
-      for (int lane = 0; lane < lanes; ++lane) total += sum[i][j][lane];
-      task.sums[(p + i) * task.Q + q + j] += total;
-    }
+  add_totals<T, rows, columns>(task.sums + p * task.Q + q, task.Q, sum);
 }
 
 template <class T, int rows, int columns = kGramColumns>
