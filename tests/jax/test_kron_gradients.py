@@ -327,6 +327,43 @@ def test_gradients_that_are_several_calls_on_a_device(array, case):
     assert found.count("kron_matmul") == len(shapes) + 2  # y; x̄; what is before the second factor
 
 
+@pytest.mark.parametrize(
+    ("case", "by_core"),
+    [
+        ("many rows", True),
+        ("one small row", True),
+        ("one large row", False),
+        ("large factor", False),
+        ("complex", False),
+        ("systems", False),
+    ],
+)
+def test_gradients_on_a_processor(array, monkeypatch, case, by_core):
+    """One call of the core where there are rows for all threads, or little to do; else XLA's."""
+    monkeypatch.setattr("batchkron.backends.cpu.gradients.get_num_threads", lambda: 2)
+    rows, shapes = 1 if case.endswith("row") else 5, SHAPES
+    if case == "one large row":  # 72 000 numbers
+        shapes = [(3, 2), (4, 3), (60, 2), (50, 3), (2, 1)]
+    if case == "large factor":
+        shapes = [(65, 2), (2, 2)]
+    dtype = "complex128" if case == "complex" else "float64"
+    x = array(rows, math.prod(shape[0] for shape in shapes), dtype=dtype)
+    given = [x, *(array(*shape, dtype=dtype) for shape in shapes)]
+    if case == "systems":
+        given = [jnp.stack([one, one]) for one in given]
+
+    def gradients(product):
+        def loss(*given):
+            return jnp.sin(product(*given)).real.sum()
+
+        found = jax.grad(loss, tuple(range(len(given))))
+        return jax.jit(jax.vmap(found) if case == "systems" else found)
+
+    text = gradients(of_all).lower(*given).as_text()
+    assert ("@batchkron_kron_gradients" in text) == by_core
+    compare(gradients(of_all)(*given), gradients(of_rows)(*given), 2000)
+
+
 def test_numbers_of_a_mapped_x_are_vectors_of_one_system(array):
     x, A = array(3, 5, 8), [array(2, 3), array(4, 2)]
 

@@ -52,29 +52,46 @@ void run_together(Index systems, double multiply_adds, Run run) {
   if (failed) throw std::bad_alloc();
 }
 
-// y[s] = x[s] (A_1s (x) ... (x) A_ds) over the third axis of x (systems, outer, product of inputs,
-// inner); y is alike. Factors are (systems or 1, inputs, outputs), or (…, outputs, inputs) with the
-// attribute `transpose`.
+// A factor of P rows and Q columns for each system, or one for all.
 template <class T>
-void multiply(const XlaCall& call) {
+struct GivenFactor {
+  const T* data;
+  Index P, Q, row_stride, column_stride, system_stride;
+};
+
+// The arguments from `first` on, which are (systems or 1, P, Q), or (…, Q, P) with the attribute
+// `transpose`.
+template <class T>
+std::vector<GivenFactor<T>> given_factors(const XlaCall& call, Index first, Index systems) {
   const bool transpose = call.flag("transpose");
-  const xla::Buffer& source = call.argument(0);
-  if (source.axes != 4 || call.results() != 1) call.broken("arguments");
-  const Index systems = source.sizes[0], outer = source.sizes[1], inner = source.sizes[3];
-  const std::size_t modes = std::size_t(call.arguments() - 1);
-  std::vector<Index> inputs, outputs, strides;
-  std::vector<FactorView<T>> factors;
-  for (std::size_t k = 0; k < modes; ++k) {
-    const xla::Buffer& factor = call.argument(Index(k) + 1);
+  std::vector<GivenFactor<T>> all;
+  for (Index k = first; k < call.arguments(); ++k) {
+    const xla::Buffer& factor = call.argument(k);
     if (factor.axes != 3) call.broken("axes of a factor");
     const Index sets = factor.sizes[0], rows = factor.sizes[1], columns = factor.sizes[2];
     if (sets != 1 && sets != systems) call.broken("number of systems");
-    const T* first = elements<T>(factor, {sets, rows, columns});
-    inputs.push_back(transpose ? columns : rows);
-    outputs.push_back(transpose ? rows : columns);
-    strides.push_back(sets == 1 ? 0 : rows * columns);
-    factors.push_back(transpose ? FactorView<T>{first, rows, columns, columns, 1}
-                                : FactorView<T>{first, columns, rows, 1, columns});
+    const T* data = elements<T>(factor, {sets, rows, columns});
+    const Index apart = sets == 1 ? 0 : rows * columns;
+    all.push_back(transpose ? GivenFactor<T>{data, columns, rows, 1, columns, apart}
+                            : GivenFactor<T>{data, rows, columns, columns, 1, apart});
+  }
+  return all;
+}
+
+// y[s] = x[s] (A_1s (x) ... (x) A_ds) over the third axis of x (systems, outer, product of the
+// factors' rows, inner); y is alike.
+template <class T>
+void multiply(const XlaCall& call) {
+  const xla::Buffer& source = call.argument(0);
+  if (source.axes != 4 || call.results() != 1) call.broken("arguments");
+  const Index systems = source.sizes[0], outer = source.sizes[1], inner = source.sizes[3];
+  const auto given = given_factors<T>(call, 1, systems);
+  std::vector<Index> inputs, outputs;
+  std::vector<FactorView<T>> factors;
+  for (const GivenFactor<T>& f : given) {
+    inputs.push_back(f.P);
+    outputs.push_back(f.Q);
+    factors.push_back({f.data, f.Q, f.P, f.column_stride, f.row_stride});
   }
   const Index input_size = checked_product(inputs), output_size = checked_product(outputs);
   const T* x = elements<T>(source, {systems, outer, input_size, inner});
@@ -82,7 +99,7 @@ void multiply(const XlaCall& call) {
   const auto plan = shared_plan<T>(inputs, outputs, outer, inner);
   const auto run = [&](Index system) {
     std::vector<FactorView<T>> own = factors;
-    for (std::size_t k = 0; k < modes; ++k) own[k].data += system * strides[k];
+    for (std::size_t k = 0; k < own.size(); ++k) own[k].data += system * given[k].system_stride;
     plan->run(own.data(), x + system * plan->input_elements(), T(1),
               y + system * plan->output_elements(), false);
   };
@@ -98,29 +115,23 @@ xla::Error* handle_kron(xla::CallFrame* frame) {
   });
 }
 
-// Gradients of the product of one system, of real numbers: x (1, outer, product of rows, inner), that
-// of y, and factors as above, whose rows are P_k. The attribute `wanted` has the numbers of the
-// operands whose gradients are the results, in ascending order and with spaces between: 0 for x,
-// k + 1 for factor k.
+// Gradients of the product of one system, of real numbers: x (1, outer, product of the factors' rows,
+// inner), that of y, and the factors. The attribute `wanted` has the numbers of the operands whose
+// gradients are the results, in ascending order and with spaces between: 0 for x, k + 1 for factor k.
 template <class T>
 void gradients(const XlaCall& call) {
   const bool transpose = call.flag("transpose");
-  const std::size_t modes = std::size_t(call.arguments() - 2);
   const xla::Buffer &source = call.argument(0), &given = call.argument(1);
   if (source.axes != 4 || source.sizes[0] != 1) call.broken("arguments");
   const Index outer = source.sizes[1], inner = source.sizes[3];
   std::vector<FactorView<T>> factors;
   Index rows = 1, columns = 1;
-  for (std::size_t k = 0; k < modes; ++k) {
-    const xla::Buffer& factor = call.argument(Index(k) + 2);
-    if (factor.axes != 3) call.broken("axes of a factor");
-    const Index first = factor.sizes[1], second = factor.sizes[2];
-    const T* values = elements<T>(factor, {1, first, second});
-    factors.push_back(transpose ? FactorView<T>{values, second, first, 1, second}
-                                : FactorView<T>{values, first, second, second, 1});
-    rows = checked_product({rows, factors[k].K});
-    columns = checked_product({columns, factors[k].C});
+  for (const GivenFactor<T>& f : given_factors<T>(call, 2, 1)) {
+    factors.push_back({f.data, f.P, f.Q, f.row_stride, f.column_stride});
+    rows = checked_product({rows, f.P});
+    columns = checked_product({columns, f.Q});
   }
+  const std::size_t modes = factors.size();
   T* of_x = nullptr;
   std::vector<T*> targets(modes), results(modes);
   std::vector<std::vector<T>> turned(modes);
