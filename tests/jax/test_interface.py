@@ -135,7 +135,7 @@ def test_layouts_are_those_of_the_installed_jaxlib(tmp_path, broken):
 
 
 def test_there_are_handlers():
-    assert len(HANDLERS) == 7
+    assert len(HANDLERS) == 8
 
 
 @pytest.mark.parametrize("name", HANDLERS)
