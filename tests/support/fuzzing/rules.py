@@ -46,7 +46,7 @@ def fault_of(document, expected):
     try:
         _check_values(attributes, datasets)
         _require(attributes.get("format") == expected, "format")
-        _require(attributes.get("format_version") == 1, "format_version")
+        _require(attributes.get("format_version") in (1, 2), "format_version")
         if expected == "batchkron-problem":
             _check_problem(attributes, datasets)
         else:
