@@ -152,7 +152,9 @@ def test_unusual_arguments(rng, is_fast):
     *call, y, weights = random_call(rng, [(3, 2), (2, 4)], "float64")
     pools, ids, x, inputs, outputs = call
     strided = np.full((5, 12), np.nan)[:, ::2]
-    fields = np.zeros(1, [("flag", "i1"), ("y", "f8", (5, 6))])["y"][0]  # not aligned
+    memory = np.zeros(8 + y.nbytes, np.uint8)
+    first = (1 - memory.ctypes.data) % 8  # so that its address is 1 more than a multiple of 8
+    odd = memory[first : first + y.nbytes].view(y.dtype).reshape(y.shape)
     changes = [
         {"pools": [pool.tolist() for pool in pools]},
         {"pools": tuple(np.asfortranarray(pool) for pool in pools)},
@@ -161,7 +163,7 @@ def test_unusual_arguments(rng, is_fast):
         {"x": np.asfortranarray(x)},
         {"x": np.repeat(x, 2, axis=1)[:, ::2]},
         {"y": strided},
-        {"y": fields},
+        {"y": odd},
         {"y": np.empty((6, 5)).T},
         {"weights": weights.tolist()},
         {"weights": np.repeat(weights, 2)[::2]},
