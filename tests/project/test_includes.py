@@ -185,6 +185,12 @@ def test_code_of_one_instruction_set_uses_no_library(file):
     assert foreign_includes_of(file) - TYPES_ALONE == MORE_HEADERS.get(file, set())
 
 
+def test_no_streams_of_the_library():
+    """Their locales are one process's: with another C++ library there, as jaxlib's, they crash."""
+    streams = {"fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream"}
+    assert not [file for file in FILES if foreign_includes_of(file) & streams]
+
+
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith(("cuda/", "krylov/"))])
 def test_device_code_includes_nothing_else(file):
     """NVRTC knows the headers of these folders only."""

@@ -1,8 +1,9 @@
 // XLA's calls of the product with a Kronecker product, and of its gradients.
 #include <atomic>
+#include <charconv>
 #include <memory>
 #include <mutex>
-#include <sstream>
+#include <string>
 
 #include "bindings/jax/call.hpp"
 #include "bindings/plans_by_sizes.hpp"
@@ -135,9 +136,13 @@ void gradients(const XlaCall& call) {
   T* of_x = nullptr;
   std::vector<T*> targets(modes), results(modes);
   std::vector<std::vector<T>> turned(modes);
-  std::istringstream wanted(call.text("wanted"));
+  // without a string stream: its locale crashes where jaxlib 0.11 has a C++ library of its own
+  const std::string wanted = call.text("wanted");
+  const char* const end = wanted.data() + wanted.size();
   Index number = 0;
-  for (Index k; wanted >> k; ++number) {
+  for (const char* at = wanted.data(); at < end; ++number) {
+    Index k = -1;
+    at = std::from_chars(at, end, k).ptr + 1;  // behind the space
     if (k < 0 || k > Index(modes)) call.broken("attribute");
     if (k == 0) {
       of_x = elements<T>(call.result(number), {1, outer, rows, inner});
