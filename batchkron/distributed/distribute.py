@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from batchkron.distributed.agreement import refuse_disagreement
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.communication.communicators import as_communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
@@ -147,7 +148,9 @@ def distribute(
     ------
     ValueError
         If the grid does not have as many ranks as the communicator, the operator has several
-        systems, or another argument has no meaning.
+        systems, another argument has no meaning, or the ranks pass operators or problems that are
+        not the same to the last bit. If this process is not one of the communicator's ranks
+        (``MPI.COMM_NULL``).
     TypeError
         If the operator or problem is of another kind.
     BackendUnavailableError
@@ -198,6 +201,9 @@ def distribute(
         raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
     options = ProductOptions(rows, rule, redistribute, transpose)
     plain = options == ProductOptions(1, "group", True, False)
+    refuse_disagreement(
+        communicator, obj, {"grid": grid, "options": options, "max_imbalance": max_imbalance}
+    )
     if is_combination(obj) or (like is not None and isinstance(obj, BatchedKron)):
         if not plain:
             raise ValueError("a preconditioner takes one vector, and no options of products")

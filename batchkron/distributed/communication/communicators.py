@@ -23,6 +23,8 @@ def as_communicator(comm: Any) -> Communicator:
     ------
     TypeError
         If it is anything else.
+    ValueError
+        If it is ``MPI.COMM_NULL``, or joins two groups of processes.
     """
     if comm is None:
         return SimulatedCommunicator()

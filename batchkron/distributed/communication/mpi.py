@@ -37,7 +37,26 @@ def world() -> MpiCommunicator:
 
 
 def of_mpi(comm: Any) -> MpiCommunicator:
-    """Return the communicator of one of mpi4py, always the same one for the same communicator."""
+    """Return the communicator of one of mpi4py, always the same one for the same communicator.
+
+    Raises
+    ------
+    TypeError
+        If it is no communicator, but another of mpi4py's objects.
+    ValueError
+        If this process is none of its ranks, it has been freed, or it joins two groups.
+    """
+    from mpi4py import MPI
+
+    if not isinstance(comm, MPI.Comm):
+        raise TypeError(f"comm is a {type(comm).__name__} of mpi4py; expected a communicator")
+    if comm == MPI.COMM_NULL:
+        raise ValueError(
+            "comm is MPI.COMM_NULL: this process is none of its ranks, or it has been freed; call "
+            "on the processes of the communicator only: if comm != MPI.COMM_NULL: ..."
+        )
+    if comm.Is_inter():
+        raise ValueError("comm joins two groups of processes; Merge() makes one group of them")
     key = _attribute()
     known = comm.Get_attr(key)
     if known is None:

@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
+from mpi4py import MPI
 
 import batchkron as bk
 from batchkron.distributed import distribute, world
@@ -196,6 +198,21 @@ def check_that_communicators_are_kept(comm):
     assert first.ranks.all is comm
 
 
+def check_that_others_are_refused(comm):
+    """What is no communicator of this process, and operators that differ between ranks."""
+    whole = bk.KroneckerProduct([np.eye(2)])
+    freed = comm.comm.Dup()
+    freed.Free()
+    for wrong in (MPI.COMM_NULL, freed):
+        with pytest.raises(ValueError, match="COMM_NULL: this process is none of its ranks"):
+            distribute(whole, wrong)
+    with pytest.raises(TypeError, match="comm is a Group of mpi4py"):
+        distribute(whole, comm.comm.Get_group())
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="pass another operator or problem"):
+            distribute(bk.KroneckerProduct([(1.0 + comm.rank) * np.eye(4)]), comm)
+
+
 def main():
     bk.set_num_threads(1)
     comm = world()
@@ -207,6 +224,7 @@ def main():
     check_runs(comm)
     check_adaptive_runs(comm)
     check_that_communicators_are_kept(comm)
+    check_that_others_are_refused(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
     for grid in [*grids, "auto"]:
         check(comm, [(4, 4)] * 4, 3, "float64", grid=grid)
