@@ -49,8 +49,9 @@ def norm(x: Vector) -> float:
     largest = float(np.abs(x).max()) if x.size else 0.0
     if largest == 0.0 or not math.isfinite(largest):
         return largest
-    scaled = x / largest
-    return largest * math.sqrt(float(np.vdot(scaled, scaled).real))
+    unit = max(largest, float(limits.tiny))  # the reciprocal of a subnormal number may overflow
+    scaled = x / unit
+    return unit * math.sqrt(float(np.vdot(scaled, scaled).real))
 
 
 def norms_of(rows: Vector) -> NDArray[np.float64]:
@@ -58,7 +59,8 @@ def norms_of(rows: Vector) -> NDArray[np.float64]:
     if rows.size == 0:
         return np.zeros(len(rows))
     largest = to_host(abs(rows).max(axis=1), "norms").astype(np.float64)
-    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    least = float(np.finfo(rows.dtype).tiny)  # as in `norm`
+    unit = np.where((largest > 0) & np.isfinite(largest), np.maximum(largest, least), 1.0)
     module = array_module(rows)
     scaled = rows / module.asarray(unit.astype(rows.real.dtype))[:, None]
     squares = (scaled.real**2).sum(axis=1, dtype=np.float64)

@@ -143,12 +143,15 @@ inline Coefficient<T> coefficient(Number<T> x) {
 inline double from_real(double x, double) { return x; }
 inline Pair<double> from_real(double x, Pair<double>) { return {x, 0}; }
 
-// The power of two next to a size, 1 for sizes that are zero or not finite.
+// The power of two next to a size, 1 for sizes that are zero or not finite. It and its reciprocal
+// are normal numbers of T's precision.
+template <class T>
 inline double power_of_two(double size) {
   if (!(size > 0) || !is_finite(size)) return 1;
+  constexpr int limit = sizeof(Real<T>) == 4 ? 126 : 1000;
   int exponent;
   frexp(size, &exponent);
-  return ldexp(1.0, exponent < -1000 ? -1000 : exponent > 1000 ? 1000 : exponent);
+  return ldexp(1.0, exponent < -limit ? -limit : exponent > limit ? limit : exponent);
 }
 
 // Where a system is. While it is not running its passes leave everything as it is; those from

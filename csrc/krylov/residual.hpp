@@ -30,7 +30,7 @@ struct StartExtent : SharedPass {
   static void after(const System<T>& system, const double* sums) {
     for (int k = 0; k < kStateFields; ++k) system.at(k) = 0;
     system.at(kNormB) = sums[0];
-    system.at(kUnit) = power_of_two(sums[0] > sums[1] ? sums[0] : sums[1]);
+    system.at(kUnit) = power_of_two<T>(sums[0] > sums[1] ? sums[0] : sums[1]);
     system.at(kOperator) = 1;
     system.at(kIterationLimit) = system.arguments.max_iterations;
     system.at(kCycleLimit) = system.arguments.max_cycles;
@@ -90,7 +90,7 @@ struct OperatorExtent : SharedPass {
   }
 
   static void after(const System<T>& system, const double* sums) {
-    system.at(kOperator) = 1 / power_of_two(sums[0]);
+    system.at(kOperator) = 1 / power_of_two<T>(sums[0]);
   }
 };
 
@@ -157,8 +157,8 @@ struct ScaleResidual : SharedPass {
   struct Coefficients {
     Real<T> unit, scale;
     explicit Coefficients(const System<T>& system)
-        : unit(Real<T>(1 / system.at(kUnit))),
-          scale(Real<T>(system.at(kUnit) / system.at(kScale))) {}
+        : Coefficients(system.at(kScale), power_of_two<T>(system.at(kScale))) {}
+    Coefficients(double norm, double near) : unit(Real<T>(1 / near)), scale(Real<T>(near / norm)) {}
   };
 
   template <class Cursor>

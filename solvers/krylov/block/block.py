@@ -114,7 +114,9 @@ class BlockSolve:
         self.iterations = np.zeros(count, np.int64)
         self.restarts = np.zeros(count, np.int64)
         self.active = np.arange(count)
-        self._residuals = self._true_residuals() if guessed else rows.copy()
+        # b alone would pass for the residual of zero where A has NaN or infinity
+        ended = bool((norm_b <= self.tolerance).any())
+        self._residuals = self._true_residuals() if guessed or ended else rows.copy()
         self.norms = norms_of(self._residuals)
         self._history = [self.norms.copy()]
         self._verified = VerifiedIterates(self.norms.copy(), guess)

@@ -196,7 +196,8 @@ class KrylovMethod(MethodWorkspace):
     ) -> None:
         """Write the initial guess and its residual, and set the limits of the solve."""
         assert self._space is not None
-        if system.initial_guess(x0, self._solution, self.batched):
+        guessed = system.initial_guess(x0, self._solution, self.batched)
+        if guessed:
             system.apply(self._solution, self._residual)
         else:
             self._residual.fill(0.0)
@@ -213,6 +214,20 @@ class KrylovMethod(MethodWorkspace):
         self._expected_iterations = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
+        self._check_untried(system, guessed)
+
+    def _check_untried(self, system: LinearSystem, guessed: bool) -> None:
+        """End systems that zero seems to solve, without a product with A, and A has NaN there."""
+        space = self._space
+        assert space is not None
+        untried = space.progress()[0] == Progress.CONVERGED
+        if guessed and untried.any():  # where b is zero, so is x
+            untried &= space.field(Field.NORM_B) == 0
+        if not untried.any():
+            return
+        product = self._arrays.empty_like(self._solution)
+        system.apply(self._solution, product)
+        space.spoil(np.flatnonzero(untried & ~np.isfinite(self._norms(product, slice(None)))))
 
     def _sweep(self, system: LinearSystem, limits: SolveLimits, history: ResidualHistory) -> None:
         """Iterate from the true residual until every system stops."""
@@ -326,6 +341,9 @@ class KrylovMethod(MethodWorkspace):
         failed = np.flatnonzero(progress[0] != _CONVERGED)
         if failed.size:
             self._settle(system, verified, progress, residuals, scalars)
+            lost = failed[self._lost(progress, residuals, scalars)[failed]]
+            if lost.size:
+                residuals[lost] = self._norms(self._measured_residual(system), lost)
         x = from_systems(self._solution, self.batched)
         if out is None:
             target = x.copy()
@@ -387,24 +405,31 @@ class KrylovMethod(MethodWorkspace):
         Such a system may have been taken for solved: it has stagnated where it is not. Without
         iterations and with a norm of b that is zero, b is.
         """
-        space = self._space
-        assert space is not None
-        units, given = scalars[:, Field.UNIT], scalars[:, Field.NORM_B]
+        assert self._space is not None
+        solved = progress[0] == Progress.CONVERGED
+        which = np.flatnonzero(self._lost(progress, residuals, scalars) & solved)
+        if not which.size:
+            return
+        lengths = self._norms(system.b, which)
+        # of several systems, the residuals of those that ended before are not kept
+        left = self._residual if self._space.systems == 1 else self._measured_residual(system)
+        residuals[which] = self._norms(left, which)
+        bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
+        progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
+
+    def _lost(self, progress: Any, residuals: Any, scalars: Any) -> Any:
+        """Return of which systems the squares of residuals may have underflowed."""
         minimum = _MIN_MEASURABLE_RESIDUAL[self.dtype.char.lower()] * math.sqrt(
             max(self._unknowns, 1)
         )
-        lost = (residuals < minimum * units) & ((progress[1] > 0) | (given > 0))
-        which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
-        if not which.size:
-            return
-        left = self._residual
-        if space.systems > 1:  # those of systems that ended before are not kept
-            left = self._measured_residual(system)
-        shape, places = (space.systems, space.size), self._arrays.asarray(which)
-        residuals[which] = norms_over(self._ranks, left.reshape(shape)[places])
-        lengths = norms_over(self._ranks, system.b.reshape(shape)[places])
-        bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
-        progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
+        tiny = residuals < minimum * scalars[:, Field.UNIT]
+        return tiny & ((progress[1] > 0) | (scalars[:, Field.NORM_B] > 0))
+
+    def _norms(self, vectors: Vector, which: Any) -> Any:
+        """Return the norms of some systems' vectors."""
+        assert self._space is not None
+        rows = vectors.reshape(self._space.systems, self.size)
+        return norms_over(self._ranks, rows[which])
 
     def _measured_residual(self, system: LinearSystem) -> Vector:
         """Return b - A x of all systems, where the passes have it."""

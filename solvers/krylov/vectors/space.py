@@ -301,6 +301,14 @@ class KrylovSpace:
         """Return how many systems are running: what a pass returned, if that is known."""
         return known if known >= 0 else int((self.progress()[0] == Progress.RUNNING).sum())
 
+    def spoil(self, which: NDArray[np.intp]) -> None:
+        """End systems whose residual is not finite, which no pass has seen."""
+        if which.size:
+            places = self.module.asarray(which)
+            self._progress[0, places] = Progress.NOT_FINITE_AT_END
+            self._state[places, Field.RESIDUAL] = math.nan
+            self.changed()
+
     def changed(self) -> None:
         """Forget what was seen of a device: passes have been launched since."""
         self._seen = None

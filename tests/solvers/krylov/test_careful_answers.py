@@ -44,10 +44,34 @@ def test_single_precision_loses_more(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_zero_systems_cost_no_product(method):
+def test_zero_systems_cost_one_product(method):
     result = getattr(solvers, method)(np.eye(3), np.zeros((5, 3)), batched="leading")
     assert result.converged
-    assert result.applications == 0
+    assert result.applications == 1
+
+
+BLOCK_METHODS = ("block_cg", "block_gmres")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", "fdFD")
+@pytest.mark.parametrize("method", [*METHODS, *BLOCK_METHODS])
+def test_zero_does_not_solve_what_is_not_finite(method, dtype, value):
+    A = np.eye(3, dtype=dtype)
+    A[1, 1] = value
+    b = np.array([[0.0, 1e-8, 1.0]] * 3, dtype)
+    cases = [(0, {}), (0, {"x0": np.ones((3, 1), dtype)}), (1, {"atol": 1e-3}), (2, {"rtol": 1.0})]
+    for column, options in cases:
+        result = getattr(solvers, method)(A, b[:, column : column + 1], **options)
+        assert result.status is solvers.Status.NOT_FINITE
+        assert np.isnan(result.residual_norm)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_zero_system_beside_others_that_are_not_finite(method):
+    A = bk.KroneckerProduct([np.array([np.eye(3), np.diag([1.0, np.nan, 1.0])])])
+    result = getattr(solvers, method)(A, np.zeros((2, 3)), batched="leading")
+    assert list(result.statuses) == [solvers.Status.CONVERGED, solvers.Status.NOT_FINITE]
 
 
 def test_workspaces_take_any_byte_order():
@@ -129,3 +153,34 @@ def test_automatic_preconditioners_are_never_an_error():
     for name in ("combination", "block-jacobi"):
         with pytest.raises(TypeError, match="knows its Kronecker terms"):
             preconditioners.make(name, np.eye(3))
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), [("f", 30), ("F", 30), ("d", 100), ("D", 290)])
+@pytest.mark.parametrize("method", METHODS)
+def test_residual_norms_are_true_at_any_scale(rng, method, dtype, exponent):
+    limits, wide = np.finfo(dtype), np.clongdouble
+    scales = 10.0 ** np.array([0, -exponent, exponent, -exponent // 2, exponent // 2])
+    seen = 0
+    while seen < 50:
+        n, count = rng.integers(1, 7), rng.integers(1, 4)
+        A = np.diag(rng.uniform(1, 2, n)) * rng.choice(scales)
+        b = rng.standard_normal((n, count)) * rng.choice(scales, (n, count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            x0 = (b / A.diagonal()[:, None]) * rng.choice([1.0, 1.001], (n, count))
+            x0 += rng.standard_normal((n, count)) * rng.choice(scales) * rng.integers(0, 2)
+            b[rng.random((n, count)) < 0.3] = 0
+            largest = max(abs(each).max() for each in (A, b, x0, A @ x0))
+        if not largest < limits.max / 10:
+            continue
+        A, b, x0 = A.astype(dtype), b.astype(dtype), x0.astype(dtype)
+        options = {"rtol": rng.choice([0, 1e-3]), "atol": rng.choice([0, 1e-3 / scales[2]])}
+        maxiter = int(rng.choice([1, 3, 50]))
+        result = getattr(solvers, method)(A, b, x0, batched="columns", maxiter=maxiter, **options)
+        if limits.tiny / limits.eps > abs(result.x[result.x != 0]).min(initial=1):
+            continue  # the solution is at the end of the dtype's range
+        x = result.x.astype(wide)
+        true = np.sqrt((abs(b - A.astype(wide) @ x) ** 2).sum(axis=0)).astype(float)
+        size = np.sqrt(((abs(A).astype(wide) @ abs(x) + abs(b)) ** 2).sum(axis=0).real)
+        allowed = 4 * n * limits.eps * size.astype(float) + n * limits.tiny + 1e-3 * true
+        assert (abs(result.residual_norm - true) <= allowed).all()
+        seen += 1
