@@ -14,8 +14,15 @@ from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.backends import backend_on
 from batchkron.functions.kron import gekmm
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.hermitian import hermitian_part, rounding_bound
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.placement import on_device
+from batchkron.operators.scaling import (
+    exponent_of,
+    outer_product,
+    times_power_of_two,
+    unit_exponent,
+)
 from batchkron.spec.kron import Array
 
 __all__ = ["DiagonalisedTerms"]
@@ -43,7 +50,8 @@ class DiagonalisedTerms:
     Attributes
     ----------
     values : ndarray, (N,)
-        The diagonal of D, on the device.
+        The diagonal of D, on the device; infinite or 0 where it is out of range, which solves and
+        determinants are not concerned with.
     vectors : list of ndarray, each (n_k, n_k)
         The X_k, in double precision, on the host.
     unitary : bool
@@ -56,6 +64,11 @@ class DiagonalisedTerms:
 
     Notes
     -----
+    Factors are taken as Hermitian, and as commuting, if ‖A - Aᴴ‖, or what lies beside the diagonal,
+    is at most min(n · eps · condition, 1e-8) ‖A‖ (3e-4 in single precision): inverses and kernels
+    have such errors. Their Hermitian parts are diagonalised. The scales of factors are powers of
+    two whose exponents are added, so that they may be anywhere in the dtype's range.
+
     The fast diagonalisation of R. E. Lynch, J. R. Rice and D. H. Thomas, Direct solution of partial
     difference equations by tensor product methods, Numer. Math. 6 (1964), for pencils as in
     G. H. Golub and C. F. Van Loan, Matrix Computations, section 8.7.2.
@@ -77,26 +90,29 @@ class DiagonalisedTerms:
         self.vectors: list[Array] = []
         self._placed: dict[np.dtype[Any], tuple[list[Array], list[Array]]] = {}
         diagonals: list[list[Array]] = []  # of each mode, one for each term
+        exponents = [0] * len(terms.terms)  # terms are diagonals times these powers of two
         self.unitary = True
         log_square = 0.0  # 2 log |det X|
         for mode, size in enumerate(terms.sizes):
             factors = [terms.factor(t, mode) for t in range(len(terms.terms))]
-            vectors, found, mass = _diagonalise(factors, mode)
+            units = [unit_exponent(factor) for factor in factors]
+            exponents = [known + unit for known, unit in zip(exponents, units, strict=True)]
+            pairs = zip(factors, units, strict=True)
+            scaled = [times_power_of_two(factor, -unit) for factor, unit in pairs]
+            vectors, found, mass = _diagonalise(scaled, mode)
             self.vectors.append(vectors)
             diagonals.append(found)
             if mass is not None:
                 self.unitary = False
                 log_square -= terms.unknowns / max(size, 1) * np.linalg.slogdet(mass)[1]
-        values, sizes = np.zeros(terms.unknowns), np.zeros(terms.unknowns)
-        for t, term in enumerate(terms.terms):
-            entries = term.coefficient * _outer_product([found[t] for found in diagonals])
-            values = values + entries
-            sizes += np.abs(entries)
+        values, sizes, self._exponent = _diagonal(terms, diagonals, exponents, dtype)
         least = np.abs(values).min(initial=np.inf)
         precision = float(np.finfo(dtype).eps) * len(terms.sizes)
         self._singular = bool(least <= precision * sizes.max(initial=0.0))
-        self._slogdet = self._sign_and_logarithm(values, log_square)
-        self.values = on_device(values, device)
+        log_scale = terms.unknowns * self._exponent * math.log(2.0)
+        self._slogdet = self._sign_and_logarithm(values, log_scale - log_square)
+        self._mantissas = on_device(values, device)  # D / 2^exponent
+        self.values = on_device(times_power_of_two(values, self._exponent), device)
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by two Kronecker products and a division.
@@ -122,7 +138,7 @@ class DiagonalisedTerms:
         rhs = direct.right_hand_side(b, len(self.values), self._arrays)
         if self._singular:
             raise np.linalg.LinAlgError("the sum is singular to working precision")
-        return self._scaled(rhs, 1 / self.values)
+        return _times_power_of_two(self._scaled(rhs, 1 / self._mantissas), -self._exponent)
 
     def exponential(self, x: ArrayLike, t: complex) -> Array:
         """Compute X exp(t D) X^H x, which is exp(t A) x if X is unitary."""
@@ -162,21 +178,51 @@ class DiagonalisedTerms:
         """
         return self._slogdet
 
-    def _sign_and_logarithm(self, values: Array, log_square: float) -> tuple[Any, Any]:
+    def _sign_and_logarithm(self, values: Array, log_scale: float) -> tuple[Any, Any]:
         kind = np.result_type(values, self._dtype.type(0)).type
         if self._singular:
             return kind(0), np.float64(-np.inf)
         sizes = np.abs(values)
-        logarithm = np.log(sizes).sum(dtype=np.float64) - log_square
+        logarithm = np.log(sizes).sum(dtype=np.float64) + log_scale
         return kind(np.prod(values / sizes)), logarithm
 
 
-def _outer_product(entries: Sequence[Array]) -> Array:
-    """Return all products with one entry of each array (n_k,), the first slowest."""
-    product = np.ones(1)
-    for one in entries:
-        product = np.multiply.outer(product, one).reshape(-1)
-    return product
+def _diagonal(
+    terms: KroneckerTerms,
+    diagonals: Sequence[Sequence[Array]],
+    exponents: Sequence[int],
+    dtype: np.dtype[Any],
+) -> tuple[Array, Array, int]:
+    """Return D / 2^e, the sum of its terms' moduli, and e, which is 0 if D is well in range.
+
+    The terms are Kronecker products of the modes' diagonals, times 2^exponents[t].
+    """
+    coefficients = [np.asarray(term.coefficient) for term in terms.terms]
+    by_term = list(zip(*diagonals, strict=True))
+    sizes_of_terms = [
+        exponent + exponent_of(coefficient) + sum(exponent_of(one) for one in found)
+        for coefficient, found, exponent in zip(coefficients, by_term, exponents, strict=True)
+        if coefficient and all(np.any(one) for one in found)
+    ]
+    common = max(sizes_of_terms, default=0)
+    if abs(common) <= np.finfo(dtype).maxexp // 2:  # then 1 / D is in the range of the dtype, too
+        common = 0
+    values, sizes = np.zeros(terms.unknowns), np.zeros(terms.unknowns)
+    for coefficient, found, exponent in zip(coefficients, by_term, exponents, strict=True):
+        own = exponent_of(coefficient)
+        product = outer_product(found, exponent + own - common)
+        entries = times_power_of_two(coefficient, -own) * product
+        values = values + entries
+        sizes += np.abs(entries)
+    return values, sizes, common
+
+
+def _times_power_of_two(x: Array, exponent: int) -> Array:
+    """Return 2^exponent · x on any device, by powers that are in the range of the dtype."""
+    while exponent:
+        step = max(-64, min(64, exponent))
+        x, exponent = x * 2.0**step, exponent - step
+    return x
 
 
 def _diagonalise(factors: Sequence[Array], mode: int) -> tuple[Array, list[Array], Array | None]:
@@ -191,25 +237,27 @@ def _diagonalise(factors: Sequence[Array], mode: int) -> tuple[Array, list[Array
     for factor in factors:
         if not any(np.array_equal(factor, known) for known in distinct):
             distinct.append(factor)
-    for factor in distinct:
-        if not direct.is_hermitian(factor):
-            raise ValueError(
-                f"the factors of mode {mode} are not all Hermitian (not symmetric, if real), so "
-                f"they are not diagonalised together; {_ADVICE}"
-            )
-    precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
-    exact = [(f + f.conj().T) / 2 for f in (_doubled(factor) for factor in distinct)]
+    refusal = f"the factors of mode {mode} are not all Hermitian"
+    advice = f"without that they are not diagonalised together: {_ADVICE}"
+    exact = [hermitian_part(factor, refusal, advice) for factor in distinct]
+    kind = max((factor.dtype for factor in factors), key=lambda dtype: np.finfo(dtype).eps)
     one = np.eye(len(factors[0]))
-    for mass in [one, *exact]:
-        root = _cholesky(mass)
-        if root is None:
-            continue
-        vectors = _common_vectors([_congruent(root, factor) for factor in exact], precision)
-        if vectors is None:
-            continue
-        found = np.asarray(scipy.linalg.solve_triangular(root.conj().T, vectors))
-        diagonals = [np.einsum("ij,ij->j", found.conj(), _doubled(f) @ found).real for f in factors]
-        return found, diagonals, None if mass is one else mass
+    roots = [(mass, root) for mass in [one, *exact] if (root := _cholesky(mass)) is not None]
+    # What commutes to working precision must not be diagonalised in a less precise way.
+    for fits in (_commute, _nearly_commute):
+        for mass, root in roots:
+            is_one = [mass is factor and fits is _nearly_commute for factor in exact]
+            congruent = [
+                one if known else _congruent(root, factor)
+                for known, factor in zip(is_one, exact, strict=True)
+            ]
+            vectors = _likely_vectors(congruent)
+            if not fits(root, vectors, congruent, exact, kind):
+                continue
+            found = np.asarray(scipy.linalg.solve_triangular(root.conj().T, vectors))
+            images = [_doubled(factor) @ found for factor in factors]
+            diagonals = [np.einsum("ij,ij->j", found.conj(), image).real for image in images]
+            return found, diagonals, None if mass is one else mass
     raise ValueError(
         f"the factors of mode {mode} neither commute nor become diagonal by the Cholesky factor of "
         f"one of them; {_ADVICE}"
@@ -235,8 +283,8 @@ def _congruent(root: Array, matrix: Array) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(root, half.conj().T, lower=True)).conj().T
 
 
-def _common_vectors(matrices: Sequence[Array], precision: float) -> Array | None:
-    """Return common orthonormal eigenvectors of Hermitian matrices of a precision, or None.
+def _likely_vectors(matrices: Sequence[Array]) -> Array:
+    """Return orthonormal vectors that are eigenvectors of all Hermitian matrices if any are.
 
     They are those of a sum with weights that are unlikely to cancel: eigenvalues of the sum that
     are equal belong, for almost all weights, to vectors that are eigenvectors of all.
@@ -245,10 +293,40 @@ def _common_vectors(matrices: Sequence[Array], precision: float) -> Array | None
     weights = [math.cos(1.0 + 0.7 * k) / (norm or 1.0) for k, norm in enumerate(norms)]
     total = sum(weight * matrix for weight, matrix in zip(weights, matrices, strict=True))
     vectors: Array = np.linalg.eigh(total)[1]
-    for matrix, norm in zip(matrices, norms, strict=True):
+    return vectors
+
+
+def _commute(
+    root: Array,
+    vectors: Array,
+    congruent: Sequence[Array],
+    matrices: Sequence[Array],
+    kind: np.dtype[Any],
+) -> bool:
+    """Whether vectors Q diagonalise all L⁻¹ A L⁻ᴴ to working precision."""
+    # rounding of eigh and of the products, and of a commutator that is 0 in exact arithmetic
+    bound = 100 * len(root) * float(np.finfo(kind).eps)
+    for matrix in congruent:
         rotated = vectors.conj().T @ matrix @ vectors
         beside = np.linalg.norm(rotated - np.diag(rotated.diagonal()))
-        # rounding of eigh and of the products, and of a commutator that is 0 in exact arithmetic
-        if beside > 100 * len(matrix) * precision * norm:
-            return None
-    return vectors
+        if not beside <= bound * np.linalg.norm(matrix):
+            return False
+    return True
+
+
+def _nearly_commute(
+    root: Array,
+    vectors: Array,
+    congruent: Sequence[Array],
+    matrices: Sequence[Array],
+    kind: np.dtype[Any],
+) -> bool:
+    """Whether A = L Q diag(Qᴴ L⁻¹ A L⁻ᴴ Q) Qᴴ Lᴴ but for rounding errors that the A have."""
+    bound = max(float(rounding_bound(matrix, kind)) for matrix in matrices)
+    for matrix, one in zip(matrices, congruent, strict=True):
+        diagonal = np.einsum("ij,ij->j", vectors.conj(), one @ vectors)
+        back = root @ vectors
+        left = np.linalg.norm(matrix - (back * diagonal) @ back.conj().T)
+        if not left <= bound * np.linalg.norm(matrix):
+            return False
+    return True

@@ -15,6 +15,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array, is_scalar, to_host
+from batchkron.operators.hermitian import hermitian_part
+from batchkron.operators.scaling import balanced, norm
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ def inverses(factors: Sequence[Array]) -> list[Array]:
     """
     square_sizes(factors)
     found = []
-    for k, factor in enumerate(factors):
+    for k, factor in enumerate(balanced(factors)):
         with _named(k, factor):
             found.append(np.linalg.inv(factor))
     return found
@@ -128,7 +130,7 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
     x, before, after = rhs, 1, rhs.size
-    for k, factor in enumerate(factors):
+    for k, factor in enumerate(balanced(factors)):
         n = len(factor)
         after //= max(n, 1)
         front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
@@ -159,14 +161,6 @@ def logarithm_of(sign: Any, logarithm: Any) -> Any:
     return np.float64(np.nan if sign < 0 else logarithm)
 
 
-def is_hermitian(matrix: Array) -> bool:
-    """Whether a matrix, or every one of a stack (..., n, n), equals its adjoint up to rounding."""
-    axes = (-2, -1)
-    scale = np.abs(matrix).max(axis=axes, initial=0)
-    difference = np.abs(matrix - matrix.conj().swapaxes(-1, -2)).max(axis=axes, initial=0)
-    return bool(np.all(difference <= 8 * np.finfo(matrix.dtype).eps * scale))
-
-
 def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
     """Return eigenvalues (..., n) and eigenvectors (..., n, n) of each factor (..., n, n).
 
@@ -176,10 +170,11 @@ def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Ar
         If a factor is not Hermitian.
     """
     square_sizes(factors)
-    for k, factor in enumerate(factors):
-        if not is_hermitian(factor):
-            raise ValueError(f"factors[{k}] is not Hermitian (not symmetric, if real)")
-    pairs = [np.linalg.eigh(factor) for factor in factors]
+    parts = [
+        hermitian_part(factor, f"factors[{k}] is not Hermitian").astype(factor.dtype)
+        for k, factor in enumerate(factors)
+    ]
+    pairs = [np.linalg.eigh(part) for part in parts]
     return [values for values, _ in pairs], [vectors for _, vectors in pairs]
 
 
@@ -271,10 +266,7 @@ def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
 
     For factors (..., n_k, n_k) there is one such number for each sum, with shape (...).
     """
-    norms = []
-    for factor in factors:
-        unit = _power_of_two(float(np.abs(factor).max(initial=0.0)))
-        norms.append(unit * np.linalg.norm(factor / unit, axis=(-2, -1)).astype(np.float64))
+    norms = [norm(factor) for factor in factors]
     precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
     return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, as_array
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.hermitian import is_hermitian
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.factorisation import SumFactorisation
 from batchkron.operators.placement import on_device
@@ -49,7 +50,7 @@ class BatchedSumFactorisation:
     def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
         self._factors, self._shape = list(factors), batch_shape_of(factors)
         self._size = int(np.prod([factor.shape[-1] for factor in factors]))
-        self.is_hermitian = all(direct.is_hermitian(factor) for factor in factors)
+        self.is_hermitian = all(is_hermitian(factor) for factor in factors)
         self._systems: list[SumFactorisation] = []
         self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
         self._module = array_module(on_device(np.empty(0), device))

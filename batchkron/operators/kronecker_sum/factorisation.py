@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.backends import TriangularSum, backend_on
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.hermitian import is_hermitian
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array
@@ -48,7 +49,7 @@ class SumFactorisation:
 
     def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
         self._factors, self._device = list(factors), device
-        self.is_hermitian = all(direct.is_hermitian(factor) for factor in factors)
+        self.is_hermitian = all(is_hermitian(factor) for factor in factors)
         self._real = all(factor.dtype.kind == "f" for factor in factors)
         self._triangles: list[Array] = []
         self._solvers: dict[np.dtype[Any], TriangularSum | None] = {}  # by dtype of vectors

@@ -270,7 +270,7 @@ class KroneckerSum(ValuedOperator):
         Raises
         ------
         ValueError
-            If a factor is not Hermitian.
+            If a factor is not Hermitian up to rounding, see the notes of `batchkron.eigh`.
         """
         return self._placed(*direct.hermitian_eigenpairs(self.factors))
 
