@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any, cast, overload
 
 import numpy as np
@@ -30,6 +30,7 @@ from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.placement import on_device
+from batchkron.operators.scaling import balanced, multiplied, outer_product
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import one_product_spec
 from batchkron.spec.kron import (
@@ -181,7 +182,9 @@ class KroneckerProduct(ValuedOperator):
         """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
 
         If x is a `KroneckerProduct`, too, of factors whose sizes fit, d > 1, and the products of
-        the factors have no more entries than both, it is (A_1 B_1) ⊗ … ⊗ (A_d B_d).
+        the factors have no more entries than both, it is (A_1 B_1) ⊗ … ⊗ (A_d B_d). Scales that
+        cancel are moved from factor to factor; products that no factors of the dtype can hold stay
+        apart.
 
         Parameters
         ----------
@@ -192,7 +195,9 @@ class KroneckerProduct(ValuedOperator):
         ndarray or Operator
         """
         if isinstance(x, KroneckerProduct) and self._merges_with(x):
-            return _MergedProduct(self, x)
+            products = multiplied(self.factors, x.factors)
+            if products is not None:
+                return _MergedProduct(self, x, products)
         return super().dot(x)
 
     def _merges_with(self, other: KroneckerProduct) -> bool:
@@ -231,18 +236,17 @@ class KroneckerProduct(ValuedOperator):
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
         self._refuse_batch("to_dense")
-        return kron(*self._backend.place(self.factors))
+        return kron(*self._backend.place(balanced(self.factors)))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(ΠP, ΠQ),)."""
         self._refuse_batch("diagonal")
         if self._outputs == self._inputs:
-            one = np.ones(1, self.dtype)
-            entries = reduce(np.kron, [factor.diagonal() for factor in self.factors], one)
+            entries = outer_product([factor.diagonal() for factor in self.factors])
             return self._arrays.asarray(entries)  # type: ignore[no-any-return]
         rows = columns = np.arange(min(self.shape))
         result = np.ones(len(rows), self.dtype)
-        for factor in reversed(self.factors):
+        for factor in reversed(balanced(self.factors)):
             rows, i = np.divmod(rows, factor.shape[0])
             columns, j = np.divmod(columns, factor.shape[1])
             result *= factor[i, j]
@@ -257,7 +261,7 @@ class KroneckerProduct(ValuedOperator):
             If the operator is not square.
         """
         if self._outputs == self._inputs and not self.batch_shape:
-            return math.prod(factor.trace() for factor in self.factors)
+            return outer_product([factor.trace()[None] for factor in self.factors])[0]
         return super().trace()
 
     def solve(self, b: ArrayLike) -> Array:
@@ -341,7 +345,7 @@ class KroneckerProduct(ValuedOperator):
         Raises
         ------
         ValueError
-            If a factor is not Hermitian.
+            If a factor is not Hermitian up to rounding, see the notes of `batchkron.eigh`.
         """
         self._refuse_batch("eigh")
         return self._placed(*direct.hermitian_eigenpairs(self.factors))
@@ -351,7 +355,7 @@ class KroneckerProduct(ValuedOperator):
     ) -> tuple[Array, KroneckerProduct]:
         """Return all products of the factors' values, and of their vectors, on the device."""
         product = cast(KroneckerProduct, KroneckerProduct(vectors).to(self.device))
-        return on_device(reduce(np.kron, values), self.device), product
+        return on_device(outer_product(values), self.device), product
 
     def inverse(self) -> KroneckerProduct:
         """Return A⁻¹ = A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on the operator's device.
@@ -461,22 +465,23 @@ class KroneckerProduct(ValuedOperator):
 class _MergedProduct(KroneckerProduct):
     """The product A B of two Kronecker products, which follows updates of A and B."""
 
-    def __init__(self, left: KroneckerProduct, right: KroneckerProduct) -> None:
+    def __init__(
+        self, left: KroneckerProduct, right: KroneckerProduct, products: Sequence[Array]
+    ) -> None:
         self._links = left, right
         with building_on(left._backend):
-            super().__init__(self._products(), precision=left.precision, tune=left._tune)
+            super().__init__(products, precision=left.precision, tune=left._tune)
         self._place = left._place
         self.args = (left, right)
         for link in self._links:
             link._merged.add(self)
 
-    def _products(self) -> list[Array]:
-        left, right = self._links
-        return [a @ b for a, b in zip(left.factors, right.factors, strict=True)]
-
     def _recipe(self) -> tuple[Any, ...]:
         return partial(KroneckerProduct, precision=self.precision, tune=self._tune), (self.factors,)
 
     def merge_again(self) -> None:
-        """Take the factors that A and B have now."""
-        self._update(self._products(), None, set())
+        """Take the factors that A and B have now; NaN if no factors hold their product."""
+        found = multiplied(*[link.factors for link in self._links])
+        if found is None:
+            found = [np.full_like(factor, np.nan) for factor in self.factors]
+        self._update(found, None, set())
