@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, levels_of
+from batchkron.operators.scaling import exponent_of, times_power_of_two, unit_exponent
 from batchkron.spec.kron import Array
 
 __all__ = ["Blocks", "Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
@@ -34,6 +35,15 @@ class Blocks(Protocol):
     @property
     def blocks(self) -> Array:
         """The blocks, (count, n, n)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _GivenBlocks:
+    """The arrays of `Blocks`."""
+
+    rows: Ids
+    columns: Ids
+    blocks: Array
 
 
 Factor: TypeAlias = Any
@@ -172,6 +182,26 @@ class KroneckerTerms:
             )
         return replace(self, terms=self.terms + other.terms)
 
+    def balanced(self) -> KroneckerTerms:
+        """Return the same operator; scales of factors that are far from 1 become coefficients'.
+
+        Then no norm of a factor overflows or vanishes when it is squared. A term whose coefficient
+        would be out of range stays as it is.
+        """
+        known: dict[int, tuple[Factor, int]] = {}  # a factor of several terms stays one object
+        terms = []
+        for term in self.terms:
+            for factor in term.factors:
+                if factor is not None and id(factor) not in known:
+                    known[id(factor)] = _unit(factor)
+            pairs = [known.get(id(factor), (None, 0)) for factor in term.factors]
+            scale = sum(exponent for _, exponent in pairs)
+            coefficient = times_power_of_two(term.coefficient, scale)
+            if exponent_of(coefficient) == exponent_of(term.coefficient) + scale:
+                term = KroneckerTerm(coefficient, tuple(factor for factor, _ in pairs))
+            terms.append(term)
+        return replace(self, terms=tuple(terms)) if any(e for _, e in known.values()) else self
+
     def shifted(self, scale: Any) -> KroneckerTerms:
         """Return the terms of I - scale · A."""
         identity = KroneckerTerm(1.0, (None,) * len(self.sizes))
@@ -180,6 +210,17 @@ class KroneckerTerms:
 
 def _entries(factor: Factor) -> Array:
     return factor if isinstance(factor, np.ndarray) else np.asarray(factor.blocks)
+
+
+def _unit(factor: Factor) -> tuple[Factor, int]:
+    """Return F and e of a factor 2^e F; the factor itself and 0 if it is of ordinary size."""
+    exponent = unit_exponent(_entries(factor))
+    if not exponent:
+        return factor, 0
+    entries = times_power_of_two(_entries(factor), -exponent)
+    if isinstance(factor, np.ndarray):
+        return entries, exponent
+    return _GivenBlocks(factor.rows, factor.columns, entries), exponent
 
 
 def leading_part(factor: Array | Blocks, rows: int) -> Array:
@@ -210,20 +251,22 @@ def leading_part(factor: Array | Blocks, rows: int) -> Array:
 def terms_of(operator: Any) -> KroneckerTerms:
     """Return the argument if it is `KroneckerTerms`, else the operator's ``kronecker_terms()``.
 
+    They are balanced, see `KroneckerTerms.balanced`.
+
     Raises
     ------
     TypeError
         If it has no such method.
     """
     if isinstance(operator, KroneckerTerms):
-        return operator
+        return operator.balanced()
     known = getattr(operator, "kronecker_terms", None)
     if known is None:
         raise TypeError(
             f"the operator is a {type(operator).__name__}; expected one that knows its Kronecker "
             "terms, such as KroneckerSum or SparseGridOperator."
         )
-    return known()  # type: ignore[no-any-return]
+    return known().balanced()  # type: ignore[no-any-return]
 
 
 def product_terms(factors: Sequence[Array]) -> KroneckerTerms:

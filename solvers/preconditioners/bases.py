@@ -11,7 +11,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from batchkron.operators import KroneckerTerm, KroneckerTerms
+from batchkron.operators.hermitian import is_nearly_hermitian
 from batchkron.operators.kronecker_terms import leading_part
+from batchkron.operators.scaling import norm
 
 Matrix = NDArray[Any]
 
@@ -207,17 +209,17 @@ def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:
     """
     if not matrices:
         return trivial_basis(rows)
-    norms = [float(np.linalg.norm(matrix)) or 1.0 for matrix in matrices]
+    norms = [float(norm(matrix)) or 1.0 for matrix in matrices]
     mixed = sum(
-        (0.6180339887498949**k / norm) * matrix
-        for k, (matrix, norm) in enumerate(zip(matrices, norms, strict=True))
+        (0.6180339887498949**k / size) * matrix
+        for k, (matrix, size) in enumerate(zip(matrices, norms, strict=True))
     )
     vectors, inverse, ill = _eigenvectors(np.asarray(mixed))
     images = [inverse @ matrix @ vectors for matrix in matrices]
     values = np.stack([image.diagonal() for image in images])
     left = [
-        float(np.linalg.norm(image - np.diag(image.diagonal()))) / norm
-        for image, norm in zip(images, norms, strict=True)
+        float(norm(image - np.diag(image.diagonal()))) / size
+        for image, size in zip(images, norms, strict=True)
     ]
     return ModeBasis(vectors, inverse, values, np.ones(rows), np.inf if ill else max(left))
 
@@ -239,12 +241,13 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
         None if the family has no two such matrices. S is the definite matrix with the smallest
         condition number, A the largest of the others.
     """
-    if len(matrices) < 2 or not all(_is_hermitian(matrix) for matrix in matrices):
+    alike = [_is_hermitian(matrix) or is_nearly_hermitian(matrix) for matrix in matrices]
+    if len(matrices) < 2 or not all(alike):
         return None
     spectra = [np.linalg.eigvalsh(matrix) for matrix in matrices]
     conditions = [
         np.abs(w).max() / max(np.abs(w).min(), np.finfo(np.float64).tiny)
-        if w[0] * w[-1] > 0
+        if np.sign(w[0]) * np.sign(w[-1]) > 0
         else np.inf
         for w in spectra
     ]
@@ -252,7 +255,7 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
     if not conditions[weight] < _MAX_CONDITION:
         return None
     others = [k for k in range(len(matrices)) if k != weight]
-    largest = max(others, key=lambda k: float(np.linalg.norm(matrices[k])))
+    largest = max(others, key=lambda k: float(norm(matrices[k])))
     sign = np.sign(spectra[weight][0])
     vectors = scipy.linalg.eigh(matrices[largest], sign * matrices[weight])[1]
     forward = vectors.conj().T
@@ -274,7 +277,10 @@ def _is_hermitian(matrix: Matrix) -> bool:
 
 
 def _eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix, bool]:
-    """Return V, V⁻¹, and whether V is that of the Hermitian part, since A's is ill-conditioned."""
+    """Return V, V⁻¹, and whether V is that of another matrix, as that of A is ill-conditioned.
+
+    The other one is the Hermitian part.
+    """
     adjoint = matrix.conj().T
     if _is_hermitian(matrix):
         vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]
@@ -285,4 +291,4 @@ def _eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix, bool]:
             vectors = vectors.real
         return vectors, np.linalg.inv(vectors), False
     vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]
-    return vectors, vectors.conj().T, True
+    return vectors, vectors.conj().T, not is_nearly_hermitian(matrix)

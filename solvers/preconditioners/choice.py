@@ -142,7 +142,7 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
     if known is None or getattr(operator, "batch_shape", None):
         return None
     try:
-        terms = known()
+        terms = known().balanced()
     except TypeError:
         return None
     if getattr(operator, "communicator", None) is None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import BatchedKron, KroneckerTerms, on_device
 from batchkron.operators.kronecker_terms import Factor, leading_part, terms_of
+from batchkron.operators.scaling import exponent_of, times_power_of_two
 
 from ..products import as_product, norm
 from .bases import NEGLIGIBLE
@@ -272,9 +273,11 @@ def _defect(
     The parts φ I and F - φ I of a factor are orthogonal, so that the squares of the norms of all
     products of such parts add up to that of the term.
     """
+    largest = max((exponent_of(term.coefficient) for term in terms.terms), default=0)
     whole = left = 0.0
     for term, parts in zip(terms.terms, nearest, strict=True):
-        alike, other = abs(term.coefficient) ** 2, 0.0
+        # relative to the largest coefficient, whose square may be out of range
+        alike, other = abs(times_power_of_two(term.coefficient, -largest)) ** 2, 0.0
         for k, (multiple, rest) in enumerate(parts):
             size = multiple**2 + rest
             alike, other = (

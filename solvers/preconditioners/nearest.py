@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.operators.scaling import times_power_of_two, unit_exponent
+
 __all__ = ["nearest_product", "nearest_sum"]
 
 # Alternating least squares end after this many sweeps, or when norms change by less than this
@@ -46,6 +48,8 @@ def nearest_product(terms: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     >>> print(np.allclose(np.kron(*X), 3 * np.kron(A, B)))
     True
     """
+    units = [unit_exponent(mode) for mode in terms]  # whose squares would be out of range
+    terms = [times_power_of_two(mode, -unit) for mode, unit in zip(terms, units, strict=True)]
     shapes = [(*mode.shape[:-3], *mode.shape[-2:]) for mode in terms]
     dtype = np.result_type(np.float64, *terms)
     found = [np.broadcast_to(np.eye(shape[-1], dtype=dtype), shape) for shape in shapes]
@@ -65,7 +69,8 @@ def nearest_product(terms: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         if before is not None and np.all(np.abs(now - before) <= _SETTLED * now):
             break
         before = now
-    return _balanced(found)
+    pairs = zip(_balanced(found), units, strict=True)
+    return [np.asarray(times_power_of_two(one, unit)) for one, unit in pairs]
 
 
 def nearest_sum(terms: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

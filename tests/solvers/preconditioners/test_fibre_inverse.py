@@ -240,3 +240,10 @@ def test_solvers_do_not_begin_with_what_is_worse_than_zero(rng, answer):
         found = LinearSolver("gmres", b).solve(ShiftedOperator(A, -0.1, b), b, WasTheInverse(), x)
     assert found.converged
     np.testing.assert_allclose(x, b / (1.0 + 0.1 * np.arange(12.0)), rtol=1e-7)
+
+
+def test_a_coefficient_whose_square_is_out_of_range():
+    A = spread(weight=lambda s: 1 + 0.1 * s).operator
+    plain, large = FibreInverse(A), FibreInverse(2.0**665 * A)
+    assert plain.defect == large.defect > 0
+    assert plain.mode == large.mode

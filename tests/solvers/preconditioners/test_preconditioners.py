@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hermitian_sums import mass as definite
 
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
+from batchkron.operators.scaling import times_power_of_two
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery, time
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
@@ -465,3 +467,24 @@ def test_refusals():
     one, other = bk.KroneckerSum([np.eye(2), np.eye(6)]), bk.KroneckerSum([np.eye(3), np.eye(4)])
     with pytest.raises(TypeError, match="no common Kronecker terms"):
         (one + other).kronecker_terms()
+
+
+@pytest.mark.parametrize("exponent", [532, -665, 996])
+@pytest.mark.parametrize("local", ["exact", "product", "sum"])
+def test_scales_of_factors_that_cancel(rng, exponent, local):
+    """Bases and nearest products are those of factors of ordinary size."""
+    K, M = ([definite(rng, n, np.float64) for n in (3, 4)] for _ in range(2))
+    up = [times_power_of_two(factor, exponent) for factor in (*K, *M)]
+    down = [times_power_of_two(factor, -exponent) for factor in (*K, *M)]
+    plain = bk.KroneckerProduct(K[0], M[1]) + bk.KroneckerProduct(M[0], K[1])
+    scaled = bk.KroneckerProduct(up[0], down[3]) + bk.KroneckerProduct(down[2], up[1])
+    large = bk.KroneckerSum(up[:2])
+    for scale in (None, -0.3):
+        found, expected = (
+            CombinationPreconditioner(op, scale, local=local) for op in (scaled, plain)
+        )
+        x = rng.standard_normal(12)
+        np.testing.assert_allclose(found.matvec(x), expected.matvec(x), rtol=1e-9, atol=1e-12)
+    whole = CombinationPreconditioner(large, local=local).matvec(x)
+    expected = CombinationPreconditioner(bk.KroneckerSum(K), local=local).matvec(x)
+    np.testing.assert_allclose(times_power_of_two(whole, exponent), expected, rtol=1e-9)
