@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from linear_operator.settings import _linalg_dtype_symeig
 from torch import Tensor
 
 from batchkron.linear_operator.products import multiply_matrices
+from batchkron.torch.scaling import times_power_of_two, unit_exponents
 
 __all__ = ["Diagonalised", "diagonalise"]
 
@@ -59,7 +61,8 @@ def diagonalise(A: Sequence[Tensor], B: Sequence[Tensor]) -> Diagonalised | None
     Notes
     -----
     With the Cholesky factor L of B_k and the eigenvectors Q of L⁻¹ A_k L⁻ᵀ, V_k = L⁻ᵀ Q: Golub and
-    Van Loan, Matrix Computations, 4th edition, algorithm 8.7.1.
+    Van Loan, Matrix Computations, 4th edition, algorithm 8.7.1. Factors far from size 1 are scaled
+    by powers of two, so that λ_1 ⊗ … ⊗ λ_d is in range where scales cancel.
     """
     dtype = _linalg_dtype_symeig.value()
     size = 1
@@ -68,19 +71,27 @@ def diagonalise(A: Sequence[Tensor], B: Sequence[Tensor]) -> Diagonalised | None
     vectors: list[Tensor] = []
     values: Tensor | None = None
     logdet = A[0].new_zeros(A[0].shape[:-2], dtype=dtype)
-    for a, b in zip(A, B, strict=True):
-        lower, status = torch.linalg.cholesky_ex(b.to(dtype))
+    scale = torch.zeros((), dtype=torch.int32, device=A[0].device)
+    for a, b in zip((a.to(dtype) for a in A), (b.to(dtype) for b in B), strict=True):
+        # b = 4^root · L Lᵀ, so that V_k has the factor 2^-root
+        unit, root = unit_exponents(a), torch.div(unit_exponents(b), 2, rounding_mode="floor")
+        mass = times_power_of_two(b, -2 * root[..., None, None])
+        lower, status = torch.linalg.cholesky_ex(mass)
         if bool(status.any()):
             return None
-        half = torch.linalg.solve_triangular(lower, a.to(dtype), upper=False)
+        scaled = times_power_of_two(a, -unit[..., None, None])
+        half = torch.linalg.solve_triangular(lower, scaled, upper=False)
         whole = torch.linalg.solve_triangular(lower, half.mT, upper=False)
         eigenvalues, q = torch.linalg.eigh(whole)
-        vectors.append(torch.linalg.solve_triangular(lower.mT, q, upper=True))
+        found = torch.linalg.solve_triangular(lower.mT, q, upper=True)
+        vectors.append(times_power_of_two(found, -root[..., None, None]))
+        scale = scale + unit - 2 * root
         if values is None:
             values = eigenvalues
         else:
             values = (values[..., :, None] * eigenvalues[..., None, :]).flatten(-2)
         diagonal = lower.diagonal(dim1=-2, dim2=-1)
         logdet = logdet + 2 * (size // a.shape[-1]) * diagonal.log().sum(-1)
+        logdet = logdet + 2 * size * math.log(2.0) * root.to(dtype)
     assert values is not None
-    return Diagonalised(vectors, values + 1, logdet)
+    return Diagonalised(vectors, times_power_of_two(values, scale[..., None]) + 1, logdet)

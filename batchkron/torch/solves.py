@@ -15,6 +15,7 @@ from batchkron.torch.call_modes import applied, has_tangents, is_eager, is_trans
 from batchkron.torch.kron import kron_matmul
 from batchkron.torch.multilinear import looped
 from batchkron.torch.registration import LIBRARY
+from batchkron.torch.scaling import times_power_of_two, unit_exponents
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -107,13 +108,15 @@ def solve(factors: Sequence[Tensor], b: Tensor, *, kind: Kind = "product") -> Te
     if kind == "sum":
         return _solve_sum(b, matrices)
     x, before, after = b, math.prod(b.shape[:-1]), b.shape[-1]
-    for factor in matrices:
+    exponents = [unit_exponents(factor) for factor in matrices]  # added up, where scales cancel
+    for factor, exponent in zip(matrices, exponents, strict=True):
         n = factor.shape[0]
         after = after // max(1, n)
         front = x.reshape(before, n, after).transpose(0, 1).reshape(n, before * after)
-        x = torch.linalg.solve(factor, front).reshape(n, before, after).transpose(0, 1)
+        scaled = times_power_of_two(factor, -exponent)
+        x = torch.linalg.solve(scaled, front).reshape(n, before, after).transpose(0, 1)
         before = before * n
-    return x.reshape(b.shape)
+    return times_power_of_two(x.reshape(b.shape), -sum(exponents[1:], exponents[0]))
 
 
 def _run_solve_sum(b: Tensor, factors: Sequence[Tensor]) -> Tensor:

@@ -225,3 +225,13 @@ def test_other_kinds_and_times_are_refused(array):
         expm_apply([array(2, 2)], array(2), array(2))
     with pytest.raises(TypeError, match="t is complex"):
         expm_apply([array(2, 2)], array(2), 1j)
+
+
+def test_scales_of_a_product_that_cancel(regular, array):
+    """The product of the first two inverses is out of range."""
+    factors = regular(sizes=(2, 2, 2))
+    scales = (1e200, 1e150, 1e-300)
+    scaled = [scale * factor for scale, factor in zip(scales, factors, strict=True)]
+    b = array(8)
+    found = 1e50 * jax.jit(solve)(scaled, b)
+    np.testing.assert_allclose(found, np.linalg.solve(dense_kron(factors), b), rtol=1e-11)

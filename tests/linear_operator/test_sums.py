@@ -151,3 +151,14 @@ def test_theirs_inside_the_context_gives_the_same(tensor, definite):
         found = operator.solve(b), operator.logdet()
     close(found[0], expected[0])
     close(found[1], expected[1])
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-200, 1e300])
+def test_scales_that_cancel(tensor, definite, no_iterations, scale):
+    kind = ours.KroneckerProductLinearOperator
+    A, B = ([definite(n, n, dtype=torch.float64) for n in (2, 3)] for _ in range(2))
+    rhs = tensor(6, 2, dtype=torch.float64)
+    plain = kind(*A) + kind(*B)
+    scaled = kind(scale * A[0], A[1] / scale) + kind(B[0] / scale, scale * B[1])
+    torch.testing.assert_close(scaled.solve(rhs), plain.solve(rhs), rtol=1e-11, atol=0)
+    torch.testing.assert_close(scaled.logdet(), plain.logdet(), rtol=1e-11, atol=0)

@@ -169,3 +169,20 @@ def test_other_kinds_are_refused(tensor):
         solve([tensor(2, 2)], tensor(2), kind="sums")
     with pytest.raises(ValueError, match="kind is"):
         logdet([tensor(2, 2)], kind="sums")
+
+
+def test_scales_of_a_product_that_cancel(regular, tensor):
+    """The product of the first two inverses is out of range; so would their gradients be."""
+    factors = regular(sizes=(2, 3, 2, 2))
+    scales = (1e200, 1e200, 1e-200, 1e-200)
+    scaled = [
+        (scale * factor).requires_grad_() for scale, factor in zip(scales, factors, strict=True)
+    ]
+    b = tensor(24)
+    x = solve(scaled, b)
+    plain = [factor.clone().requires_grad_() for factor in factors]
+    torch.testing.assert_close(x, solve(plain, b), rtol=1e-11, atol=0)
+    x.sum().backward()
+    solve(plain, b).sum().backward()
+    for scale, one, other in zip(scales, scaled, plain, strict=True):
+        torch.testing.assert_close(one.grad * scale, other.grad, rtol=1e-10, atol=1e-12)
