@@ -111,8 +111,9 @@ class DiagonalisedTerms:
         self._singular = bool(least <= precision * sizes.max(initial=0.0))
         log_scale = terms.unknowns * self._exponent * math.log(2.0)
         self._slogdet = self._sign_and_logarithm(values, log_scale - log_square)
-        self._mantissas = on_device(values, device)  # D / 2^exponent
-        self.values = on_device(times_power_of_two(values, self._exponent), device)
+        self.values = self._mantissas = on_device(values, device)  # D / 2^exponent
+        if self._exponent:
+            self.values = on_device(times_power_of_two(values, self._exponent), device)
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by two Kronecker products and a division.
