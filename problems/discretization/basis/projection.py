@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...grids.levels import check_level
 from ...statement.axis import Axis
 from ...statement.coefficients import Function
+from .edge_values import values_beside
 from .multiwavelets import (
     check_degree,
     legendre_derivatives,
@@ -70,7 +71,8 @@ def sample(
     Parameters
     ----------
     function : callable or float
-        Called once, with a one-dimensional array of all points, ends of the axis included.
+        Called with a one-dimensional array of all points, ends of the axis included, and with one
+        of points beside the edges.
     axis : Axis
         The axis.
     level, degree : int
@@ -81,15 +83,21 @@ def sample(
     Returns
     -------
     float64 (2^level, q + 2)
-        Samples.
+        Samples. Where the function jumps at an edge, those of each cell have its limit from inside.
 
     Raises
     ------
     TypeError, ValueError
         If the function does not give one finite real number per point.
     """
-    points = sample_points(axis, level, degree)
-    return evaluate(function, points, f"function of {axis.name!r}", finite=finite)
+    points, what = sample_points(axis, level, degree), f"function of {axis.name!r}"
+    samples = evaluate(function, points, what, finite=finite)
+    edges, at_edges = (np.append(values[:, 0], values[-1, -1]) for values in (points, samples))
+    places, before, behind = values_beside(function, axis, edges, at_edges, what)
+    is_left, is_right = places < len(points), places > 0
+    samples[places[is_left], 0] = behind[is_left]
+    samples[places[is_right] - 1, -1] = before[is_right]
+    return samples
 
 
 def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...statement.axis import Axis
 from ..basis.projection import node_values
-from ..matrices.boundary_terms import SIDES, Side, value_at_end
+from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
 from ..space import Space
 from ..terms.resolve_term import (
     ResolvedFactor,
@@ -96,7 +96,7 @@ def _speed_against_data(
     masses = [other for other in term.along(axis) if not other.is_derivative]
     speed = term.scale * outward_speed(factor, side, space)
     if masses:
-        speed *= value_at_end(axis, coefficient_along(masses), side)
+        speed *= coefficient_at_end(axis, coefficient_along(masses), side)
     inside = node_values(
         space.coefficient(coefficient_along(term.along(axis)), axis),
         axis,
@@ -136,7 +136,9 @@ def _is_harmless(
             if datum is not None and datum.data == 0.0 and (slope is None or slope.data == 0.0):
                 return True
         elif grad.edges[place] == "dirichlet":
-            value = value_at_end(axis, space.coefficient(coefficient_along(chain), axis), side)
+            value = coefficient_at_end(
+                axis, space.coefficient(coefficient_along(chain), axis), side
+            )
             bounds = _range_elsewhere(other, axis, space, run)
             strength += max(min(other.scale * value * bound for bound in bounds), 0.0)
     # rates of ½ d/dt ∫ f² at the end: the flow adds ½ |g| f², the penalty takes away (τ/h) k f²

@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 from ...grids.levels import check_level
 from ...statement.axis import Axis
 from ...statement.coefficients import Function
+from ..basis.edge_values import end_value
 from ..basis.multiwavelets import check_degree, legendre_values
 from ..basis.quadrature import evaluate
 from .dg_matrices import NodalMatrix, block_diagonal
 
-__all__ = ["SIDES", "Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
+__all__ = [
+    "SIDES",
+    "Side",
+    "boundary_penalty_matrix",
+    "coefficient_at_end",
+    "edge_data",
+    "penalty_data",
+    "value_at_end",
+]
 
 Side: TypeAlias = Literal["left", "right"]
 SIDES: tuple[Side, Side] = ("left", "right")
@@ -61,9 +70,7 @@ def boundary_penalty_matrix(
     blocks = np.zeros((cells, n, n))
     for side in sides:
         cell, trace = _trace(axis, level, degree, side)
-        strength = (
-            tau / axis.cell_width(level) * value_at_end(axis, coefficient, side, "coefficient")
-        )
+        strength = tau / axis.cell_width(level) * coefficient_at_end(axis, coefficient, side)
         blocks[cell] -= strength * np.outer(trace, trace)
     return block_diagonal(blocks)
 
@@ -100,7 +107,7 @@ def penalty_data(
     """
     cell, trace = _trace(axis, level, degree, side)
     vector = np.zeros((1 << level, degree + 1))
-    strength = tau / axis.cell_width(level) * value_at_end(axis, coefficient, side, "coefficient")
+    strength = tau / axis.cell_width(level) * coefficient_at_end(axis, coefficient, side)
     vector[cell] = strength * trace
     return vector.ravel()
 
@@ -141,12 +148,12 @@ def edge_data(
     cell, trace = _trace(axis, level, degree, side)
     vector = np.zeros((1 << level, degree + 1))
     sign = -1.0 if side == "left" else 1.0
-    vector[cell] = sign * value_at_end(axis, coefficient, side, "coefficient") * trace
+    vector[cell] = sign * coefficient_at_end(axis, coefficient, side) * trace
     return vector.ravel()
 
 
-def value_at_end(axis: Axis, function: Function, side: Side, what: str = "function") -> float:
-    """Return the value of a function at an end of the axis.
+def value_at_end(axis: Axis, function: Function, side: Side) -> float:
+    """Return the value of a function, such as boundary data, exactly at an end of the axis.
 
     Parameters
     ----------
@@ -156,8 +163,6 @@ def value_at_end(axis: Axis, function: Function, side: Side, what: str = "functi
         A function of the axis.
     side : {"left", "right"}
         The end.
-    what : str
-        What the function is, for the text of an error.
 
     Returns
     -------
@@ -168,8 +173,36 @@ def value_at_end(axis: Axis, function: Function, side: Side, what: str = "functi
     TypeError, ValueError
         If the function does not give a finite real number.
     """
-    point = np.array([axis.lower if side == "left" else axis.upper])
-    return float(evaluate(function, point, f"{what} of {axis.name!r}")[0])
+    return float(evaluate(function, np.array([_end(axis, side)]), f"function of {axis.name!r}")[0])
+
+
+def coefficient_at_end(axis: Axis, coefficient: Function, side: Side) -> float:
+    """Return the value of a coefficient at an end of the axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    coefficient : callable or float
+        A coefficient along the axis.
+    side : {"left", "right"}
+        The end.
+
+    Returns
+    -------
+    float
+        The limit from inside, if the coefficient jumps just at the end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the coefficient does not give a finite real number.
+    """
+    return end_value(coefficient, axis, _end(axis, side), f"coefficient of {axis.name!r}")
+
+
+def _end(axis: Axis, side: Side) -> float:
+    return axis.lower if side == "left" else axis.upper
 
 
 def _trace(axis: Axis, level: int, degree: int, side: Side) -> tuple[int, NDArray[np.float64]]:

@@ -20,6 +20,7 @@ from ...grids.levels import check_level
 from ...statement.axis import Axis
 from ...statement.boundary import EdgeKind
 from ...statement.coefficients import FLUX_SIGNS, Flux, Function
+from ..basis.edge_values import edge_values
 from ..basis.multiwavelets import (
     check_degree,
     legendre_derivatives,
@@ -44,9 +45,6 @@ OPPOSITE_TRACES: dict[Trace, Trace] = {
 }
 _SIDE_SIGNS = {"left": 1.0, "right": -1.0}  # a / F in the notes of `div_matrix`
 EDGE_KINDS = ("periodic", "dirichlet", "neumann")
-EdgeWeights: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""A weight at the left and at the right edge of every cell, each (cells,)."""
-
 Diagonal: TypeAlias = tuple[int, NDArray[np.float64]]
 """A block diagonal: its offset in cells (0 is the main one) and its blocks (cells, n, n)."""
 
@@ -174,14 +172,15 @@ def div_matrix(
     Notes
     -----
     The matrix is the volume term -∫ g φ_i' φ_j in the diagonal blocks plus the edge terms. The
-    numerical flux at an edge is (F + a) f⁻ + (F - a) f⁺, where f⁻ and f⁺ are the traces from the
-    left and the right, F = g/2, and a = s |F| with s = -1 for upwind, 0 for central, +1 for
-    downwind; a = F for "left" and -F for "right". Let L and R be the row vectors of the basis
-    functions at the left and the right end of a cell, and let the indices L and R of F and a mean
-    its left and right edge. Then block (i, i-1) is (-F_L - a_L) L^T R; (-F_L + a_L) L^T L +
-    (F_R + a_R) R^T R is added to block (i, i); and block (i, i+1) is (F_R - a_R) R^T L. At a
-    "neumann" end the edge term is -2 F_L (left) or 2 F_R (right) times the trace from inside, at a
-    "dirichlet" end it is zero.
+    numerical flux at an edge is P f⁻ + M f⁺ with P = F⁻ + a⁻ and M = F⁺ - a⁺, where f⁻ and f⁺ are
+    the traces from the left and the right, F = g/2, and a = s |F| with s = -1 for upwind, 0 for
+    central, +1 for downwind; a = F for "left" and -F for "right". Where g jumps, F⁻ and a⁻ are of
+    its value on the left and F⁺ and a⁺ of that on the right, so that a constant flux g f is kept.
+    The flux is the same for both cells in any case, and ∫ f is conserved. Let L and R be the row
+    vectors of the basis functions at the left and the right end of a cell, and let the indices L
+    and R of P and M mean its left and right edge. Then block (i, i-1) is -P_L L^T R;
+    -M_L L^T L + P_R R^T R is added to block (i, i); and block (i, i+1) is M_R R^T L. At a "neumann"
+    end the flux is g, from inside, times the trace from inside, at a "dirichlet" end it is zero.
 
     Examples
     --------
@@ -193,10 +192,13 @@ def div_matrix(
     n = check_degree(degree) + 1
     values, shapes, slopes = _volume(axis, level, degree, coefficient, "div")
     inside = -np.einsum("cq,qi,qj->cij", values, slopes, shapes, optimize=True)
-    half = _at_edges(axis, level, coefficient, "div") / 2
+    values_at_edges = edge_values(
+        coefficient, axis, level, _what("div", axis), periodic=edges == PERIODIC
+    )
+    half = values_at_edges / 2
     upwinding = _one_sided(flux, half)
-    weights = _edge_weights(half, upwinding, edges)
-    blocks = [(0, inside), *_edge_blocks(axis, level, degree, *weights)]
+    taken = _at_ends(half[0] + upwinding[0], half[1] - upwinding[1], edges, values_at_edges)
+    blocks = [(0, inside), *_edge_blocks(axis, level, degree, *taken)]
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
 
@@ -265,7 +267,8 @@ def penalty_matrix(
 ) -> NodalMatrix:
     """Return the part of `div_matrix` that damps jumps between cells (upwind) or amplifies them.
 
-    It has the edge terms of `div_matrix` in a = s |g|/2 only.
+    It has the edge terms of `div_matrix` in a = s |g|/2 only. Where g jumps at an edge, a is that
+    of the side with the larger |g|, for both traces, so that it is zero for continuous f.
 
     Parameters
     ----------
@@ -286,10 +289,14 @@ def penalty_matrix(
     """
     edges = _check_boundary(boundary)
     n = check_degree(degree) + 1
-    size = np.abs(_at_edges(axis, level, coefficient, "penalty")) / 2
+    values = edge_values(
+        coefficient, axis, level, _what("penalty", axis), periodic=edges == PERIODIC
+    )
+    size = np.abs(values).max(axis=0) / 2
     _check_flux(flux, FLUX_SIGNS)
-    weights = _edge_weights(np.zeros_like(size), FLUX_SIGNS[flux] * size, edges)
-    blocks = _edge_blocks(axis, level, degree, *weights)
+    weight = FLUX_SIGNS[flux] * size
+    taken = _at_ends(weight, -weight, edges, np.zeros_like(values))
+    blocks = _edge_blocks(axis, level, degree, *taken)
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
 
@@ -319,50 +326,45 @@ def _volume(
     )
 
 
-def _at_edges(axis: Axis, level: int, coefficient: Function, operator: str) -> NDArray[np.float64]:
-    """Values of g at the 2^level + 1 edges."""
-    points = cell_points(axis, check_level(level), [-1.0])[:, 0]
-    return evaluate(coefficient, np.append(points, axis.upper), _what(operator, axis))
-
-
 def _what(operator: str, axis: Axis) -> str:
     return f"coefficient of {operator} in {axis.name!r}"
 
 
-def _edge_weights(
-    half: NDArray[np.float64], upwinding: NDArray[np.float64], boundary: Edges
-) -> tuple[EdgeWeights, EdgeWeights]:
-    """F and a (notes of `div_matrix`) at the left and at the right edge of every cell.
+def _at_ends(
+    from_left: NDArray[np.float64],
+    from_right: NDArray[np.float64],
+    boundary: Edges,
+    values: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the factors of both traces in the flux through each edge, changed by the ends' kinds.
 
-    At the ends of the axis they are changed by the end's kind. At its right edge a cell takes F + a
-    times its own trace and F - a times its neighbour's, so that a = F takes 2 F times its own trace
-    ("neumann") and F = a = 0 takes neither ("dirichlet"); a = -F does the same at a left edge.
+    At the ends a "neumann" edge takes the inner trace times ``values`` (2, edges), a "dirichlet"
+    edge takes nothing.
     """
-    half_left, half_right = half[:-1].copy(), half[1:].copy()
-    a_left, a_right = upwinding[:-1].copy(), upwinding[1:].copy()
-    if boundary[0] == "neumann":
-        a_left[0] = -half_left[0]
-    elif boundary[0] == "dirichlet":
-        half_left[0] = a_left[0] = 0.0
-    if boundary[1] == "neumann":
-        a_right[-1] = half_right[-1]
-    elif boundary[1] == "dirichlet":
-        half_right[-1] = a_right[-1] = 0.0
-    return (half_left, half_right), (a_left, a_right)
+    if boundary[0] != "periodic":
+        from_left[0] = 0.0
+        from_right[0] = values[1, 0] if boundary[0] == "neumann" else 0.0
+    if boundary[1] != "periodic":
+        from_left[-1] = values[0, -1] if boundary[1] == "neumann" else 0.0
+        from_right[-1] = 0.0
+    return from_left, from_right
 
 
 def _edge_blocks(
-    axis: Axis, level: int, degree: int, central: EdgeWeights, one_sided: EdgeWeights
+    axis: Axis,
+    level: int,
+    degree: int,
+    from_left: NDArray[np.float64],
+    from_right: NDArray[np.float64],
 ) -> list[Diagonal]:
-    """Return the edge terms as three block diagonals; ``central`` is F and ``one_sided`` is a."""
-    (half_left, half_right), (a_left, a_right) = central, one_sided
+    """Return the edge terms as three block diagonals, from the factors of both traces at edges."""
     L, R = legendre_values([-1.0, 1.0], degree, axis.cell_width(level))
-    own = np.multiply.outer(a_left - half_left, np.outer(L, L))
-    own += np.multiply.outer(a_right + half_right, np.outer(R, R))
+    own = np.multiply.outer(-from_right[:-1], np.outer(L, L))
+    own += np.multiply.outer(from_left[1:], np.outer(R, R))
     return [
-        (-1, np.multiply.outer(-half_left - a_left, np.outer(L, R))),
+        (-1, np.multiply.outer(-from_left[:-1], np.outer(L, R))),
         (0, own),
-        (1, np.multiply.outer(half_right - a_right, np.outer(R, L))),
+        (1, np.multiply.outer(from_right[1:], np.outer(R, L))),
     ]
 
 

@@ -24,6 +24,7 @@ from ..matrices.boundary_terms import (
     SIDES,
     Side,
     boundary_penalty_matrix,
+    coefficient_at_end,
     edge_data,
     penalty_data,
     value_at_end,
@@ -197,7 +198,7 @@ def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: 
 
 def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
     """Return the product of the factors' coefficients at an end."""
-    values = [value_at_end(factor.axis, factor.coefficient, side) for factor in factors]
+    values = [coefficient_at_end(factor.axis, factor.coefficient, side) for factor in factors]
     return float(np.prod(values))
 
 
@@ -249,9 +250,7 @@ def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> fl
     It is the product of the chain's coefficients and the volume element at the end.
     """
     axis = factors[0].axis
-    return value_at_end(
-        axis, space.coefficient(coefficient_along(factors), axis), side, "coefficient"
-    )
+    return coefficient_at_end(axis, space.coefficient(coefficient_along(factors), axis), side)
 
 
 def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:

@@ -26,6 +26,8 @@ from .resolve_term import ResolvedFactor
 
 __all__ = ["exact_solution", "project_applied", "project_separable", "sources_from_exact"]
 
+_ROUNDING = 1e-8  # relative difference of the values on both sides of an edge that is no jump
+
 
 def project_separable(part: Separable, space: Space) -> SeparableVector:
     """Return the one-dimensional projections of a separable function.
@@ -156,11 +158,13 @@ def project_applied(
         return space.project(function, axis)
     volume = space.volume.get(axis)
     samples = sample(function, axis, level, degree)
+    jumps = _jumps(samples)
     for place in range(len(factors) - 1, -1, -1):
         factor = factors[place]
         if factor.kind == "div" and place == 0 and volume is not None:
             weighted = sample(volume.times(factor.coefficient), axis, level, degree)
             flux = weighted * _finite(samples, axis)
+            flux = _one_flux(flux, jumps | _jumps(weighted))
             return volume.divide(project_derivative(flux, axis, degree))
         # a coefficient may be infinite at an end where dV is 0; the projection does not use ends
         values = sample(factor.coefficient, axis, level, degree, finite=volume is None)
@@ -168,13 +172,33 @@ def project_applied(
             samples = differentiate(_finite(samples, axis), axis)
         with np.errstate(invalid="ignore"):
             samples = values * samples
+        jumps = jumps | _jumps(values)
         if factor.kind == "div" and place == 0:
-            return project_derivative(samples, axis, degree)
+            return project_derivative(_one_flux(samples, jumps), axis, degree)
         if factor.kind == "div":
             samples = _divergence(_finite(samples, axis), volume, axis)
     if volume is not None:
         return volume.project_samples(samples)
     return project_samples(samples, axis, degree)
+
+
+def _jumps(samples: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return at which of the edges inside the axis samples of a function jump, (2^level - 1,)."""
+    before, behind = samples[:-1, -1], samples[1:, 0]
+    size = np.maximum(np.abs(before), np.abs(behind))
+    return np.asarray(np.abs(before - behind) > _ROUNDING * size)
+
+
+def _one_flux(samples: NDArray[np.float64], jumps: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return samples of a flux with the mean of both sides at edges where a factor of it jumps.
+
+    If the flux itself jumps there, its derivative has an impulse. The mean gives half of it to each
+    cell, so that the integral of the source is right.
+    """
+    edges = np.flatnonzero(jumps)
+    result = samples.copy()
+    result[edges, -1] = result[edges + 1, 0] = (samples[edges, -1] + samples[edges + 1, 0]) / 2
+    return result
 
 
 def _finite(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:

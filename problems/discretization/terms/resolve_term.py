@@ -22,7 +22,7 @@ from ...statement.terms import Term, TermFactor
 from ...statement.time import TimeFunction
 from ...statement.time_functions import split_number
 from ..basis.quadrature import evaluate
-from ..matrices.boundary_terms import SIDES, Side, value_at_end
+from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
 from ..matrices.dg_matrices import PERIODIC, Edges, Trace
 from ..space import Space
 from .edge_conditions import EdgeData, chain_ends, mixed_ends, own_ends, single_ends
@@ -254,7 +254,7 @@ def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
         Negative where f flows in.
     """
     coefficient = space.coefficient(factor.coefficient, factor.axis)
-    value = value_at_end(factor.axis, coefficient, side, "coefficient")
+    value = coefficient_at_end(factor.axis, coefficient, side)
     return value if side == "left" else -value
 
 
