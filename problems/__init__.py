@@ -4,6 +4,7 @@ from batchkron.storage import load_checkpoint, load_result
 
 from . import gallery, time
 from .discretization.checks.outflow import OutflowWarning
+from .discretization.checks.shocks import ShockWarning
 from .discretization.matrices.mode_operator import ModeOperator
 from .discretization.parts import (
     AdaptSettings,
@@ -57,6 +58,7 @@ __all__ = [
     "SeparableAt",
     "SeparableSum",
     "SeparableVector",
+    "ShockWarning",
     "SparseGrid",
     "StepperSettings",
     "Term",

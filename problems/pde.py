@@ -19,6 +19,7 @@ from .discretization.checks.contradictions import (
     times_until,
 )
 from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
+from .discretization.checks.shocks import ShockWarning, densities_that_carry_themselves
 from .discretization.checks.size_check import check_size
 from .discretization.fields.signs import SignedField, split_fields
 from .discretization.matrices.volume_element import VolumeElement
@@ -217,6 +218,8 @@ class PDE(Statement):
 
         Warns
         -----
+        ShockWarning
+            If a moment multiplies its own density in an upwind div.
         OutflowWarning
             If a first derivative has the condition Dirichlet at an end where f flows out.
         UserWarning
@@ -243,6 +246,8 @@ class PDE(Statement):
         parts = [part for own in resolved for part, _ in own]
         for text in values_given_at_outflow(parts, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
+        for text in densities_that_carry_themselves(self.terms):
+            warnings.warn(text, ShockWarning, stacklevel=2)
         made = self._parts(resolved, space, fields, stepper)
         others = _OtherLevels(
             self, tuple(bounded), degree, end, method, dt, boundary_penalty, {chosen.levels: made}

@@ -166,10 +166,12 @@ def div(
 
     Notes
     -----
-    The flux between two cells takes g from the edge. Moments jump there: a field has the mean of
-    the values of both cells, the same for both, so that ∂(g f)/∂x conserves ∫ f. Upwind sides and
-    inflow ends follow the sign of this value, for each state anew; at inflow ends only zero data
-    are possible, as of ``Inflow()``.
+    The flux between two cells takes g from the edge; where a function jumps there, from each side
+    its own value. Moments jump at all edges: a field has the mean of the values of both cells, the
+    same for both, so that ∂(g f)/∂x conserves ∫ f. Upwind sides and inflow ends follow the sign of
+    this value, for each state anew; at inflow ends only zero data are possible, as of
+    ``Inflow()``. A density that multiplies itself, as ``div(x, -0.5 * Moment(v))``, forms shocks,
+    after which its upwind flux fails: write ``flux="central"`` and add `penalty`.
 
     Examples
     --------

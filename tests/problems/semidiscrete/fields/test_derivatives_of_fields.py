@@ -18,6 +18,7 @@ from batchkron.problems import (
     NoFlux,
     Poisson,
     Separable,
+    ShockWarning,
     SparseGrid,
     div,
     grad,
@@ -31,6 +32,9 @@ from batchkron.problems.discretization.basis.multiwavelets import hierarchical_t
 from batchkron.problems.discretization.fields import derivatives, neighbour_blocks
 from batchkron.problems.discretization.fields.points import sum_of_products
 from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
+
+# most states of these tests have no shocks
+pytestmark = pytest.mark.filterwarnings("ignore::batchkron.problems.ShockWarning")
 
 X, V, W = Axis("x", 0.0, 2.0), Axis("v", -3.0, 3.0), Axis("w", -2.0, 2.0)
 N = Moment(V)
@@ -476,4 +480,5 @@ def test_ends_of_an_exact_solution_are_not_looked_at_where_the_state_decides():
     problem = pde_of(div(X, -1.0 * N), boundary=Inflow(), initial=None, exact=exact)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ShockWarning)
         problem.discretize(2, 1)

@@ -28,6 +28,9 @@ from batchkron.problems import (
 from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
 from batchkron.solvers import EvolveStatus, evolve
 
+# most states of these tests have no shocks
+pytestmark = pytest.mark.filterwarnings("ignore::batchkron.problems.ShockWarning")
+
 X, V, W = Axis("x", 0.0, 4.0), Axis("v", -3.0, 3.0), Axis("w", -2.0, 2.0)
 N = Moment(V)
 WAVE = Separable(x=lambda x: 1.0 + 0.3 * np.sin(np.pi * x / 2), v=lambda v: np.exp(-(v**2)))
