@@ -3,6 +3,7 @@
 from batchkron.storage import load_checkpoint, load_result
 
 from . import gallery, time
+from .discretization.checks.jumps import JumpWarning
 from .discretization.checks.outflow import OutflowWarning
 from .discretization.checks.shocks import ShockWarning
 from .discretization.matrices.mode_operator import ModeOperator
@@ -44,6 +45,7 @@ __all__ = [
     "Field",
     "FieldExpression",
     "Inflow",
+    "JumpWarning",
     "Mixed",
     "ModeOperator",
     "Moment",

@@ -18,6 +18,7 @@ from .discretization.checks.contradictions import (
     contradictions_of_exact,
     times_until,
 )
+from .discretization.checks.jumps import JumpWarning, jumps_inside_cells
 from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
 from .discretization.checks.shocks import ShockWarning, densities_that_carry_themselves
 from .discretization.checks.size_check import check_size
@@ -218,6 +219,8 @@ class PDE(Statement):
 
         Warns
         -----
+        JumpWarning
+            If a coefficient or volume element jumps inside a finest cell.
         ShockWarning
             If a moment multiplies its own density in an upwind div.
         OutflowWarning
@@ -246,6 +249,8 @@ class PDE(Statement):
         parts = [part for own in resolved for part, _ in own]
         for text in values_given_at_outflow(parts, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
+        for text in jumps_inside_cells(self, space):
+            warnings.warn(text, JumpWarning, stacklevel=2)
         for text in densities_that_carry_themselves(self.terms):
             warnings.warn(text, ShockWarning, stacklevel=2)
         made = self._parts(resolved, space, fields, stepper)
