@@ -8,13 +8,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from batchkron.errors import NotPhysicalError
-
 from ...krylov.vectors.ranks import norm_over
 from ...products import Vector
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances
 from ..start.integration import Integration
+from .initial_step import initial_step
 
 __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "Step", "StepControl", "step_control"]
 
@@ -346,60 +345,6 @@ class AdaptiveSteps(StepControl):
     def previous_point(self) -> ResumePoint:
         """Return the data to continue from the state before the last accepted step."""
         return self._previous
-
-
-def initial_step(integration: Integration, tolerances: Tolerances, order: int) -> float:
-    """Return a first step for a tolerance, from two evaluations of f.
-
-    Parameters
-    ----------
-    integration : Integration
-        The integration, at its first step.
-    tolerances : Tolerances
-        The tolerances of the run.
-    order : int
-        The method's order.
-
-    Returns
-    -------
-    float
-        At most until - t0.
-
-    Notes
-    -----
-    Source: E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
-    section II.4.
-    """
-    problem, t, u = integration.problem, integration.t0, integration.u
-    longest = integration.until - t
-    if longest <= 0.0:
-        return 1.0
-    slope, other = np.empty_like(u), np.empty_like(u)
-    try:
-        problem.rhs(t, u, slope)
-    except NotPhysicalError:  # the first step will raise it again, and end the run
-        return 1e-6 * longest
-    ranks = integration.ranks
-    size, speed = norm_over(ranks, u), norm_over(ranks, slope)
-    allowed = tolerances.atol + tolerances.rtol * max(size, speed * longest * 1e-3)
-    if allowed <= 0.0 or not math.isfinite(speed):
-        return 1e-6 * longest
-    d0, d1 = size / allowed, speed / allowed
-    trial = 0.01 * d0 / d1 if d0 > 1e-5 and d1 > 1e-5 else 1e-6 * longest
-    trial = min(trial, longest)
-    try:
-        problem.rhs(t + trial, u + trial * slope, other)
-    except NotPhysicalError:
-        return trial
-    other -= slope
-    d2 = norm_over(ranks, other) / allowed / trial
-    steepest = max(d1, d2)
-    if not math.isfinite(steepest):
-        return trial
-    if steepest <= 1e-15:
-        return min(max(1e-6 * longest, 1e-3 * trial), longest)
-    found = float((0.01 / steepest) ** (1.0 / (order + 1)))
-    return min(100.0 * trial, found, longest)
 
 
 def step_control(integration: Integration, stepper: Stepper) -> StepControl:
