@@ -41,7 +41,7 @@ _MEANINGS = {
     ExitCode.NOT_FINITE: "the state of a run became NaN or infinite",
     ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
     ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
-    ExitCode.STEP_TOO_SMALL: "no step of a run met its tolerance",
+    ExitCode.STEP_TOO_SMALL: "no step that time resolves met the tolerance of a run",
     ExitCode.UNSTABLE: "the state of a run grew as no solution does: its step is not stable",
     ExitCode.NOT_PHYSICAL: "a density or another divisor in a run was not positive",
     ExitCode.HUNG_UP: "stopped by SIGHUP; a run leaves a checkpoint",

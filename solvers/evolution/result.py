@@ -68,9 +68,10 @@ _ADVICE = {
         "preconditioner."
     ),
     EvolveStatus.STEP_TOO_SMALL: (
-        "No step that time resolves meets the tolerance; the state is that of the last good step. "
-        "The solution may blow up here or f be discontinuous: loosen rtol and atol, take an "
-        "implicit method if the problem is stiff, or end the run before."
+        "No step that time resolves meets the tolerance, or equal steps are too short for it; the "
+        "state is that of the last good step. The solution may blow up here or f be discontinuous: "
+        "loosen rtol and atol, take an implicit method if the problem is stiff, or end the run "
+        "before. If times are large, count them from another origin, near t = 0."
     ),
     EvolveStatus.EVENT: (
         "A terminal event happened, and the state is the one at its time: nothing to do. The "

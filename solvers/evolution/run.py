@@ -249,6 +249,8 @@ class Run:
     def _take_step(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
         control, trial = self._control, self._trial
+        if not control.is_resolved:
+            return EvolveStatus.STEP_TOO_SMALL
         step = control.next_step()
         if self._dense is not None:
             self._dense.begin(step.t, trial.u)
@@ -374,12 +376,23 @@ class Run:
             return f"{where} {self._objection} {status.advice}"
         if status is EvolveStatus.NOT_PHYSICAL:
             return f"{where} {self._trial.not_physical}. {status.advice}"
+        if status is EvolveStatus.STEP_TOO_SMALL:
+            where = f"{where} {self._resolution}"
         solve = self._failed_solve
         if solve is None:
             return f"{where} {status.advice}"
         return (
             f"{where} The linear solve of the next step ended as '{solve.status}' after "
             f"{solve.iterations} iterations. {status.advice}"
+        )
+
+    @property
+    def _resolution(self) -> str:
+        """How far float64 resolves the time, for the text on steps that are too short."""
+        control = self._control
+        return (
+            f"Here float64 resolves times to {math.ulp(control.t):.2g}, so that no step may be "
+            f"shorter than {control.shortest:.2g}; the next one would be {control.dt:.2g}."
         )
 
     @property

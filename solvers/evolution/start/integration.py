@@ -26,7 +26,7 @@ from .arguments import (
     setting,
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
-from .time_grid import is_step_of, last_step_of, time_grid
+from .time_grid import fewest_steps, is_step_of, last_step_of, time_grid
 
 __all__ = ["Integration", "Resumed", "moved_integration", "plan_integration"]
 
@@ -117,7 +117,7 @@ class Integration:
 
     def with_longest_step(self, dt: float, step: int, t: float) -> Integration:
         """Return the integration with equal steps of at most dt from ``step`` at time t on."""
-        steps, dt = time_grid(t, self.until, dt)
+        steps, dt = fewest_steps(t, self.until, dt)
         return replace(self, dt=dt, last_step=step + steps, origin=(step, t))
 
     @property

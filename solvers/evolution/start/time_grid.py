@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-__all__ = ["is_step_of", "last_step_of", "time_grid"]
+__all__ = ["fewest_steps", "is_step_of", "last_step_of", "time_grid"]
 
 # If (until - t0) / dt exceeds an integer by less than this, relatively, that integer is taken.
 _ROUNDING = 1e-10
@@ -39,14 +39,19 @@ def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
     >>> time_grid(0.0, 1.0, 0.3)
     (4, 0.25)
     """
-    if until == t0:
-        return 0, dt
     resolution = float(np.spacing(max(abs(t0), abs(until))))
-    if dt <= 4.0 * resolution:
+    if until > t0 and dt <= 4.0 * resolution:
         raise ValueError(
             f"dt is {dt}, too small for times between {t0} and {until}, which float64 resolves to "
             f"{resolution:.1e}. Take a larger dt."
         )
+    return fewest_steps(t0, until, dt)
+
+
+def fewest_steps(t0: float, until: float, dt: float) -> tuple[int, float]:
+    """Return the steps of `time_grid`, also where float64 does not resolve their times."""
+    if until == t0:
+        return 0, dt
     steps = max(1, math.ceil((until - t0) / dt * (1.0 - _ROUNDING)))
     return steps, (until - t0) / steps
 

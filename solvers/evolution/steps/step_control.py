@@ -6,8 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from ...krylov.vectors.ranks import norm_over
 from ...products import Vector
 from ...steppers.stepper import Stepper
@@ -27,6 +25,8 @@ _DEAD_BAND = 1.2
 # Factor after a step whose end is not finite, or whose linear solve failed; chosen by hand.
 _AFTER_FAILURE = 0.25
 _MIN_STEP = 16.0  # shortest step, in units in the last place of the time; chosen by hand
+# If rounding of its end changes a step by more than this share, the step is the rounded one.
+_ROUNDING = 1e-10
 # Parts of the interval that a progress display counts if the number of steps is not known.
 _PROGRESS_PARTS = 1000
 
@@ -118,9 +118,14 @@ class StepControl(ABC):
         """The present number of a progress display."""
 
     @property
+    @abstractmethod
     def is_resolved(self) -> bool:
-        """Whether the step to try is longer than rounding of the time."""
-        return True
+        """Whether time resolves the step to try, and it is shorter than one that was rejected."""
+
+    @property
+    def shortest(self) -> float:
+        """The shortest step that time resolves; only a last step may be shorter."""
+        return _MIN_STEP * math.ulp(self.t)
 
     @abstractmethod
     def next_step(self) -> Step:
@@ -191,6 +196,11 @@ class FixedSteps(StepControl):
             return self.step
         return first + int((last - first) * (self.t - self._begin) / (until - self._begin))
 
+    @property
+    def is_resolved(self) -> bool:
+        """Whether time resolves the steps."""
+        return self.dt >= self.shortest or self.step + 1 == self.last_step
+
     def next_step(self) -> Step:
         """Return the next step."""
         return Step(self.t, self._integration.time(self.step + 1), self.dt)
@@ -232,6 +242,9 @@ class AdaptiveSteps(StepControl):
 
     Notes
     -----
+    No step but the last one is shorter than 16 units in the last place of the time: if one of that
+    length is rejected, there is no other to try.
+
     A PI controller: with r the error relative to the tolerance, r' that of the step before and
     k = error_order + 1, the next step is dt · 0.9 r^(-0.7/k) r'^(0.4/k), between a fifth and five
     times the last one, and not longer right after a rejection. Source: K. Gustafsson, M. Lundh,
@@ -252,6 +265,7 @@ class AdaptiveSteps(StepControl):
         self.last_error: float = 1.0 if resumed is None else resumed
         self._begin = self.t
         self._after_rejection = False
+        self._rejected_end = math.inf  # the end of the step that was rejected last from this time
         self.shown_first, self.shown_last = 0, _PROGRESS_PARTS
         self.dt = integration.dt or initial_step(integration, tolerances, stepper.order)
         self._tried = self.next_step()
@@ -270,20 +284,24 @@ class AdaptiveSteps(StepControl):
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the step to try is longer than rounding of the time."""
-        scale = max(abs(self.t), abs(self._integration.until))
-        return self.dt > _MIN_STEP * float(np.spacing(scale))
+        """Whether the step to try is shorter than the one that was rejected, if there is one."""
+        return self._step_to_try().t_next < self._rejected_end
 
     def next_step(self) -> Step:
         """Return the step to try: ``dt``, or less so that the last step is not tiny."""
-        t, until, dt = self.t, self._integration.until, self.dt
-        if t + dt * (1.0 + 1e-10) >= until:
-            self._tried = Step(t, until, until - t)
-        else:
-            if t + 2.0 * dt > until:  # divide the rest into two equal steps
-                dt = 0.5 * (until - t)
-            self._tried = Step(t, t + dt, dt)
+        self._tried = self._step_to_try()
         return self._tried
+
+    def _step_to_try(self) -> Step:
+        t, until, dt = self.t, self._integration.until, max(self.dt, self.shortest)
+        if t + dt * (1.0 + 1e-10) >= until:
+            return Step(t, until, until - t)
+        if t + 2.0 * dt > until:  # divide the rest into two equal steps
+            dt = max(0.5 * (until - t), self.shortest)
+        t_next = t + dt
+        if abs(t_next - t - dt) > _ROUNDING * dt:
+            dt = t_next - t  # or the times of all steps would drift from what is integrated
+        return Step(t, t_next, dt)
 
     def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
         """Return whether the error of a step is within the tolerance; choose the next step."""
@@ -294,9 +312,7 @@ class AdaptiveSteps(StepControl):
             return False
         tried = self._tried.dt
         if ratio > 1.0:
-            self.rejected += 1
-            self.dt = tried * max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / self._order))
-            self._after_rejection = True
+            self._reject(max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / self._order)))
             return False
         self._previous = self.resume_point()
         ratio = max(ratio, 1e-10)
@@ -329,14 +345,18 @@ class AdaptiveSteps(StepControl):
     def advance(self) -> None:
         """Count an accepted step."""
         self.step += 1
-        self.t = self._tried.t_next
+        self.t, self._rejected_end = self._tried.t_next, math.inf
 
     def shorten(self) -> bool:
-        """Reduce a failed step to a quarter; return False if it is below the time's rounding."""
-        self.rejected += 1
-        self.dt = _AFTER_FAILURE * self._tried.dt
-        self._after_rejection = True
+        """Reduce a failed step to a quarter; return False if time resolves no shorter one."""
+        self._reject(_AFTER_FAILURE)
         return self.is_resolved
+
+    def _reject(self, factor: float) -> None:
+        """Reject the step that was tried; the next one is shorter by a factor, if time allows."""
+        self.rejected += 1
+        self.dt, self._rejected_end = factor * self._tried.dt, self._tried.t_next
+        self._after_rejection = True
 
     def resume_point(self) -> ResumePoint:
         """Return the data to continue from the state after the accepted steps."""
