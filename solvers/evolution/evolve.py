@@ -102,9 +102,10 @@ def evolve(
     at : sequence of float, optional
         Times from t0 to ``until`` at which the state is recorded, by interpolation inside steps.
     events : Event, function, or sequence of them
-        Functions g(t, u) whose zeros are recorded, or end the run; attributes ``terminal`` and
-        ``direction`` as for `scipy.integrate.solve_ivp`. If g is 0 at t0, the event occurs there,
-        with the direction that g then takes, as in SciPy; see `Event`.
+        Functions g(t, u) whose zeros are recorded, or end the run, or bools that change; attributes
+        ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`. g is looked at inside
+        steps, too. If it is 0 at t0, the event occurs there, with the direction that g then takes,
+        as in SciPy; see `Event`.
     watch : mapping of str to Quantity, callable or weights, optional
         Quantities that should be conserved, or are of interest, such as those of
         `batchkron.problems.Problem.quantities`. They are measured after each step; ``recorded`` of

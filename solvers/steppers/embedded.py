@@ -63,6 +63,11 @@ class EmbeddedStepper(Stepper):
     def accept(self) -> None:
         """Accept the last attempt: the next one begins at its end, and may reuse its last slope."""
 
+    @property
+    def dense_degree(self) -> int:
+        """The degree in θ of the solution inside a step; 3, of cubic Hermite interpolation."""
+        return 3
+
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
         """Write the state at t + θ dt inside the last attempt, if the method has dense output.
 

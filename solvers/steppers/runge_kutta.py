@@ -75,6 +75,11 @@ class RungeKutta(EmbeddedStepper):
         else:
             self._known = None
 
+    @property
+    def dense_degree(self) -> int:
+        """The degree in θ of the tableau's continuous weights, or of cubic interpolation."""
+        return 3 if self.tableau.dense is None else int(self.tableau.dense.shape[1])
+
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
         """Write the state at t + θ dt with the tableau's continuous weights, if it has them."""
         if self.tableau.dense is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.optimize
 
 from ...products import Vector
+from .returned import number_or_bool
 
 __all__ = ["Event", "EventDetector", "EventRecord", "Interpolant"]
 
@@ -21,6 +23,11 @@ class Interpolant(Protocol):
     @property
     def interval(self) -> tuple[float, float]:
         """The times of the step's ends."""
+        ...
+
+    @property
+    def degree(self) -> int:
+        """The degree in time of the solution inside the step."""
         ...
 
     def at(self, t: float) -> Vector:
@@ -35,30 +42,38 @@ class Event:
     Parameters
     ----------
     function : callable
-        ``function(t, u)`` returns a number that is continuous in time, and never NaN. In a run
+        ``function(t, u)`` returns a number that is continuous in time, and never NaN, or a bool,
+        of which False is less than 0 and True is more; also as an array of one element. In a run
         whose grid changes it takes states of any grid, or has a method ``for_problem(problem)``
         that returns the function for the problem on another one.
     name : str
         The event's name in records.
-    terminal : bool
-        Whether the event ends the run.
-    direction : {0, 1, -1}
-        With 1 only zeros count where the function grows, with -1 those where it falls.
+    terminal : bool, optional
+        Whether the event ends the run; by default ``function.terminal``, or False.
+    direction : {0, 1, -1}, optional
+        With 1 only zeros count where the function grows, with -1 those where it falls; by default
+        the sign of ``function.direction``, or 0.
 
     Raises
     ------
+    TypeError
+        If ``function`` cannot be called.
     ValueError
         If ``direction`` is another number, or ``terminal`` is not a bool but a count.
 
     Notes
     -----
-    An event occurs in a step if the function has different signs at the step's ends. If it is
-    exactly 0 at the end of a step, the event occurs there, and not again in the next step. If it is
-    0 at t0, the event occurs at t0 if the value at the end of the first step has the direction that
-    counts or is 0 as well, as with `scipy.integrate.solve_ivp`. So a terminal event that begins at
-    0 and grows ends the run at t0; with ``direction=-1`` it does not. If the function returns NaN,
-    a ValueError is raised, and the last step's checkpoint is kept; SciPy would silently miss the
-    event.
+    The function is evaluated at the end of each step and at equally spaced times inside, as many as
+    the degree of the solution there: 3, or that of the method's continuous weights (dormand-prince
+    4). An event occurs between two of these times if the function has different signs there. Two
+    zeros between them are missed: they need shorter steps. If the function is exactly 0 at one of
+    them, the event occurs there, and not again after it. If it is 0 at t0, the event occurs at t0
+    if the next value has the direction that counts or is 0 as well, as with
+    `scipy.integrate.solve_ivp`. So a terminal event that begins at 0 and grows ends the run at t0;
+    with ``direction=-1`` it does not. If the function returns NaN, a ValueError is raised, and a
+    TypeError for what is no number, and the last step's checkpoint is kept; SciPy would silently
+    miss the event. Where only a sign is known, as of bools, the change is found by bisection, and
+    the event has the new value at its time.
 
     Examples
     --------
@@ -68,10 +83,22 @@ class Event:
 
     function: Callable[[float, Vector], Any]
     name: str = "event"
-    terminal: bool = False
-    direction: int = 0
+    terminal: bool | None = None
+    direction: int | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"event {self.name!r} has a {type(self.function).__name__} as its function; "
+                "expected a function (t, u)."
+            )
+        if self.terminal is None:
+            object.__setattr__(self, "terminal", getattr(self.function, "terminal", None) or False)
+        if self.direction is None:
+            given = getattr(self.function, "direction", None) or 0
+            is_number = isinstance(given, numbers.Real)  # SciPy takes the sign of any number
+            direction = (given > 0) - (given < 0) if is_number and given == given else given
+            object.__setattr__(self, "direction", direction)
         if self.terminal not in (False, True):
             raise ValueError(
                 f"terminal is {self.terminal!r}; expected True, which ends the run at the first "
@@ -146,18 +173,24 @@ class EventDetector:
 
     def find(self, step: Interpolant) -> list[tuple[float, Event]]:
         """Return the events in a step with their times, the earliest first."""
-        end = step.interval[1]
         found: list[tuple[float, Event]] = []
-        for k, event in enumerate(self.events):
-            before, after = self._values[k], _value(event, end, step.at(end))
-            self._values[k] = after
-            if self._at_t0 and before == 0.0:
-                if after * event.direction >= 0.0:
-                    found.append((step.interval[0], event))
-            elif _passes(before, after, event.direction):
-                found.append((_root(event, step, before, after), event))
-        self._at_t0 = False
+        t, end = step.interval
+        last = self._values_at(end, step)
+        rows = [(inside, self._values_at(inside, step)) for inside in _times_inside(step)]
+        for t_next, values in [*rows, (end, last)]:
+            for event, before, after in zip(self.events, self._values, values, strict=True):
+                direction = event.direction or 0
+                if self._at_t0 and before == 0.0:
+                    if direction == 0 or after * direction >= 0.0:
+                        found.append((t, event))
+                elif _passes(before, after, direction):
+                    found.append((_root(event, step, (t, t_next), before, after), event))
+            self._at_t0, self._values, t = False, values, t_next
         return sorted(found, key=lambda pair: pair[0])
+
+    def _values_at(self, t: float, step: Interpolant) -> list[float]:
+        u = step.at(t)
+        return [_value(event, t, u) for event in self.events]
 
 
 def _as_event(given: Any, number: int) -> Event:
@@ -167,14 +200,22 @@ def _as_event(given: Any, number: int) -> Event:
         raise TypeError(
             f"events[{number}] is a {type(given).__name__}; expected an Event or a function (t, u)."
         )
-    name = getattr(given, "__name__", "event")
-    terminal, direction = getattr(given, "terminal", False), getattr(given, "direction", 0)
-    return Event(given, name, terminal, int(np.sign(direction)))
+    return Event(given, getattr(given, "__name__", "event"))
+
+
+def _times_inside(step: Interpolant) -> list[float]:
+    """Return the times inside a step at which the functions are evaluated, ascending."""
+    begin, end = step.interval
+    parts = step.degree + 1
+    times = {begin + (end - begin) * (k / parts) for k in range(1, parts)}
+    return sorted(t for t in times if begin < t < end)
 
 
 def _value(event: Event, t: float, u: Vector) -> float:
-    """Return the value of the event's function, after checking that it is a number."""
-    value = float(event.function(t, u))
+    """Return the value of the event's function, ±inf for bools, after checking that it is one."""
+    value = number_or_bool(event.function(t, u), f"event {event.name!r}", t)
+    if isinstance(value, bool):
+        return math.inf if value else -math.inf
     if math.isnan(value):
         raise ValueError(
             f"event {event.name!r} is NaN at t = {t:.10g}; expected a number, whose sign tells "
@@ -184,14 +225,16 @@ def _value(event: Event, t: float, u: Vector) -> float:
 
 
 def _passes(before: float, after: float, direction: int) -> bool:
-    """Whether a function passed through 0 in a step; a zero at its beginning does not count."""
+    """Whether a function passed through 0; a zero at the earlier time does not count."""
     rises, falls = before < 0.0 <= after, before > 0.0 >= after
     return (rises and direction >= 0) or (falls and direction <= 0)
 
 
-def _root(event: Event, step: Interpolant, before: float, after: float) -> float:
-    """Return the time of the function's zero in a step at whose ends it has opposite signs."""
-    begin, end = step.interval
+def _root(
+    event: Event, step: Interpolant, between: tuple[float, float], before: float, after: float
+) -> float:
+    """Return the time of the function's zero between two times of a step, with opposite signs."""
+    begin, end = between
     if after == 0.0:
         return end
     values = {begin: before, end: after}
@@ -200,4 +243,12 @@ def _root(event: Event, step: Interpolant, before: float, after: float) -> float
         return values[t] if t in values else _value(event, t, step.at(t))
 
     resolution = 4.0 * float(np.spacing(max(abs(begin), abs(end))))
-    return float(scipy.optimize.brentq(value, begin, end, xtol=resolution))
+    if math.isfinite(before) and math.isfinite(after):
+        return float(scipy.optimize.brentq(value, begin, end, xtol=resolution))
+    while end - begin > resolution:  # only the sign is known
+        middle = begin + 0.5 * (end - begin)
+        if value(middle) * math.copysign(1.0, after) >= 0.0:
+            end = middle
+        else:
+            begin = middle
+    return end

@@ -15,6 +15,7 @@ from ...krylov.vectors.ranks import Ranks, dot_over
 from ...products import Vector
 from .events import EventDetector, EventRecord, Interpolant
 from .measures import MomentWeights, Outflow
+from .returned import number_or_bool
 
 __all__ = ["Observer", "Quantity", "Watched"]
 
@@ -114,7 +115,8 @@ class Quantity:
     def value(self, t: float, u: Vector, ranks: Ranks | None = None) -> float:
         """Return the value of the quantity for a state, or for one that ranks share."""
         if callable(self.measure):
-            return float(self.measure(t, u))
+            name = getattr(self.measure, "__name__", type(self.measure).__name__)
+            return float(number_or_bool(self.measure(t, u), f"the measure {name!r}", t))
         measure = self.measure
         given = measure.weights if isinstance(measure, MomentWeights) else measure
         weights = array_module(u).asarray(given)

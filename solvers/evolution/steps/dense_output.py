@@ -41,8 +41,8 @@ class StepInterpolant:
 
     Notes
     -----
-    Storage: 3 vectors. Slopes that the method does not provide are evaluated on the first request
-    in a step.
+    Storage: 4 vectors. Slopes that the method does not provide are evaluated on the first request
+    in a step; one at its beginning is that at the end of the step before, if it was evaluated.
     """
 
     def __init__(
@@ -54,15 +54,24 @@ class StepInterpolant:
         self._end: Any = None
         self._t = self._t_next = 0.0
         self._sloped = self._resolved = False
+        self._has_first = self._has_last = False  # whether slopes are f at the step's ends
 
     def begin(self, t: float, u: Vector) -> None:
         """Set the state at the beginning of a step; it is copied."""
-        self._t = t
+        self._has_first = self._has_last and t == self._t_next
+        if self._has_first:
+            self._slopes.reverse()
+        self._t, self._has_last = t, False
         np.copyto(self._begin, u)
 
     def complete(self, t_next: float, u: Vector) -> None:
         """Set the state at the end of the step; it is not copied."""
         self._t_next, self._end, self._sloped = t_next, u, False
+
+    @property
+    def degree(self) -> int:
+        """The degree in time of the solution inside a step; 3 also if it is no polynomial."""
+        return self._stepper.dense_degree if isinstance(self._stepper, EmbeddedStepper) else 3
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -98,7 +107,9 @@ class StepInterpolant:
     def _find_slopes(self) -> None:
         if self._sloped:
             return
-        self._problem.rhs(self._t, self._begin, self._slopes[0])
+        if not self._has_first:
+            self._problem.rhs(self._t, self._begin, self._slopes[0])
+            self._has_first = True
         known = None
         if isinstance(self._stepper, EmbeddedStepper):
             known = self._stepper.end_slope()
@@ -107,6 +118,7 @@ class StepInterpolant:
         else:
             try:
                 self._problem.rhs(self._t_next, self._end, self._slopes[1])
+                self._has_last = True
             except NotPhysicalError:  # the next step will raise it again, and end the run
                 self._sloped, self._resolved = True, False
                 return
