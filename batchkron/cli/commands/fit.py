@@ -120,6 +120,7 @@ def _values(name: str, found: GrowthFit, plot: Path | None) -> dict[str, object]
         "rate_scatter": finite(found.rate_scatter),
         "frequency": finite(found.frequency),
         "frequency_scatter": finite(found.frequency_scatter),
+        "residual": finite(found.residual),
         "plot": str(plot) if plot else None,
     }
 
@@ -135,6 +136,7 @@ def _rows(name: str, found: GrowthFit, plot: Path | None) -> list[tuple[str, str
     if found.frequency:
         scatter = number(found.frequency_scatter, 2)
         rows.append(("frequency", f"{number(found.frequency, 6)} ± {scatter}"))
+    rows.append(("residual", number(found.residual, 2)))
     if plot is not None:
         rows.append(("plot", str(plot)))
     return rows

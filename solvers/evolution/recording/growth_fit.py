@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import least_squares
+
+from .mode_fit import fit_mode
 
 __all__ = ["GrowthFit", "fit_growth"]
 
@@ -20,7 +20,16 @@ _MODELS = ("auto", "exponential", "maxima", "mode")
 _MIN_MAXIMA, _MAXIMA_WITH_SCATTER = 2, 3
 # A value counts as a maximum if it is the largest of this many on each side: noise has more maxima.
 _NEIGHBOURS = 2
-_STARTS = (0.0, 0.5, 1.5)  # rates of the second exponential that are tried first, relative to γ
+# Fewest values from one maximum to the next, on average; where they are closer, they are maxima of
+# noise, or of a wave of which each period has too few values. Maxima of noise are 5 apart.
+_MIN_SPACING = 6.0
+# Smallest correlation of one value with the next. It is cos(2π / p) for p values a period of the
+# sizes: at least 0.5 at this spacing, and less than 0.2 if each period has so few values that those
+# which are larger than two neighbours on each side are not all maxima.
+_MIN_CORRELATION = 0.2
+# Largest residual with which "auto" takes values with such maxima for an exponential with noise.
+# |cos| leaves 0.91, noise less than the share of the values that it is. Chosen by hand.
+_NOISE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +55,10 @@ class GrowthFit:
     curve : callable
         Takes times and returns the fit: for "mode" the wave and the other exponential, without the
         sign if no value had one; otherwise the envelope.
+    residual : float
+        What the fit leaves, as a root mean square: for "mode" of fit minus values, relative to that
+        of the values; otherwise of the differences of logarithms, which for small ones are relative
+        differences.
     """
 
     rate: float
@@ -57,6 +70,7 @@ class GrowthFit:
     between: tuple[float, float]
     envelope: Callable[[ArrayLike], Values] = field(repr=False)
     curve: Callable[[ArrayLike], Values] = field(repr=False)
+    residual: float = math.nan
 
 
 def fit_growth(
@@ -73,7 +87,8 @@ def fit_growth(
     t : array_like, shape (m,), float64
         Times, ascending.
     values : array_like, shape (m,), float64
-        The quantity, with its sign or as a norm, |exp(γt) cos(ωt + φ)|. NaN are left out.
+        The quantity, with its sign or as a norm, |exp(γt) cos(ωt + φ)|. Values that are not finite
+        are left out.
     between : (float, float), optional
         The first and the last time that are used; by default all.
     model : {"auto", "exponential", "maxima", "mode"}
@@ -81,7 +96,8 @@ def fit_growth(
         logarithms at the maxima of |values|, each that of the parabola through three points; ω is
         π over the time between them. Two maxima suffice. "mode": A exp(γt) cos(ωt + φ) + C exp(δt)
         by least squares, for waves on top of something that does not oscillate, whose maxima are
-        not on a line. "auto" takes the maxima if there are at least three, else the exponential.
+        not on a line, or with few values a period. "auto" takes the maxima if there are at least
+        three, else the exponential.
 
     Returns
     -------
@@ -91,12 +107,19 @@ def fit_growth(
     ------
     TypeError, ValueError
         If shapes or times do not fit, values are zero where a logarithm is needed, or there are too
-        few values or maxima.
+        few values or maxima, or maxima too close to each other. For "mode" also if the values do
+        not determine the wave: if an exponential alone fits them as well, or another rate or
+        frequency, or if the fit leaves more than noise.
 
     Notes
     -----
-    The scatters are standard errors of the parameters of the least-squares fits. They know nothing
-    of errors that all points share, such as those of a coarse grid.
+    The scatters are standard errors of the parameters of the least-squares fits; for "mode" they
+    are larger if what is left is correlated. They know nothing of errors that all points share,
+    such as those of a coarse grid.
+
+    Values at equal spacing h do not tell ω from 2π/h - ω, and sizes not from π/h - ω either: "mode"
+    assumes two values a period. Sizes with less than eight are refused, where this leaves a choice;
+    it assumes that they have not less than 8/3.
 
     Examples
     --------
@@ -110,24 +133,63 @@ def fit_growth(
     if model not in _MODELS:
         raise ValueError(f"model is {model!r}; expected one of {', '.join(map(repr, _MODELS))}")
     times, found = _selected(t, values, between)
-    sizes = np.abs(found)
-    peaks = _maxima(times, sizes) if model != "exponential" else None
     if model == "mode":
-        assert peaks is not None
-        return _fit_mode(times, found, *peaks)
-    if peaks is not None and (model == "maxima" or len(peaks[0]) >= _MAXIMA_WITH_SCATTER):
-        return _fit_maxima(*peaks)
+        return _fit_mode(times, found)
+    # a power of two, which changes no bit, so that no square overflows
+    unit = 2.0 ** (math.frexp(float(np.abs(times).max()))[1] - 1)
+    return _in_unit(_fitted(times / unit, found, model), unit)
+
+
+def _fitted(times: Values, found: Values, model: str) -> GrowthFit:
+    """Return the fit of a line, for times of at most 2."""
+    sizes = np.abs(found)
+    if model != "exponential":
+        at, heights = _maxima(times, sizes)
+        crowded = _crowding(times, sizes, at, heights)
+        if model == "maxima" or len(at) >= _MAXIMA_WITH_SCATTER:
+            if not crowded:
+                return _fit_maxima(at, heights)
+            if model == "maxima":
+                raise ValueError(f"{crowded}. Record more values, or take model='mode'")
     if (sizes == 0.0).any():
         raise ValueError("a value is 0, whose logarithm is needed; choose other times by between")
-    rate, height, scatter = _line(times, np.log(sizes))
+    rate, height, scatter, residual = _line(times, np.log(sizes))
+    if model == "auto" and residual > _NOISE and len(at) >= _MAXIMA_WITH_SCATTER:
+        raise ValueError(
+            f"{crowded}. Record more values, or take model='mode', or model='exponential' for noise"
+        )
     interval, line = (float(times[0]), float(times[-1])), _envelope(rate, height)
-    return GrowthFit(rate, 0.0, scatter, 0.0, "exponential", len(times), interval, line, line)
+    count = len(times)
+    return GrowthFit(
+        rate, 0.0, scatter, 0.0, "exponential", count, interval, line, line, residual
+    )
+
+
+def _crowding(times: Values, sizes: Values, at: Values, heights: Values) -> str:
+    """Return a text if maxima may be those of noise, or of a faster wave, else ""."""
+    if len(at) < _MIN_MAXIMA:
+        return ""
+    spacing = float(np.diff(np.interp(at, times, np.arange(len(times)))).mean())
+    rate, height, _, _ = _line(at, heights)
+    with np.errstate(divide="ignore"):  # of values that are 0
+        shares = np.exp(np.minimum(np.log(sizes) - rate * times - height, 1.0))
+    shares -= shares.mean()
+    correlation = float(shares[1:] @ shares[:-1]) / float(shares @ shares)
+    if spacing >= _MIN_SPACING and correlation >= _MIN_CORRELATION:
+        return ""
+    return (
+        f"the maxima are {spacing:.2g} values apart, and the correlation of values with the next "
+        f"ones is {correlation:.2f}; expected at least {_MIN_SPACING:.0f} and {_MIN_CORRELATION}, "
+        "because others may be maxima of noise, or of a faster wave"
+    )
 
 
 def _selected(
     t: ArrayLike, values: ArrayLike, between: tuple[float, float] | None
 ) -> tuple[Values, Values]:
     """Return the times and values that are used."""
+    if np.iscomplexobj(t) or np.iscomplexobj(values):
+        raise TypeError("t or values are complex; expected real numbers, such as the real part")
     times, found = (np.asarray(part, dtype=np.float64) for part in (t, values))
     if times.ndim != 1 or times.shape != found.shape:
         raise ValueError(
@@ -180,8 +242,8 @@ def _fit_maxima(at: Values, heights: Values) -> GrowthFit:
             f"there are {len(at)} maxima between these times; expected at least {_MIN_MAXIMA}. "
             "Take a longer time, or model='exponential'"
         )
-    rate, height, scatter = _line(at, heights)
-    spacing, _, spread = _line(np.arange(len(at), dtype=np.float64), at)
+    rate, height, scatter, residual = _line(at, heights)
+    spacing, _, spread, _ = _line(np.arange(len(at), dtype=np.float64), at)
     frequency, line = math.pi / spacing, _envelope(rate, height)
     return GrowthFit(
         rate,
@@ -193,120 +255,57 @@ def _fit_maxima(at: Values, heights: Values) -> GrowthFit:
         (float(at[0]), float(at[-1])),
         line,
         line,
+        residual,
     )
 
 
-def _line(x: Values, y: Values) -> tuple[float, float, float]:
-    """Return slope and value at 0 of the line of least squares, and the slope's standard error."""
+def _line(x: Values, y: Values) -> tuple[float, float, float, float]:
+    """Return slope and value at 0 of the line of least squares, the slope's error, and the rest."""
     shifted = x - x.mean()
     squares = float(shifted @ shifted)
     slope = float(shifted @ y) / squares
     rest = y - y.mean() - slope * shifted
     freedom = len(x) - 2
     scatter = math.sqrt(float(rest @ rest) / freedom / squares) if freedom > 0 else math.nan
-    return slope, float(y.mean() - slope * x.mean()), scatter
+    residual = math.sqrt(float(rest @ rest) / len(x))
+    return slope, float(y.mean() - slope * x.mean()), scatter, residual
 
 
-def _fit_mode(times: Values, values: Values, at: Values, heights: Values) -> GrowthFit:
+def _fit_mode(times: Values, values: Values) -> GrowthFit:
     """Fit exp(γt) (A cos ωt + B sin ωt) + C exp(δt), or its size if no value is negative."""
-    if len(times) < 8:
-        raise ValueError(f"there are {len(times)} values; expected at least 8 for model='mode'")
-    only_size = bool((values >= 0.0).all())
-    middle = float(times.mean())
-    s = times - middle  # so that amplitudes are those in the middle
-    guesses = _guesses(s, values, at - middle, heights)
-    best: Any = None
-    for rate, frequency in guesses:
-        for share in _STARTS:
-            start = np.array([rate, frequency, share * rate])
-            amplitudes = _amplitudes(start, s, values, only_size)
-            found = least_squares(
-                _misfit, [*start, *amplitudes], x_scale="jac", args=(s, values, only_size)
-            )
-            if best is None or found.cost < best.cost:
-                best = found
-    rate, frequency = float(best.x[0]), abs(float(best.x[1]))
-    scatters = _standard_errors(best, len(times))
-    height = math.log(math.hypot(best.x[3], best.x[4])) - rate * middle
+    found = fit_mode(times, values)
     return GrowthFit(
-        rate,
-        frequency,
-        scatters[0],
-        scatters[1],
+        *found[:4],
         "mode",
         len(times),
         (float(times[0]), float(times[-1])),
-        _envelope(rate, height),
-        lambda t: _fitted(best.x, np.asarray(t, dtype=np.float64) - middle, only_size),
+        _envelope(found.rate, found.height, found.middle),
+        found.curve,
+        found.residual,
     )
 
 
-def _guesses(
-    s: Values, values: Values, at: Values, heights: Values
-) -> Sequence[tuple[float, float]]:
-    """Return pairs (γ, ω) to begin with: from the maxima, and halves of this frequency.
+def _envelope(rate: float, height: float, at: float = 0.0) -> Callable[[ArrayLike], Values]:
+    """Return exp(γ (t - at) + height) as a function; inf where that is too large."""
 
-    A wave on top of a larger value has one maximum per period, one around zero has two.
-    """
-    if len(at) < 2:
-        raise ValueError(
-            f"there are {len(at)} maxima between these times; expected at least two, from which "
-            "the frequency is guessed"
-        )
-    spacing = float(np.diff(at).mean())
-    rate = float(np.polyfit(at, heights, 1)[0])
-    return [(rate, math.pi / spacing), (rate, 2.0 * math.pi / spacing)]
+    def envelope(t: ArrayLike) -> Values:
+        with np.errstate(over="ignore"):
+            return np.exp(rate * (np.asarray(t, dtype=np.float64) - at) + height)
+
+    return envelope
 
 
-def _basis(rates: Values, s: Values) -> Values:
-    """Return the columns exp(γs) cos ωs, exp(γs) sin ωs, exp(δs) for γ, ω, δ."""
-    rate, frequency, other = rates
-    wave = np.exp(rate * s)
-    return np.column_stack(
-        [wave * np.cos(frequency * s), wave * np.sin(frequency * s), np.exp(other * s)]
+def _in_unit(fit: GrowthFit, unit: float) -> GrowthFit:
+    """Return the fit for times in another unit than those that were fitted."""
+    envelope, curve = fit.envelope, fit.curve
+    rates = (fit.rate, fit.frequency, fit.rate_scatter, fit.frequency_scatter)
+    first, last = fit.between
+    return GrowthFit(
+        *(rate / unit for rate in rates),
+        fit.model,
+        fit.points,
+        (first * unit, last * unit),
+        lambda t: envelope(np.asarray(t, dtype=np.float64) / unit),
+        lambda t: curve(np.asarray(t, dtype=np.float64) / unit),
+        fit.residual,
     )
-
-
-def _amplitudes(start: Values, s: Values, values: Values, only_size: bool) -> Values:
-    """Return A, B, C for given γ, ω, δ; of sizes by taking the signs of the fit so far."""
-    basis = _basis(start, s)
-    solution = np.linalg.pinv(basis)  # it is used for many signs
-    if not only_size:
-        return np.asarray(solution @ values)
-    best: Values = np.zeros(3)
-    least = math.inf
-    for phase in np.linspace(0.0, np.pi, 12, endpoint=False):
-        signs = np.sign(np.cos(start[1] * s + phase))
-        for _ in range(20):
-            found = solution @ (signs * values)
-            after = np.sign(basis @ found)
-            if np.array_equal(after, signs):
-                break
-            signs = after
-        misfit = float(np.sum((np.abs(basis @ found) - values) ** 2))
-        if misfit < least:
-            best, least = found, misfit
-    return best
-
-
-def _misfit(x: Values, s: Values, values: Values, only_size: bool) -> Values:
-    return (_fitted(x, s, only_size) - values) / float(np.abs(values).max())
-
-
-def _fitted(x: Values, s: Values, only_size: bool) -> Values:
-    """Return the values of γ, ω, δ, A, B, C."""
-    values = np.asarray(_basis(x[:3], s) @ x[3:])
-    return np.abs(values) if only_size else values
-
-
-def _standard_errors(found: Any, count: int) -> tuple[float, float]:
-    """Return the standard errors of γ and ω from the Jacobian of a least-squares fit."""
-    freedom = count - len(found.x)
-    if freedom <= 0:
-        return math.nan, math.nan
-    covariance = np.linalg.pinv(found.jac.T @ found.jac) * (2.0 * found.cost / freedom)
-    return math.sqrt(float(covariance[0, 0])), math.sqrt(float(covariance[1, 1]))
-
-
-def _envelope(rate: float, height: float) -> Callable[[ArrayLike], Values]:
-    return lambda t: np.exp(rate * np.asarray(t, dtype=np.float64) + height)

@@ -46,6 +46,8 @@ def test_it_prints_what_python_fits(cli, result):
     assert report["rate"] == expected.rate
     assert report["frequency"] == expected.frequency
     assert report["rate_scatter"] == expected.rate_scatter
+    assert report["residual"] == expected.residual
+    assert float(table["residual"]) == pytest.approx(expected.residual, rel=0.1)
     assert report["between"] == list(expected.between)
     assert (report["model"], report["plot"]) == ("maxima", None)
 

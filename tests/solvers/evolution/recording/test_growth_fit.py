@@ -9,6 +9,7 @@ from scipy.linalg import expm
 from batchkron.solvers import fit_growth
 
 T = np.linspace(0.0, 20.0, 401)
+TICKS = np.arange(80.0)
 
 
 @pytest.mark.parametrize("rate", [-0.7, -0.01, 0.0, 0.3])
@@ -113,10 +114,97 @@ def test_values_that_are_missing_are_left_out():
         (T, 0.0 * T, {}, "a value is 0"),
         (T, np.exp(T), {"model": "line"}, "model is 'line'; expected one of 'auto'"),
         (T, np.exp(T), {"model": "maxima"}, "there are 0 maxima.*model='exponential'"),
-        (T, np.exp(T), {"model": "mode"}, "there are 0 maxima.*at least two"),
+        (T, np.exp(T), {"model": "mode"}, "do not oscillate: an exponential alone fits"),
+        (T, 0.0 * T + 3.0, {"model": "mode"}, "do not oscillate"),
+        (T, 0.0 * T, {"model": "mode"}, "all values are 0"),
+        (T[:3], np.cos(T[:3]), {"model": "mode"}, "there are 3 values; expected at least 8"),
+        (T[:40], np.cos(T[:40]) + 1e-3 * T[::-1][:40] ** 2, {"model": "mode"}, "0.31 periods"),
+        (T, np.cos(2 * T) + 0.5 * np.cos(3.1 * T), {"model": "mode"}, "something else in them"),
+        (TICKS, np.abs(np.cos(1.5 * TICKS)), {"model": "maxima"}, "apart, and the correlation"),
+        (TICKS, np.abs(np.cos(1.5 * TICKS)), {}, "apart, and the correlation"),
+        (TICKS, np.abs(np.cos(1.0 * TICKS)), {"model": "maxima"}, "maxima are 3.1 values apart"),
         (T[:6], np.cos(3 * T[:6]), {"model": "mode"}, "expected at least 8"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(t, values, options, words):
     with pytest.raises(ValueError, match=words):
         fit_growth(t, values, **options)
+
+
+def test_complex_values_are_refused():
+    with pytest.raises(TypeError, match="t or values are complex"):
+        fit_growth(T, np.exp(1j * T))
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize(
+    ("per_period", "rate"), [(2.2, 0.05), (3.0, -0.3), (3.6, -0.1), (4.2, -0.1), (12.0, 0.2)]
+)
+def test_waves_with_few_values_a_period(per_period, even, rate, rng):
+    """Values are exact, so is the fit; without a guess from maxima, of which there are none."""
+    frequency = 2.0 * np.pi / per_period
+    t = 100.0 + np.arange(40) + (0.0 if even else rng.uniform(-0.3, 0.3, 40))
+    s = t - t[0]
+    wave = np.exp(rate * s) * np.cos(frequency * s + 0.3)
+    offset = 3.0 * np.exp(-0.1 * s)
+    for values in (wave, 1e300 * (wave + offset)) if even else (1e-300 * wave, wave + offset):
+        fit = fit_growth(t, values, model="mode")
+        assert (fit.rate, fit.frequency) == pytest.approx((rate, frequency), abs=1e-10)
+        assert 0.0 < fit.rate_scatter < 1e-10
+        assert 0.0 < fit.frequency_scatter < 1e-10
+        assert fit.residual < 1e-12
+        size = np.abs(values).max()
+        np.testing.assert_allclose(fit.curve(t) / size, values / size, atol=1e-12)
+
+
+@pytest.mark.parametrize("per_period", [3.6, 4.2, 5.0, 7.0, 9.0, 50.0])
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_sizes_whose_frequency_has_another_answer_are_refused(per_period, offset):
+    """|cos(ωn)| = |cos((π - ω)n)|: only with an offset, or many values, one is known."""
+    frequency = 2.0 * np.pi / per_period
+    t = np.arange(max(40.0, 3 * per_period))
+    values = np.abs(np.exp(-0.02 * t) * np.cos(frequency * t + 0.3) + offset * np.exp(-0.01 * t))
+    try:
+        fit = fit_growth(t, values, model="mode")
+    except ValueError as refusal:
+        assert "do not tell rate -0.02 with frequency" in str(refusal)
+        assert per_period < 8.0 and not offset
+    else:
+        assert (fit.rate, fit.frequency) == pytest.approx((-0.02, frequency), abs=1e-9)
+        assert per_period > 8.0 or offset
+
+
+def test_times_of_any_size():
+    values = np.abs(np.exp(-0.1 * TICKS) * np.cos(0.5 * TICKS + 0.1))
+    for model in ("mode", "maxima", "exponential"):
+        fit = fit_growth(TICKS, values, model=model)
+        for unit in (1e-300, 1e300):
+            t = unit * TICKS
+            scaled = fit_growth(t, values, model=model)
+            assert scaled.rate * unit == pytest.approx(fit.rate, rel=1e-6)
+            assert scaled.frequency * unit == pytest.approx(fit.frequency, rel=1e-6)
+            assert scaled.rate_scatter * unit == pytest.approx(fit.rate_scatter, abs=1e-6)
+            np.testing.assert_allclose(scaled.envelope(t), fit.envelope(TICKS), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("noise", "is_norm"), [(0.01, False), (0.1, False), (0.01, True)])
+def test_errors_of_waves_with_noise_are_those_that_the_fit_states(noise, is_norm, rng):
+    t = np.arange(60) * 0.2
+    shifts = []
+    for _ in range(6):
+        wave = np.exp(-0.1 * t) * np.cos(1.5 * t + rng.uniform(0.0, 6.0))
+        values = (np.abs(wave) if is_norm else wave) + noise * rng.standard_normal(60)
+        fit = fit_growth(t, values, model="mode")
+        shifts += [(fit.rate + 0.1) / fit.rate_scatter]
+        shifts += [(fit.frequency - 1.5) / fit.frequency_scatter]
+        assert 0.5 * noise < fit.residual * np.sqrt(np.mean(values**2)) < 1.5 * noise
+    assert np.abs(shifts).max() < 4.5
+    assert 0.3 < np.sqrt(np.mean(np.square(shifts))) < 1.5
+
+
+def test_the_residual_of_lines_is_that_of_logarithms(rng):
+    noise = 0.03 * rng.standard_normal(401)
+    fit = fit_growth(T, np.exp(0.1 * T + noise))
+    assert (fit.model, fit.frequency) == ("exponential", 0.0)  # though noise has maxima
+    assert fit.residual == pytest.approx(np.std(noise), rel=0.02)
+    assert fit_growth(T, np.exp(-0.1 * T) * np.cos(T)).residual < 1e-3
