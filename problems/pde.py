@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .discretization.basis.multiwavelets import check_degree
 from .discretization.basis.projection import sample
+from .discretization.checks.cell_widths import check_cell_widths
 from .discretization.checks.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
@@ -280,6 +281,7 @@ class PDE(Statement):
     def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> Space:
         if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
             raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
+        check_cell_widths(self.axes, levels)
         degree = check_degree(degree)
         volume = {
             axis: VolumeElement(axis, level, degree, self.volume[axis])

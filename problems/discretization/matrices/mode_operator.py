@@ -275,7 +275,7 @@ class ModeOperator:
         Raises
         ------
         ValueError
-            If the matrix is not square or its size is not a multiple of n.
+            If the matrix is not square, its size is not a multiple of n, or an entry is not finite.
         """
         array = np.asarray(matrix, dtype=np.float64)
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] % n:
@@ -317,7 +317,8 @@ class ModeOperator:
         Raises
         ------
         ValueError
-            If the matrix is not square or its size is not 2^level (degree + 1).
+            If the matrix is not square, its size is not 2^level (degree + 1), or an entry is not
+            finite.
         """
         n = check_degree(degree) + 1
         cells = matrix.shape[0] // n
@@ -383,8 +384,15 @@ class ModeOperator:
 
 
 def _largest(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Largest magnitude in each of the blocks (..., n, n)."""
-    return np.asarray(np.abs(blocks).max(axis=(-2, -1), initial=0.0))
+    """Largest magnitude in each of the blocks (..., n, n); refuse NaN, which comparisons miss."""
+    largest = np.asarray(np.abs(blocks).max(axis=(-2, -1), initial=0.0))
+    if not np.isfinite(largest).all():
+        raise ValueError(
+            "the matrix of a 1-D operator has entries that are NaN or infinite; expected finite "
+            "ones. A coefficient divided by a power of the cells' width is beyond the range of "
+            "float64: take other units, or a lower level"
+        )
+    return largest
 
 
 @lru_cache(maxsize=8)

@@ -13,6 +13,7 @@ from batchkron.arrays import array_module, to_host
 from batchkron.operators import on_device
 from batchkron.storage import StoredGrid
 
+from ...discretization.checks.cell_widths import check_cell_widths, finest_resolved
 from ...grids.levels import MAX_LEVEL
 from ...grids.refinement import children, finest_levels, united
 from ...grids.sparse_grid import SparseGrid
@@ -412,7 +413,8 @@ def _limits(problem: GridTransfer, max_level: int | Sequence[int] | None) -> tup
     if max_level is None:
         if not others:
             return own
-        return tuple(min(level + _MORE_LEVELS, MAX_LEVEL) for level in own)
+        pairs = zip(problem.axes, own, strict=True)
+        return tuple(min(level + _MORE_LEVELS, finest_resolved(axis)) for axis, level in pairs)
     if isinstance(max_level, (int, np.integer)):
         max_level = (max_level,) * len(own)
     if isinstance(max_level, str) or not isinstance(max_level, Sequence | np.ndarray):
@@ -422,6 +424,7 @@ def _limits(problem: GridTransfer, max_level: int | Sequence[int] | None) -> tup
             f"max_level has {len(max_level)} entries; expected one for each of the {len(own)} axes"
         )
     limits = tuple(check_integer("max_level", level, MAX_LEVEL) for level in max_level)
+    check_cell_widths(problem.axes, limits)
     present = finest_levels(problem.grid.cells)
     for axis, limit, level, finest in zip(problem.axes, limits, own, present, strict=True):
         if limit < finest:
