@@ -23,6 +23,7 @@ from .discretization.checks.jumps import JumpWarning, jumps_inside_cells
 from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
 from .discretization.checks.shocks import ShockWarning, densities_that_carry_themselves
 from .discretization.checks.size_check import check_size
+from .discretization.checks.well_posed import only_diffusion, refuse_backward_diffusion
 from .discretization.fields.signs import SignedField, split_fields
 from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
@@ -183,6 +184,7 @@ class PDE(Statement):
         method: str | None = None,
         dt: float | None = None,
         boundary_penalty: float = 1.0,
+        allow_ill_posed: bool = False,
     ) -> Problem:
         """Return the discretized problem.
 
@@ -203,6 +205,10 @@ class PDE(Statement):
             τ ≥ 0 in the penalty -(τ/h) k (f - data) that ties f to the Dirichlet data of a second
             derivative ∂(k ∂f/∂x)/∂x, where h is the width of a finest cell; with τ = 0 its
             operator is singular.
+        allow_ill_posed : bool
+            Allow diffusion that is backward somewhere, as ``div(x, -1.0) @ grad(x)`` is: its short
+            waves grow at rates without a bound. By default such a PDE is refused, here and for the
+            times of a run.
 
         Returns
         -------
@@ -211,10 +217,11 @@ class PDE(Statement):
         Raises
         ------
         TypeError, ValueError
-            If levels, degree or grid do not fit, a term cannot take its boundary condition, a
-            coefficient is not finite, or the exact solution jumps between the ends of a periodic
-            axis or differs from the data of Dirichlet or Inflow by more than a tenth of its
-            largest value.
+            If levels, degree or grid do not fit, floating-point numbers do not resolve the cells, a
+            term cannot take its boundary condition, a coefficient is not finite, or the diffusion
+            is backward at some place and time until ``until``. Also if the exact solution jumps
+            between the ends of a periodic axis, or differs from the data of Dirichlet or Inflow by
+            more than a tenth of its largest value.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
 
@@ -242,6 +249,8 @@ class PDE(Statement):
             bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
+        if not allow_ill_posed:
+            refuse_backward_diffusion(self.terms, space, (self.t0, end))
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=2)
@@ -254,9 +263,17 @@ class PDE(Statement):
             warnings.warn(text, JumpWarning, stacklevel=2)
         for text in densities_that_carry_themselves(self.terms):
             warnings.warn(text, ShockWarning, stacklevel=2)
-        made = self._parts(resolved, space, fields, stepper)
+        made = self._parts(resolved, space, fields, stepper, allow_ill_posed)
         others = _OtherLevels(
-            self, tuple(bounded), degree, end, method, dt, boundary_penalty, {chosen.levels: made}
+            self,
+            tuple(bounded),
+            degree,
+            end,
+            method,
+            dt,
+            boundary_penalty,
+            allow_ill_posed,
+            {chosen.levels: made},
         )
         problem = Problem(
             self.name,
@@ -305,10 +322,15 @@ class PDE(Statement):
         ]
 
     def _parts(
-        self, resolved: _Resolved, space: Space, fields: SampledFields, stepper: StepperSettings
+        self,
+        resolved: _Resolved,
+        space: Space,
+        fields: SampledFields,
+        stepper: StepperSettings,
+        allow_ill_posed: bool,
     ) -> LevelParts:
         """Return all parts of the problem that depend on the finest levels."""
-        terms, sources = self._assemble(resolved, space, fields)
+        terms, sources = self._assemble(resolved, space, fields, allow_ill_posed)
         return LevelParts(tuple(terms), tuple(sources), self._exact(space), space.masses, stepper)
 
     def _exact(self, space: Space) -> ExactSolution | ExactFunction | None:
@@ -335,13 +357,20 @@ class PDE(Statement):
         resolved: _Resolved,
         space: Space,
         fields: SampledFields,
+        allow_ill_posed: bool,
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
         """Return the operator's terms and all sources, those from boundary data included."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
+        alone = [False] * len(self.terms) if allow_ill_posed else only_diffusion(self.terms, space)
         for number, (term, parts) in enumerate(zip(self.terms, resolved, strict=True)):
             assembled = [fields.into(assemble_term(part, space), part, own) for part, own in parts]
+            if not term.time.is_constant:
+                assembled = [
+                    replace(entry, keeps_sign=alone[number] or entry.one_sided)
+                    for entry in assembled
+                ]
             if term.stiff:
                 assembled = [replace(operator, one_sided=False) for operator in assembled]
             for (part, own), operator in zip(parts, assembled, strict=True):
@@ -377,7 +406,7 @@ class _OtherLevels:
     pde : PDE
     bounded : tuple of Term
         The terms with bounds of their fields, from which the default step follows.
-    degree, until, method, dt, boundary_penalty
+    degree, until, method, dt, boundary_penalty, allow_ill_posed
         The arguments of `PDE.discretize`.
     _known : dict of levels to LevelParts
         The parts that have been made.
@@ -390,6 +419,7 @@ class _OtherLevels:
     method: str | None
     dt: float | None
     boundary_penalty: float
+    allow_ill_posed: bool
     _known: dict[tuple[int, ...], LevelParts] = field(default_factory=dict, repr=False)
 
     def parts(self, levels: Sequence[int]) -> LevelParts:
@@ -410,6 +440,12 @@ class _OtherLevels:
         """Return the initial state's projection on a grid."""
         return self.pde._initial_vector(self._space(grid.levels), grid)
 
+    def check_interval(self, t0: float, until: float) -> None:
+        """Refuse diffusion that becomes backward from t0 to ``until``."""
+        if not (self.allow_ill_posed or all(term.time.is_constant for term in self.pde.terms)):
+            space = self._space(next(iter(self._known)))
+            refuse_backward_diffusion(self.pde.terms, space, (t0, until))
+
     def _space(self, levels: tuple[int, ...]) -> Space:
         return self.pde._space(levels, self.degree, self.boundary_penalty)
 
@@ -418,7 +454,7 @@ class _OtherLevels:
         _check_coefficients(pde.terms, space)
         stepper = self.stepper(levels)
         resolved = pde._resolved(space, chain_traces(pde.terms, space))
-        return pde._parts(resolved, space, SampledFields(space), stepper)
+        return pde._parts(resolved, space, SampledFields(space), stepper, self.allow_ill_posed)
 
 
 def _check_coefficients(terms: Sequence[Term], space: Space) -> None:

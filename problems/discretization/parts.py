@@ -48,15 +48,20 @@ class OperatorTerm:
         Whether the matrices take traces from one side, as upwind fluxes do; such a term is unstable
         while ``time`` is negative. False by default. IMEX methods treat these terms explicitly, and
         the others implicitly.
+    keeps_sign : bool
+        Whether the problem is ill-posed while ``time`` is negative, though the term is not
+        one-sided, as the only diffusion along an axis. False by default.
     """
 
     modes: tuple[ModeOperator | FieldMode | None, ...]
     time: TimeFunction
     one_sided: bool = False
+    keeps_sign: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "modes", tuple(self.modes))
         object.__setattr__(self, "one_sided", bool(self.one_sided))
+        object.__setattr__(self, "keeps_sign", bool(self.keeps_sign))
         for k, mode in enumerate(self.modes):
             if mode is not None and not isinstance(mode, (ModeOperator, FieldMode)):
                 raise TypeError(

@@ -200,9 +200,11 @@ def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[
                 )
     times = _decode_times(document, "terms/time")
     sides = array_of(document, "terms/one_sided")
-    check_range("terms/one_sided", sides, 0, 2)
+    check_range("terms/one_sided", sides, 0, 3)
     return tuple(
-        OperatorTerm(tuple(None if i < 0 else operators[i] for i in row), time, bool(side))
+        OperatorTerm(
+            tuple(None if i < 0 else operators[i] for i in row), time, side == 1, side == 2
+        )
         for row, time, side in zip(table.tolist(), times, sides.tolist(), strict=True)
     )
 

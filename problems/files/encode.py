@@ -146,9 +146,13 @@ def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dic
             [np.zeros((0, n, n)), *(mode.blocks for mode in distinct)]
         ),
         "terms/operators": table,
-        "terms/one_sided": np.array([term.one_sided for term in terms], dtype=np.int64),
+        "terms/one_sided": np.array([_sidedness(term) for term in terms], dtype=np.int64),
         "terms/time": tuple(strict_json.dumps(term.time.to_json()) for term in terms),
     }
+
+
+def _sidedness(term: OperatorTerm) -> int:
+    return 1 if term.one_sided else 2 if term.keeps_sign else 0
 
 
 def _encode_vectors(

@@ -151,8 +151,8 @@ def check_times(
     Raises
     ------
     ValueError
-        If one is not defined, or that of a term with one-sided traces is negative somewhere; the
-        text names the term or source.
+        If one is not defined, or that of a term with one-sided traces or ``keeps_sign`` is negative
+        somewhere; the text names the term or source.
     """
     times = np.linspace(t0, until, _SAMPLES_IN_TIME)
     for k, source in enumerate(sources):
@@ -165,6 +165,14 @@ def check_times(
                 f"until = {until!r}, where an upwind or downwind flux, and ends with Inflow or "
                 f"NoFlux, would change sides; give the term flux='central' and other conditions "
                 f"than Inflow and NoFlux, or a function of time that keeps its sign"
+            )
+        if term.keeps_sign and np.min(values) < 0.0:
+            raise ValueError(
+                f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
+                f"until = {until!r}, and the term is the only diffusion along an axis, which is "
+                "ill-posed then: waves grow the faster the shorter they are. Give a function of "
+                "time that keeps its sign, an earlier until, or go on with discretize(..., "
+                "allow_ill_posed=True)"
             )
 
 

@@ -61,3 +61,7 @@ class OtherLevels(Protocol):
     def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
         """Return the initial state's projection on a grid, shape (N,), on the CPU."""
         ...
+
+    def check_interval(self, t0: float, until: float) -> None:
+        """Raise ValueError if the PDE is ill-posed at some time from t0 to ``until``."""
+        ...

@@ -116,19 +116,7 @@ class ProblemValue:
         return {name: getattr(self, name) for name in kept}
 
     def check_interval(self, t0: float, until: float) -> None:
-        """Check that the functions of time can be used from t0 to ``until``.
-
-        Parameters
-        ----------
-        t0, until : float
-            The run's beginning and end.
-
-        Raises
-        ------
-        ValueError
-            If a tabulated function does not cover the interval, or a term with one-sided traces has
-            a negative coefficient at some time, for which it is unstable.
-        """
+        """Check the functions of time of all terms and sources; see `check_times`."""
         check_times(self.terms, self.sources, t0, until)
 
     @property

@@ -23,6 +23,25 @@ __all__ = ["GridTransfer", "carried_over", "knows_other_levels"]
 class GridTransfer(SemidiscreteSystem):
     """The part of a problem that moves it to another grid."""
 
+    def check_interval(self, t0: float, until: float) -> None:
+        """Check that the problem can be solved from t0 to ``until``.
+
+        Parameters
+        ----------
+        t0, until : float
+            The run's beginning and end.
+
+        Raises
+        ------
+        ValueError
+            If a tabulated function does not cover the interval; if a term with one-sided traces, or
+            the only diffusion along an axis, has a negative coefficient at some time, for which it
+            is unstable; or if the sum of the diffusion of a problem that knows its PDE is backward.
+        """
+        super().check_interval(t0, until)
+        if self.other_levels is not None and knows_other_levels(self):
+            self.other_levels.check_interval(t0, until)
+
     def on_grid(
         self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None
     ) -> Self:

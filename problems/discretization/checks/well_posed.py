@@ -1,0 +1,231 @@
+"""Find ill-posed PDEs: those whose diffusion is backward at some place, direction and time.
+
+The terms of second order are Σ_ij K_ij ∂²f/∂x_i∂x_j and terms of lower order. A wave of the wave
+vector ξ grows at the rate -ξᵀKξ. So K must be positive semidefinite everywhere, or short waves grow
+at rates without a bound, and results depend on the grid. On axes with terms of higher order, as
+f_t = -∂²f/∂x² - ∂⁴f/∂x⁴, those of the highest even order decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...statement.axis import Axis
+from ...statement.terms import Term, term_text
+from ..basis.projection import projection_nodes
+from ..basis.quadrature import cell_points, evaluate, gauss_rule
+from ..space import Space
+from ..terms.traces import coefficient_sign
+
+__all__ = ["only_diffusion", "refuse_backward_diffusion"]
+
+_TIMES = 257  # number of times in a run at which functions of time are sampled
+# Coefficients are sampled at the Gauss nodes of this many cells at least and at most, as powers of
+# two: so narrow layers are found on coarse grids, and fine grids cost no more than 25000 values.
+_LEVELS = 3, 10
+_MAX_PLACES = 1 << 14  # number of places and times at which sums of terms are sampled
+# K counts as semidefinite if its smallest eigenvalue, relative to the largest diffusivities along
+# its axes, is above minus this: differences such as cos² - 1 leave rounding errors.
+_ROUNDING = 1e-8
+
+_ADVICE = (
+    "Such a PDE is ill-posed: waves grow the faster the shorter they are, and the results depend "
+    "on the grid alone. Diffusion on the right-hand side of f_t = ... is +div(x, k) @ grad(x) with "
+    "k >= 0, while transport f_t = -v f_x is div(x, -v). Change the sign, or go on with "
+    "discretize(..., allow_ill_posed=True)"
+)
+
+
+def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
+    """Return for each term whether it is the only diffusion along an axis.
+
+    Its function of time then decides when that diffusion is backward. It is False for a term whose
+    functions of the axes are not positive: the problem is well-posed while its time is negative.
+    """
+    orders = [_order_along(term) for term in terms]
+    pure = [next(iter(own)) if list(own.values()) == [2] else None for own in orders]
+    higher = {axis for own in orders if sum(own.values()) > 2 for axis in own}
+    found = []
+    for term, axis in zip(terms, pure, strict=True):
+        alone = axis is not None and axis not in higher and pure.count(axis) == 1
+        signs = (
+            coefficient_sign(factor.coefficient, factor.axis, space)
+            for factor in term.factors
+            if callable(factor.coefficient)
+        )
+        found.append(alone and not term.time.is_constant and math.prod(signs) > 0.0)
+    return found
+
+
+def refuse_backward_diffusion(
+    terms: Sequence[Term], space: Space, run: tuple[float, float]
+) -> None:
+    """Refuse a PDE whose diffusion is backward somewhere.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The right-hand side. Terms with fields have coefficients that depend on the state: the axes
+        of their second derivatives are left out.
+    space : Space
+        Axes, levels, degree.
+    run : (float, float)
+        The run's beginning and end.
+
+    Raises
+    ------
+    ValueError
+        The text has the terms, the value or matrix, where it is, and what to do.
+    """
+    orders = [_order_along(term) for term in terms]
+    higher = {axis for own in orders if sum(own.values()) > 2 for axis in own}
+    unknown = {
+        axis for term, own in zip(terms, orders, strict=True) if term.fields for axis in own
+        if sum(own.values()) > 1
+    }  # fmt: skip
+    for axis in sorted(higher - unknown, key=space.axes.index):
+        pure = {next(iter(own.values())) for own in orders if list(own) == [axis]}
+        highest = max((order for order in pure if order % 2 == 0), default=2)
+        chosen = [k for k, own in enumerate(orders) if own == {axis: highest}]
+        _refuse_negative(terms, chosen, [axis], orders, space, run)
+    axes = [axis for axis in space.axes if axis not in higher | unknown]
+    chosen = [
+        k for k, own in enumerate(orders) if sum(own.values()) == 2 and all(a in axes for a in own)
+    ]
+    _refuse_negative(terms, chosen, axes, orders, space, run)
+
+
+def _order_along(term: Term) -> dict[Axis, int]:
+    """Return the number of derivatives of a term along each axis; none for a penalty."""
+    orders: dict[Axis, int] = {}
+    for factor in term.factors:
+        if factor.kind == "penalty":
+            return {}
+        if factor.kind != "mass":
+            orders[factor.axis] = orders.get(factor.axis, 0) + 1
+    return orders
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """The factors of terms at places along one axis, or at times: (terms, places)."""
+
+    axis: Axis | None
+    places: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def thinned(self, number: int) -> _Samples:
+        """Return at most about this many places, those of the extremes among them."""
+        if self.places.size <= number:
+            return self
+        extremes = np.hstack([self.values.argmin(axis=1), self.values.argmax(axis=1)])
+        even = np.linspace(0, self.places.size - 1, max(number - extremes.size, 2)).astype(int)
+        kept = np.unique(np.hstack([extremes, even]))
+        return _Samples(self.axis, self.places[kept], self.values[:, kept])
+
+
+def _refuse_negative(
+    terms: Sequence[Term],
+    chosen: Sequence[int],
+    axes: Sequence[Axis],
+    orders: Sequence[dict[Axis, int]],
+    space: Space,
+    run: tuple[float, float],
+) -> None:
+    """Raise if the matrix K of the coefficients of chosen terms has a negative eigenvalue."""
+    used = [axis for axis in axes if any(axis in orders[k] for k in chosen)]
+    if not used:
+        return
+    samples = _samples([terms[k] for k in chosen], space, run)
+    number = int(_MAX_PLACES ** (1.0 / max(1, sum(entry.places.size > 1 for entry in samples))))
+    samples = [entry.thinned(number) for entry in samples]
+    values = np.ones((len(chosen), 1))
+    for entry in samples:
+        values = (values[:, :, None] * entry.values[:, None, :]).reshape(len(chosen), -1)
+    K = np.zeros((values.shape[1], len(used), len(used)))
+    for k, own in zip(chosen, values, strict=True):
+        i, j = (
+            used.index(min(orders[k], key=used.index)),
+            used.index(max(orders[k], key=used.index)),
+        )
+        # c ∂^(2m)f/∂x^(2m) has growing waves for c < 0 if m is odd, for c > 0 if m is even
+        half = 0.5 * own if sum(orders[k].values()) % 4 == 2 else -0.5 * own
+        K[:, i, j] += half
+        K[:, j, i] += half
+    lowest, directions = np.linalg.eigh(_scaled(K))
+    worst = int(np.argmin(lowest[:, 0]))
+    if lowest[worst, 0] >= -_ROUNDING:
+        return
+    indices = np.unravel_index(worst, [entry.places.size for entry in samples])
+    where = ", ".join(
+        f"{entry.axis.name if entry.axis else 't'} = {entry.places[index]:.6g}"
+        for entry, index in zip(samples, indices, strict=True)
+        if entry.places.size > 1
+    )
+    along = np.abs(directions[worst, :, 0]) > _ROUNDING
+    names = [axis.name for axis, is_in in zip(used, along, strict=True) if is_in]
+    concerned = [k for k in chosen if any(axis.name in names for axis in orders[k])]
+    texts = [f"terms[{k}], {term_text(terms[k])}" for k in concerned]
+    what, fault = _value_text(K[worst][np.ix_(along, along)], names, orders[chosen[0]])
+    at = f" at {where}" if where else ""
+    raise ValueError(f"{what}{at}, {fault}: {'; '.join(texts)}. {_ADVICE}")
+
+
+def _scaled(K: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return K_ij / √(s_i s_j), with the largest diffusivity s_i along each axis.
+
+    So small diffusivities along one axis are not lost beside large ones along another.
+    """
+    scales = np.abs(np.diagonal(K, axis1=1, axis2=2)).max(axis=0)
+    bare = scales == 0.0  # an axis with mixed derivatives only
+    scales[bare] = np.abs(K).max(axis=(0, 2))[bare]
+    roots = np.sqrt(np.where(scales == 0.0, 1.0, scales))
+    return np.asarray(K / roots[:, None] / roots)
+
+
+def _value_text(
+    K: NDArray[np.float64], names: Sequence[str], order_along: dict[Axis, int]
+) -> tuple[str, str]:
+    """Return texts: a negative coefficient, or a matrix, and what is wrong with it."""
+    order = sum(order_along.values())
+    if order > 2:
+        value = K[0, 0] if order % 4 == 2 else -K[0, 0]
+        what = f"the coefficient of the derivative of order {order} along {names[0]!r}"
+        return f"{what} is {value:.6g}", "a sign with which short waves grow"
+    if len(names) == 1:
+        return f"the diffusivity along {names[0]!r} is {K[0, 0]:.6g}", "less than 0"
+    rows = ", ".join(f"[{', '.join(f'{entry:.6g}' for entry in row)}]" for row in K)
+    what = f"the matrix of diffusion along {', '.join(names)} is [{rows}]"
+    return what, "which has a negative eigenvalue"
+
+
+def _samples(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> list[_Samples]:
+    """Return the factors of terms in time and along each axis, each distinct value once."""
+    times = np.linspace(*run, 1 if all(term.time.is_constant for term in terms) else _TIMES)
+    in_time = [term.scale * np.broadcast_to(term.time(times), times.shape) for term in terms]
+    found = [_distinct(None, times, np.array(in_time))]
+    for axis in space.axes:
+        along = [[f.coefficient for f in term.factors if f.axis == axis] for term in terms]
+        varies = any(callable(function) for functions in along for function in functions)
+        level = min(max(space.level(axis), _LEVELS[0]), _LEVELS[1]) if varies else 0
+        nodes = gauss_rule(projection_nodes(level, space.degree))[0] if varies else [0.0]
+        places = cell_points(axis, level, nodes)
+        values = np.ones((len(terms), places.size))
+        for row, functions in zip(values, along, strict=True):
+            for function in functions:
+                row *= evaluate(function, places, f"function of {axis.name!r}").ravel()
+        found.append(_distinct(axis, places.ravel(), values))
+    return found
+
+
+def _distinct(
+    axis: Axis | None, places: NDArray[np.float64], values: NDArray[np.float64]
+) -> _Samples:
+    """Return one place of each set of places at which all factors are the same."""
+    _, first = np.unique(values, axis=1, return_index=True)
+    return _Samples(axis, places[first], values[:, first])

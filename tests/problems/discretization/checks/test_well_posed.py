@@ -1,0 +1,147 @@
+"""Backward diffusion is refused, whatever it is written with, and where it is not is not."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from batchkron.problems import (
+    PDE,
+    Axis,
+    NoFlux,
+    Problem,
+    div,
+    grad,
+    laplacian,
+    lenard_bernstein,
+    load_problem,
+    mass,
+    save_problem,
+    time,
+)
+from batchkron.solvers import evolve
+
+X, Y, Z = Axis("x", 0.0, 1.0), Axis("y", 0.0, 1.0), Axis("z", 0.0, 1.0)
+COS = time.cos(4.0)  # negative from t = π/8 on
+
+
+def discretized(terms, level=2, axes=(X, Y), **options) -> Problem:
+    return PDE(axes, terms, boundary="periodic", initial=1.0).discretize(level, 1, **options)
+
+
+def chain(a, b):
+    return div(a) @ grad(b)
+
+
+FOURTH = chain(X, X) @ chain(X, X)
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        (div(X, -0.1) @ grad(X), r"along 'x' is -0.1, less than 0: terms\[0\], div\(x, -0.1\)"),
+        (-0.1 * chain(X, X), r"is -0.1, less than 0: terms\[0\], -0.1 \* div"),
+        (div(X) @ grad(X, -0.1), "is -0.1,"),
+        (div(X) @ mass(X, -2.0) @ grad(X), "is -2,"),
+        (mass(X, lambda s: -1.0 - s) @ chain(X, X), "at x = 0.99"),
+        (-1.0 * grad(X) @ grad(X), "is -1,"),
+        (-1.0 * div(X) @ div(X), "is -1,"),
+        (-1.0 * grad(X) @ div(X), "is -1,"),
+        (laplacian([X, Y], -1.0), "along 'x' is -1,"),
+        ([laplacian(X), laplacian(Y, -1e-6)], r"along 'y' is -1e-06, less than 0: terms\[1\]"),
+        (div(X) @ mass(X, lambda s: s - 0.01) @ grad(X), "at x = 0.0003"),
+        (div(X, lambda s: np.where(abs(s - 0.3) < 2e-3, -1.0, 1.0)) @ grad(X), "at x = 0.3"),
+        (div(X, others={Y: lambda s: s - 0.5}) @ grad(X), "along 'x' is -0.499.* at y = 0.0003"),
+        ([*laplacian([X, Y]), *(-1.5 * chain(a, b) for a, b in ((X, Y), (Y, X)))], "negative eig"),
+        (chain(X, Y), r"\[\[0, 0.5\], \[0.5, 0\]\]"),
+        ([laplacian(X), chain(X, Y)], r"\[\[1, 0.5\], \[0.5, 0\]\]"),
+        ([*laplacian([X, Y]), mass(X, lambda s: 4 * s) @ chain(X, Y)], "at x = 0.99"),
+        (COS * chain(X, X), "is -1, at t = 0.785|is -1 at t = 0.785"),
+        (div(X, time=time.constant(-1.0)) @ grad(X), "is -1,"),
+        ([div(X, 0.5) @ grad(X), COS * chain(X, X)], "is -0.5 at t = 0.785"),
+        ([*laplacian([X, Y]), div(X, -2.0, others={Y: np.square}) @ grad(X)], "along 'x' is -0.99"),
+        ([chain(X, X), FOURTH], "of order 4 along 'x' is 1, a sign with which"),
+    ],
+)
+def test_backward_diffusion(terms, text):
+    with pytest.raises(ValueError, match=text) as raised:
+        discretized(terms)
+    assert "+div(x, k) @ grad(x)" in str(raised.value)
+    assert discretized(terms, allow_ill_posed=True).unknowns > 0
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        div(X, -1.0) @ grad(X, -0.1),
+        div(X, lambda s: np.sin(np.pi * s)) @ grad(X),  # -1e-16 at the end
+        [*laplacian([X, Y]), *(-1.0 * chain(a, b) for a, b in ((X, Y), (Y, X)))],
+        [div(X, 0.09) @ grad(X), div(Y, 0.49) @ grad(Y), 0.42 * chain(X, Y)],  # K = b bᵀ
+        [*laplacian([X, Y]), -2.0 * chain(X, Y) @ mass(X, lambda s: 1 - s)],
+        [div(X, 2.0) @ grad(X), COS * chain(X, X)],
+        [*laplacian([X, Y]), div(X, -1.0, others={Y: np.square}) @ grad(X)],
+        [-1.0 * chain(X, X), -1.0 * FOURTH],  # Kuramoto and Sivashinsky
+        div(X) @ grad(X) @ grad(X),  # dispersion
+        [mass(X, -5.0), mass(X, 7.0), div(X, -1.0), grad(X, 2.0)],
+        -1.0 * COS * div(X, lambda s: -2.0 - np.sin(2 * np.pi * s), flux="central"),
+    ],
+)
+def test_what_is_well_posed_is_not_refused(terms):
+    assert discretized(terms).unknowns > 0
+
+
+def test_three_axes():
+    """K = I + c (1 1ᵀ - I) has the smallest eigenvalue 1 - |c| for c > 0, 1 - 2 |c| for c < 0."""
+    mixed = [chain(a, b) for a in (X, Y, Z) for b in (X, Y, Z) if a != b]
+    own = laplacian([X, Y, Z])
+    for c in (0.9, -0.49):
+        discretized([*own, *(c * term for term in mixed)], 1, (X, Y, Z))
+    for c in (1.1, -0.51):
+        with pytest.raises(ValueError, match="matrix of diffusion along x, y, z"):
+            discretized([*own, *(c * term for term in mixed)], 1, (X, Y, Z))
+
+
+def test_diffusion_that_becomes_backward_in_a_longer_run(tmp_path):
+    """Runs are checked like the discretization, also those of pickles and of files."""
+    falling = time.polynomial([1.0, -0.5])
+    problem = discretized(falling * chain(X, X), axes=(X,))
+    save_problem(tmp_path / "own.h5", problem)
+    stored = load_problem(tmp_path / "own.h5")
+    assert stored.content_hash == problem.content_hash
+    for own in (problem, stored, pickle.loads(pickle.dumps(problem))):
+        assert str(evolve(own, until=2.0, method="sdirk2", dt=1.0).status) == "completed"
+        with pytest.raises(ValueError, match=r"terms\[0\] becomes negative .* ill-posed"):
+            evolve(own, until=3.0, method="sdirk2", dt=1.0)
+    problem = discretized(falling * chain(X, X), axes=(X,), allow_ill_posed=True)
+    save_problem(tmp_path / "allowed.h5", problem)
+    for own in (problem, load_problem(tmp_path / "allowed.h5")):
+        own.check_interval(0.0, 3.0)
+
+
+def test_sums_that_become_backward_in_a_longer_run():
+    """No term alone decides here, but their sum does."""
+    falling = time.polynomial([0.0, -1.0])
+    problem = discretized([div(X, 2.0) @ grad(X), falling * chain(X, X)], axes=(X,))
+    problem.check_interval(0.0, 1.9)
+    with pytest.raises(ValueError, match=r"along 'x' is -0.5 at t = 2.5"):
+        problem.check_interval(0.0, 2.5)
+    mixed = discretized([*laplacian([X, Y]), time.polynomial([0.0, 1.0]) * chain(X, Y)])
+    with pytest.raises(ValueError, match="negative eigenvalue"):
+        mixed.check_interval(0.0, 2.5)
+
+
+def test_negative_diffusivity_and_negative_time():
+    """Two signs cancel; the time alone decides nothing then."""
+    rising = time.polynomial([-1.0, -1.0])
+    problem = discretized(rising * (div(X) @ mass(X, lambda s: -1.0 - s) @ grad(X)), axes=(X,))
+    problem.check_interval(0.0, 5.0)
+
+
+def test_collisions_whose_rate_becomes_negative():
+    V = Axis("v", -4.0, 4.0)
+    terms = [time.polynomial([1.0, -0.5]) * term for term in lenard_bernstein(V, 1.0)]
+    ends = {X: "periodic", V: NoFlux()}
+    problem = PDE([X, V], terms, boundary=ends, initial=1.0).discretize(1, 2)
+    problem.check_interval(0.0, 2.0)
+    with pytest.raises(ValueError, match=r"becomes negative .* ill-posed"):
+        problem.check_interval(0.0, 3.0)
