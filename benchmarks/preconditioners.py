@@ -29,20 +29,20 @@ MAX_ITERATIONS = 400
 def diffusion() -> PDE:
     """Return f_t = Δf, f = 0 on the boundary of the unit square."""
     axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
-    return PDE(axes, laplacian(axes), boundary=Dirichlet(), name="diffusion")
+    return PDE(axes, laplacian(axes), boundary=Dirichlet(), initial=0.0, name="diffusion")
 
 
 def diffusion_3d() -> PDE:
     """Return f_t = Δf, f = 0 on the boundary of the unit cube."""
     axes = [Axis("x", 0, 1), Axis("y", 0, 1), Axis("z", 0, 1)]
-    return PDE(axes, laplacian(axes), boundary=Dirichlet(), name="diffusion, 3-D")
+    return PDE(axes, laplacian(axes), boundary=Dirichlet(), initial=0.0, name="diffusion, 3-D")
 
 
 def anisotropic() -> PDE:
     """Return f_t = 10⁴ f_xx + f_yy."""
     x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
     terms = [1e4 * div(x) @ grad(x), div(y) @ grad(y)]
-    return PDE(axes, terms, boundary=Dirichlet(), name="anisotropic, 10⁴")
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0, name="anisotropic, 10⁴")
 
 
 def advection_diffusion() -> PDE:
@@ -53,14 +53,14 @@ def advection_diffusion() -> PDE:
         div(x, -1.0, boundary=Inflow()),
         div(y, -0.5, boundary=Inflow()),
     ]
-    return PDE(axes, terms, boundary=Dirichlet(), name="advection-diffusion")
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0, name="advection-diffusion")
 
 
 def periodic_advection() -> PDE:
     """Return f_t = 10⁻³ Δf - (1, 1)·∇f on a torus."""
     x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
     terms = [*laplacian(axes, 1e-3), div(x, -1.0), div(y, -1.0)]
-    return PDE(axes, terms, boundary="periodic", name="advection, periodic")
+    return PDE(axes, terms, boundary="periodic", initial=0.0, name="advection, periodic")
 
 
 def variable() -> PDE:
@@ -77,7 +77,7 @@ def variable() -> PDE:
         div(x) @ mass(x, along_x) @ grad(x) @ mass(y, along_y),
         mass(x, along_x) @ div(y) @ mass(y, along_y) @ grad(y),
     ]
-    return PDE(axes, terms, boundary=Dirichlet(), name="variable coefficients")
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0, name="variable coefficients")
 
 
 def lenard_bernstein() -> PDE:
@@ -89,7 +89,7 @@ def lenard_bernstein() -> PDE:
         mass(x, lambda s: 100.0 + 20.0 * np.cos(s)) @ div(v) @ grad(v),
     ]
     ends = {x: "periodic", v: NoFlux()}
-    return PDE(axes, terms, boundary=ends, name="collisions (x, v)")
+    return PDE(axes, terms, boundary=ends, initial=0.0, name="collisions (x, v)")
 
 
 def runaway() -> PDE:
@@ -108,7 +108,14 @@ def runaway() -> PDE:
         mass(p, scattering) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
     ]
     ends = {p: NoFlux(), z: NoFlux()}
-    return PDE(axes, terms, boundary=ends, volume={p: lambda s: s**2}, name="collisions (p, z)")
+    return PDE(
+        axes,
+        terms,
+        boundary=ends,
+        initial=0.0,
+        volume={p: lambda s: s**2},
+        name="collisions (p, z)",
+    )
 
 
 CASES: tuple[tuple[Callable[[], PDE], float, tuple[int, ...]], ...] = (

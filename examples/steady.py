@@ -21,7 +21,7 @@ def conductivity(s):
 
 terms = [div(x) @ grad(x) @ mass(y, conductivity), div(y) @ mass(y, conductivity) @ grad(y)]
 source = Separable(x=lambda s: np.sin(np.pi * s), y=lambda s: np.sin(np.pi * s))
-pde = PDE([x, y], terms, boundary=Dirichlet(), sources=source)
+pde = PDE([x, y], terms, boundary=Dirichlet(), initial=0.0, sources=source)
 
 for level in (4, 6):
     problem = pde.discretize(level=level, degree=2)

@@ -96,8 +96,8 @@ class PDE(Statement):
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
     initial : float, Separable, SeparableSum or "from exact", optional
-        f at t0; by default the exact solution if there is one, else zero. A PDE has one unknown
-        function, and the parts of a sum are added with +, not listed.
+        f at t0; by default the exact solution. It is required if that is not known: 0.0 begins at
+        zero. A PDE has one unknown function, and the parts of a sum are added with +, not listed.
     sources : Separable, SeparableSum, sequence of them, or "from exact"
         The right-hand side's functions of space and time. "from exact" derives them from the exact
         solution, s = f_t - Σ terms(f).
@@ -121,9 +121,9 @@ class PDE(Statement):
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind, an axis is unknown, "from exact" is given without an
-        exact solution, there are no terms, or a coefficient differs at the two ends of a periodic
-        axis.
+        If an argument is of another kind, an axis is unknown, "from exact" is given or the initial
+        state left out without an exact solution, there are no terms, or a coefficient differs at
+        the two ends of a periodic axis.
 
     Examples
     --------

@@ -101,9 +101,15 @@ def initial_of(
     Raises
     ------
     TypeError, ValueError
-        If it is of another kind, names an axis that the PDE does not have, or is "from exact"
-        without an exact solution.
+        If it is of another kind, names an axis that the PDE does not have, or is left out or "from
+        exact" without an exact solution.
     """
+    if initial is None and not (exact or exact_function):
+        raise ValueError(
+            "initial is left out, and there is no exact solution to take it from; expected "
+            "initial=Separable(...), a sum of them or a number, such as initial=0.0 where f is "
+            "zero at t0"
+        )
     if isinstance(initial, str) and (initial != FROM_EXACT or not (exact or exact_function)):
         raise ValueError(
             f"initial is {initial!r}; the only word for it is {FROM_EXACT!r}, and that needs "

@@ -266,7 +266,7 @@ PROBLEMS = {
         "u has shape (3,); expected (2,), the problem's unknowns",
     ),
     "data that are no data": (
-        lambda: PDE([X], mass(X), boundary=Dirichlet("zero")),
+        lambda: PDE([X], mass(X), boundary=Dirichlet("zero"), initial=0.0),
         ValueError,
         "Dirichlet('zero'): the only word for data is 'from exact'; give that, a number or a "
         "Separable",
@@ -315,7 +315,7 @@ PROBLEMS = {
         "one of NumPy's",
     ),
     "a volume element of two coordinates": (
-        lambda: PDE([X], mass(X), boundary="periodic", volume={X: lambda x, y: x}),
+        lambda: PDE([X], mass(X), boundary="periodic", initial=0.0, volume={X: lambda x, y: x}),
         TypeError,
         "the volume element of 'x' is a function of (x, y); expected a function of one array, the "
         "coordinate. For a product g(x) h(y) use volume={x: g, y: h}",

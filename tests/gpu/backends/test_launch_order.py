@@ -28,7 +28,12 @@ def batch(rng):
 
 def sweeps(rng):
     x, v = Axis("x", -1, 1), Axis("v", -1, 1)
-    pde = PDE([x, v], [div(x, -1.0, others={v: lambda s: 2 + s}), div(v, 1.0)], boundary="periodic")
+    pde = PDE(
+        [x, v],
+        [div(x, -1.0, others={v: lambda s: 2 + s}), div(v, 1.0)],
+        boundary="periodic",
+        initial=0.0,
+    )
     problem = pde.discretize(level=6, degree=2, grid="sparse")
     return bk.SparseGridOperator(problem.grid, [term.modes for term in problem.terms], n=3)
 

@@ -68,7 +68,7 @@ def test_levels_belong_to_their_axes():
 
 
 def test_one_group_is_sparse_and_groups_of_one_axis_are_full():
-    pde = PDE([X, V], div(X), boundary="periodic")
+    pde = PDE([X, V], div(X), boundary="periodic", initial=0.0)
     cells = {
         kind: pde.discretize(3, 1, grid).grid.cells
         for kind, grid in [

@@ -45,7 +45,9 @@ def flow():
 def test_the_implicit_part_is_the_diffusion():
     problem = flow().discretize(level=2, degree=1)
     axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
-    diffusion = PDE(axes, laplacian(axes, 0.1), boundary=Dirichlet()).discretize(level=2, degree=1)
+    diffusion = PDE(axes, laplacian(axes, 0.1), boundary=Dirichlet(), initial=0.0).discretize(
+        level=2, degree=1
+    )
     found = problem.implicit_operator_at(0.0)
     np.testing.assert_allclose(found.to_dense(), diffusion.operator.to_dense(), atol=1e-11)
     assert problem.implicit_operator_at(1.0) is found
@@ -106,7 +108,9 @@ def moving_flow(diffusion=1e-3):
 
 def test_boundary_data_go_with_their_term():
     problem = moving_flow()
-    diffusion = PDE([X], laplacian([X], 1e-3), boundary=(MOVING, Dirichlet())).discretize(3, 2)
+    diffusion = PDE(
+        [X], laplacian([X], 1e-3), boundary=(MOVING, Dirichlet()), initial=0.0
+    ).discretize(3, 2)
     found = source_of(problem.implicit_source, problem, 0.7)
     np.testing.assert_allclose(found, source_of(diffusion.source, diffusion, 0.7), atol=1e-13)
     assert np.linalg.norm(found) < 0.1 * np.linalg.norm(source_of(problem.source, problem, 0.7))
@@ -131,7 +135,7 @@ def test_manufactured_sources_go_with_their_terms():
 def test_given_sources_are_implicit():
     source = Separable(x=np.sin, t=cos(3.0))
     ends = (Dirichlet(), Neumann())
-    problem = PDE([X], div(X, -1.0), boundary=ends, sources=source).discretize(3, 1)
+    problem = PDE([X], div(X, -1.0), boundary=ends, initial=0.0, sources=source).discretize(3, 1)
     found = source_of(problem.implicit_source, problem, 0.4)
     np.testing.assert_array_equal(found, source_of(problem.source, problem, 0.4))
     assert found.any()

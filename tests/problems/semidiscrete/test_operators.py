@@ -29,7 +29,7 @@ def moving_problem(level=3, kind="sparse"):
         2.0 * div(y, 1.0, time=time.sin(2.0)),
         div(x) @ mass(x, lambda s: 2 + s) @ grad(x),
     ]
-    return PDE([x, y], terms, boundary="periodic").discretize(level, 2, kind)
+    return PDE([x, y], terms, boundary="periodic", initial=0.0).discretize(level, 2, kind)
 
 
 @pytest.mark.parametrize("form", ["sweep", "batch", "dense"])

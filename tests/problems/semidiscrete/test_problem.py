@@ -225,7 +225,9 @@ def test_evaluate_is_the_sum_of_all_basis_functions(grid, levels, rng):
     """Against the dense tensor of coefficients, in the nodal basis."""
     from batchkron.problems.discretization.basis.multiwavelets import to_nodal
 
-    problem = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(levels, 2, grid)
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic", initial=0.0).discretize(
+        levels, 2, grid
+    )
     u = rng.standard_normal(problem.unknowns)
     n = 3
     table = np.zeros((2 ** levels[0], n, 2 ** levels[1], n))
@@ -264,8 +266,10 @@ def test_evaluate_refuses_points_elsewhere():
 
 def test_evaluate_on_a_set_with_holes(rng):
     grid = SparseGrid.custom([[0, 0], [1, 2], [3, 1]], [2, 2])
-    problem = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(degree=1, grid=grid)
-    whole = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(2, 1, "full")
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic", initial=0.0).discretize(
+        degree=1, grid=grid
+    )
+    whole = PDE([X, Y], [], sources=0.0, boundary="periodic", initial=0.0).discretize(2, 1, "full")
     u, v = rng.standard_normal(problem.unknowns), np.zeros(whole.unknowns)
     v.reshape(-1, 4)[whole.grid.find(grid.cells)] = u.reshape(-1, 4)
     points = np.column_stack([rng.uniform(0, 1, 30), rng.uniform(-1, 1, 30)])
@@ -349,7 +353,7 @@ def test_parts_that_are_wrong(make, error, text):
 
 
 def test_without_an_exact_solution():
-    problem = PDE([X], div(X), boundary="periodic").discretize(2, 1)
+    problem = PDE([X], div(X), boundary="periodic", initial=0.0).discretize(2, 1)
     assert problem.exact_coefficients(0.0) is None
     for ask in (problem.l2_error, problem.relative_error):
         with pytest.raises(ValueError, match="is not known"):

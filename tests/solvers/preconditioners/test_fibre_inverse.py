@@ -25,7 +25,9 @@ def spread(grid="sparse", level=3, degree=1, weight=None, place=1):
     own, other = axes[place], axes[1 - place]
     factor = {} if weight is None else {"others": {other: weight}}
     terms = [div(own, 1.0, **factor) @ grad(own), mass(own, lambda s: np.cos(s))]
-    return PDE(axes, terms, boundary="neumann").discretize(level=level, degree=degree, grid=grid)
+    return PDE(axes, terms, boundary="neumann", initial=0.0).discretize(
+        level=level, degree=degree, grid=grid
+    )
 
 
 def as_matrix(M):
@@ -141,7 +143,7 @@ def test_its_defect_is_computed_once_where_it_is_looked_for(monkeypatch):
 def test_what_is_weak_in_short_steps_counts_in_long_ones():
     """A thousandth of diffusion along the other axis: small in any norm, and slow where B is."""
     terms = [div(V) @ grad(V), 1e-3 * (div(X) @ grad(X))]
-    A = PDE([X, V], terms, boundary="neumann").discretize(level=3, degree=1).operator
+    A = PDE([X, V], terms, boundary="neumann", initial=0.0).discretize(level=3, degree=1).operator
     assert FibreInverse(A, 1e-3).defect < 0.01
     assert isinstance(preconditioners.make("auto", A, 1e-3), CombinationPreconditioner)
 
@@ -165,7 +167,11 @@ def test_near_multiples_of_the_identity_save_iterations():
 
 
 def test_a_singular_matrix_of_a_fibre_gives_the_identity(rng):
-    A = PDE([X, V], [mass(V, 2.0)], boundary="neumann").discretize(level=2, degree=1).operator
+    A = (
+        PDE([X, V], [mass(V, 2.0)], boundary="neumann", initial=0.0)
+        .discretize(level=2, degree=1)
+        .operator
+    )
     x = rng.standard_normal(A.shape[0])
     np.testing.assert_array_equal(FibreInverse(A, 0.5).matvec(x), x)
 

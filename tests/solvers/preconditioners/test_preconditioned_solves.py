@@ -20,19 +20,19 @@ def variable():
         div(x) @ grad(x) @ mass(y, growing),
         mass(x, growing) @ div(y) @ mass(y, growing) @ grad(y),
     ]
-    return PDE(axes, terms, boundary=Dirichlet())
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
 def anisotropic():
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
-    return PDE(axes, [1e4 * div(x) @ grad(x), div(y) @ grad(y)], boundary=Dirichlet())
+    return PDE(axes, [1e4 * div(x) @ grad(x), div(y) @ grad(y)], boundary=Dirichlet(), initial=0.0)
 
 
 def mixed_flow():
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     own = {"boundary": (Dirichlet(), Neumann())}
     terms = [*laplacian(axes, 0.01), div(x, -1.0, **own), div(y, -0.5, **own)]
-    return PDE(axes, terms, boundary=Dirichlet())
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
 @pytest.mark.parametrize("build", [variable, anisotropic, mixed_flow])

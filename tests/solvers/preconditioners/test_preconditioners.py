@@ -137,7 +137,7 @@ def with_flow():
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     own = {"boundary": (Dirichlet(), Neumann())}
     terms = [div(x, -1.0, **own), div(y, -0.5, **own)]
-    return PDE(axes, terms, boundary=Dirichlet())
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
 def with_pitch():
@@ -147,21 +147,21 @@ def with_pitch():
         div(p, -1.0, boundary=(Dirichlet(), Neumann())),
         mass(p, lambda s: 1 / s) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
     ]
-    return PDE(axes, terms, boundary=Neumann())
+    return PDE(axes, terms, boundary=Neumann(), initial=0.0)
 
 
 def on_a_torus():
     """1-D matrices with complex eigenvalues."""
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     terms = [*laplacian(axes, 1e-2), div(x, -1.0), div(y, -1.0)]
-    return PDE(axes, terms, boundary="periodic")
+    return PDE(axes, terms, boundary="periodic", initial=0.0)
 
 
 def of_two_scales():
     """A different matrix in each mode, so that no two modes share an eigenbasis."""
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     terms = [3.0 * div(x) @ grad(x), div(y) @ grad(y)]
-    return PDE(axes, terms, boundary=Dirichlet())
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
 @pytest.mark.parametrize(
@@ -286,10 +286,10 @@ def test_an_operator_at_a_time_is_preconditioned_with_all_its_terms():
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     growth = time.sin(3.0)
     terms = [*laplacian(axes, 0.1), 0.2 * growth * (div(x) @ grad(x))]
-    problem = PDE(axes, terms, boundary=Dirichlet()).discretize(level=2, degree=1)
+    problem = PDE(axes, terms, boundary=Dirichlet(), initial=0.0).discretize(level=2, degree=1)
     A = problem.operator_at(0.4)
     fixed = [0.1 * div(y) @ grad(y), (0.1 + 0.2 * np.sin(1.2)) * div(x) @ grad(x)]
-    still = PDE(axes, fixed, boundary=Dirichlet()).discretize(level=2, degree=1)
+    still = PDE(axes, fixed, boundary=Dirichlet(), initial=0.0).discretize(level=2, degree=1)
     expected = as_matrix(CombinationPreconditioner(still.operator, 0.05))
     np.testing.assert_allclose(as_matrix(CombinationPreconditioner(A, 0.05)), expected, atol=1e-10)
 

@@ -311,7 +311,7 @@ ONE_PLACE = r"is 0 at 0 and 1 at 1, but 'x' is periodic, so that these are one p
 )
 def test_coefficients_that_jump_where_an_axis_closes_are_refused(terms, more, text):
     with pytest.raises(ValueError, match=text) as caught:
-        PDE([X], terms, boundary="periodic", **more)
+        PDE([X], terms, boundary="periodic", initial=0.0, **more)
     assert "do not conserve" in str(caught.value)
 
 
@@ -322,8 +322,10 @@ def test_coefficients_that_may_jump():
         div(Y, others={X: itself}),
         div(X, lambda s: np.sin(2 * np.pi * s)),
     ):
-        PDE([X, Y], term, boundary={X: "periodic", Y: "neumann"})
-    advised = PDE([X], div(X) @ mass(X, lambda s: 1 + s), boundary="periodic").discretize(3, 2)
+        PDE([X, Y], term, boundary={X: "periodic", Y: "neumann"}, initial=0.0)
+    advised = PDE(
+        [X], div(X) @ mass(X, lambda s: 1 + s), boundary="periodic", initial=0.0
+    ).discretize(3, 2)
     A = advised.operator.to_dense()
     assert np.abs(A[0]).max() < 1e-12 * np.abs(A).max()  # the integral of every state is constant
     assert np.linalg.norm(A) > 1.0
@@ -348,8 +350,8 @@ def test_lists_of_functions_are_refused(options, text):
 
 
 def test_sources_may_be_listed():
-    listed = PDE([X], div(X), boundary="periodic", sources=[1.0, Separable(x=wave)])
-    added = PDE([X], div(X), boundary="periodic", sources=Separable(x=wave) + 1.0)
+    listed = PDE([X], div(X), boundary="periodic", initial=0.0, sources=[1.0, Separable(x=wave)])
+    added = PDE([X], div(X), boundary="periodic", initial=0.0, sources=Separable(x=wave) + 1.0)
     found = []
     for each in (listed, added):
         problem = each.discretize(2, 1)
@@ -357,14 +359,14 @@ def test_sources_may_be_listed():
         problem.source(0.0, found[-1])
     np.testing.assert_allclose(*found, atol=1e-15)
     with pytest.raises(TypeError, match=r"sources\[1\] must be a number, a Separable"):
-        PDE([X], div(X), boundary="periodic", sources=[1.0, np.cos])
+        PDE([X], div(X), boundary="periodic", initial=0.0, sources=[1.0, np.cos])
 
 
 def test_a_pde_without_terms_says_so():
     for terms in ([], (), [[], ()]):
         with pytest.raises(ValueError, match=r"terms is empty and there are no sources"):
             PDE([X], terms, boundary="periodic", initial=1.0)
-    still = PDE([X], [], boundary="periodic", sources=Separable(t=time.cos(1.0)))
+    still = PDE([X], [], boundary="periodic", initial=0.0, sources=Separable(t=time.cos(1.0)))
     assert still.discretize(1, 1).terms == ()
 
 

@@ -46,7 +46,9 @@ def test_default_steps_are_not_taken_from_the_origin(case, degree):
     axes = list(dict.fromkeys(factor.axis for factor in term.factors))
     volume = {R: square, T: np.sin} if R in axes else {T: np.sin}
     volume = {axis: volume[axis] for axis in axes if axis in volume}
-    problem = PDE(axes, term, boundary="inflow" if len(axes) == 1 else "neumann", volume=volume)
+    problem = PDE(
+        axes, term, boundary="inflow" if len(axes) == 1 else "neumann", initial=0.0, volume=volume
+    )
     problem = problem.discretize([2, 1][: len(axes)], degree, "full", method="ssp-rk3")
     fastest = np.abs(np.linalg.eigvals(problem.operator.to_dense())).max()
     assert 0.02 < fastest * problem.stepper.dt < 2.5
@@ -57,7 +59,9 @@ def test_bounds_of_a_coefficient_do_not_make_the_step_tiny():
         return np.maximum(r, 1e-12) ** -2
 
     steps = [
-        PDE([R], -mass(R, g), boundary="neumann", volume={R: square}).discretize(4, 2).stepper.dt
+        PDE([R], -mass(R, g), boundary="neumann", initial=0.0, volume={R: square})
+        .discretize(4, 2)
+        .stepper.dt
         for g in (one_over_square, bounded)
     ]
     assert steps[1] == pytest.approx(steps[0])
@@ -88,7 +92,7 @@ def test_a_ball_has_the_known_modes():
     ball = Axis("r", 0.0, 4.493409457909064)  # the first zero of j_1
     terms = [laplacian(ball), mass(ball, one_over_square) @ div(T) @ grad(T)]
     ends = {ball: ("no-flux", "dirichlet"), T: "no-flux"}
-    problem = PDE([ball, T], terms, boundary=ends, volume={ball: square, T: np.sin})
+    problem = PDE([ball, T], terms, boundary=ends, initial=0.0, volume={ball: square, T: np.sin})
     A = problem.discretize([3, 2], 2, "full").operator.to_dense()
     found = np.sort(-np.linalg.eigvals(A).real)[:4]
     zeros = np.array([np.pi, ball.upper, 5.763459196894550, 2 * np.pi])
@@ -152,7 +156,7 @@ def test_sources_of_coefficients_at_the_origin():
     ],
 )
 def test_what_the_volume_element_does_not_make_up_for_is_refused(term, volume, text):
-    pde = PDE([R, S], term, boundary="neumann", volume=volume)
+    pde = PDE([R, S], term, boundary="neumann", initial=0.0, volume=volume)
     with pytest.raises(ValueError, match=text):
         pde.discretize(2, 1, method="ssp-rk3", dt=0.1)
 
@@ -163,7 +167,9 @@ def test_ends_where_rounding_hides_a_zero(ends):
     axis = Axis("th", *ends)
 
     def make(coefficient):
-        pde = PDE([axis], mass(axis, coefficient), boundary="neumann", volume={axis: np.sin})
+        pde = PDE(
+            [axis], mass(axis, coefficient), boundary="neumann", initial=0.0, volume={axis: np.sin}
+        )
         return pde.discretize(3, 2, method="ssp-rk3", dt=0.1)
 
     with pytest.raises(ValueError, match="has no limit"):

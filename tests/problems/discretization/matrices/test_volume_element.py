@@ -134,9 +134,9 @@ def test_first_derivatives_of_polynomials_are_exact(term, result, boundary, degr
 @pytest.mark.parametrize("degree", [1, 2, 4])
 def test_diffusion_has_the_known_modes(axis, volume, boundary, eigenvalues, degree):
     """The Laplacian in radius and angle: eigenvalues from zeros of Bessel functions, n(n + 1)."""
-    problem = PDE([axis], laplacian(axis), boundary=boundary, volume={axis: volume}).discretize(
-        5, degree
-    )
+    problem = PDE(
+        [axis], laplacian(axis), boundary=boundary, initial=0.0, volume={axis: volume}
+    ).discretize(5, degree)
     A, M = problem.operator.to_dense(), dense_mass(problem.masses[0])
     weighted = M @ A
     assert np.abs(weighted - weighted.T).max() < 1e-11 * np.abs(weighted).max()
@@ -168,7 +168,7 @@ def test_heat_in_a_ball_converges(degree):
 def test_contents_are_kept_where_nothing_flows_out():
     """d/dt ∫ f dV = 0: the row 1ᵀ M A vanishes."""
     terms = [laplacian(T), div(T, np.sin)]
-    problem = PDE([T], terms, boundary=Neumann(), volume={T: np.sin}).discretize(3, 2)
+    problem = PDE([T], terms, boundary=Neumann(), initial=0.0, volume={T: np.sin}).discretize(3, 2)
     one = PDE([T], [], sources=0.0, boundary="neumann", initial=1.0).discretize(3, 2).initial
     row = one @ dense_mass(problem.masses[0]) @ problem.operator.to_dense()
     np.testing.assert_allclose(row, 0.0, atol=1e-11)
@@ -310,11 +310,15 @@ def test_a_number_scales_the_norm_and_nothing_else():
 
 def test_volumes_of_one_cost_nothing():
     terms = [div(R, -1.0), laplacian([R, S])]
-    plain = PDE([R, S], terms, boundary="dirichlet").discretize(2, 1)
-    one = PDE([R, S], terms, boundary="dirichlet", volume={R: 1.0, S: 1}).discretize(2, 1)
+    plain = PDE([R, S], terms, boundary="dirichlet", initial=0.0).discretize(2, 1)
+    one = PDE([R, S], terms, boundary="dirichlet", initial=0.0, volume={R: 1.0, S: 1}).discretize(
+        2, 1
+    )
     assert one.masses == plain.masses == (None, None)
     assert one.content_hash == plain.content_hash
-    weighted = PDE([R, S], terms, boundary="dirichlet", volume={R: square}).discretize(2, 1)
+    weighted = PDE([R, S], terms, boundary="dirichlet", initial=0.0, volume={R: square}).discretize(
+        2, 1
+    )
     assert weighted.masses[1] is None
     assert [[mode is None for mode in term.modes] for term in weighted.terms] == [
         [mode is None for mode in term.modes] for term in plain.terms
@@ -368,7 +372,7 @@ def test_sources_through_an_inner_div_need_a_volume_at_the_ends():
 def test_coefficients_are_integrated_with_the_volume_element(degree):
     """∫ r⁻² φ φ r² dr is the plain mass matrix, the identity."""
     problem = PDE(
-        [R], mass(R, lambda r: r**-2.0), boundary="neumann", volume={R: square}
+        [R], mass(R, lambda r: r**-2.0), boundary="neumann", initial=0.0, volume={R: square}
     ).discretize(3, degree)
     weighted = dense_mass(problem.masses[0]) @ problem.operator.to_dense()
     np.testing.assert_allclose(weighted, np.eye(problem.unknowns), atol=1e-12)
@@ -392,4 +396,6 @@ def test_coefficients_are_integrated_with_the_volume_element(degree):
 )
 def test_what_is_refused(volume, error, text):
     with pytest.raises(error, match=text):
-        PDE([R, S], laplacian([R, S]), boundary="dirichlet", volume=volume).discretize(1, 1)
+        PDE([R, S], laplacian([R, S]), boundary="dirichlet", initial=0.0, volume=volume).discretize(
+            1, 1
+        )
