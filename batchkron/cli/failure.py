@@ -9,7 +9,12 @@ from collections.abc import Iterator
 import click
 
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
+from batchkron.errors import (
+    BackendUnavailableError,
+    ContextLostError,
+    NotPhysicalError,
+    ProblemFileError,
+)
 
 __all__ = ["CommandError", "describe", "describe_system_error", "usage_errors"]
 
@@ -62,6 +67,8 @@ def describe(error: BaseException) -> tuple[str, ExitCode] | None:
             return str(error), ExitCode.USAGE
         case ContextLostError():
             return str(error), ExitCode.DEVICE_FAILED
+        case NotPhysicalError():
+            return str(error), ExitCode.NOT_PHYSICAL
         case OSError():
             return describe_system_error(error), ExitCode.BAD_FILE
         case MemoryError():

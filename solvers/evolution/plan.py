@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from batchkron.arrays import to_host
+from batchkron.errors import NotPhysicalError
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import ranks_of_problem
@@ -213,7 +215,9 @@ def _on_first_grid(
         moved = replace(integration, problem=grid.problem, u=u)
         return GridFollower(adapt, grid, length), moved
     interval = adapt.every * integration.trial_dt
-    first = grid.started(adapt.horizon_of(length, min(interval, length)))
+    first = grid
+    with contextlib.suppress(NotPhysicalError):  # the first step will raise it again
+        first = grid.started(adapt.horizon_of(length, min(interval, length)))
     if own_step and integration.tolerances is None:
         integration = replace(integration, origin=(0, integration.t0))
     if first.problem is not integration.problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.distributed import distribute
+from batchkron.errors import NotPhysicalError
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.output.cut import Cut
 from batchkron.solvers import (
@@ -138,7 +140,8 @@ def execute(
         if not options.quiet:
             _announce(whole, integration, ranks)
         timed = TimedProblem(problem)
-        with usage_errors((ValueError,)):
+        # the first step raises NotPhysicalError again, and ends the run with its status
+        with usage_errors((ValueError,)), suppress(NotPhysicalError):
             timed.assemble()
         on_other_grid = options.adapt is not None and resumed is not None
         if not (options.allow_unstable or on_other_grid):

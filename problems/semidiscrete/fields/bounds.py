@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.errors import NotPhysicalError
+
 from ...discretization.space import Space
 from ...discretization.terms.assemble_fields import SampledFields
 from ...grids.sparse_grid import SparseGrid
@@ -49,8 +51,6 @@ def bounded_terms(
     ------
     ValueError
         If a moment has too large a power for a volume element.
-    NotPhysicalError
-        If a field divides by something that is not positive at t0.
     """
     found = []
     for term in terms:
@@ -60,6 +60,17 @@ def bounded_terms(
                 [fields.field(field, axis)], axis, space.axes, grid, space.degree, space.masses
             )
             if initial is not None:
-                scale *= float(np.abs(evaluate(t0, initial)[0]).max())
+                scale *= _largest(evaluate, t0, initial)
         found.append(Term(term.factors, scale, term.time, stiff=term.stiff))
     return tuple(found)
+
+
+def _largest(evaluate: FieldEvaluation, t0: float, initial: NDArray[np.float64]) -> float:
+    """Return the largest magnitude of a field; 1 where it is not defined for the initial state.
+
+    A run from that state ends as NOT_PHYSICAL before its first step, whatever the step is.
+    """
+    try:
+        return float(np.abs(evaluate(t0, initial)[0]).max())
+    except NotPhysicalError:
+        return 1.0

@@ -26,7 +26,7 @@ from batchkron.problems import (
     time,
 )
 from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
-from batchkron.solvers import EvolveStatus, evolve
+from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 # most states of these tests have no shocks
 pytestmark = pytest.mark.filterwarnings("ignore::batchkron.problems.ShockWarning")
@@ -377,11 +377,13 @@ def test_what_is_not_physical_ends_the_run():
     assert min(caught.value.place, 4.0 - caught.value.place) < 0.1
 
 
-def test_an_initial_state_without_density_is_refused():
-    pde = pde_of(mass(X, 1.0 / N), initial=0.0)
-    with pytest.raises(NotPhysicalError, match=r"Moment\(\{v: 0\}\) is 0 at x = "):
-        pde.discretize(2, 1)
-    assert pde.discretize(2, 1, dt=0.1).has_fields
+@pytest.mark.parametrize("adapt", [None, Adapt(1e-2)])
+@pytest.mark.parametrize("method", ["rk4", "ark3", "backward-euler"])
+def test_an_initial_state_without_density_ends_the_run_at_once(method, adapt):
+    problem = pde_of(mass(X, 1.0 / N), initial=0.0).discretize(2, 1)
+    result = evolve(problem, until=0.1, method=method, dt=0.05, adapt=adapt)
+    assert (result.status, result.steps, result.t) == (EvolveStatus.NOT_PHYSICAL, 0, 0.0)
+    assert "Moment({v: 0}) is 0 at x = " in result.message
 
 
 def test_what_a_volume_element_does_not_allow_is_refused_at_once():
