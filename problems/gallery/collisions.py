@@ -24,7 +24,7 @@ from ..statement.boundary import NoFlux, Periodic
 from ..statement.collisions import lenard_bernstein
 from ..statement.separable import Separable, SeparableAt, SeparableSum
 from ..statement.terms import div
-from .entry import GalleryEntry
+from .entry import WAVENUMBERS, GalleryEntry
 from .vlasov import maxwellian, vlasov_poisson, wave
 
 __all__ = ["ENTRIES"]
@@ -172,6 +172,7 @@ ENTRIES: tuple[GalleryEntry, ...] = (
         method="ark3",
         parameters={"k": 0.5, "nu": 1.0, "amplitude": 1e-4},
         is_known=False,
+        ranges={"k": WAVENUMBERS},
     ),
     GalleryEntry(
         "bgk-1x1v",
@@ -185,5 +186,6 @@ ENTRIES: tuple[GalleryEntry, ...] = (
         method="ark3",
         parameters={"k": _PI, "nu": 10.0, "amplitude": 1e-4},
         is_known=False,
+        ranges={"k": WAVENUMBERS},
     ),
 )

@@ -11,7 +11,10 @@ from ..pde import PDE
 from ..semidiscrete.problem import Problem
 from ..statement.number_checks import finite_number
 
-__all__ = ["GalleryEntry", "step_of_second_order"]
+__all__ = ["WAVENUMBERS", "GalleryEntry", "step_of_second_order"]
+
+WAVENUMBERS = 1e-12, 1e12
+"""The range of the parameter k of waves, which have the length 2π/k."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class GalleryEntry:
         The keyword arguments of `build` with their defaults.
     is_known : bool
         Whether the PDE has its exact solution.
+    ranges : mapping of str to (float, float)
+        The smallest and largest value of parameters that may not be any finite number.
     """
 
     name: str
@@ -56,6 +61,7 @@ class GalleryEntry:
     step: Callable[[int, int], float] | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
     is_known: bool = True
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def pde(self) -> PDE:
@@ -68,7 +74,7 @@ class GalleryEntry:
         Raises
         ------
         TypeError, ValueError
-            If the entry has no such parameter, or a value is not a finite number.
+            If the entry has no such parameter, or a value is not a finite number in its range.
         """
         for name, value in parameters.items():
             if name not in self.parameters:
@@ -76,7 +82,13 @@ class GalleryEntry:
                 raise TypeError(
                     f"{self.name} has no parameter {name!r}; its parameters are: {known}"
                 )
-            finite_number(f"the parameter {name!r}", value)
+            number = finite_number(f"the parameter {name!r}", value)
+            low, high = self.ranges.get(name, (number, number))
+            if not low <= number <= high:
+                raise ValueError(
+                    f"the parameter {name!r} of {self.name} is {number:g}; expected {low:g} … "
+                    f"{high:g}"
+                )
         return self.build(**{**self.parameters, **parameters})
 
     def make(
@@ -120,7 +132,7 @@ class GalleryEntry:
         Raises
         ------
         TypeError, ValueError
-            As `PDE.discretize`, or if the entry has no such parameter.
+            As `PDE.discretize`, or if the entry has no such parameter or a value is out of range.
         """
         if level is None and not isinstance(grid, SparseGrid):
             level = self.level

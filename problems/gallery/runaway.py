@@ -224,6 +224,7 @@ ENTRIES = (
         step=_runaway_step,
         parameters={"field": 0.4, "delta": 0.3, "charge": 5.0, "radiation": 0.0},
         is_known=False,
+        ranges={"delta": (0.0, 100.0), "charge": (0.0, 1e6), "radiation": (0.0, 1e6)},
     ),
     GalleryEntry(
         "runaway-collisions",

@@ -25,11 +25,12 @@ from ..statement.coefficients import Function
 from ..statement.fields import Moment, Poisson
 from ..statement.separable import Separable
 from ..statement.terms import Term, div
-from .entry import GalleryEntry
+from .entry import WAVENUMBERS, GalleryEntry
 
 __all__ = ["ENTRIES", "maxwellian", "vlasov_poisson", "wave"]
 
 _PI = float(np.pi)
+_BEAM_TOP = 10.0  # largest speed of the axis of cold beams, beyond which no beam can drift
 
 
 def _coordinate(v: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -145,7 +146,7 @@ def _two_stream_linear(name: str, *, k: float, amplitude: float, drift: float) -
     For k = 0.2 ‖E‖ grows as exp(γt) with γ = 0.28451 for drift = 3, on t in [20, 30]; 0.22584 for
     2.4 and 0.16201 for 2, on t in [30, 40]. Earlier there are waves, later the growth saturates.
     """
-    return _build(name, partial(_two_beams, drift), k=k, amplitude=amplitude, top=10.0)
+    return _build(name, partial(_two_beams, drift), k=k, amplitude=amplitude, top=_BEAM_TOP)
 
 
 def _two_stream(name: str, *, k: float, amplitude: float) -> PDE:
@@ -195,6 +196,7 @@ def _entry(
         method="rk4",
         parameters=parameters,
         is_known=False,
+        ranges={"k": WAVENUMBERS, "drift": (-_BEAM_TOP, _BEAM_TOP)},
     )
 
 

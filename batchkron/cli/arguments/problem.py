@@ -164,6 +164,8 @@ def _parameters(name: str, text: str) -> dict[str, float]:
                 f"{part!r} is no parameter of {name}; expected "
                 + (f"some of {expected}, with numbers" if known else "none, for it has none")
             )
+        if key in found:
+            raise CommandError(f"{name} has the parameter {key} twice in {text!r}; give it once")
         found[key] = number
     return found
 

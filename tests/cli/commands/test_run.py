@@ -428,3 +428,19 @@ def test_options_that_do_not_fit_the_stepper(refused):
     words = ["run", "advection-1d", "--level", "3", "--until", "0.01"]
     assert "does not estimate its error" in refused(*words, "--rtol", "1e-3")
     assert "is explicit" in refused(*words, "--solver", "cg")
+
+
+@pytest.mark.parametrize("more", [[], ["--stepper", "rk4", "--dt", "0.01"], ["--adapt", "0.1"]])
+@pytest.mark.parametrize("name", ["collisional-landau-1x1v", "bgk-1x1v"])
+def test_an_initial_density_that_is_not_positive_ends_with_its_status(cli, folder, name, more):
+    words = [f"{name}:amplitude=1.5", "--level", "4", "--until", "0.02", "--json", *more]
+    result = cli("run", *words, expect=9)
+    report = json.loads(result.stdout)
+    assert (report["status"], report["steps"]) == ("not-physical", 0)
+    assert "Moment({v: 0}) is -" in result.stderr
+
+
+def test_parameters_that_are_wrong(refused):
+    text = refused("run", "landau-1x1v:k=0.5,k=0.4")
+    assert "landau-1x1v has the parameter k twice in 'k=0.5,k=0.4'" in text
+    assert "the parameter 'k' of landau-1x1v is 0; expected" in refused("run", "landau-1x1v:k=0")

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -254,3 +255,35 @@ def test_problems_can_be_copied_and_pickled(name):
         assert (exact[0] is None) == (exact[1] is None)
         if exact[0] is not None:
             np.testing.assert_array_equal(*exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        *((entry.name, {"k": value}) for value in (0.0, -0.5, 1e300, 5e-324)
+          for entry in map(gallery.get, gallery.names()) if "k" in entry.parameters),
+        ("two-stream-linear", {"drift": 10.5}),
+        ("runaway", {"delta": 1e200}),
+        ("runaway", {"delta": -0.3}),
+        ("runaway", {"charge": -5.0}),
+        ("runaway", {"radiation": -1.0}),
+    ],
+)  # fmt: skip
+def test_parameters_out_of_their_range_are_refused(name, parameters):
+    ((key, value),) = parameters.items()
+    text = re.escape(f"'{key}' of {name} is {value:g}; expected")
+    with pytest.raises(ValueError, match=text):
+        make(name, 2, 1, **parameters)
+
+
+def test_a_pde_needs_its_initial_state():
+    x = Axis("x", -1.0, 1.0)
+    for more in ({}, {"sources": 1.0}, {"initial": None}):
+        with pytest.raises(
+            ValueError, match=r"initial is left out, .* initial=0\.0 where f is zero"
+        ):
+            PDE([x], div(x), boundary="periodic", **more)
+    zero = PDE([x], div(x), boundary="periodic", initial=0.0, sources=1.0).discretize(2, 1)
+    assert not zero.initial.any()
+    known = PDE([x], div(x), boundary="periodic", exact=Separable(x=np.cos)).discretize(2, 1)
+    assert known.initial.any()
