@@ -2,6 +2,7 @@
 
 from . import preconditioners, steppers
 from .evolution.adapt.adapt import Adapt
+from .evolution.adapt.outcome import AdaptOutcome
 from .evolution.checkpoints import CheckpointError, CheckpointWarning
 from .evolution.evolve import evolve
 from .evolution.observation.events import Event, EventRecord
@@ -23,6 +24,7 @@ from .lanczos import LogdetEstimate, logdet_slq
 
 __all__ = [
     "Adapt",
+    "AdaptOutcome",
     "Bicgstab",
     "Cg",
     "CheckpointError",

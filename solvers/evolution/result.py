@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from batchkron.datasets import require_xarray
 
+from .adapt.outcome import AdaptOutcome
 from .observation.events import EventRecord
 from .observation.observers import Watched
 from .recording.growth_fit import GrowthFit
@@ -171,6 +172,9 @@ class Result:
     problem : TimeProblem
         The problem; in a run whose grid changes, on the grid of ``u``. There it begins at the time
         of the last change: ``problem.on_grid(problem.grid, u, t)`` begins at the run's end.
+    adapt : AdaptOutcome or None
+        Whether ``max_level`` kept the grid from following the solution within its tolerance; None
+        if the grid does not change. ``message`` says it, too.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -189,6 +193,7 @@ class Result:
     last_error: float | None = None
     problem: Any = field(default=None, repr=False)
     sample_problems: list[Any] = field(default_factory=list, repr=False)
+    adapt: AdaptOutcome | None = None
 
     @cached_property
     def recorded(self) -> Recorded:

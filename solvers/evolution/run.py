@@ -171,6 +171,7 @@ class Run:
             self._return(follower.start.saved)
             is_stable = self._move(grids, follower.repeated(found), "repeat")
             return None if is_stable else EvolveStatus.UNSTABLE
+        follower.note(found, control.t)
         if control.done:
             return None
         changes, follower.grid = found.problem is not self._integration.problem, found
@@ -363,6 +364,7 @@ class Run:
             last_error=control.last_error,
             problem=self._integration.problem,
             sample_problems=observer.sample_problems,
+            adapt=None if self._grids is None else self._grids.follower.outcome,
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:
@@ -380,7 +382,8 @@ class Run:
             where = f"{where} {self._resolution}"
         solve = self._failed_solve
         if solve is None:
-            return f"{where} {status.advice}"
+            limit = "" if self._grids is None else self._grids.follower.outcome.text
+            return f"{where} {status.advice}{limit and f' {limit}'}"
         return (
             f"{where} The linear solve of the next step ended as '{solve.status}' after "
             f"{solve.iterations} iterations. {status.advice}"

@@ -213,6 +213,7 @@ class TimedAdaptive:
         self.problem = problem if same else TimedProblem(grid.problem, problem.clock)
         self.missed, self.is_finer = grid.missed, grid.is_finer
         self.added, self.removed = grid.added, grid.removed
+        self.limited, self.excess = grid.limited, grid.excess
 
     def _with(self, grid: Any) -> TimedAdaptive:
         return TimedAdaptive(grid, self.problem)

@@ -194,6 +194,8 @@ def execute(
         print_line(f"batchkron: stopped by {stop.received.name}{resume_hint}", err=True)
     elif not completed:
         print_line(f"batchkron: {one_line(result.message)}", err=True)
+    elif ranks.first and result.adapt is not None and not result.adapt.tolerance_met:
+        print_line(f"batchkron: warning: {one_line(result.adapt.text)}", err=True)
     exit_code = exit_code_of(result.status, stop)
     if unwritten is not None and (completed or stopped):
         exit_code = ExitCode.BAD_FILE

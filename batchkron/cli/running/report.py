@@ -114,6 +114,7 @@ class RunReport:
             "plot": str(files.plot) if files.plot and self.completed else None,
             "movie": str(files.movie) if files.movie and self.completed else None,
             "recurrence_time": finite(problem.recurrence_time),
+            "adapt": self._adapt(),
             "recorded": {name: finite(value.last) for name, value in result.watched.items()},
         }
 
@@ -146,6 +147,18 @@ class RunReport:
         if self.checkpointed:
             rows.append(("checkpoint", str(files.checkpoint)))
         return rows
+
+    def _adapt(self) -> dict[str, Any] | None:
+        """Return whether the grid met its tolerance; None for a grid that does not change."""
+        adapt = self.result.adapt
+        if adapt is None:
+            return None
+        return {
+            "tolerance_met": adapt.tolerance_met,
+            "limited": adapt.limited,
+            "excess": finite(adapt.excess),
+            "time": finite(adapt.t),
+        }
 
     def _remark(self) -> str:
         remarks = [] if self.completed else [str(self.result.status)]

@@ -77,6 +77,16 @@ class DistributedAdaptive(Generic[Problem]):
         """Number of cells that the last change removed."""
         return int(self.grid.removed)
 
+    @property
+    def limited(self) -> int:
+        """Number of cells that the largest level keeps from being refined."""
+        return int(self.grid.limited)
+
+    @property
+    def excess(self) -> float:
+        """The largest indicator of these cells, relative to the tolerance."""
+        return float(self.grid.excess)
+
     def started(self, horizon: float) -> Self:
         """Return the problem on the grid that its initial state needs."""
         return self._with(self.grid.started(horizon))

@@ -16,7 +16,7 @@ from batchkron.storage import StoredGrid
 from ...discretization.checks.cell_widths import check_cell_widths, finest_resolved
 from ...grids.levels import MAX_LEVEL
 from ...grids.refinement import children, finest_levels, united
-from ...grids.sparse_grid import SparseGrid
+from ...grids.sparse_grid import SparseGrid, levels_of_cells
 from ...statement.axis import Axis
 from ...statement.number_checks import check_integer
 from .cell_weights import CellWeight, StateWeight, cell_weight
@@ -111,6 +111,11 @@ class AdaptiveProblem:
         Whether the last change added level multi-indices, so that a time step may be too long now.
     added, removed : int
         Number of cells added and removed by the last change.
+    limited : int
+        Number of cells with an indicator beyond the tolerance that were not refined along an axis,
+        because they have the rule's largest level there.
+    excess : float
+        The largest indicator of these cells, relative to the tolerance.
     probe : Problem or None
         The problem on the grid on which the rates of children were computed last; it is kept
         because the next adaptation often needs the same one.
@@ -123,6 +128,8 @@ class AdaptiveProblem:
     is_finer: bool = False
     added: int = 0
     removed: int = 0
+    limited: int = 0
+    excess: float = 0.0
     probe: GridTransfer | None = field(default=None, repr=False)
 
     def started(self, horizon: float) -> AdaptiveProblem:
@@ -146,6 +153,7 @@ class AdaptiveProblem:
         while True:
             problem = now.problem
             sizes, tol = self._measured_initial(problem, horizon)
+            now = now._limited_by(sizes, tol)
             more = children(problem.grid.cells[sizes > tol], self.rule.limits)
             if (problem.grid.find(more) >= 0).all():
                 break
@@ -198,6 +206,7 @@ class AdaptiveProblem:
         horizons = np.where(self.calm == _NEW, interval, horizon)
         weight = self._weight(problem, u, t)
         sizes, tol = self._measured(problem, u, t, horizons, weight)
+        known = self._limited_by(sizes, tol)
         calm = np.where(sizes < _COARSENING * tol, self.calm + 1, 0).astype(np.int8)
         calm = np.minimum(calm, np.int8(_CALM))
         needed = calm < _CALM
@@ -206,7 +215,7 @@ class AdaptiveProblem:
         origin = np.zeros((1, cells.shape[1]), dtype=np.int64)
         staying = np.vstack([cells[needed], origin])
         wanted = children(cells[sizes > tol], rule.limits)
-        now = replace(self, calm=calm, missed=False)
+        now = replace(known, calm=calm, missed=False)
         while True:
             grid = self._united(staying, wanted)
             is_new = problem.grid.find(grid.cells) < 0
@@ -330,6 +339,19 @@ class AdaptiveProblem:
         is_finer = any(tuple(row) not in known for row in new.level_sets.tolist())
         removed = old.num_cells + added - new.num_cells
         return replace(self, is_finer=is_finer, added=added, removed=removed)
+
+    def _limited_by(self, sizes: NDArray[np.float64], tol: float) -> AdaptiveProblem:
+        """Return this with the cells that the largest level keeps from being refined.
+
+        On an axis whose largest level is 0 there is nothing but the coarsest cell, whose indicator
+        says nothing of finer ones.
+        """
+        limits = np.array(self.rule.limits)
+        at_limit = (levels_of_cells(self.problem.grid.cells) >= limits) & (limits > 0)
+        beyond = sizes[at_limit.any(axis=1) & (sizes > tol)]
+        if len(beyond) == self.limited == 0:
+            return self
+        return replace(self, limited=len(beyond), excess=float(beyond.max(initial=0.0)) / tol)
 
     def _measured_initial(
         self, problem: GridTransfer, horizon: float

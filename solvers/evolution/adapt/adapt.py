@@ -125,7 +125,8 @@ class AdaptiveProblem(Protocol):
     `evolve` knows nothing of grids. It calls ``problem.adaptive`` with the keyword arguments
     ``tol``, ``relative``, ``max_level``, ``keep`` and ``weight`` of `Adapt`, and with ``fields`` if
     there are some, and uses the object that it gets by this protocol. Such an object does not
-    change; another grid is another object.
+    change; another grid is another object. It may have the numbers ``limited`` and ``excess``, as
+    of `AdaptOutcome`.
     """
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...products import Vector
 from .adapt import Adapt, AdaptiveProblem
+from .outcome import AdaptOutcome
 
 __all__ = ["GridFollower", "IntervalStart"]
 
@@ -53,6 +54,8 @@ class GridFollower:
         The run at the last adaptation.
     repeats : int
         Number of times that the present interval has been repeated.
+    outcome : AdaptOutcome
+        Whether the largest level has kept cells from being refined.
     """
 
     start: IntervalStart
@@ -60,6 +63,7 @@ class GridFollower:
     def __init__(self, adapt: Adapt, grid: AdaptiveProblem, length: float) -> None:
         self._adapt, self._length = adapt, length
         self.grid = grid
+        self.outcome = AdaptOutcome().with_grid(grid, grid.problem.t0)
         self.repeats = 0
         self._first = 0
 
@@ -83,6 +87,10 @@ class GridFollower:
         """
         interval = t - self.start.t
         return self.grid.changed(u, t, self._adapt.horizon_of(self._length, interval), interval)
+
+    def note(self, found: AdaptiveProblem, t: float) -> None:
+        """Note whether the largest level limits the grid of a state at a time."""
+        self.outcome = self.outcome.with_grid(found, t)
 
     def may_repeat(self, found: AdaptiveProblem) -> bool:
         """Return whether the steps since the last adaptation are repeated with more cells."""

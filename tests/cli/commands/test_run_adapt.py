@@ -148,3 +148,14 @@ def test_a_rule_is_not_given_and_refused_at_once(refused):
 )
 def test_wrong_options_are_refused(refused, options, text):
     assert text in refused("run", "continuity-2d", "--level", "3", "--quiet", *options)
+
+
+def test_a_tolerance_that_the_largest_level_keeps_from_being_met(cli, folder):
+    words = [*ARGUMENTS, "--adapt-tol", "1e-5", "--until", "0.004", "--json", "-o"]
+    low = cli(*words, folder / "low.result.h5", "--max-level", "4")
+    adapt = json.loads(low.stdout)["adapt"]
+    assert not adapt["tolerance_met"]
+    assert f"warning: max_level kept {adapt['limited']} cells" in low.stderr
+    high = cli(*words, folder / "high.result.h5", "--max-level", "9")
+    assert json.loads(high.stdout)["adapt"]["tolerance_met"]
+    assert "max_level" not in high.stderr

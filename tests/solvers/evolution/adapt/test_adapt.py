@@ -448,3 +448,40 @@ def test_what_does_not_fit_is_refused_before_the_run():
 def test_wrong_rules_are_refused(arguments, error, match):
     with pytest.raises(error, match=match):
         Adapt(**arguments)
+
+
+def test_a_run_says_that_its_largest_level_was_too_low():
+    problem = moving_pulse().discretize(3, 2)
+    settings = {"until": 0.02, "method": "rk4", "dt": 0.002}
+    low, high = (
+        evolve(problem, adapt=Adapt(1e-3, max_level=level, every=5), **settings) for level in (4, 9)
+    )
+    assert low.status == high.status == EvolveStatus.COMPLETED
+    assert high.adapt.tolerance_met
+    assert "max_level" not in high.message
+    assert high.adapt.excess == 0.0
+    assert high.adapt.t is None
+    assert not low.adapt.tolerance_met
+    assert f"max_level kept {low.adapt.limited} cells of the grid from being" in low.message
+    assert evolve(problem, **settings).adapt is None
+
+
+def test_the_cells_that_the_largest_level_limits():
+    """Those of the largest level along an axis whose coefficients are beyond the tolerance."""
+    rule = Adapt(1e-3, max_level=4, horizon=1e-12, every=1000)
+    problem = moving_pulse().discretize(4, 2)
+    outcome = evolve(problem, until=1e-9, method="rk4", dt=1e-9, adapt=rule).adapt
+    full = moving_pulse().discretize(4, 2, "full")
+    sizes = np.linalg.norm(full.initial.reshape(-1, full.block_size), axis=1)
+    at_limit = (full.grid.cells >= 8).any(axis=1)  # cells of level 4 have the indices 8 … 15
+    beyond = sizes[at_limit & (sizes > 1e-3)]
+    assert outcome.limited == len(beyond) > 0
+    assert outcome.excess == pytest.approx(beyond.max() / 1e-3, rel=1e-6)
+
+
+def test_an_axis_that_needs_no_cells_limits_nothing():
+    """Nothing depends on y, whose largest level is 0."""
+    pde = PDE([x, y], div(x, -1), boundary="periodic", initial=Separable(x=pulse))
+    rule = Adapt(1e-3, max_level=(8, 0), every=5)
+    result = evolve(pde.discretize((3, 0), 2), until=0.01, method="rk4", dt=0.002, adapt=rule)
+    assert result.adapt.tolerance_met
