@@ -217,11 +217,11 @@ def grad(
     use the same discrete gradient G_x, with traces from one side whatever the coefficients' signs,
     and -G_xᵀ as div. So the sum of K_ij ``div(x_i) @ grad(x_j)`` is -Gᵀ K G. It has no growing
     modes if K is constant and positive definite, nor if K(x, …) is given by masses between div and
-    grad. Where K is not positive semidefinite, as in ``div(x, -1) @ grad(x)``, the PDE is ill-posed,
-    and `PDE.discretize` refuses it. At a Neumann end the condition is on the co-normal derivative
-    Σ_j K_ij ∂f/∂x_j; see docs/background/discretization.md. Products ``grad(x) @ grad(y)`` and ``div(x) @ div(y)`` are
-    not of this form: both traces are upwind, the operator may have growing modes, and
-    `PDE.discretize` warns of it.
+    grad. Where K is not positive semidefinite, as in ``div(x, -1) @ grad(x)``, the PDE is
+    ill-posed, and `PDE.discretize` refuses it. At a Neumann end the condition is on the co-normal
+    derivative Σ_j K_ij ∂f/∂x_j; see docs/background/discretization.md. Products
+    ``grad(x) @ grad(y)`` and ``div(x) @ div(y)`` are not of this form: both traces are upwind, the
+    operator may have growing modes, and `PDE.discretize` warns of it.
 
     Examples
     --------
