@@ -13,7 +13,7 @@ from ..statement.number_checks import finite_number
 
 __all__ = ["WAVENUMBERS", "GalleryEntry", "step_of_second_order"]
 
-WAVENUMBERS = 1e-12, 1e12
+WAVENUMBERS = 1e-6, 1e6
 """The range of the parameter k of waves, which have the length 2π/k."""
 
 

@@ -116,7 +116,7 @@ def plan_pictures(begin: float, until: float, interval: float | None) -> Picture
     count = math.ceil(length / interval - 1e-9) + 1
     if count > _MAX_PICTURES:
         raise CommandError(
-            f"--plot-every {interval:g} makes {count} pictures until t = {until:g}; at most "
+            f"--plot-every {interval:g} makes {count:.6g} pictures until t = {until:g}; at most "
             f"{_MAX_PICTURES} are possible. Take a longer interval."
         )
     return PicturePlan(begin, until, interval, count)
