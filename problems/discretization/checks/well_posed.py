@@ -142,21 +142,7 @@ def _refuse_negative(
     if not used:
         return
     samples = _samples([terms[k] for k in chosen], space, run)
-    number = int(_MAX_PLACES ** (1.0 / max(1, sum(entry.places.size > 1 for entry in samples))))
-    samples = [entry.thinned(number) for entry in samples]
-    values = np.ones((len(chosen), 1))
-    for entry in samples:
-        values = (values[:, :, None] * entry.values[:, None, :]).reshape(len(chosen), -1)
-    K = np.zeros((values.shape[1], len(used), len(used)))
-    for k, own in zip(chosen, values, strict=True):
-        i, j = (
-            used.index(min(orders[k], key=used.index)),
-            used.index(max(orders[k], key=used.index)),
-        )
-        # c ∂^(2m)f/∂x^(2m) has growing waves for c < 0 if m is odd, for c > 0 if m is even
-        half = 0.5 * own if sum(orders[k].values()) % 4 == 2 else -0.5 * own
-        K[:, i, j] += half
-        K[:, j, i] += half
+    K = _matrices(samples, [orders[k] for k in chosen], used)
     lowest, directions = np.linalg.eigh(_scaled(K))
     worst = int(np.argmin(lowest[:, 0]))
     if lowest[worst, 0] >= -_ROUNDING:
@@ -173,7 +159,26 @@ def _refuse_negative(
     texts = [f"terms[{k}], {term_text(terms[k])}" for k in concerned]
     what, fault = _value_text(K[worst][np.ix_(along, along)], names, orders[chosen[0]])
     at = f" at {where}" if where else ""
-    raise ValueError(f"{what}{at}, {fault}: {'; '.join(texts)}. {_ADVICE}")
+    until = ". A run that ends before needs its until=, also in discretize"
+    more = until if samples[0].places.size > 1 else ""
+    raise ValueError(f"{what}{at}, {fault}: {'; '.join(texts)}. {_ADVICE}{more}")
+
+
+def _matrices(
+    samples: Sequence[_Samples], orders: Sequence[dict[Axis, int]], used: Sequence[Axis]
+) -> NDArray[np.float64]:
+    """Return K of all combinations of places and times, (combinations, axes, axes)."""
+    values = np.ones((len(orders), 1))
+    for entry in samples:
+        values = (values[:, :, None] * entry.values[:, None, :]).reshape(len(orders), -1)
+    K = np.zeros((values.shape[1], len(used), len(used)))
+    for order, own in zip(orders, values, strict=True):
+        ends = [used.index(axis) for axis in order]
+        # c ∂^(2m)f/∂x^(2m) has growing waves for c < 0 if m is odd, for c > 0 if m is even
+        half = 0.5 * own if sum(order.values()) % 4 == 2 else -0.5 * own
+        K[:, ends[0], ends[-1]] += half
+        K[:, ends[-1], ends[0]] += half
+    return K
 
 
 def _scaled(K: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -205,7 +210,10 @@ def _value_text(
 
 
 def _samples(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> list[_Samples]:
-    """Return the factors of terms in time and along each axis, each distinct value once."""
+    """Return the factors of terms in time, then along each axis, each distinct value once.
+
+    There are not many more than `_MAX_PLACES` combinations of them.
+    """
     times = np.linspace(*run, 1 if all(term.time.is_constant for term in terms) else _TIMES)
     in_time = [term.scale * np.broadcast_to(term.time(times), times.shape) for term in terms]
     found = [_distinct(None, times, np.array(in_time))]
@@ -220,7 +228,8 @@ def _samples(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> l
             for function in functions:
                 row *= evaluate(function, places, f"function of {axis.name!r}").ravel()
         found.append(_distinct(axis, places.ravel(), values))
-    return found
+    number = int(_MAX_PLACES ** (1.0 / max(1, sum(entry.places.size > 1 for entry in found))))
+    return [entry.thinned(number) for entry in found]
 
 
 def _distinct(

@@ -12,6 +12,8 @@ __all__ = ["AdaptOutcome"]
 class AdaptOutcome:
     """Whether the grid of a run could follow the solution within the tolerance of its rule.
 
+    It is of one call of `evolve`: a run that is resumed begins anew.
+
     Attributes
     ----------
     limited : int

@@ -56,7 +56,7 @@ FOURTH = chain(X, X) @ chain(X, X)
         (chain(X, Y), r"\[\[0, 0.5\], \[0.5, 0\]\]"),
         ([laplacian(X), chain(X, Y)], r"\[\[1, 0.5\], \[0.5, 0\]\]"),
         ([*laplacian([X, Y]), mass(X, lambda s: 4 * s) @ chain(X, Y)], "at x = 0.99"),
-        (COS * chain(X, X), "is -1, at t = 0.785|is -1 at t = 0.785"),
+        (COS * chain(X, X), "is -1 at t = 0.785.* needs its until="),
         (div(X, time=time.constant(-1.0)) @ grad(X), "is -1,"),
         ([div(X, 0.5) @ grad(X), COS * chain(X, X)], "is -0.5 at t = 0.785"),
         ([*laplacian([X, Y]), div(X, -2.0, others={Y: np.square}) @ grad(X)], "along 'x' is -0.99"),
