@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..discretization.basis.projection import sample
 from ..discretization.parts import StepperSettings
 from ..discretization.space import Space
-from ..statement.terms import Term
+from ..statement.terms import Term, term_text
 from ..statement.time import TimeFunction
 
 __all__ = ["default_stepper"]
@@ -75,13 +75,19 @@ def default_stepper(
     Raises
     ------
     ValueError
-        If `until` does not lie after `t0`, or dt is not positive.
+        If `until` does not lie after `t0`, dt is not positive, or a rate is not finite.
     """
     if not until > t0:
         raise ValueError(f"until is {until!r}; it must lie after t0 = {t0!r}")
     if method is not None and dt is not None:
         return StepperSettings(method, dt, until)
     rates = [_rate(term, space, t0, until) for term in terms]
+    for k, rate in enumerate(rates):
+        if not np.isfinite(rate).all():
+            raise ValueError(
+                f"terms[{k}], {term_text(terms[k])}, changes f at rates beyond the range of "
+                "float64; take other units, or smaller coefficients"
+            )
     if method is None:
         method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
         method = "ark3" if any(term.stiff for term in terms) else method

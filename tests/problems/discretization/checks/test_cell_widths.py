@@ -86,3 +86,5 @@ def test_coefficients_that_overflow_with_the_width():
     pde = PDE([x], div(x, 1e250) @ grad(x), boundary="periodic", initial=1.0)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="NaN or infinite"):
         pde.discretize(3, 2, method="sdirk2", dt=0.1)
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"terms\[0\], div.* at rates"):
+        pde.discretize(3, 2)
