@@ -1,4 +1,4 @@
-"""Direct solves, determinants, eigenpairs and exponentials of products and sums, by factors.
+"""Direct solves, determinants and eigenpairs of products and sums, by factors.
 
 "The sum" is the Kronecker sum A_1 ⊕ … ⊕ A_d; N = Π n_k.
 """
@@ -290,8 +290,3 @@ def logdet_sum(factors: Sequence[Array]) -> Any:
     if np.iscomplexobj(sign):
         return np.where(sign == 0, -np.inf, logarithm + 1j * np.angle(sign))[()]
     return np.where(sign < 0, np.nan, logarithm)[()]
-
-
-def exponentials(factors: Sequence[Array], t: complex) -> list[Array]:
-    """Return exp(t A_k) of each factor."""
-    return [np.asarray(scipy.linalg.expm(t * factor)) for factor in factors]

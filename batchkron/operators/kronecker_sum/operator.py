@@ -13,10 +13,10 @@ from batchkron.array_kinds import any_foreign, common_kind, in_kind, native_entr
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
-from batchkron.operators.algebra import Operator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
+from batchkron.operators.kronecker_sum.scaled_exponential import SumExponential, scaled_exponential
 from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
 from batchkron.operators.placement import on_device
 from batchkron.operators.valued_operator import ValuedOperator
@@ -87,7 +87,7 @@ class KroneckerSum(ValuedOperator):
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype, batch_shape, chosen)
         self._kept: Kept[SumFactorisation | BatchedSumFactorisation] = Kept()
-        self._exponential: Kept[Operator] = Kept()
+        self._exponential: Kept[SumExponential] = Kept()
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
@@ -218,14 +218,18 @@ class KroneckerSum(ValuedOperator):
         Returns
         -------
         ndarray, (N,)
+            Of the common dtype of operator and vectors, complex if t is.
 
         Raises
         ------
         ValueError
             If there is no vector, or the operator has a ``batch_shape``.
+        TypeError
+            If t is not a number.
 
         Notes
         -----
+        As for `expm_apply`, factors may have shifts that cancel in their sum.
         `SumPropagator` (kronecker_sum/exponential.py) is faster for many vectors and the same t.
 
         Examples
@@ -292,21 +296,31 @@ class KroneckerSum(ValuedOperator):
             If x does not fit.
         TypeError
             If t is not a number.
+
+        Notes
+        -----
+        Factors may have shifts that cancel in their sum, however large: the sizes of their
+        exponentials are taken out as powers of two, and these are added up before they are
+        multiplied. A number beyond the range of the dtype is infinite, with NumPy's warning of an
+        overflow, and one below is 0; beside infinity, numbers too small to be found are NaN.
         """
         if any_foreign(x):
             return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
         t = direct.checked_time(t)
 
-        def compute() -> Operator:
-            return KroneckerProduct(direct.exponentials(self.factors, t)).to(self.device)
+        def compute() -> SumExponential:
+            dtype = (
+                np.result_type(self.dtype, np.complex64) if isinstance(t, complex) else self.dtype
+            )
+            scaled = [scaled_exponential(factor, t) for factor in self.factors]
+            return SumExponential(scaled, dtype, self.device)
 
         self._refuse_elsewhere()
         if self.device == "cpu":
             exponential = compute()
         else:  # 1.0 and 1 + 0j are equal, but not their results
             exponential = self._exponential.get(self.factors, compute, (type(t), t))
-        vectors = as_array(x, "x", self._arrays)
-        return exponential.apply(vectors) if self.batch_shape else exponential @ vectors
+        return exponential.apply(as_array(x, "x", self._arrays))
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms, one per factor."""

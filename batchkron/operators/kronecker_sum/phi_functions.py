@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from batchkron.arrays import array_module
 from batchkron.operators.algebra import Operator
-from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.factor_by_factor import checked_time
+from batchkron.operators.kronecker_sum.scaled_exponential import SumExponential, scaled_exponential
 from batchkron.spec.kron import Array, compute_dtype
 
 __all__ = ["PhiFunctions"]
@@ -38,10 +38,13 @@ class PhiFunctions:
     ------
     ValueError
         If t A is not finite.
+    TypeError
+        If t is not a number.
 
     Notes
     -----
-    exp(tA) is the Kronecker product of the exp(t A_k). φ_0 = exp and φ_(k+1)(z) =
+    exp(tA) is the Kronecker product of the exp(t A_k), whose sizes are powers of two that are added
+    up and applied once, so that shifts of factors may cancel. φ_0 = exp and φ_(k+1)(z) =
     (φ_k(z) - 1/k!) / z are evaluated by the Taylor series at t / 2^s, where ‖t A‖ / 2^s ≤ ½, then
     by s doublings,
 
@@ -54,7 +57,7 @@ class PhiFunctions:
     """
 
     def __init__(self, operator: Operator, factors: Sequence[Array], t: Any, device: str) -> None:
-        self._t = t
+        self._t = t = checked_time(t)
         norm = abs(t) * sum(float(np.abs(f).sum(axis=0).max(initial=0)) for f in factors)
         if not math.isfinite(norm):
             raise ValueError(f"t A has the norm {norm}; expected finite factors and a finite t")
@@ -63,11 +66,12 @@ class PhiFunctions:
         )
         self._small = 2.0**-self._doublings
         self._operator = operator.to(device)
-        scaled = [scipy.linalg.expm(t * self._small * factor) for factor in factors]
-        self._exponentials = [KroneckerProduct(scaled).to(device)]
+        dtype = self._common(factors)
+        scaled = [scaled_exponential(factor, t * self._small) for factor in factors]
+        self._exponentials = [SumExponential(scaled, dtype, device)]
         for _ in range(self._doublings):
-            scaled = [factor @ factor for factor in scaled]
-            self._exponentials.append(KroneckerProduct(scaled).to(device))
+            scaled = [factor.squared() for factor in scaled]
+            self._exponentials.append(SumExponential(scaled, dtype, device))
 
     def apply(self, vectors: Sequence[Array | None]) -> Array:
         """Return Σ_k t^k φ_k(t A) v_k.
@@ -93,12 +97,14 @@ class PhiFunctions:
         total: Array = array_module(given[0]).zeros(given[0].shape, self._common(given))
         for k, vector in enumerate(vectors):
             if vector is not None:
-                part = self._exponentials[-1] @ vector if k == 0 else self._phi(k, vector)
+                part = self._exponentials[-1].apply(vector) if k == 0 else self._phi(k, vector)
                 total += self._t**k * part
         return total
 
-    def _common(self, vectors: Sequence[Array]) -> Any:
-        return np.result_type(self._operator.dtype, type(self._t), *map(compute_dtype, vectors))
+    def _common(self, arrays: Sequence[Array]) -> np.dtype[Any]:
+        """Return the dtype of results; t does not raise the precision."""
+        kind = np.result_type(self._operator.dtype, *map(compute_dtype, arrays))
+        return np.result_type(kind, np.complex64) if isinstance(self._t, complex) else kind
 
     def _phi(self, order: int, vector: Array) -> Array:
         """Return φ_order(t A) v."""
@@ -107,7 +113,7 @@ class PhiFunctions:
             exponential = self._exponentials[level]
             doubled = []
             for j in range(1, order + 1):
-                total = exponential @ values[j - 1]
+                total = exponential.apply(values[j - 1])
                 for i in range(1, j + 1):
                     total = total + values[i - 1] / math.factorial(j - i)
                 doubled.append(total * 0.5**j)
@@ -117,7 +123,7 @@ class PhiFunctions:
     def _taylor(self, order: int, vector: Array) -> list[Array]:
         """Return φ_j(z) v for j = 1 … order, z = t A / 2^s."""
         power = vector
-        values = [vector / math.factorial(j) for j in range(1, order + 1)]
+        values: list[Array] = [vector / math.factorial(j) for j in range(1, order + 1)]
         for m in range(1, _TAYLOR_TERMS + 1):
             power = (self._operator @ power) * (self._t * self._small)
             values = [v + power / math.factorial(m + j) for j, v in enumerate(values, start=1)]
