@@ -176,7 +176,7 @@ class SumExponential:
         zero = rows == 0 if self._may_overflow else None
         for scale in self._scales:
             for part in (rows.real, rows.imag) if y.dtype.kind == "c" else (rows,):
-                np.multiply(part, scale, out=part)
+                part *= scale  # in place
         if zero is not None:
-            rows[zero & np.isinf(rows).any(axis=-1, keepdims=True)] = np.nan
+            rows[zero & (abs(rows) == np.inf).any(axis=-1, keepdims=True)] = np.nan
         return y

@@ -100,6 +100,36 @@ def solves_of(rng, dtype, shift):
     close(on_cuda.solve(cupy.asarray(b)), total.solve(b))
 
 
+def exponentials():
+    """exp and φ of sums whose factors leave the range of numbers alone, and of those that do."""
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "complex128"):
+        eyes = [np.eye(n, dtype=dtype) for n in (3, 4, 5)]
+        factors = [random_array(rng, eye.shape, dtype) for eye in eyes]
+        cancelling, large, entries = (
+            bk.KroneckerSum([f + s * one for f, s, one in zip(given, shifts, eyes, strict=True)])
+            for given, shifts in (
+                (factors, (900, -500, -400)),
+                (factors, (900, 900, 900)),
+                (
+                    [np.diag(np.linspace(0, 90, len(one))).astype(dtype) for one in eyes],
+                    (0, 0, -90),
+                ),
+            )
+        )
+        for host in (cancelling, entries, large):
+            b = random_array(rng, (60, 3), dtype)
+            b[:, 0] = 0
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = host.to("cuda").expm_apply(cupy.asarray(b))
+                expected = host.expm_apply(b)
+            np.testing.assert_allclose(found.get(), expected, rtol=1e-3, atol=1e-4)
+        vectors = [random_array(rng, 60, dtype) for _ in range(3)]
+        found = cancelling.to("cuda").phi_apply([cupy.asarray(v) for v in vectors], 2.0)
+        assert found.dtype == dtype
+        close(found, cancelling.phi_apply(vectors, 2.0))
+
+
 def lanczos():
     """logdet_slq copies to the host once."""
     from batchkron.solvers import logdet_slq
