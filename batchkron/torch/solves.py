@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from batchkron.operators import KroneckerSum
+from batchkron.operators.kronecker_sum.scaled_exponential import (
+    LN2,
+    MAX_FOLDED,
+    MAX_STEP,
+    scaled_exponential,
+)
 from batchkron.torch.call_modes import applied, has_tangents, is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
 from batchkron.torch.multilinear import looped
@@ -20,6 +27,7 @@ from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
 
+_MAX_BITS = 4  # |log2| of an exponential's size that is left in it
 Kind = Literal["product", "sum"]
 """Whether factors are those of A_1 ⊗ … ⊗ A_d, or of A_1 ⊕ … ⊕ A_d."""
 
@@ -292,24 +300,27 @@ def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) ->
     x : Tensor, (..., Π n_k)
         Vectors along the last axis; float32, float64, complex64 or complex128.
     t : float, or Tensor of shape ()
-        The time.
+        The time; it may be complex if x is.
 
     Returns
     -------
     Tensor, (..., Π n_k)
+        Numbers beyond the range of the dtype are infinite, those below are 0.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not square, or x does not fit.
+        If there is no factor, one is not square, x does not fit, or t is no single number.
     TypeError
-        If dtypes or devices differ, or the dtype has no kernels.
+        If dtypes or devices differ, the dtype has no kernels, or t is complex and x is not.
 
     Notes
     -----
     The exponential of a Kronecker sum is the Kronecker product of the exponentials of its factors,
     exp(t A_1) ⊗ … ⊗ exp(t A_d). These are computed by `torch.linalg.matrix_exp`, in float64 for
-    float32 factors, because its errors in float32 are some hundred roundings.
+    float32 factors, because its errors in float32 are some hundred roundings. Factors may have
+    shifts that cancel in their sum, as for `batchkron.KroneckerSum.expm_apply`: the sizes of their
+    exponentials are found on the host, for which the call waits on a CUDA device.
 
     Examples
     --------
@@ -320,6 +331,56 @@ def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) ->
     tensor([1.0000, 0.6065, 0.6065, 0.3679])
     """
     matrices = _checked(factors, x, "x")
+    if isinstance(t, Tensor) and t.dim():
+        raise ValueError(f"t has shape {tuple(t.shape)}; expected a single number")
+    if not x.is_complex() and (t.is_complex() if isinstance(t, Tensor) else isinstance(t, complex)):
+        raise TypeError(f"t is complex, but x has dtype {x.dtype}; convert x and factors, too")
     wide = torch.complex128 if x.is_complex() else torch.float64
-    exponentials = [torch.linalg.matrix_exp(t * factor.to(wide)) for factor in matrices]
-    return kron_matmul(x, [exponential.mT.to(x.dtype) for exponential in exponentials])
+    exponents = [t * factor.to(wide) for factor in matrices]
+    powers = [_powers(exponent.detach()) for exponent in exponents]
+    exponentials = []
+    for exponent, power in zip(exponents, powers, strict=True):
+        one = torch.eye(len(exponent), dtype=wide, device=x.device)
+        rest = exponent - power * LN2[0] * one - power * LN2[1] * one
+        exponentials.append(torch.linalg.matrix_exp(rest))
+    total = torch.stack(powers).sum(0)
+    folded = total.clamp(-MAX_FOLDED, MAX_FOLDED)
+    exponentials[0] = exponentials[0] * folded.exp2()
+    y = kron_matmul(x, [exponential.mT.to(x.dtype) for exponential in exponentials])
+    if is_eager(x) and not is_transformed() and bool(total == folded):
+        return y
+    return _scaled(y, total - folded)
+
+
+def _scaled(y: Tensor, power: Tensor) -> Tensor:
+    """Return 2^power y; beside infinity, zeros may be lost numbers, and become NaN."""
+    step = MAX_STEP["d" if y.dtype in (torch.float64, torch.complex128) else "f"]
+    scaled = y
+    for _ in range(3):  # enough to take the largest number to 0, and the smallest one to infinity
+        part = power.clamp(-step, step)
+        scaled, power = scaled * part.exp2().to(y.real.dtype), power - part
+    lost = (y == 0) & scaled.isinf().any(-1, keepdim=True)
+    return scaled.masked_fill(lost, math.nan)
+
+
+def _run_powers(matrices: Tensor) -> Tensor:
+    """Return integers p, as floats, for which 2^-p exp(A) have entries near 1."""
+    found = matrices.new_zeros(matrices.shape[:-2], dtype=torch.float64)
+    if matrices.numel() and not float(matrices.abs().sum(-2).amax()) <= _MAX_BITS * math.log(2):
+        power = scaled_exponential(view(matrices.cpu()), 1.0).power.max(axis=-1)
+        found.copy_(torch.from_numpy(np.where(abs(power) <= _MAX_BITS, 0.0, power)))
+    return found
+
+
+LIBRARY.define("exponential_powers(Tensor matrices) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+for _device in ("CPU", "CUDA"):
+    LIBRARY.impl("exponential_powers", _run_powers, _device)
+torch.library.register_fake(
+    "batchkron::exponential_powers",
+    lambda matrices: matrices.new_empty(matrices.shape[:-2], dtype=torch.float64),
+)
+_powers: Any = torch.ops.batchkron.exponential_powers.default
+torch.library.register_vmap(
+    "batchkron::exponential_powers",
+    lambda info, in_dims, matrices: (_powers(matrices.movedim(in_dims[0], 0)), 0),
+)

@@ -142,6 +142,63 @@ def test_gradients_of_expm_apply(tensor, precise):
     assert gradgradcheck(function, (x, t, *factors))
 
 
+SHIFTS = (120.0, -80.0, -40.0)
+
+
+def shifted(factors, shifts):
+    pairs = zip(factors, shifts, strict=True)
+    return [f.detach() + s * torch.eye(len(f), dtype=f.dtype) for f, s in pairs]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("t", [4.0, -4.0, torch.tensor(2.5)])
+def test_exponentials_of_shifts_that_cancel(tensor, dtype, t):
+    factors = [tensor(n, n, dtype=dtype) / 4 for n in SIZES]
+    x = tensor(3, 12, dtype=dtype)
+    moved = shifted(factors, SHIFTS)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    # the sum of the rounded factors, minus what their shifts add to in exact arithmetic
+    exact = shifted([one.to(wide) for one in moved], [-s for s in SHIFTS])
+    expected = (x.to(wide) @ torch.linalg.matrix_exp(t * dense_sum(exact)).T).to(dtype)
+    scale = float(expected.abs().max())
+    found = expm_apply(moved, x, t)
+    assert found.dtype == dtype
+    assert_same(found / scale, expected / scale, 100)
+
+
+@pytest.mark.parametrize("shift", [700.0, -700.0])
+def test_gradients_of_shifts_that_cancel(tensor, shift):
+    factors = [tensor(n, n, grad=True) for n in (3, 1, 2)]
+    x, t = tensor(2, 6, grad=True), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    moved = [one.requires_grad_() for one in shifted(factors, (shift, -2 * shift, shift))]
+    found = expm_apply(moved, x, t)
+    expected = x @ torch.linalg.matrix_exp(t * dense_sum(factors)).T
+    assert_same(found, expected, 2000)
+    inputs, others = [x, t, *moved], [x, t, *factors]
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), others),
+        strict=True,
+    ):
+        # that of t is a sum of numbers of some 700 times its size
+        assert_same(one, other, 700 * 200)
+
+
+def test_exponentials_that_overflow_or_vanish():
+    one = torch.ones(1, dtype=torch.float64)
+    factors = [torch.full((1, 1), shift).double() for shift in (500.0, 400.0)]
+    assert float(expm_apply(factors, one)) == math.inf
+    assert float(expm_apply(factors, one, -1.0)) == 0.0
+    assert float(expm_apply(factors, 0 * one)) == 0.0
+    small = 1e-200 * one
+    assert math.isclose(
+        float(expm_apply(factors, small)), math.exp(450) * 1e-200 * math.exp(450), rel_tol=1e-12
+    )
+    lost = torch.tensor([[0.0, 0.0], [1.0, 900.0]]).double()
+    assert expm_apply([lost], torch.ones(2).double()).isnan().tolist() == [True, False]
+    assert expm_apply([torch.zeros(0, 0), torch.ones(1, 1)], torch.ones(0)).shape == (0,)
+
+
 def test_singular_ones_are_refused(tensor):
     zero = torch.zeros(2, 2, dtype=torch.float64)
     with pytest.raises(torch.linalg.LinAlgError):
@@ -162,6 +219,14 @@ def test_singular_ones_are_refused(tensor):
 def test_refused(tensor, given, error, text):
     with pytest.raises(error, match=text):
         solve(*given(tensor))
+
+
+def test_times_that_are_refused(tensor):
+    with pytest.raises(ValueError, match=r"t has shape \(1,\); expected a single number"):
+        expm_apply([tensor(2, 2)], tensor(2), tensor(1))
+    for t in (1j, torch.tensor(1j)):
+        with pytest.raises(TypeError, match=r"t is complex, but x has dtype torch\.float64"):
+            expm_apply([tensor(2, 2)], tensor(2), t)
 
 
 def test_other_kinds_are_refused(tensor):

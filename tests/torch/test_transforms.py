@@ -201,3 +201,22 @@ def test_an_ensemble_of_layers(tensor):
 
     found = vmap(call)(parameters, buffers)
     assert_same(found, torch.stack([layer(x) for layer in layers]), 1000)
+
+
+def test_shifts_of_their_own_in_a_batch(tensor):
+    factors, x = [tensor(2, 2), tensor(3, 3)], tensor(3, 6)
+    shifts = torch.tensor([900.0, -900.0, 0.0], dtype=torch.float64)
+
+    def moved(shift, x):
+        pairs = zip(factors, (shift, -shift), strict=True)
+        return expm_apply([f + s * torch.eye(len(f)).double() for f, s in pairs], x, 2.0)
+
+    expected = expm_apply(factors, x, 2.0)
+    for found in (
+        vmap(moved)(shifts, x),
+        torch.stack([moved(shift, one) for shift, one in zip(shifts, x, strict=True)]),
+    ):
+        assert_same(found / expected.abs().max(), expected / expected.abs().max(), 2000)
+    slope = vmap(grad(lambda s, one: moved(s, one).sum()))(shifts, x)
+    # the shifts cancel, whatever they are
+    assert float(slope.abs().max()) <= 1e-10 * float(expected.abs().max())

@@ -15,17 +15,17 @@ from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array
 
-__all__ = ["ScaledMatrix", "SumExponential", "scaled_exponential"]
+__all__ = ["LN2", "MAX_FOLDED", "MAX_STEP", "ScaledMatrix", "SumExponential", "scaled_exponential"]
 
 _MAX_BITS = 20  # |log2| of an exponential's largest entry that needs no shift of the exponent
 _MAX_SHIFTED_BITS = 500  # the same after a shift; entries are lost below 2^-1074 only
 _MAX_SPREAD = 60  # of powers of two that the entries of one float32 matrix take without loss
 _MAX_NORM = 1e300  # of t A; beyond, sums of a few entries may overflow
-_MAX_FOLDED = 32  # largest |p| of a 2^p that a factor takes over without harm to its small entries
-_MAX_STEP = {"f": 100, "d": 1000}  # 2^±step is a regular number of the dtype
+MAX_FOLDED = 32  # largest |p| of a 2^p that a factor takes over without harm to its small entries
+MAX_STEP = {"f": 100, "d": 1000}  # 2^±step is a regular number of the dtype
 _ALL_BITS = 2200  # 2^±this takes every regular number to infinity or to 0
 # ln 2 as a sum: the first number has so few bits that its multiples up to 2^44 are exact
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.121944400546905827679e-4
+LN2 = 0.693359375, -2.121944400546905827679e-4
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def scaled_exponential(factor: Array, t: complex) -> ScaledMatrix:
 def _shifted(numbers: Array, shifts: Array) -> tuple[Array, Array]:
     """Return p, the shifts over ln 2 as integers, and numbers - p ln 2."""
     power = np.rint(shifts / math.log(2))
-    return power, numbers - power * _LN2_HIGH - power * _LN2_LOW
+    return power, numbers - power * LN2[0] - power * LN2[1]
 
 
 def _far_exponential(matrix: Array) -> tuple[Array, float]:
@@ -149,10 +149,10 @@ class SumExponential:
                 np.broadcast_to(p, (*p.shape[:-1], n)) for p, n in zip(powers, sizes, strict=True)
             ]
         power = outer_sum(powers)
-        step = _MAX_STEP[dtype.char.lower()]
+        step = MAX_STEP[dtype.char.lower()]
         self._scales: list[Any] = []
         self._may_overflow = bool(power.max(initial=0) > step // 2)
-        if power.shape[-1] > 1 or np.abs(power).max(initial=0) > _MAX_FOLDED:
+        if power.shape[-1] > 1 or np.abs(power).max(initial=0) > MAX_FOLDED:
             left = np.clip(power, -_ALL_BITS, _ALL_BITS)
             while left.any():
                 part = np.clip(left, -step, step)
