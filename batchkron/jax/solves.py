@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,18 @@ from batchkron.jax.arrays import batch_systems, checked_arrays, numbered
 from batchkron.jax.kron import kron_matmul
 from batchkron.jax.kron_primitives import multiply_mode
 from batchkron.jax.multilinear import Function, primitive
+from batchkron.operators.kronecker_sum.scaled_exponential import LN2, MAX_FOLDED, MAX_STEP
 
 __all__ = ["Kind", "checked_kind", "expm_apply", "logdet", "multiply_sum", "solve"]
 
 Kind = Literal["product", "sum"]
 """Whether factors are those of A_1 ⊗ … ⊗ A_d, or of A_1 ⊕ … ⊕ A_d."""
+
+Scaled: TypeAlias = tuple[jax.Array, jax.Array]
+"""A matrix E and a number p, an integer in floating point, that stand for 2^p E."""
+
+_MAX_NORM = 2.0  # of a matrix whose Padé approximant is exact up to rounding, without squaring
+_MAX_DOUBLINGS = 20  # of larger ones, for norms up to 2e6
 
 
 def _checked(factors: Sequence[Any], x: Any, name: str) -> list[jax.Array]:
@@ -289,7 +296,8 @@ def expm_apply(factors: Sequence[jax.Array], x: jax.Array, t: float | jax.Array 
     Returns
     -------
     jax.Array, (..., Π n_k)
-        NaN if the norm of some t A_k is above 3e5, where `jax.scipy.linalg.expm` ends.
+        Numbers beyond the range of the dtype are infinite, those below are 0. NaN if the norm of
+        some t A_k is above 2e6.
 
     Raises
     ------
@@ -303,7 +311,9 @@ def expm_apply(factors: Sequence[jax.Array], x: jax.Array, t: float | jax.Array 
     The exponential of a Kronecker sum is the Kronecker product of the exponentials of its factors,
     exp(t A_1) ⊗ … ⊗ exp(t A_d). These are computed by `jax.scipy.linalg.expm`, with
     ``jax_enable_x64`` in float64 for float32 factors, because its errors in float32 are some
-    hundred roundings.
+    hundred roundings. Factors may have shifts that cancel in their sum, as for
+    `batchkron.KroneckerSum.expm_apply`: an exponential of a large matrix is a small one's, squared
+    and scaled, and the scales are added up before they are multiplied.
 
     Examples
     --------
@@ -319,5 +329,66 @@ def expm_apply(factors: Sequence[jax.Array], x: jax.Array, t: float | jax.Array 
     if jnp.iscomplexobj(t):
         raise TypeError("t is complex; expected a real number. Multiply the factors instead")
     wide = jnp.result_type(x.dtype, jax.dtypes.canonicalize_dtype(np.float64))
-    exponentials = [jax.scipy.linalg.expm(t * factor.astype(wide)) for factor in matrices]
-    return kron_matmul(x, [exponential.T.astype(x.dtype) for exponential in exponentials])
+    if x.size == 0:
+        return x
+    found = [_exponential(t * factor.astype(wide)) for factor in matrices]
+    exponentials = [exponential for exponential, _ in found]
+    power = jnp.sum(jnp.stack([one for _, one in found]))
+    folded = jnp.clip(power, -MAX_FOLDED, MAX_FOLDED)
+    exponentials[0] = exponentials[0] * _power_of_two(folded)
+    y = kron_matmul(x, [exponential.T.astype(x.dtype) for exponential in exponentials])
+    return _scaled(y, power - folded)
+
+
+@jax.jit  # so that calls which are not compiled compile it once
+def _exponential(matrix: jax.Array) -> Scaled:
+    """Return E, with entries near 1, and p, exp(A) = 2^p E; derivatives are those of E alone."""
+    one = jnp.eye(len(matrix), dtype=matrix.dtype)
+    shift = jnp.mean(jnp.diagonal(matrix).real) / math.log(2)
+    shift = jax.lax.stop_gradient(jnp.round(shift))
+    rest = matrix - shift * LN2[0] * one - shift * LN2[1] * one
+    doublings = jnp.clip(jnp.ceil(jnp.log2(_norm(rest) / _MAX_NORM)), 0, _MAX_DOUBLINGS)
+    small = jax.scipy.linalg.expm(rest * _power_of_two(-doublings), max_squarings=1)
+    start = _balanced(small, jnp.zeros((), shift.dtype))
+
+    def double(known: Scaled, step: jax.Array) -> tuple[Scaled, None]:
+        return jax.lax.cond(step < doublings, _squared, lambda *same: same, *known), None
+
+    (found, power), _ = jax.lax.scan(double, start, jnp.arange(_MAX_DOUBLINGS))
+    return found, power + shift
+
+
+def _squared(matrix: jax.Array, power: jax.Array) -> Scaled:
+    square = jnp.matmul(matrix, matrix, precision=jax.lax.Precision.HIGHEST)
+    return _balanced(square, 2 * power)
+
+
+def _norm(matrix: jax.Array) -> jax.Array:
+    """Return the 1-norm of a matrix, which takes no part in derivatives."""
+    return jnp.abs(jax.lax.stop_gradient(matrix)).sum(axis=0).max()
+
+
+def _balanced(matrix: jax.Array, power: jax.Array) -> Scaled:
+    """Return a matrix divided by the power of two of its size, and 2^power times it."""
+    bits = jnp.frexp(jnp.abs(jax.lax.stop_gradient(matrix)).max())[1].astype(power.dtype)
+    return matrix * _power_of_two(-bits), power + bits
+
+
+def _power_of_two(power: jax.Array) -> jax.Array:
+    return jnp.ldexp(jnp.ones((), power.dtype), power.astype(jnp.int32))
+
+
+@jax.jit
+def _scaled(y: jax.Array, power: jax.Array) -> jax.Array:
+    """Return 2^power y; beside infinity, zeros may be lost numbers, and become NaN."""
+
+    def multiply(y: jax.Array, power: jax.Array) -> jax.Array:
+        real = jnp.finfo(y.dtype).dtype
+        step, scaled = MAX_STEP[real.char], y
+        for _ in range(3):  # they take the largest number to 0, and the smallest one to infinity
+            part = jnp.clip(power, -step, step)
+            scaled, power = scaled * _power_of_two(part).astype(real), power - part
+        lost = (y == 0) & jnp.isinf(scaled).any(axis=-1, keepdims=True)
+        return jnp.where(lost, jnp.nan, scaled)
+
+    return jax.lax.cond(power == 0, lambda y, _: y, multiply, y, power)  # type: ignore[no-any-return]

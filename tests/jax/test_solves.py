@@ -168,23 +168,69 @@ def test_the_sign_of_a_determinant_with_many_repeats(dtype):
         assert logdet([jnp.eye(1300, dtype=dtype)] * 4, hermitian=True) == 0  # 1300³ > 2³¹
 
 
+def shifted(factors, shifts):
+    pairs = zip(factors, shifts, strict=True)
+    return [factor + shift * jnp.eye(len(factor), dtype=factor.dtype) for factor, shift in pairs]
+
+
+def exact_sum(factors, shifts=(0, 0, 0)):
+    """The dense sum of rounded factors, minus their shifts, in double precision."""
+    wide = [np.asarray(one, np.result_type(one.dtype, float)) for one in factors]
+    return dense_sum([f - s * np.eye(len(f)) for f, s in zip(wide, shifts, strict=True)])
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_expm_apply_against_the_dense_matrix(array, dtype):
     factors = [array(n, n, dtype=dtype) / 2 for n in SIZES]
     x = array(3, math.prod(SIZES), dtype=dtype)
-    wide = "complex128" if dtype.startswith("complex") else "float64"
-    dense = scipy.linalg.expm(0.5 * dense_sum([np.asarray(one, wide) for one in factors]))
-    expected = (np.asarray(x, wide) @ dense.T).astype(dtype)
-    assert_same(jax.jit(expm_apply)(factors, x, 0.5), expected, 100)
+    wide, function = np.result_type(dtype, float), jax.jit(expm_apply)
+    expected = (np.asarray(x, wide) @ scipy.linalg.expm(0.5 * exact_sum(factors)).T).astype(dtype)
+    assert_same(function(factors, x, 0.5), expected, 100)
+    shifts = (120.0, -80.0, -40.0)
+    moved = shifted(factors, shifts)
+    for t in (4.0, -4.0):
+        expected = np.asarray(x, wide) @ scipy.linalg.expm(t * exact_sum(moved, shifts)).T
+        scale = float(np.abs(expected).max())
+        assert_same(function(moved, x, t) / scale, (expected / scale).astype(dtype), 200)
+
+
+def test_expm_apply_that_overflows_or_vanishes(array):
+    eyes, function = [jnp.eye(n) for n in SIZES], jax.jit(expm_apply)
+    x = array(3, math.prod(SIZES))
+    factors = shifted(eyes, (500.0, 400.0, 0.0))
+    np.testing.assert_array_equal(function(factors, x, 1.0), np.sign(x) * np.inf)
+    np.testing.assert_array_equal(function(factors, x, -1.0), 0.0)
+    np.testing.assert_array_equal(function(factors, 0 * x, 1.0), 0.0)
+    expected = math.exp(450) * 1e-200 * math.exp(450) * math.exp(3) * x
+    assert_same(function(factors, 1e-200 * x, 1.0) / expected, jnp.ones_like(x), 2000)
+    lost = [jnp.array([[0.0, 0.0], [1.0, 900.0]]), *eyes[1:]]
+    assert jnp.isnan(function(lost, x, 1.0))[:, :6].all()
 
 
 def test_expm_apply_in_single_precision(array):
     factors = [array(n, n, dtype="float32") / 2 for n in (2, 3)]
     x = array(6, dtype="float32")
-    dense = scipy.linalg.expm(0.5 * dense_sum([np.asarray(one, float) for one in factors]))
+    moved = shifted(factors, (90.0, -90.0))
     with jax.enable_x64(False):
-        found = jax.jit(lambda x: expm_apply(factors, x, 0.5))(x)
-    assert_same(found, (dense @ np.asarray(x, float)).astype("float32"), 1000)
+        for given, shifts in ((factors, (0, 0)), (moved, (90, -90))):
+            dense = scipy.linalg.expm(0.5 * exact_sum(given, shifts))
+            found = jax.jit(expm_apply)(given, x, 0.5)
+            assert_same(found, (dense @ np.asarray(x, float)).astype("float32"), 1000)
+
+
+@pytest.mark.slow
+def test_derivatives_of_shifts_that_cancel(array):
+    factors, x = [array(2, 2), array(1, 1)], array(2)
+
+    def function(shift, t):
+        return expm_apply(shifted(factors, (shift, -shift)), x, t).sum()
+
+    slopes = jax.jit(jax.vmap(jax.value_and_grad(function, argnums=(0, 1)), in_axes=(0, None)))
+    values, (by_shift, by_time) = slopes(jnp.array([0.0, 700.0, -700.0]), 1.5)
+    # derivatives are differences of numbers of some 700 times their size
+    for found, bound in ((values, 3000), (by_time, 3000 * 700)):
+        assert_same(found[1:] / found[0], jnp.ones(2), bound)
+    assert float(jnp.abs(by_shift).max() / jnp.abs(values[0])) <= 1e-10
 
 
 @pytest.mark.slow
