@@ -53,10 +53,10 @@ def _balanced(matrix: Array, power: Array) -> ScaledMatrix:
     rows = power.shape[-1] > 1
     sizes = np.abs(matrix).max(axis=-1 if rows else (-2, -1), initial=0)
     bits = np.frexp(sizes if rows else sizes[..., None])[1]
-    bits = np.where(np.abs(bits) <= 2, 0, bits)  # d such factors are no danger, and cost no scaling
+    if (np.abs(bits) <= 2).all():  # a few such factors are no danger
+        return ScaledMatrix(matrix, power)
     for half in (bits // 2, bits - bits // 2):  # 2^-bits itself may overflow
-        if half.any():
-            matrix = matrix * np.ldexp(1.0, -half)[..., None]
+        matrix = matrix * np.ldexp(1.0, -half)[..., None]
     return ScaledMatrix(matrix, power + bits)
 
 
@@ -79,7 +79,8 @@ def scaled_exponential(factor: Array, t: complex) -> ScaledMatrix:
             return _balanced(found, power)
         found, power = np.array(scipy.linalg.expm(matrices)), np.zeros((*matrices.shape[:-2], 1))
         bits = np.abs(np.log2(np.abs(found).max(axis=(-2, -1), initial=0)))
-        for where in np.argwhere(~(bits <= _MAX_BITS)):
+        far = ~(bits <= _MAX_BITS)
+        for where in np.argwhere(far) if far.any() else ():
             index = tuple(where)
             if np.linalg.norm(matrices[index], 1) < _MAX_NORM:
                 found[index], power[index] = _far_exponential(matrices[index])
@@ -114,9 +115,11 @@ def _far_exponential(matrix: Array) -> tuple[Array, float]:
 
 def _collapsed(factor: ScaledMatrix) -> ScaledMatrix:
     """Return the matrices with a power each, if the powers of their rows are near each other."""
+    if factor.power.shape[-1] == 1:
+        return factor
     largest = factor.power.max(axis=-1, keepdims=True)
     below = factor.power - largest
-    if below.min(initial=0) < -_MAX_SPREAD:
+    if (below < -_MAX_SPREAD).any():
         return factor
     return ScaledMatrix(factor.matrix * np.ldexp(1.0, below.astype(np.intc))[..., None], largest)
 

@@ -109,6 +109,23 @@ def test_exponentials(cupy, rng, dtype, kind, t):
         assert np.linalg.norm(found - exponential @ x) <= bound
 
 
+def test_exponentials_of_shifts_that_cancel(cupy, rng, dtype):
+    eyes, factors, diagonal = [np.eye(n, dtype=dtype) for n in SIZES], [], []
+    for one, shift in zip(eyes, (900, -500, -400), strict=True):
+        factors.append(random_array(rng, one.shape, dtype) + shift * one)
+        diagonal.append(np.diag(np.linspace(0, shift, len(one))).astype(dtype))
+    many = [np.stack([factors[0], 900 * eyes[0]]), np.stack([-900 * eyes[1], -900 * eyes[1]])]
+    for given, shape in ((factors, (120, 3)), (diagonal, (120, 3)), (many, (5, 2, 20))):
+        host, x = bk.KroneckerSum(given), random_array(rng, shape, dtype)
+        with np.errstate(over="ignore"):
+            expected = host.expm_apply(x)
+        found = host.to("cuda").expm_apply(cupy.asarray(x)).get()
+        regular = np.isfinite(expected)
+        np.testing.assert_array_equal(np.isfinite(found), regular)
+        bound = 1000 * np.finfo(dtype).eps * abs(expected[regular]).max()
+        np.testing.assert_allclose(found[regular], expected[regular], rtol=0, atol=bound)
+
+
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize("name", ["eigh", "eig"])
 def test_eigenpairs(cupy, rng, dtype, kind, name):

@@ -505,6 +505,32 @@ def test_wrong_options_of_exponential_methods():
         cls(Diagonal(50), 0.1, solver="kronecker").step(np.ones(50), 0.0, 0.1)
 
 
+@pytest.mark.parametrize("method", ["exponential-euler", "exponential-trapezoidal"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exact_propagation_with_shifts_that_cancel(rng, method, dtype):
+    import batchkron as bk
+
+    second = np.diag(np.full(3, -2.0)) + np.diag(np.ones(2), 1) + np.diag(np.ones(2), -1)
+    shifts = (400.0, -300.0, -100.0)
+
+    class Sum:
+        initial = rng.standard_normal(27).astype(dtype)
+        operator = bk.KroneckerSum([(second + s * np.eye(3)).astype(dtype) for s in shifts])
+
+        def rhs(self, t, u, out):
+            out[...] = self.operator @ u
+
+    values, vectors = np.linalg.eigh(bk.KroneckerSum([second] * 3).to_dense())
+    expected = (vectors * np.exp(2 * 1.5 * values)) @ vectors.T @ Sum.initial
+    stepper = steppers.get(method)(Sum(), 1.5, solver="kronecker")
+    u = Sum.initial.copy()
+    for t in (0.0, 1.5):
+        stepper.step(u, t, t + 1.5)
+    # the operator's products round numbers of 800 times the size of u
+    bound = 4 * 800 * np.finfo(dtype).eps
+    np.testing.assert_allclose(u, expected, rtol=0, atol=bound * abs(Sum.initial).max())
+
+
 def test_exact_propagation_of_a_kronecker_sum_and_krylov_agree(rng):
     import batchkron as bk
 
