@@ -225,7 +225,7 @@ def _run(call: KronCall, out: Array | None) -> Array:
         check_output(out, call.shape, dtype, others)
         target = out if is_plain(out) else chosen.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
-    if not is_finite(call.alpha):
+    if not is_finite(call.alpha, dtype):
         product = times(call.alpha, _run(replace(call, alpha=1.0, beta=0.0, y=None), None))
         target[...] = product if y is None or call.beta == 0 else product + times(call.beta, y)
     elif any(factor.ndim > 2 for factor in call.factors):
@@ -381,7 +381,7 @@ def batched_gemm(
         result = module.empty(spec.shape, spec.a.dtype)
         module.multiply(spec.c, beta, out=result, dtype=result.dtype)
     multiply = backend_for(module).batched_gemm
-    if is_finite(alpha):
+    if is_finite(alpha, result.dtype):
         multiply(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
     else:
         product: Array = module.zeros(spec.shape, spec.a.dtype)

@@ -200,7 +200,7 @@ class SegmentedModeMultiply:
             is_target = is_plain(out)
             y = out if is_target else self._backend.empty(self.output_shape, self._spec.dtype)
         scale = self._scale(alpha)
-        if is_finite(scale):
+        if is_finite(scale, y.dtype):
             self._plan.run(blocks, y, scale, False)
         else:
             self._plan.run(blocks, y, 1.0, False)
@@ -238,7 +238,7 @@ class SegmentedModeMultiply:
         blocks = self._blocks(x)
         check_output(y, self.output_shape, self._spec.dtype, (blocks,), "y")
         scale = self._scale(alpha)
-        if is_plain(y) and is_finite(scale):
+        if is_plain(y) and is_finite(scale, y.dtype):
             self._plan.run(blocks, y, scale, True)
         else:
             y += self.apply(blocks, alpha=alpha)

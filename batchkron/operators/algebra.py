@@ -20,7 +20,14 @@ from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
-from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
+from batchkron.spec.kron import (
+    Array,
+    as_scalar,
+    check_dtype,
+    is_finite,
+    scaled_dtype,
+    times,
+)
 
 # Alignment of each of two buffers, in bytes: kernels copy whole 16-byte words and cache lines.
 _ALIGNMENT = 256
@@ -232,7 +239,13 @@ class ScaledOperator(Operator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        self.operator._run(x, y, outer, inner, alpha * self.scalar, accumulate)
+        scale = self.scalar if alpha == 1 else alpha * self.scalar
+        if is_finite(scale, self.dtype):
+            self.operator._run(x, y, outer, inner, scale, accumulate)
+            return
+        product = self._backend.empty(y.shape, self.dtype) if accumulate else y
+        self.operator._run(x, product, outer, inner, 1, False)
+        y[...] = y + times(scale, product) if accumulate else times(scale, product)
 
     def _layouts(self) -> tuple[Any, Any]:
         return self.operator._layouts()

@@ -299,7 +299,7 @@ class OperatorBase(LinearOperator[Related]):
         if isinstance(scale, complex) and dtype.kind != "c":
             raise TypeError(f"alpha is {scale}; expected a real number for {dtype}")
         check_output(y, shape, dtype, (x,), "y")
-        if dtype == x.dtype == self.dtype and is_plain(y) and is_finite(scale):
+        if dtype == x.dtype == self.dtype and is_plain(y) and is_finite(scale, dtype):
             self._run(ready(x, dtype), y, outer, inner, scale, True)
         else:
             product = self._dispatch(x, None, shape, outer, inner)

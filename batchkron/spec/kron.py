@@ -42,6 +42,8 @@ SUPPORTED_DTYPES = (
 )
 """The dtypes that the backends have kernels for."""
 
+_LARGEST = {char: float(np.finfo(char).max) for char in "fdFD"}
+
 
 @dataclass(frozen=True, slots=True)
 class KronSpec:
@@ -410,9 +412,10 @@ def as_scalar(value: object, name: str) -> complex:
     raise TypeError(f"{name} is {value!r}; expected a number")
 
 
-def is_finite(scale: complex) -> bool:
-    """Whether a number is neither infinite nor NaN."""
-    return scale - scale == 0
+def is_finite(scale: complex, dtype: np.dtype[Any]) -> bool:
+    """Whether a number is finite in a dtype: neither NaN nor beyond its largest number."""
+    limit = _LARGEST[dtype.char]
+    return abs(scale.real) <= limit and abs(scale.imag) <= limit
 
 
 def times(scale: complex, product: Array) -> Array:
@@ -421,7 +424,7 @@ def times(scale: complex, product: Array) -> Array:
     Kernels are not used for such scales: they skip empty sums, whose result must be inf · 0 = NaN
     and not 0.
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return product * scale
 
 
