@@ -9,9 +9,11 @@ from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from scipy.sparse import issparse
+from scipy.sparse.linalg import aslinearoperator
 
 from batchkron.array_kinds import any_foreign
-from batchkron.arrays import as_array, is_scalar, refuse_masked
+from batchkron.arrays import as_array, is_scalar, is_sparse, refuse_masked
 from batchkron.backends import Backend, building_on
 from batchkron.operators.diagonalised_terms import DiagonalisedTerms
 from batchkron.operators.factor_by_factor import checked_time, logarithm_of
@@ -61,7 +63,10 @@ class Operator(SciPyOperator["Operator"]):
     def __add__(self, other: object) -> Any:
         if isinstance(other, Operator):
             return SumOperator([self, other])
-        return super().__add__(other)
+        return self if _is_zero(other) else super().__add__(self._summand(other))
+
+    def __radd__(self, other: object) -> Any:
+        return self.__add__(other)
 
     @overload
     def __sub__(self, other: Operator) -> SumOperator: ...
@@ -70,7 +75,43 @@ class Operator(SciPyOperator["Operator"]):
     def __sub__(self, other: object) -> Any:
         if isinstance(other, Operator):
             return self + (-other)
-        return super().__sub__(other)
+        if _is_zero(other):
+            return self
+        summand = self._summand(other)
+        return super().__sub__(summand) if hasattr(summand, "__neg__") else NotImplemented
+
+    def __rsub__(self, other: object) -> Any:
+        return self._scaled(-1).__add__(other)
+
+    def _summand(self, other: object) -> Any:
+        """Return a summand that is no operator of ours as SciPy's class takes it.
+
+        A sparse array becomes an operator of SciPy.
+
+        Raises
+        ------
+        TypeError
+            If it is a number, an array, or a sparse array and the operator is on a device.
+        """
+        if is_sparse(other):
+            if self.device == "cpu" and issparse(other):
+                return aslinearoperator(other)
+            raise TypeError(
+                f"a {type(other).__name__} and an operator on the device {self.device!r} do not "
+                "add; SciPy's sparse arrays and operators on the CPU do"
+            )
+        if is_scalar(other) and not isinstance(other, str):
+            raise TypeError(
+                f"an operator and the number {other} do not add; a multiple of the identity is "
+                f"{other} * batchkron.Identity({self.shape[0]})"
+            )
+        if isinstance(other, self._arrays.ndarray):
+            raise TypeError(
+                f"an operator and an array of shape {np.shape(cast(ArrayLike, other))} do not add; "
+                "scipy.sparse.linalg.aslinearoperator makes an operator of a matrix, and "
+                "A.to_dense() is the operator's matrix"
+            )
+        return other
 
     def __neg__(self) -> Operator:
         return self._scaled(-1)
@@ -103,9 +144,15 @@ class Operator(SciPyOperator["Operator"]):
         return self._scaled(1 / as_scalar(other, "the divisor"))
 
     def __pow__(self, exponent: int | np.integer[Any]) -> Operator:
-        if isinstance(exponent, (int, np.integer)) and exponent >= 0:
-            return PowerOperator(self, int(exponent))
-        return NotImplemented
+        if not is_scalar(exponent) or isinstance(exponent, str):
+            return NotImplemented
+        given = exponent.item() if hasattr(exponent, "item") else exponent
+        if isinstance(given, int) and given >= 0:
+            return PowerOperator(self, given)
+        raise TypeError(
+            f"the exponent is {exponent}; expected an integer of at least 0. A.solve(b) applies "
+            "the inverse where the structure has it"
+        )
 
     @overload
     def dot(self, x: Operator | Scalar) -> Operator: ...
@@ -557,6 +604,11 @@ class PowerOperator(ComposedOperator):
 
     def _build_on(self, device: str) -> PowerOperator:
         return PowerOperator(self.args[0].to(device), self.args[1])
+
+
+def _is_zero(value: object) -> bool:
+    """Whether a value is the number 0, with which Python's sum begins."""
+    return is_scalar(value) and not isinstance(value, str) and bool(value == 0)
 
 
 def _bare(operator: Operator) -> Operator:

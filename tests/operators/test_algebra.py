@@ -6,10 +6,12 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse
 import scipy.sparse.linalg as spla
 from dense_oracle import dense_kron, poisoned, random_array
 
 import batchkron as bk
+from batchkron.solvers import gmres
 
 
 def dense_sum(factors):
@@ -108,6 +110,63 @@ def test_with_operators_of_scipy(rng):
     ]:
         np.testing.assert_allclose(combined @ x, expected @ x, rtol=0, atol=1e-12)
     np.testing.assert_allclose(x @ op, x @ dense, rtol=0, atol=1e-13)
+
+
+def test_sums_of_python_begin_with_zero(rng):
+    a, b = (bk.KroneckerProduct(rng.standard_normal((2, 3, 3))) for _ in range(2))
+    dense = a.to_dense() + b.to_dense()
+    for total in (sum([a, b]), sum([a, b], np.float32(0)), sum((a, b), np.zeros(())), a - 0 + b):
+        assert isinstance(total, bk.Operator)
+        assert (total.dtype, len(total.terms)) == (np.float64, 2)
+        np.testing.assert_allclose(total.to_dense(), dense, rtol=0, atol=1e-13)
+    assert 0 + a is a
+    assert a + 0j is a
+    np.testing.assert_array_equal((0 - a).to_dense(), -a.to_dense())
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "coo_matrix", "dia_array"])
+def test_with_sparse_arrays(rng, kind):
+    op, matrix = bk.KroneckerProduct(rng.standard_normal((2, 3, 3))), rng.standard_normal((9, 9))
+    matrix[matrix < 0] = 0
+    sparse = getattr(scipy.sparse, kind)(matrix)
+    x, dense = rng.standard_normal(9), op.to_dense()
+    for combined, expected in [
+        (op + sparse, dense + matrix),
+        (sparse + op, dense + matrix),
+        (op - sparse, dense - matrix),
+        (sparse - op, matrix - dense),
+    ]:
+        assert isinstance(combined, spla.LinearOperator)
+        np.testing.assert_allclose(combined @ x, expected @ x, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(combined.H @ x, expected.T @ x, rtol=0, atol=1e-12)
+    solved = gmres(9 * bk.Identity(9) + op + sparse, x, rtol=1e-12)
+    exact = np.linalg.solve(9 * np.eye(9) + dense + matrix, x)
+    np.testing.assert_allclose(solved.x, exact, rtol=1e-9)
+    with pytest.raises(ValueError, match="shape"):
+        op + scipy.sparse.csr_array(np.eye(3))
+
+
+def test_summands_and_exponents_that_are_refused(rng):
+    op = bk.KroneckerProduct(rng.standard_normal((2, 3, 3)))
+    for number in (3, -1.5, np.float32(2), np.array(1j), np.nan):
+        for total in (lambda n: op + n, lambda n: n + op, lambda n: op - n, lambda n: n - op):
+            with pytest.raises(TypeError, match=r"the number .* \* batchkron.Identity\(9\)"):
+                total(number)
+    for array in (np.eye(9), np.ones(9)):
+        for total in (lambda a: op + a, lambda a: a + op, lambda a: op - a, lambda a: a - op):
+            with pytest.raises(TypeError, match="aslinearoperator makes an operator of a matrix"):
+                total(array)
+    for other in (None, "a", [1.0], object()):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            op + other
+        with pytest.raises(TypeError, match="unsupported operand"):
+            op - other
+        with pytest.raises(TypeError, match="unsupported operand"):
+            other - op
+    for exponent in (-1, 2.0, 0.5, np.float64(2)):
+        with pytest.raises(TypeError, match="expected an integer of at least 0"):
+            op**exponent
+    np.testing.assert_allclose((op ** np.array(2)) @ np.ones(9), op @ (op @ np.ones(9)))
 
 
 def test_algebra_errors(rng):
