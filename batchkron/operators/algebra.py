@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import reduce
 from typing import Any, cast, overload
 
 import numpy as np
@@ -13,15 +11,17 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import aslinearoperator
 
 from batchkron.array_kinds import any_foreign
-from batchkron.arrays import as_array, is_scalar, is_sparse, refuse_masked
+from batchkron.arrays import as_array, is_scalar, is_sparse, refuse_masked, to_host
 from batchkron.backends import Backend, building_on
-from batchkron.operators.diagonalised_terms import DiagonalisedTerms
-from batchkron.operators.factor_by_factor import checked_time, logarithm_of
-from batchkron.operators.kept import Kept
+from batchkron.operators.direct_combinations import (
+    CompositionMethods,
+    MultipleMethods,
+    SumMethods,
+)
+from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
-from batchkron.operators.scipy_protocol import SciPyOperator
 from batchkron.spec.kron import (
     Array,
     as_scalar,
@@ -35,7 +35,7 @@ from batchkron.spec.kron import (
 _ALIGNMENT = 256
 
 
-class Operator(SciPyOperator["Operator"]):
+class Operator(DirectOperator["Operator"]):
     """A linear operator y = A x on flat vectors.
 
     It is a `scipy.sparse.linalg.LinearOperator`, so that SciPy's functions accept it. Every product
@@ -191,6 +191,30 @@ class Operator(SciPyOperator["Operator"]):
     def _scaled(self, scalar: Any) -> Operator:
         return ScaledOperator(scalar, self)
 
+    def eigh(self) -> tuple[Array, Operator]:
+        """Return eigenvalues (N,) and a unitary operator of eigenvectors of a Hermitian operator.
+
+        For a diagonal operator, and one Kronecker product or sum; `batchkron.eigh` takes other sums
+        and pencils.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not Hermitian, or an entry of the diagonal not real.
+        TypeError
+            If the operator is of another kind.
+        """
+        if not self._is_diagonal:
+            return super().eigh()
+        self._refuse_batch("eigh")
+        entries = to_host(self.diagonal(), "the diagonal")
+        rounding = 8 * np.finfo(self.dtype).eps * np.abs(entries).max(initial=0.0)
+        if (np.abs(entries.imag) > rounding).any():
+            raise ValueError("the diagonal is complex; expected a Hermitian operator")
+        (values,) = self._backend.place([np.ascontiguousarray(entries.real)])
+        with building_on(self._backend):
+            return values, Identity(self.shape[0], self.dtype)
+
 
 class Identity(Operator):
     """The identity on vectors of N elements.
@@ -256,16 +280,31 @@ class Identity(Operator):
     def _build_on(self, device: str) -> Identity:
         return Identity(self.shape[0], self.dtype)
 
+    @property
+    def _is_diagonal(self) -> bool:
+        return True
+
+    def _multiple_of_identity(self) -> complex:
+        return 1.0
+
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the identity as one term of one mode."""
         return KroneckerTerms((self.shape[0],), (KroneckerTerm(1.0, (None,)),))
+
+    def inverse(self) -> Identity:
+        """Return the identity itself."""
+        return self
+
+    def trace(self) -> Any:
+        """Return the sum of the diagonal, N."""
+        return self.dtype.type(self.shape[0])
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), all ones."""
         return self._arrays.ones(self.shape[0], self.dtype)  # type: ignore[no-any-return]
 
 
-class ScaledOperator(Operator):
+class ScaledOperator(MultipleMethods["Operator"], Operator):
     """The operator c A; usually written as ``c * A``."""
 
     def __init__(self, scalar: complex, operator: Operator) -> None:
@@ -320,8 +359,12 @@ class ScaledOperator(Operator):
         """Return the diagonal, (min(M, N),)."""
         return (self.scalar * self.operator.diagonal()).astype(self.dtype, copy=False)
 
+    def trace(self) -> Any:
+        """Return the sum of the diagonal, c tr A."""
+        return self.scalar * self.operator.trace()
 
-class SumOperator(Operator):
+
+class SumOperator(SumMethods["Operator"], Operator):
     """The operator A_1 + … + A_m; usually written as ``A + B``."""
 
     def __init__(self, terms: Sequence[Operator]) -> None:
@@ -338,7 +381,6 @@ class SumOperator(Operator):
         self.args = tuple(terms)
         super().__init__(first.shape, dtype, common_batch_shape(terms), common_backend(terms))
         self._place = first._place
-        self._kept: Kept[DiagonalisedTerms] = Kept()
 
     def _recipe(self) -> tuple[Any, ...]:
         return SumOperator, (self.terms,)
@@ -372,141 +414,19 @@ class SumOperator(Operator):
         return SumOperator([term.to(device) for term in self.terms])
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the terms of all summands; an `Identity` becomes one on their tensor product."""
-        known = [t.kronecker_terms() for t in self.terms if not isinstance(_bare(t), Identity)]
-        if not known:
-            return reduce(KroneckerTerms.plus, [t.kronecker_terms() for t in self.terms])
-        one = replace(known[0], terms=(KroneckerTerm(1.0, (None,) * len(known[0].sizes)),))
-        known += [one.scaled(_multiple(t)) for t in self.terms if isinstance(_bare(t), Identity)]
-        return reduce(KroneckerTerms.plus, known)
-
-    def factorise(self) -> DiagonalisedTerms:
-        """Return the sum with its Kronecker factors diagonalised, for many solves.
-
-        Returns
-        -------
-        DiagonalisedTerms
-            It has ``solve(b)`` and ``slogdet()``, and works on the operator's device.
-
-        Raises
-        ------
-        ValueError
-            If the factors of a mode are not diagonalised together (see `solve`), or the operator
-            has several systems.
-        TypeError
-            If a summand does not know its Kronecker terms.
-        """
-        self._refuse_batch("factorise")
-        return DiagonalisedTerms(self.kronecker_terms(), self.dtype, self.device)
-
-    def _factorised(self) -> DiagonalisedTerms:
-        """Return what `factorise` does; on a device the same until a summand is updated."""
-        if self.device == "cpu":
-            return self.factorise()
-        self._refuse_batch("factorise")
-        terms = self.kronecker_terms().terms
-        self._refuse_elsewhere()
-        factors = [factor for term in terms for factor in term.factors]
-        coefficients = tuple((type(term.coefficient), term.coefficient) for term in terms)
-        return self._kept.get(factors, self.factorise, coefficients)
-
-    def solve(self, b: ArrayLike) -> Array:
-        """Solve A x = b for a sum of Kronecker products, by their factors.
-
-        In each mode the factors, among them identities, must be Hermitian and commute, or one must
-        be positive definite and take the others to matrices that do: then A is diagonalised mode by
-        mode. Examples are K + σ I, M ⊗ K + K ⊗ M, and (M ⊗ K + K ⊗ M) + σ M ⊗ M.
-
-        Parameters
-        ----------
-        b : array_like, (N,) or (N, K)
-            On the operator's device. There the factorisation of the first solve is kept until a
-            summand is updated.
-
-        Returns
-        -------
-        ndarray, the shape of b
-
-        Raises
-        ------
-        ValueError
-            If b does not fit; else as for `factorise`.
-        TypeError
-            As for `factorise`.
-        numpy.linalg.LinAlgError
-            If the sum is singular to working precision.
-
-        Examples
-        --------
-        >>> import numpy as np, batchkron as bk
-        >>> A = bk.KroneckerProduct(np.ones((2, 2)), np.ones((3, 3))) + 0.5 * bk.Identity(6)
-        >>> A.solve(A @ np.arange(1.0, 7.0)).round(12)
-        array([1., 2., 3., 4., 5., 6.])
-        """
-        if type(b) is not self._arrays.ndarray and any_foreign(b):
-            return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
-        return self._factorised().solve(b)
-
-    def slogdet(self) -> tuple[Any, Any]:
-        """Return the sign, or phase, of the determinant and the logarithm of its modulus.
-
-        0 and -inf for a sum that is singular to working precision.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `factorise`.
-        """
-        return self._factorised().slogdet()
-
-    def logdet(self) -> Any:
-        """Return the logarithm of the determinant.
-
-        NaN for a real operator with a negative determinant, -inf for a singular one.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `factorise`.
-        """
-        return logarithm_of(*self.slogdet())
-
-    def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
-        """Compute exp(t A) x for a sum whose factors have common eigenvectors in each mode.
-
-        Parameters
-        ----------
-        x : array_like, (N,) or (N, K)
-        t : scalar
-
-        Returns
-        -------
-        ndarray, the shape of x
-
-        Raises
-        ------
-        ValueError
-            If the factors of a mode do not commute, or x does not fit; else as for `factorise`.
-        TypeError
-            If t is not a number; else as for `factorise`.
-        """
-        if type(x) is not self._arrays.ndarray and any_foreign(x):
-            return self._in_kind(self.expm_apply, x, t=t)  # type: ignore[no-any-return]
-        t = checked_time(t)
-        found = self._factorised()
-        if not found.unitary:
-            raise ValueError(
-                "the factors of a mode do not commute, so exp(t A) is not found by factors; "
-                "pass the operator to scipy.sparse.linalg.expm_multiply"
-            )
-        return found.exponential(x, t)
+        """Return the terms of all summands; multiples of `Identity` become one on their product."""
+        return self._added_terms("kronecker_terms")
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
         return sum(term.diagonal() for term in self.terms)  # type: ignore[return-value]
 
+    def trace(self) -> Any:
+        """Return the sum of the diagonal, Σ tr A_k."""
+        return sum(term.trace() for term in self.terms)
 
-class ComposedOperator(Operator):
+
+class ComposedOperator(CompositionMethods["Operator"], Operator):
     """The operator A B; usually written as ``A @ B``.
 
     A chain of compositions is evaluated from right to left with two buffers in turn. Each thread,
@@ -609,16 +529,6 @@ class PowerOperator(ComposedOperator):
 def _is_zero(value: object) -> bool:
     """Whether a value is the number 0, with which Python's sum begins."""
     return is_scalar(value) and not isinstance(value, str) and bool(value == 0)
-
-
-def _bare(operator: Operator) -> Operator:
-    """Return A if the operator is c A, else the operator itself."""
-    return operator.operator if isinstance(operator, ScaledOperator) else operator
-
-
-def _multiple(operator: Operator) -> complex:
-    """Return c if the operator is c A, else 1."""
-    return operator.scalar if isinstance(operator, ScaledOperator) else 1.0
 
 
 def links_of(operator: Operator) -> list[Operator]:

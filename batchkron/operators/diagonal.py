@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,7 @@ from batchkron.array_kinds import native
 from batchkron.arrays import to_host
 from batchkron.backends import own_apply
 from batchkron.operators.algebra import Operator
+from batchkron.operators.diagonal_entries import DiagonalEntries
 from batchkron.spec.kron import Array, check_dtype
 
 
@@ -73,6 +74,27 @@ class Diagonal(Operator):
 
     def _build_on(self, device: str) -> Diagonal:
         return Diagonal(self._entries)
+
+    @property
+    def _is_diagonal(self) -> bool:
+        return True
+
+    def _multiple_of_identity(self) -> complex | None:
+        entries = to_host(self._entries, "entries")
+        same = entries.ndim == 1 and entries.size > 0 and bool((entries == entries[0]).all())
+        return entries[0].item() if same else None
+
+    def inverse(self) -> Diagonal:
+        """Return A⁻¹, of the entries 1 / d_i, on the operator's device.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If an entry is 0.
+        """
+        one = self._arrays.ones(self._entries.shape, self.dtype)
+        inverses = DiagonalEntries(self._entries, self._arrays).solve(one)
+        return cast(Diagonal, Diagonal(inverses).to(self.device))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,) or (*batch_shape, N)."""

@@ -78,13 +78,23 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
         raise TypeError(f"A is a {type(A).__name__}; expected an operator of batchkron")
     if B is None and isinstance(A, (KroneckerProduct, KroneckerSum)):
         return A.eigh()
-    A._refuse_batch("eigh")
-    terms, masses, dtype = A.kronecker_terms(), [], A.dtype
+    if B is None and A._is_diagonal and A._multiple_of_identity() is None:
+        raise TypeError(
+            "A is diagonal, so that its eigenvectors are the columns of the identity; A.eigh() "
+            "returns them and the eigenvalues"
+        )
+    terms, masses, dtype = A._known_terms("eigh"), [], A.dtype
     if B is not None:
         masses = _masses(B, terms)
         dtype = np.result_type(dtype, B.dtype)
         terms = _reduced(terms, masses, B.factors, dtype)
-    found = DiagonalisedTerms(terms, dtype)
+    try:
+        found = DiagonalisedTerms(terms, dtype)
+    except ValueError:
+        whole = A._whole() if B is None else None
+        if whole is None:
+            raise
+        return cast("tuple[Array, KroneckerProduct]", whole.eigh())
     if not found.unitary:
         raise ValueError(
             "the factors of a mode do not commute, so there are no eigenvectors by factors; for "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, cast, overload
+from functools import partial, reduce
+from typing import Any, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,7 @@ from batchkron.backends import (
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Operator
+from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
@@ -217,6 +218,22 @@ class KroneckerProduct(ValuedOperator):
         merged = sum(rows * columns for rows, columns in pairs)
         return bool(merged <= sum(factor.size for factor in (*self.factors, *other.factors)))
 
+    def _merged_with(self, other: DirectOperator[Any]) -> KroneckerProduct | None:
+        """Return the product with another Kronecker product of factors whose sizes fit, or None."""
+        if not isinstance(other, KroneckerProduct) or self.batch_shape or other.batch_shape:
+            return None
+        if self._inputs != other._outputs:
+            return None
+        factors = [a @ b for a, b in zip(self.factors, other.factors, strict=True)]
+        return cast(KroneckerProduct, KroneckerProduct(factors).to(self.device))
+
+    def _of_terms(self, terms: KroneckerTerms) -> Operator | None:
+        if terms.cells is not None or len(terms.terms) != 1:
+            return None
+        factors = [terms.factor(0, mode) for mode in range(len(terms.sizes))]
+        factors[0] = terms.terms[0].coefficient * factors[0]
+        return KroneckerProduct([factor.astype(self.dtype) for factor in factors]).to(self.device)
+
     def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
         """Return a product of other factors with the same ``precision`` and ``tune``."""
         return KroneckerProduct(factors, precision=self.precision, tune=self._tune)
@@ -305,6 +322,17 @@ class KroneckerProduct(ValuedOperator):
         """Return the inverse in double precision, on the operator's device."""
         factors = [f.astype(np.result_type(f, np.float64)) for f in self.factors]
         return KroneckerProduct(direct.inverses(factors)).to(self.device)
+
+    def _check_solvable(self, name: str) -> None:
+        self._refuse_batch(name)
+        direct.square_sizes(self.factors)
+
+    def factorise(self) -> NoReturn:
+        """Raise TypeError: a product is solved factor by factor, and `inverse` is an operator."""
+        raise TypeError(
+            "a KroneckerProduct is solved by its factors without a factorisation: call solve(b), "
+            "or inverse() for an operator that solves many right-hand sides"
+        )
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, Σ (N / n_k) log det A_k.

@@ -202,6 +202,24 @@ class KroneckerTerms:
             terms.append(term)
         return replace(self, terms=tuple(terms)) if any(e for _, e in known.values()) else self
 
+    def collected(self) -> KroneckerTerms:
+        """Return the same operator with terms added up that differ in one mode at most.
+
+        So several Kronecker products may become one. Factors that are the identity become None.
+        """
+        if self.cells is not None:
+            return self
+        found: list[KroneckerTerm] = []
+        for given in self.terms:
+            term = replace(given, factors=tuple(map(_none_if_identity, given.factors)))
+            while (
+                alike := next((t for t in found if _difference(t, term) <= 1), None)
+            ) is not None:
+                found.remove(alike)
+                term = _added(alike, term)
+            found.append(term)
+        return replace(self, terms=tuple(found))
+
     def shifted(self, scale: Any) -> KroneckerTerms:
         """Return the terms of I - scale · A."""
         identity = KroneckerTerm(1.0, (None,) * len(self.sizes))
@@ -221,6 +239,36 @@ def _unit(factor: Factor) -> tuple[Factor, int]:
     if isinstance(factor, np.ndarray):
         return entries, exponent
     return _GivenBlocks(factor.rows, factor.columns, entries), exponent
+
+
+def _none_if_identity(factor: Factor) -> Factor:
+    is_one = isinstance(factor, np.ndarray) and np.array_equal(factor, np.eye(len(factor)))
+    return None if is_one else factor
+
+
+def _are_equal(first: Factor, second: Factor) -> bool:
+    if first is None or second is None:
+        return first is second
+    return bool(np.array_equal(first, second))
+
+
+def _difference(first: KroneckerTerm, second: KroneckerTerm) -> int:
+    """Return the number of modes in which the factors of two terms differ."""
+    pairs = zip(first.factors, second.factors, strict=True)
+    return sum(not _are_equal(a, b) for a, b in pairs)
+
+
+def _added(first: KroneckerTerm, second: KroneckerTerm) -> KroneckerTerm:
+    """Return the sum of two terms that differ in one mode at most."""
+    pairs = list(zip(first.factors, second.factors, strict=True))
+    modes = [mode for mode, (a, b) in enumerate(pairs) if not _are_equal(a, b)]
+    if not modes:
+        return replace(first, coefficient=first.coefficient + second.coefficient)
+    size = next(len(factor) for factor in pairs[modes[0]] if factor is not None)
+    one, other = (np.eye(size) if factor is None else factor for factor in pairs[modes[0]])
+    factors = list(first.factors)
+    factors[modes[0]] = first.coefficient * one + second.coefficient * other
+    return KroneckerTerm(1.0, tuple(factors))
 
 
 def leading_part(factor: Array | Blocks, rows: int) -> Array:

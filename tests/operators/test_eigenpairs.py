@@ -116,9 +116,9 @@ def pairs(rng):
         ),
         "other sizes": ((product, bk.KroneckerProduct(M[::-1])), ValueError, "as A has"),
         "no terms": (
-            (bk.Diagonal(np.ones(6)) + product,),
+            (bk.Diagonal(np.arange(6.0)) + product,),
             TypeError,
-            "does not know its Kronecker",
+            "eigh is not found by the operator's structure: the sum has a Diagonal",
         ),
         "several in B": (
             (product, bk.KroneckerProduct([K[0], M[1]]) + masses),

@@ -130,10 +130,19 @@ class KroneckerSum(ValuedOperator):
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSum:
         return KroneckerSum([factor.astype(dtype) for factor in self.factors])
 
+    def _of_terms(self, terms: KroneckerTerms) -> Operator | None:
+        if terms.cells is not None or not terms.is_sum:
+            return None
+        factors = [factor.astype(self.dtype) for factor in terms.sum_factors()]
+        return KroneckerSum(factors).to(self.device)
+
     def diagonal(self) -> Array:
         """Return the diagonal, (*batch_shape, N)."""
         entries = direct.outer_sum([f.diagonal(axis1=-2, axis2=-1) for f in self.factors])
         return self._arrays.asarray(entries)  # type: ignore[no-any-return]
+
+    def _check_solvable(self, name: str) -> None:
+        """Accept: a sum is solved, for many systems, too."""
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by diagonalising the factors, or their Schur forms if not Hermitian.

@@ -21,7 +21,7 @@ CHECKS = {  # by the modules of fake_device_checks
         "kronecker_sparse_transposed",
     ),
     "interpolated": ("interpolated", "transforms", "grids_around_points", "points_on_the_device"),
-    "solves": ("solves", "exponentials", "lanczos"),
+    "solves": ("solves", "exponentials", "combinations", "lanczos"),
     "repeated_work": ("repeated_work",),
 }
 

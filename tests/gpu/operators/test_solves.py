@@ -187,6 +187,43 @@ def test_updates_are_seen(cupy, rng, kind):
         host.update([positive(rng, n, np.float64) for n in SIZES])
 
 
+COMBINATIONS = {
+    "multiple": lambda product, total, one, diagonal: -2 * product,
+    "composition": lambda product, total, one, diagonal: product @ total,
+    "shift": lambda product, total, one, diagonal: total + 3 * one,
+    "difference": lambda product, total, one, diagonal: product - 0.25 * product,
+    "diagonal": lambda product, total, one, diagonal: 2 * diagonal @ diagonal + one,
+}
+
+
+@pytest.mark.parametrize("kind", COMBINATIONS)
+def test_combinations_that_are_not_hermitian(cupy, rng, dtype, kind):
+    factors = [random_array(rng, (n, n), dtype) / n + 2 * np.eye(n, dtype=dtype) for n in SIZES]
+    product, total = bk.KroneckerProduct(factors), bk.KroneckerSum(factors)
+    diagonal = bk.Diagonal(1 + rng.random(120).astype(dtype))
+    host = COMBINATIONS[kind](product, total, bk.Identity(120, dtype), diagonal)
+    op, dense = host.to("cuda"), host.to_dense().astype(np.complex128)
+    for shape in ((120,), (120, 3)):
+        b = random_array(rng, shape, dtype)
+        x = op.solve(cupy.asarray(b))
+        assert (x.shape, x.dtype) == (shape, dtype)
+        expected = np.linalg.solve(dense, b)
+        bound = 1000 * np.finfo(dtype).eps * np.linalg.cond(dense) * np.linalg.norm(expected)
+        assert np.linalg.norm(x.get() - expected) <= bound
+    found, known = op.slogdet(), np.linalg.slogdet(dense)
+    np.testing.assert_allclose(found, known, atol=1e5 * np.finfo(dtype).eps)
+
+
+def test_infinite_multiples_of_empty_sums(cupy, dtype):
+    listed = bk.BatchedKron(np.ones((1, 2, 2), dtype), [[0]], [0], [1], num_outputs=2)
+    found = ((np.inf * listed).to("cuda") @ cupy.ones(2, dtype)).get()
+    assert np.isnan(found[:2]).all()
+    assert not np.isfinite(found[2:]).any()
+    y = cupy.ones((2, 2), dtype)
+    listed.to("cuda").accumulate(cupy.ones((1, 2), dtype), y, alpha=np.inf)
+    assert np.isnan(y.get()[0]).all()
+
+
 def test_what_is_refused(cupy, rng):
     with pytest.raises(
         np.linalg.LinAlgError, match=r"factors\[1\], of shape \(3, 3\), is singular"

@@ -3,6 +3,7 @@
 import cupy
 import numpy as np
 import pytest
+import scipy.sparse
 from dense_oracle import random_array
 from fake_cupy.arrays import Array
 
@@ -128,6 +129,45 @@ def exponentials():
         found = cancelling.to("cuda").phi_apply([cupy.asarray(v) for v in vectors], 2.0)
         assert found.dtype == dtype
         close(found, cancelling.phi_apply(vectors, 2.0))
+
+
+def combinations():
+    """Direct methods of multiples, sums and compositions, and of diagonal operators."""
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "complex128"):
+        factors = [random_array(rng, (n, n), dtype) + 4 * np.eye(n, dtype=dtype) for n in (3, 4)]
+        product, whole = bk.KroneckerProduct(factors), bk.KroneckerSum(factors)
+        one = bk.Identity(12, np.dtype(dtype))
+        diagonal = bk.Diagonal(random_array(rng, 12, dtype))
+        b, wide = random_array(rng, 12, dtype), random_array(rng, (12, 3), dtype)
+        sums = whole + 3 * one, one - 0.125 * whole, product - 0.25 * product
+        for host in (
+            -2 * product,
+            product @ whole,
+            *sums,
+            diagonal,
+            2 * diagonal @ diagonal - one,
+            one,
+        ):
+            op = host.to("cuda")
+            for x in (b, wide):
+                close(op.solve(cupy.asarray(x)), host.solve(x))
+            for found, known in zip(op.slogdet(), host.slogdet(), strict=True):
+                np.testing.assert_allclose(found, known, rtol=1e-4)
+        for host in (-0.25 * whole, *sums[:2], diagonal, -1j * diagonal):
+            close(host.to("cuda").expm_apply(cupy.asarray(b), 0.25), host.expm_apply(b, 0.25))
+        shifted = sums[0].to("cuda")
+        assert shifted._by_structure("solve") is shifted._by_structure("slogdet")
+        close(diagonal.to("cuda").inverse() @ cupy.asarray(b), diagonal.inverse() @ b)
+        values, vectors = (diagonal.astype(dtype) @ diagonal.H).to("cuda").eigh()
+        assert vectors.device == "cuda"
+        close(values, abs(diagonal.diagonal()) ** 2)
+        scaled = (np.inf * bk.KroneckerProduct(np.ones((2, 0), dtype))).to("cuda")
+        assert np.isnan((scaled @ cupy.asarray(np.ones(0, dtype))).get()).all()
+    with pytest.raises(np.linalg.LinAlgError, match=r"the entry \[1\] of its diagonal is 0"):
+        bk.Diagonal([1.0, 0.0]).to("cuda").solve(cupy.asarray(np.ones(2)))
+    with pytest.raises(TypeError, match="a csr_array and an operator on the device 'cuda' do not"):
+        whole.to("cuda") + scipy.sparse.csr_array(np.eye(12))
 
 
 def lanczos():

@@ -217,7 +217,9 @@ def test_what_counts_as_a_number(kind):
 @pytest.mark.parametrize("later", [False, True])
 def test_what_is_no_number_is_refused_by_the_events_name(value, words, later):
     event = Event(lambda t, u: 1.0 if later and t < 0.3 else value, "depth")
-    with pytest.raises(TypeError, match=f"event 'depth' returns {words} at t = .*; expected a real"):
+    with pytest.raises(
+        TypeError, match=f"event 'depth' returns {words} at t = .*; expected a real"
+    ):
         evolve(pendulum(), until=1.0, method="rk4", dt=0.125, events=event)
 
 
@@ -308,9 +310,7 @@ def test_slopes_between_steps_are_evaluated_once():
     problem.rhs = rhs
     plain = evolve(problem, until=1.0, method="rk4", dt=0.125, allow_unstable=True)
     before = len(counted)
-    found = evolve(
-        problem, until=1.0, method="rk4", dt=0.125, events=crossing, allow_unstable=True
-    )
+    found = evolve(problem, until=1.0, method="rk4", dt=0.125, events=crossing, allow_unstable=True)
     np.testing.assert_array_equal(found.u, plain.u)
     assert len(counted) - before == before + found.steps + 1
 
