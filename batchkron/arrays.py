@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -22,6 +22,11 @@ _MAX_COMPARED_ELEMENTS = 100_000
 # or instruction, misaligned address, stack or assertion failure, time-out, failed launch,
 # uncorrectable memory error.
 _LOST_CONTEXT_STATUSES = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
+
+_NUMBERS = (
+    "expected an array of float32, float64, complex64 or complex128, or of integers or float16, "
+    "which are converted"
+)
 
 
 def array_module(*operands: object) -> Any:
@@ -122,11 +127,58 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
             if module is np
             else f"{name} is a {type(value).__name__}; expected a CuPy array, as cupy.asarray makes"
         )
-    if issparse(value):
-        raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
     if isinstance(value, (list, tuple)):
         _refuse_masked_entries(value, name)
-    return module.asarray(value)  # type: ignore[no-any-return]
+    elif value is None or issparse(value) or hasattr(value, "matvec"):
+        _refuse_entries(value, name)
+    return _numbers(value, name, module)
+
+
+def as_list(values: object, name: str) -> list[Any]:
+    """Return the entries of a sequence of arrays.
+
+    Raises
+    ------
+    TypeError
+        If it is no sequence, but None, text, a mapping or a number.
+    """
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
+        return list(values)
+    what = "None" if values is None else f"a {type(values).__name__}"
+    raise TypeError(f"{name} is {what}; expected a sequence of arrays")
+
+
+def _numbers(value: object, name: str, module: Any) -> NDArray[Any]:
+    """Return a list, a number, or an object that is an array to NumPy, as an array of numbers."""
+    try:
+        array: NDArray[Any] = module.asarray(value)
+    except (ValueError, TypeError) as error:
+        _refuse_entries(value, name)
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} has rows of different lengths: {error}") from None
+    if array.dtype.kind in "biufc":
+        return array
+    _refuse_entries(value, name)
+    raise TypeError(f"{name} is a {type(value).__name__} of dtype {array.dtype}; {_NUMBERS}")
+
+
+def _refuse_entries(value: object, name: str) -> None:
+    """Raise TypeError if a value, or an entry of a list, cannot be an array of numbers."""
+    if isinstance(value, (list, tuple)):
+        for k, entry in enumerate(value):
+            _refuse_entries(entry, f"{name}[{k}]")
+    elif value is None:
+        raise TypeError(f"{name} is None; {_NUMBERS}")
+    elif issparse(value):
+        raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
+    elif hasattr(value, "matvec"):
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, a linear operator; expected an array. Pass its "
+            "matrix: A.to_dense() of an operator A of batchkron, A @ numpy.eye(A.shape[1]) of any"
+        )
+    elif not isinstance(value, np.ndarray) and np.asarray(value).dtype.kind not in "biufc":
+        raise TypeError(f"{name} is {value!r:.40}, a {type(value).__name__}; {_NUMBERS}")
 
 
 def _refuse_masked_entries(values: Sequence[object], name: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native, native_entries
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import array_module, as_list, to_host
 from batchkron.backends import (
     backend,
     backend_for,
@@ -106,7 +106,7 @@ class BatchedKron(BlockOperator):
     ) -> None:
         tuning_for(tune)  # raises before any work
         if not hasattr(pools, "ndim"):
-            pools = list(pools)
+            pools = as_list(pools, "pools")
         pools, weights = native_entries(pools, "pools"), native(weights, "weights")
         module = module_of_batch(pools, weights)
         spec = batch_spec(
@@ -174,22 +174,28 @@ class BatchedKron(BlockOperator):
         ------
         ValueError
             If there is no product, or the products' shapes differ.
+        TypeError
+            If a factor is no array.
         """
-        if len(products) == 0:
+        given = [
+            as_list(one, f"products[{b}]") for b, one in enumerate(as_list(products, "products"))
+        ]
+        if not given:
             raise ValueError("products is empty; use the constructor for a batch without products")
-        shapes = [tuple(np.shape(factor) for factor in product) for product in products]
+        arrays = [
+            [to_host(factor, f"products[{b}][{k}]") for k, factor in enumerate(product)]
+            for b, product in enumerate(given)
+        ]
+        shapes = [tuple(factor.shape for factor in product) for product in arrays]
         for b, shape in enumerate(shapes):
             if shape != shapes[0]:
                 raise ValueError(
                     f"products[{b}] has factors of shapes {shape}; expected those of products[0], "
                     f"{shapes[0]}"
                 )
-        pools = [
-            np.stack([to_host(factor, "a factor of products") for factor in mode])
-            for mode in zip(*products, strict=True)
-        ]
-        ids = np.repeat(np.arange(len(products))[:, None], len(shapes[0]), axis=1)
-        with building_on(backend_for(array_module(*itertools.chain(*products)))):
+        pools = [np.stack(mode) for mode in zip(*arrays, strict=True)]
+        ids = np.repeat(np.arange(len(given))[:, None], len(shapes[0]), axis=1)
+        with building_on(backend_for(array_module(*itertools.chain(*given)))):
             return cls(pools, ids, inputs, outputs, **options)
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.arrays import array_module, as_array, to_host
+from batchkron.arrays import array_module, as_array, as_list, to_host
 from batchkron.spec.kron import (
     Accumulation,
     Array,
@@ -256,7 +256,7 @@ def identity_flags(pool: Array) -> NDArray[np.bool_]:
 def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
     """Return one array per mode, in main memory; a single array is the pool of all modes."""
     if not hasattr(pools, "ndim"):
-        pools = list(pools)
+        pools = as_list(pools, "pools")
     if hasattr(pools, "ndim"):
         arrays = [to_host(cast(Array, pools), "pools")] * modes
     else:

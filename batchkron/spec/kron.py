@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from batchkron.arrays import (
     array_module,
     as_array,
+    as_list,
     is_aligned,
     is_masked,
     is_plain,
@@ -220,7 +221,7 @@ def given_factors(
     holds_matrices = isinstance(factors, np.ndarray) and rank == 1 and factors.dtype == np.object_
     if rank is not None and not holds_matrices and (more or rank <= 2):
         return [cast(ArrayLike, factors), *more]
-    given = list(cast(Iterable[ArrayLike], factors))
+    given: list[ArrayLike] = as_list(factors, "factors[0]" if more else "factors")
     if given and all(isinstance(row, Sequence) and all(map(np.isscalar, row)) for row in given):
         return [cast(ArrayLike, given), *more]
     if more:
@@ -272,7 +273,7 @@ def same_shapes(
     TypeError
         If their dtype cannot be converted to ``dtype`` (casting "same_kind": not complex to real).
     """
-    arrays = [to_host(value, f"{name}[{k}]") for k, value in enumerate(values)]
+    arrays = [to_host(value, f"{name}[{k}]") for k, value in enumerate(as_list(values, name))]
     if len(arrays) != len(current):
         raise ValueError(f"{name} has {len(arrays)} entries; expected {len(current)}")
     for k, (array, old) in enumerate(zip(arrays, current, strict=True)):
@@ -360,7 +361,7 @@ def kron_call(
         As `batchkron.gekmm` documents.
     """
     check_precision(precision)
-    factors = list(factors)
+    factors = as_list(factors, "factors")
     module = array_module(*factors, x, y)
     given = factor_list(factors, module=module)
     vector = as_array(x, "x", module)

@@ -74,5 +74,5 @@ def test_bad_entries():
     with pytest.raises(ValueError, match="entries has no axis"):
         bk.Diagonal(2.0)
     for entries in (["a"], np.ones(2, np.float16), np.array([None])):
-        with pytest.raises(TypeError, match="expected float32, float64, complex64 or complex128"):
+        with pytest.raises(TypeError, match="float32, float64, complex64 or complex128"):
             bk.Diagonal(entries)

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.sparse.linalg as scipy_linalg
 from numpy.lib.stride_tricks import as_strided
 
@@ -236,3 +237,62 @@ def test_an_operator_is_no_array(rng):
     np.testing.assert_allclose(
         scipy_linalg.eigs(op, k=1)[0], max(np.linalg.eigvals(op.to_dense()), key=abs), rtol=1e-9
     )
+
+
+OPERATOR = scipy_linalg.aslinearoperator(EYE)
+NOT_ARRAYS = {
+    "None": (None, "is None; expected an array of float32"),
+    "text": ("ab", "is 'ab', a str; expected an array of float32"),
+    "a function": (len, "a builtin_function_or_method; expected an array of float32"),
+    "an operator of SciPy": (OPERATOR, "a MatrixLinearOperator, a linear operator; .* its matrix"),
+    "an operator": (bk.Identity(2), r"a Identity, a linear operator; .* A.to_dense\(\)"),
+    "a sparse array": (scipy.sparse.csr_array(EYE), r"a sparse matrix; convert it with toarray"),
+    "texts": ([["a", "b"], ["c", "d"]], r"\[0\]\[0\] is 'a', a str"),
+    "rows of different lengths": ([[1.0, 2.0], [3.0]], "has rows of different lengths"),
+}
+# Functions of a factor, and its name in errors.
+TAKE_FACTORS = {
+    "KroneckerProduct": (lambda f: bk.KroneckerProduct([EYE, f]), r"factors\[1\]"),
+    "KroneckerProduct, arguments": (lambda f: bk.KroneckerProduct(EYE, f), r"factors\[1\]"),
+    "KroneckerSum": (lambda f: bk.KroneckerSum([EYE, f]), r"factors\[1\]"),
+    "update": (lambda f: bk.KroneckerSum([EYE, EYE]).update([EYE, f]), r"factors\[1\]"),
+    "kron": (lambda f: bk.kron(EYE, f), r"factors\[1\]"),
+    "gekmm": (lambda f: bk.gekmm([EYE, f], np.ones(4)), r"factors\[1\]"),
+    "gemkm": (lambda f: bk.gemkm(np.ones(4), [EYE, f]), r"factors\[1\]"),
+    "BatchedKron": (lambda f: bk.BatchedKron([EYE[None], f], [[0, 0]], [0], [0]), r"pools\[1\]"),
+    "from_products": (
+        lambda f: bk.BatchedKron.from_products([[EYE, f]], [0], [0]),
+        r"products\[0\]\[1\]",
+    ),
+    "batched_gemm": (lambda f: bk.batched_gemm(EYE[None], f), "b"),
+    "Diagonal": (lambda f: bk.Diagonal(f), "entries"),
+}
+
+
+@pytest.mark.parametrize("given", NOT_ARRAYS)
+@pytest.mark.parametrize("function", TAKE_FACTORS)
+def test_what_is_no_array(function, given):
+    (call, name), (value, text) = TAKE_FACTORS[function], NOT_ARRAYS[given]
+    error = ValueError if given == "rows of different lengths" else TypeError
+    with pytest.raises(error, match=f"^{name}.*{text}"):
+        call(value)
+
+
+@pytest.mark.parametrize("given", [None, "ab", b"ab", {"a": EYE}, 5])
+def test_what_is_no_sequence(given):
+    for call in (
+        bk.KroneckerProduct,
+        bk.KroneckerSum,
+        lambda factors: bk.gekmm(factors, np.ones(4)),
+        lambda factors: bk.gemkm(np.ones(4), factors),
+        lambda pools: bk.BatchedKron(pools, [[0]], [0], [0]),
+        lambda products: bk.BatchedKron.from_products(products, [0], [0]),
+        lambda product: bk.BatchedKron.from_products([product], [0], [0]),
+        bk.KroneckerSum([EYE]).update,
+    ):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        with pytest.raises(TypeError, match=f"is {kind}; expected a sequence of arrays"):
+            call(given)
+    inside = [[EYE, None]]
+    with pytest.raises(TypeError, match=r"pools\[0\]\[1\] is None"):
+        bk.BatchedKron(inside, [[0]], [0], [0])

@@ -234,7 +234,7 @@ def test_refused():
         ({"factors": good[:1]}, ValueError, "factors has 1 entries; expected 2"),
         ({"factors": []}, ValueError, "factors is empty"),
         ({"factors": good[::-1]}, ValueError, r"factors\[0\] has shape \(4, 4\); expected \(5, 5"),
-        ({"factors": [np.eye(5), ["a"] * 4]}, TypeError, "expected arrays of float32"),
+        ({"factors": [np.eye(5), ["a"] * 4]}, TypeError, "expected an array of float32"),
         ({"noise": -0.5}, ValueError, "noise is -0.5; expected 0 or more"),
         ({"noise": np.nan}, ValueError, "noise is nan; expected 0 or more"),
         ({"noise": [1.0, 2.0]}, ValueError, r"noise has shape \(2,\); expected \(\) or \(3,\)"),
