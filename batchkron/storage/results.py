@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,13 @@ class ResultFile:
     grid: StoredGrid | None = field(default=None, repr=False)
 
 
+class HasFileContent(Protocol):
+    """An object that says what a result file of it holds, as `batchkron.solvers.Result` does."""
+
+    def file_content(self) -> ResultFile:
+        """Return the content of the file."""
+
+
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """What a checkpoint holds: a state from which a run goes on with bitwise the same results.
@@ -180,14 +187,15 @@ class Checkpoint:
 
 
 def save_result(
-    path: str | os.PathLike[str], result: ResultFile, *, overwrite: bool = False
+    path: str | os.PathLike[str], result: ResultFile | HasFileContent, *, overwrite: bool = False
 ) -> None:
     """Write a result file, whole or not at all.
 
     Parameters
     ----------
     path : path
-    result : ResultFile
+    result : ResultFile, or the Result of `batchkron.solvers.evolve`
+        A `Result` is written as its ``file_content()``.
     overwrite : bool
         Replace an existing file.
 
@@ -197,13 +205,21 @@ def save_result(
         If the state or another number is not finite, the history is not JSON data, or the content
         is so large that the file could not be read back.
     TypeError
-        For a field of another type.
+        For another object, or a field of another type.
     FileExistsError
         If the file exists and `overwrite` is false.
     OSError
         If it cannot be written; an existing file is untouched.
     """
-    write_document(path, _encode("batchkron-result", result), overwrite=overwrite)
+    content = result
+    if not isinstance(content, ResultFile):
+        if not hasattr(content, "file_content"):
+            raise TypeError(
+                f"result is a {type(result).__name__}; expected the Result that "
+                "batchkron.solvers.evolve returns, or a batchkron.storage.ResultFile"
+            )
+        content = content.file_content()
+    write_document(path, _encode("batchkron-result", content), overwrite=overwrite)
 
 
 def load_result(path: str | os.PathLike[str], *, trusted: bool = False) -> ResultFile:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import to_host
 from batchkron.datasets import require_xarray
+from batchkron.storage import ResultFile
 
+from ..krylov.vectors.ranks import ranks_of_problem
 from .adapt.outcome import AdaptOutcome
 from .observation.events import EventRecord
 from .observation.observers import Watched
 from .recording.growth_fit import GrowthFit
 from .recording.recorded import Recorded, recorded_in
 from .recording.series_plot import plot_recorded, recorded_dataset
+from .start.provenance import problem_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,6 +181,9 @@ class Result:
     adapt : AdaptOutcome or None
         Whether ``max_level`` kept the grid from following the solution within its tolerance; None
         if the grid does not change. ``message`` says it, too.
+    problem_hash : str
+        In a run whose grid changes, what identifies the problem that was passed to `evolve`; else
+        empty.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -194,6 +203,51 @@ class Result:
     problem: Any = field(default=None, repr=False)
     sample_problems: list[Any] = field(default_factory=list, repr=False)
     adapt: AdaptOutcome | None = None
+    problem_hash: str = field(default="", repr=False)
+
+    def file_content(self) -> ResultFile:
+        """Return what `batchkron.storage.save_result` writes, with the errors if they are known.
+
+        Returns
+        -------
+        ResultFile
+            As ``batchkron run`` writes it: loaded with `batchkron.storage.load_result`, shown by
+            ``batchkron info``. States in single precision become float64. After a run whose grid
+            followed the solution it has the grid, and the hash of the problem that was passed to
+            `evolve`.
+
+        Raises
+        ------
+        TypeError
+            If the problem's vectors are spread over ranks, or the state is complex.
+        """
+        problem = self.problem
+        if ranks_of_problem(problem) is not None:
+            raise TypeError(
+                "each rank has a part of the state; call problem.gather(result.u), and save a "
+                "ResultFile with the whole state on one rank"
+            )
+        u = to_host(self.u, "u")
+        if u.dtype.kind == "c":
+            raise TypeError(f"the state is {u.dtype}; result files hold real states")
+        known = getattr(problem, "exact", None) is not None and bool(np.isfinite(u).all())
+        measures = (problem.l2_error, problem.relative_error) if known else ()
+        errors = [float(measure(self.u, self.t)) for measure in measures]
+        l2_error, relative_error = [e if math.isfinite(e) else None for e in errors] or (None, None)
+        return ResultFile(
+            u=u.astype(np.float64),
+            t=float(self.t),
+            status=str(self.status),
+            steps=self.steps,
+            dt=float(self.dt),
+            method=self.method,
+            problem_hash=self.problem_hash or problem_hash(problem, problem.initial),
+            problem_name=str(getattr(problem, "name", type(problem).__name__)),
+            l2_error=l2_error,
+            relative_error=relative_error,
+            history=self.history,
+            grid=problem.stored_grid() if self.problem_hash else None,
+        )
 
     @cached_property
     def recorded(self) -> Recorded:

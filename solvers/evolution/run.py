@@ -365,6 +365,7 @@ class Run:
             problem=self._integration.problem,
             sample_problems=observer.sample_problems,
             adapt=None if self._grids is None else self._grids.follower.outcome,
+            problem_hash="" if self._grids is None else self._grids.problem_hash,
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:

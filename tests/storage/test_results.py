@@ -13,6 +13,8 @@ import pytest
 from crafted_files import edit
 
 from batchkron import ProblemFileError
+from batchkron.problems import make
+from batchkron.solvers import Adapt, evolve
 from batchkron.storage import (
     Checkpoint,
     Document,
@@ -79,6 +81,65 @@ def same(first, second):
             assert a == b
             assert type(a) is type(b)
     return True
+
+
+class Decay:
+    """u' = -u, a problem of the user's own."""
+
+    def __init__(self, dtype):
+        self.initial = np.ones(2, dtype)
+
+    def rhs(self, t, u, out):
+        out[...] = -u
+
+
+def test_the_end_of_a_run(path):
+    """`save_result` takes what `evolve` returns, and writes what the command line writes."""
+    problem = make("advection-1d", 3, 1)
+    result = evolve(problem, until=0.01, dt=1e-3, method="rk4")
+    save_result(path, result)
+    loaded = load_result(path)
+    np.testing.assert_array_equal(loaded.u, result.u)
+    assert loaded.problem_hash == problem.content_hash
+    assert loaded.relative_error == problem.relative_error(result.u, result.t)
+    assert (loaded.t, loaded.status, loaded.steps, loaded.method, loaded.problem_name) == (
+        0.01, "completed", 10, "rk4", "advection-1d",
+    )  # fmt: skip
+    assert loaded.history == result.history
+    assert loaded.grid is None
+    with pytest.raises(FileExistsError):
+        save_result(path, result)
+
+
+def test_the_end_of_a_run_whose_grid_followed(path):
+    problem = make("continuity-2d", 2, 2)
+    rule = Adapt(1e-3, every=2, max_level=4)
+    result = evolve(problem, until=0.006, dt=1e-3, adapt=rule)
+    assert result.problem.unknowns != problem.unknowns
+    save_result(path, result)
+    loaded = load_result(path)
+    assert loaded.problem_hash == problem.content_hash
+    np.testing.assert_array_equal(loaded.grid.cells, result.problem.grid.cells)
+    assert loaded.l2_error == result.problem.l2_error(result.u, result.t)
+
+
+def test_runs_of_other_problems(path):
+    for dtype in ("float32", "float64"):
+        result = evolve(Decay(dtype), until=0.1, dt=0.01, method="rk4")
+        save_result(path, result, overwrite=True)
+        loaded = load_result(path)
+        np.testing.assert_array_equal(loaded.u, result.u)
+        assert (loaded.problem_name, loaded.l2_error) == ("Decay", None)
+        assert len(loaded.problem_hash) == 64
+    result = evolve(Decay("complex128"), until=0.1, dt=0.01, method="rk4")
+    with pytest.raises(TypeError, match="the state is complex128; result files hold real states"):
+        save_result(path, result, overwrite=True)
+    lost = dataclasses.replace(result, u=np.array([np.nan, 1.0]))
+    with pytest.raises(ValueError, match="finite"):
+        save_result(path, lost, overwrite=True)
+    for other in (None, result.u, "result.h5", result.problem):
+        with pytest.raises(TypeError, match=f"result is a {type(other).__name__}; expected the Re"):
+            save_result(path, other, overwrite=True)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -160,9 +160,7 @@ def _fitted(times: Values, found: Values, model: str) -> GrowthFit:
         )
     interval, line = (float(times[0]), float(times[-1])), _envelope(rate, height)
     count = len(times)
-    return GrowthFit(
-        rate, 0.0, scatter, 0.0, "exponential", count, interval, line, line, residual
-    )
+    return GrowthFit(rate, 0.0, scatter, 0.0, "exponential", count, interval, line, line, residual)
 
 
 def _crowding(times: Values, sizes: Values, at: Values, heights: Values) -> str:

@@ -226,9 +226,7 @@ def _mirrored(answer: _Answer, s: Values, y: Values) -> list[_Answer]:
     return [] if found is None else [found]
 
 
-def _settled(
-    s: Values, y: Values, start: Values, only_size: bool, gap: float
-) -> _Answer | None:
+def _settled(s: Values, y: Values, start: Values, only_size: bool, gap: float) -> _Answer | None:
     """Return the local minimum from a guess with a frequency that the spacing resolves, if any."""
     highest = math.pi / gap * (1.0 + 1e-9)
     answer = _refined(s, y, start, signs_of(start, s, y) if only_size else None)
@@ -340,5 +338,3 @@ def _correlation(rest: Values) -> float:
         return 1.0
     found = np.abs(lags[1:] / lags[0])
     return 1.0 + 2.0 * float(found[found > 4.0 / math.sqrt(count)].sum())
-
-
