@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -125,6 +125,19 @@ class Problem(GridTransfer, Presentation):
     The module `exact.error` has the formula of the error against the exact solution. A problem may
     be used by several threads at once.
     """
+
+    __array_ufunc__ = None  # so that NumPy's arrays leave sums to __radd__
+
+    def __add__(self, other: object) -> NoReturn:
+        """Raise TypeError: matrices are added to the operator, in a problem of the user's own."""
+        raise TypeError(
+            f"a Problem and a {type(other).__name__} do not add. Take an object with `initial`, "
+            "a `rhs(t, u, out)` that calls problem.rhs(t, u, out) and then does out += matrix @ u, "
+            "and for implicit methods `operator` = problem.operator + matrix, a sparse array or an "
+            "operator; evolve takes it as it takes a Problem"
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
 
     def to(self, device: str) -> Problem:
         """Return the problem on a device; all vectors of its runs are there.

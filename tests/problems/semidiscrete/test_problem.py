@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from batchkron.problems import (
     PDE,
@@ -24,10 +25,12 @@ from batchkron.problems import (
     StepperSettings,
     div,
     laplacian,
+    make,
     mass,
     time,
 )
 from batchkron.problems.discretization.matrices.dg_matrices import div_matrix
+from batchkron.solvers import evolve
 
 X, Y = Axis("x", 0.0, 1.0), Axis("y", -1.0, 1.0)
 EXACT = Separable(x=np.cos, y=np.exp, t=time.cos(2.0)) + Separable(x=np.sin, t=time.exp(-1.0))
@@ -360,3 +363,36 @@ def test_without_an_exact_solution():
             ask(problem.initial, 0.0)
     with pytest.raises(ValueError, match="is not known"):
         problem.l2_norm_exact(0.0)
+
+
+def test_a_matrix_is_added_to_the_operator():
+    """A sum with a problem says how; so does a run of the problem that the text describes."""
+    problem = make("advection-1d", 3, 1)
+    damping = scipy.sparse.diags_array(np.linspace(-2.0, -1.0, problem.unknowns)).tocsr()
+    for total in (
+        lambda: problem + damping,
+        lambda: damping + problem,
+        lambda: problem - damping,
+        lambda: np.eye(problem.unknowns) + problem,
+        lambda: problem.operator + problem,
+        lambda: sum([problem, problem]),
+    ):
+        with pytest.raises(TypeError, match=r"a Problem and a .*`operator` = problem.operator \+"):
+            total()
+
+    class Damped:
+        initial, operator, t0 = problem.initial, problem.operator + damping, problem.t0
+
+        def rhs(self, t, u, out):
+            problem.rhs(t, u, out)
+            out += damping @ u
+
+        def source(self, t):
+            return problem.source(t)
+
+    runs = [
+        evolve(Damped(), until=0.02, dt=1e-3, method=name) for name in ("rk4", "crank-nicolson")
+    ]
+    np.testing.assert_allclose(runs[1].u, runs[0].u, rtol=0, atol=1e-5)
+    plain = evolve(problem, until=0.02, dt=1e-3, method="rk4").u
+    assert np.linalg.norm(runs[0].u) < 0.985 * np.linalg.norm(plain)
