@@ -414,8 +414,11 @@ def as_scalar(value: object, name: str) -> complex:
 
 
 def is_finite(scale: complex, dtype: np.dtype[Any]) -> bool:
-    """Whether a number is finite in a dtype: neither NaN nor beyond its largest number."""
-    limit = _LARGEST[dtype.char]
+    """Whether a number is finite in a dtype: neither NaN nor beyond its largest number.
+
+    Kernels for numbers of 16 bits compute in float32.
+    """
+    limit = _LARGEST.get(dtype.char, _LARGEST["f"])
     return abs(scale.real) <= limit and abs(scale.imag) <= limit
 
 
