@@ -224,14 +224,18 @@ class KroneckerProduct(ValuedOperator):
             return None
         if self._inputs != other._outputs:
             return None
-        factors = [a @ b for a, b in zip(self.factors, other.factors, strict=True)]
+        factors = multiplied(self.factors, other.factors)
+        if factors is None:
+            return None
         return cast(KroneckerProduct, KroneckerProduct(factors).to(self.device))
 
     def _of_terms(self, terms: KroneckerTerms) -> Operator | None:
         if terms.cells is not None or len(terms.terms) != 1:
             return None
         factors = [terms.factor(0, mode) for mode in range(len(terms.sizes))]
-        factors[0] = terms.terms[0].coefficient * factors[0]
+        coefficient = np.array([[terms.terms[0].coefficient]])
+        scale, *factors = balanced([coefficient, *factors])
+        factors[0] = scale[0, 0] * factors[0]
         return KroneckerProduct([factor.astype(self.dtype) for factor in factors]).to(self.device)
 
     def _like(self, factors: Sequence[Array]) -> KroneckerProduct:

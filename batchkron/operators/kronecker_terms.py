@@ -18,6 +18,8 @@ from batchkron.operators.couplings import Ids, levels_of
 from batchkron.operators.scaling import exponent_of, times_power_of_two, unit_exponent
 from batchkron.spec.kron import Array
 
+_MAX_ORDINARY_EXPONENT = 256  # of sums of two factors that are not scaled: far from any overflow
+
 __all__ = ["Blocks", "Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
 
 
@@ -267,8 +269,17 @@ def _added(first: KroneckerTerm, second: KroneckerTerm) -> KroneckerTerm:
     size = next(len(factor) for factor in pairs[modes[0]] if factor is not None)
     one, other = (np.eye(size) if factor is None else factor for factor in pairs[modes[0]])
     factors = list(first.factors)
-    factors[modes[0]] = first.coefficient * one + second.coefficient * other
-    return KroneckerTerm(1.0, tuple(factors))
+    scaled = (first.coefficient, one), (second.coefficient, other)
+    exponents = [exponent_of(coefficient) + exponent_of(factor) for coefficient, factor in scaled]
+    common = max(exponents)
+    if abs(common) <= _MAX_ORDINARY_EXPONENT:
+        common = 0
+    factors[modes[0]] = sum(
+        times_power_of_two(coefficient, -(own := exponent_of(coefficient)))
+        * times_power_of_two(factor, own - common)
+        for coefficient, factor in scaled
+    )
+    return KroneckerTerm(math.ldexp(1.0, common), tuple(factors))
 
 
 def leading_part(factor: Array | Blocks, rows: int) -> Array:

@@ -13,6 +13,7 @@ from batchkron.array_kinds import any_foreign, common_kind, in_kind, native_entr
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.algebra import Operator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions

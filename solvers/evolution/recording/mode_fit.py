@@ -24,8 +24,8 @@ _NEGATIVE = 0.5  # sizes with noise may be negative by this share of the largest
 # Fewest periods during which the wave is not small, unless the fit is as exact as float64 allows:
 # in less, a wave and an exponential fit all smooth curves. Chosen by hand, from sums of two waves.
 _MIN_PERIODS, _EXACT = 1.2, 1e-9
-# |cos| at S values a period is the same as at 2S / (S - 2): from S = 8 on, the other answer has less
-# than 8/3 values a period, and is not considered.
+# |cos| at S values a period is the same as at 2S / (S - 2): from S = 8 on, the other answer has
+# less than 8/3 values a period, and is not considered.
 _MIRRORED = 8.0 / 3.0
 # Probability with which noise alone is taken for a wave, and confidence of the region of parameters
 # in which answers count as equally good.
