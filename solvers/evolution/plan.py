@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -215,14 +214,16 @@ def _on_first_grid(
         moved = replace(integration, problem=grid.problem, u=u)
         return GridFollower(adapt, grid, length), moved
     interval = adapt.every * integration.trial_dt
-    first = grid
-    with contextlib.suppress(NotPhysicalError):  # the first step will raise it again
+    first, undefined = grid, None
+    try:
         first = grid.started(adapt.horizon_of(length, min(interval, length)))
+    except NotPhysicalError as error:
+        undefined = error
     if own_step and integration.tolerances is None:
         integration = replace(integration, origin=(0, integration.t0))
     if first.problem is not integration.problem:
         integration = moved_integration(integration, first.problem, own_step=own_step)
-    return GridFollower(adapt, first, length), integration
+    return GridFollower(adapt, first, length, undefined), integration
 
 
 def _refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:

@@ -135,6 +135,9 @@ class Run:
     def _march(self, show: Callable[[int, float], None]) -> EvolveStatus:
         """Take steps until the run ends; return why it ended."""
         control = self._control
+        if self._grids is not None and self._grids.follower.undefined is not None:
+            self._trial.not_physical = self._grids.follower.undefined
+            return EvolveStatus.NOT_PHYSICAL
         while not control.done:
             ended = self._take_step()
             if ended is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from batchkron.errors import NotPhysicalError
+
 from ...products import Vector
 from .adapt import Adapt, AdaptiveProblem
 from .outcome import AdaptOutcome
@@ -45,6 +47,8 @@ class GridFollower:
         The problem on the grid of its initial state.
     length : float
         The length of the run in time.
+    undefined : NotPhysicalError, optional
+        Why f or the rule's weight is not defined for the initial state, which ends the run.
 
     Attributes
     ----------
@@ -60,9 +64,15 @@ class GridFollower:
 
     start: IntervalStart
 
-    def __init__(self, adapt: Adapt, grid: AdaptiveProblem, length: float) -> None:
+    def __init__(
+        self,
+        adapt: Adapt,
+        grid: AdaptiveProblem,
+        length: float,
+        undefined: NotPhysicalError | None = None,
+    ) -> None:
         self._adapt, self._length = adapt, length
-        self.grid = grid
+        self.grid, self.undefined = grid, undefined
         self.outcome = AdaptOutcome().with_grid(grid, grid.problem.t0)
         self.repeats = 0
         self._first = 0

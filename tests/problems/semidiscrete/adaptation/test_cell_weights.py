@@ -166,8 +166,10 @@ def test_a_weight_that_is_not_defined_ends_the_run():
     assert (result.status, result.steps) == (EvolveStatus.NOT_PHYSICAL, 4)  # 2 exp(-0.06) = 1.88
     assert "(Moment({v: 0}) - 1.9) is -0.05" in result.message
     assert problem.integral(result.u) == pytest.approx(2.0 * np.exp(-result.t), rel=1e-8)
-    with pytest.raises(NotPhysicalError):
-        evolve(problem, until=1.0, dt=0.02, adapt=Adapt(1e-3, weight=1.0 / (Moment(v) - 3.0)))
+    rule = Adapt(1e-3, every=2, weight=1.0 / (Moment(v) - 3.0))  # not at the beginning, either
+    result = evolve(problem, until=1.0, dt=0.02, method="rk4", adapt=rule)
+    assert (result.status, result.steps) == (EvolveStatus.NOT_PHYSICAL, 0)
+    assert "(Moment({v: 0}) - 3) is -1" in result.message
 
 
 def test_a_field_that_is_not_a_number_has_no_weight(two_stream):
