@@ -16,6 +16,7 @@ from batchkron.functions.kron import gekmm
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.hermitian import hermitian_part, rounding_bound
 from batchkron.operators.kronecker_terms import KroneckerTerms
+from batchkron.operators.memory import refuse_without_memory
 from batchkron.operators.placement import on_device
 from batchkron.operators.scaling import (
     exponent_of,
@@ -85,6 +86,7 @@ class DiagonalisedTerms:
     def __init__(self, terms: KroneckerTerms, dtype: np.dtype[Any], device: str = "cpu") -> None:
         if terms.cells is not None:
             raise ValueError(f"terms on a sparse grid are not diagonalised by factors; {_ADVICE}")
+        refuse_without_memory(terms.unknowns, 3, 8, "eigenvalues of the sum")
         self._dtype, self._device = dtype, device
         self._arrays = backend_on(device).array_module
         self.vectors: list[Array] = []

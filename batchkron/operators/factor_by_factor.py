@@ -15,8 +15,15 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array, is_scalar, to_host
+from batchkron.operators.determinants import (
+    repeated_phases,
+    repeated_signs,
+    repeated_sum,
+    repetitions,
+)
 from batchkron.operators.hermitian import hermitian_part
-from batchkron.operators.scaling import balanced, norm
+from batchkron.operators.memory import refuse_without_memory
+from batchkron.operators.scaling import balanced, exponent_of, norm
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
@@ -143,15 +150,18 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
 
 def slogdet_product(factors: Sequence[Array]) -> tuple[Any, Any]:
     """Return the sign, or phase, of det (A_1 ⊗ … ⊗ A_d) = Π det A_k^(N / n_k), and log |det|."""
-    sizes = square_sizes(factors)
-    size = math.prod(sizes)
-    logarithm, sign = 0.0, 1.0
-    for n, factor in zip(sizes, factors, strict=True):
-        one_sign, one_logarithm = np.linalg.slogdet(factor)
-        repeats = size // n if n else 0
-        logarithm = logarithm + repeats * one_logarithm
-        sign = sign * one_sign**repeats
-    return sign, logarithm
+    counts = repetitions(square_sizes(factors))
+    signs, logarithms = zip(*[np.linalg.slogdet(factor) for factor in factors], strict=True)
+    with np.errstate(over="ignore"):
+        kind, logarithm = type(signs[0]), type(logarithms[0])(repeated_sum(logarithms, counts))
+    vanishes = any(sign == 0 for sign, count in zip(signs, counts, strict=True) if count)
+    if not np.iscomplexobj(signs[0]) or vanishes:
+        return kind(repeated_signs(signs, counts)), logarithm
+    # Determinants of Hermitian factors are real; powers of them would enlarge the rounding error.
+    pairs = zip(signs, factors, strict=True)
+    exact = [s.real if np.array_equal(A, A.conj().T) else s for s, A in pairs]
+    turns = np.angle(np.array(exact, np.complex128)) / (2 * np.pi)
+    return kind(np.exp(2j * np.pi * repeated_phases(turns, counts))), logarithm
 
 
 def logarithm_of(sign: Any, logarithm: Any) -> Any:
@@ -219,7 +229,7 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
         return _solve_triangular(triangles, b, 0.0)
     # LAPACK's trsyl replaces pivots near the smallest normal number by that number, even if all
     # entries of the triangles are as small; so the triangles are scaled to size 1 first.
-    unit = _power_of_two(max(float(np.abs(t).max()) for t in triangles))
+    unit = math.ldexp(1.0, max(map(exponent_of, triangles)))
     first, second = (t / t.real.dtype.type(unit) for t in triangles)
     (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
     turned = second.conj() if second.dtype.kind == "c" else second
@@ -227,15 +237,11 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
     for k in range(b.shape[1]):
         right = b[:, k].reshape(len(first), len(second))
         tran = "C" if turned.dtype.kind == "c" else "T"
-        solution, scale, _ = solve(first, turned, right, tranb=tran)
+        solution, scale, replaced = solve(first, turned, right, tranb=tran)
+        if replaced and second.dtype.kind == "c":  # pivots that are small beside the others
+            return _solve_triangular(triangles, b, 0.0)
         x[:, k] = (solution / scale / solution.real.dtype.type(unit)).ravel()
     return x
-
-
-def _power_of_two(size: float) -> float:
-    """Return a power of two of the size of a positive number; 1 if it is not positive."""
-    regular = math.isfinite(size) and size > 0
-    return math.ldexp(1.0, math.frexp(size)[1] - 1) if regular else 1.0
 
 
 def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
@@ -252,8 +258,28 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
     return x.reshape(b.shape)
 
 
-def outer_sum(values: Sequence[Array]) -> Array:
-    """Return all sums with one entry of each array (..., n_k), as (..., Π n_k), first slowest."""
+def trace_of_sum(factors: Sequence[Array]) -> Any:
+    """Return Σ_k (N / n_k) tr A_k, in the dtype of the factors (..., n_k, n_k); (...) for many."""
+    wide = [A.astype(np.result_type(A.dtype, np.float64), copy=False) for A in factors]
+    traces = [np.trace(A, axis1=-2, axis2=-1) for A in wide]
+    zero = np.zeros(np.broadcast_shapes(*map(np.shape, traces)), wide[0].dtype)
+    with np.errstate(over="ignore"):
+        total = repeated_sum(traces, repetitions([A.shape[-1] for A in factors]), zero)
+        return total.astype(factors[0].dtype)[()]
+
+
+def outer_sum(values: Sequence[Array], arrays: int = 1) -> Array:
+    """Return all sums with one entry of each array (..., n_k), as (..., Π n_k), first slowest.
+
+    Raises
+    ------
+    MemoryError
+        If the memory cannot hold so many arrays of the result's size.
+    """
+    systems = np.broadcast_shapes(*(entries.shape[:-1] for entries in values))
+    count = math.prod([*systems, *(entries.shape[-1] for entries in values)])
+    item_bytes = np.result_type(*values).itemsize
+    refuse_without_memory(count, arrays, item_bytes, "eigenvalues or diagonal entries of the sum")
     total = np.zeros(1, values[0].dtype)
     for entries in values:
         sums = total[..., :, None] + entries[..., None, :]
@@ -261,26 +287,60 @@ def outer_sum(values: Sequence[Array]) -> Array:
     return total
 
 
-def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
-    """Return the modulus below which an eigenvalue of the shifted sum is zero up to rounding.
+def is_singular_sum(
+    factors: Sequence[Array], values: Sequence[Array], total: Array, shift: complex = 0
+) -> Array:
+    """Return whether an eigenvalue of a shifted sum is zero up to rounding; (...) for many sums.
 
-    For factors (..., n_k, n_k) there is one such number for each sum, with shape (...).
+    Parameters
+    ----------
+    factors : sequence of ndarray, (..., n_k, n_k)
+    values : sequence of ndarray, (..., n_k)
+        Their eigenvalues.
+    total : ndarray, (..., N)
+        `outer_sum` of the values.
+    shift : scalar
+
+    Notes
+    -----
+    An eigenvalue of A_k has an error of about eps ‖A_k‖, those of a triangular matrix, which are
+    its diagonal, have none.
     """
+    sizes = np.abs(total + shift) if shift else np.abs(total)
     norms = [norm(factor) for factor in factors]
     precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
-    return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
+    smallest = sizes.min(axis=-1, initial=np.inf)
+    singular = np.asarray(smallest <= precision * (sum(norms[1:], norms[0]) + abs(shift)))
+    exact = [_is_triangular(factor) for factor in factors]
+    if not singular.any() or not any(one.any() for one in exact):
+        return singular
+    errors = [
+        np.where(known[..., None], np.abs(found), size[..., None])
+        for known, found, size in zip(exact, values, norms, strict=True)
+    ]
+    bounds = precision * (outer_sum(errors) + abs(shift))
+    return np.asarray((sizes <= bounds).any(axis=-1))
+
+
+def _is_triangular(factor: Array) -> Array:
+    """Return whether matrices (..., n, n) are upper or lower triangular."""
+    axes = (-2, -1)
+    return np.asarray(~np.triu(factor, 1).any(axis=axes) | ~np.tril(factor, -1).any(axis=axes))
 
 
 def slogdet_sum(factors: Sequence[Array]) -> tuple[Any, Any]:
     """Return the sign, or phase, of det (A_1 ⊕ … ⊕ A_d) and log |det|; (...) for many sums."""
-    values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
-    sizes = np.abs(values)
-    singular = sizes.min(axis=-1, initial=np.inf) <= negligible(factors)
+    spectra = [np.linalg.eigvals(factor) for factor in factors]
+    values = outer_sum(spectra, arrays=3)  # beside it there are moduli and their logarithms
+    singular = is_singular_sum(factors, spectra, values)
     with np.errstate(divide="ignore"):
-        logarithm = np.log(sizes).sum(axis=-1)
-    sign = np.exp(1j * np.angle(values).sum(axis=-1))
+        logarithm = np.log(np.abs(values)).sum(axis=-1)
     if all(factor.dtype.kind == "f" for factor in factors):
-        sign = np.where(sign.real < 0, -1.0, 1.0)
+        # conjugate pairs are there twice, so that they do not change the parity
+        odd = np.count_nonzero((values.imag == 0) & (values.real < 0), axis=-1) % 2
+        sign: Array = np.where(odd, -1.0, 1.0)
+    else:
+        sign = np.exp(1j * np.angle(values).sum(axis=-1, dtype=np.float64)).astype(values.dtype)
     return np.where(singular, 0, sign)[()], np.where(singular, -np.inf, logarithm)[()]
 
 

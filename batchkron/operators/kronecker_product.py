@@ -341,7 +341,8 @@ class KroneckerProduct(ValuedOperator):
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, Σ (N / n_k) log det A_k.
 
-        NaN for a real operator with a negative determinant, -inf for a singular one.
+        NaN for a real operator with a negative determinant, -inf for a singular one. Signs are
+        exact; a phase has the error of a factor's one times N / n_k.
 
         Raises
         ------

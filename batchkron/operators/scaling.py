@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.operators.memory import refuse_without_memory
 from batchkron.spec.kron import Array
 
 __all__ = [
@@ -78,7 +79,15 @@ def norm(matrices: Array) -> Array:
 
 
 def outer_product(values: Sequence[Array], exponent: int = 0) -> Array:
-    """Return 2^exponent times all products with one entry of each array (n_k,), first slowest."""
+    """Return 2^exponent times all products with one entry of each array (n_k,), first slowest.
+
+    Raises
+    ------
+    MemoryError
+        If the memory cannot hold the result.
+    """
+    count, item_bytes = math.prod(map(len, values)), np.result_type(*values).itemsize
+    refuse_without_memory(count, 1, item_bytes, "values or diagonal entries of the product")
     product = np.ones(1, values[0].dtype)
     for one in values:
         own = exponent_of(one)

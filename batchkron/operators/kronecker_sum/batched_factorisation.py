@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,13 +50,14 @@ class BatchedSumFactorisation:
 
     def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
         self._factors, self._shape = list(factors), batch_shape_of(factors)
-        self._size = int(np.prod([factor.shape[-1] for factor in factors]))
+        self._size = math.prod(factor.shape[-1] for factor in factors)
         self.is_hermitian = all(is_hermitian(factor) for factor in factors)
         self._systems: list[SumFactorisation] = []
         self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
         self._module = array_module(on_device(np.empty(0), device))
         if self.is_hermitian:
             values, vectors = direct.hermitian_eigenpairs(factors)
+            self._spectra = values
             self._host = np.broadcast_to(direct.outer_sum(values), (*self._shape, self._size))
             self._values = on_device(np.ascontiguousarray(self._host), device)
             adjoint = KroneckerProduct([v.conj().swapaxes(-1, -2) for v in vectors])
@@ -144,8 +146,7 @@ class BatchedSumFactorisation:
         for shift in shifts:
             if shift.item() in self._regular:
                 continue
-            minimum = np.abs(self._host + shift).min(axis=-1)
-            singular = minimum <= direct.negligible(self._factors, shift)
+            singular = direct.is_singular_sum(self._factors, self._spectra, self._host, shift)
             if singular.any():
                 index = tuple(map(int, np.argwhere(singular)[0]))
                 text = f" with the shift {shift}" if shift else ""

@@ -56,6 +56,7 @@ class SumFactorisation:
         self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
         if self.is_hermitian:
             values, vectors = direct.hermitian_eigenpairs(factors)
+            self._spectra = values
             self._host = direct.outer_sum(values)
             self._values = on_device(self._host, device)
             self._forward = KroneckerProduct([v.conj().T for v in vectors]).to(device)
@@ -63,7 +64,8 @@ class SumFactorisation:
             return
         pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
         self._triangles = [t for t, _ in pairs]
-        self._host = direct.outer_sum([t.diagonal() for t in self._triangles])
+        self._spectra = [t.diagonal() for t in self._triangles]
+        self._host = direct.outer_sum(self._spectra)
         self._forward = KroneckerProduct([u.conj().T for _, u in pairs]).to(device)
         self._back = KroneckerProduct([u for _, u in pairs]).to(device)
 
@@ -155,7 +157,7 @@ class SumFactorisation:
         for shift in shifts:
             if shift.item() in self._regular:
                 continue
-            if np.abs(self._host + shift).min() <= direct.negligible(self._factors, shift):
+            if direct.is_singular_sum(self._factors, self._spectra, self._host, shift):
                 text = f" with the shift {shift}" if shift else ""
                 raise np.linalg.LinAlgError(
                     f"the Kronecker sum{text} is singular to working precision"

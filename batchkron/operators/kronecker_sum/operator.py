@@ -142,6 +142,10 @@ class KroneckerSum(ValuedOperator):
         entries = direct.outer_sum([f.diagonal(axis1=-2, axis2=-1) for f in self.factors])
         return self._arrays.asarray(entries)  # type: ignore[no-any-return]
 
+    def trace(self) -> Any:
+        """Return the sum of the diagonal, Σ_k (N / n_k) tr A_k; (*batch_shape) for many systems."""
+        return self._arrays.asarray(direct.trace_of_sum(self.factors))[()]
+
     def _check_solvable(self, name: str) -> None:
         """Accept: a sum is solved, for many systems, too."""
 
@@ -259,7 +263,12 @@ class KroneckerSum(ValuedOperator):
         """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.
 
         NaN for a real operator with a negative determinant, -inf for a singular one; an array
-        of ``batch_shape`` for many systems.
+        of ``batch_shape`` for many systems. All N eigenvalues are formed, and two more arrays.
+
+        Raises
+        ------
+        MemoryError
+            Before that, if the memory cannot hold them.
         """
         return direct.logdet_sum(self.factors)
 
@@ -267,7 +276,7 @@ class KroneckerSum(ValuedOperator):
         """Return the sign, or phase, of the determinant and the logarithm of its modulus.
 
         0 and -inf for a singular operator, as `numpy.linalg.slogdet`; arrays of ``batch_shape`` for
-        many systems.
+        many systems. Memory and errors are those of `logdet`.
         """
         return direct.slogdet_sum(self.factors)
 

@@ -165,7 +165,7 @@ def test_sizes_whose_frequency_has_another_answer_are_refused(per_period, offset
     t = np.arange(max(40.0, 3 * per_period))
     values = np.abs(np.exp(-0.02 * t) * np.cos(frequency * t + 0.3) + offset * np.exp(-0.01 * t))
     if per_period < 8.0 and not offset:
-        with pytest.raises(ValueError, match="do not tell rate -0.02 with frequency"):
+        with pytest.raises(ValueError, match=r"do not tell rate -0\.02 with frequency"):
             fit_growth(t, values, model="mode")
     else:
         fit = fit_growth(t, values, model="mode")
