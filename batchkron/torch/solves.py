@@ -12,17 +12,25 @@ import torch
 from torch import Tensor
 
 from batchkron.operators import KroneckerSum
+from batchkron.operators.determinants import (
+    repeated_phases,
+    repeated_signs,
+    repeated_sum,
+    repetitions,
+)
 from batchkron.operators.kronecker_sum.scaled_exponential import (
     LN2,
     MAX_FOLDED,
     MAX_STEP,
     scaled_exponential,
 )
+from batchkron.operators.memory import refuse_without_memory
 from batchkron.torch.call_modes import applied, has_tangents, is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
 from batchkron.torch.multilinear import looped
 from batchkron.torch.registration import LIBRARY
 from batchkron.torch.scaling import times_power_of_two, unit_exponents
+from batchkron.torch.sum_logdet import outer_sum, sum_logdet
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -244,14 +252,21 @@ def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool
         If there is no factor, one is not square, or the kind is another one.
     TypeError
         If dtypes or devices differ, or the dtype has no kernels.
+    MemoryError
+        If the memory cannot hold the N eigenvalues of a sum on the CPU, in three arrays.
+    torch.linalg.LinAlgError
+        In the backward pass, if a sum is singular.
 
     Notes
     -----
     log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k; ∂A_k = (N / n_k) A_k⁻ᴴ times the
     gradient. That of a sum is the sum of the logarithms of λ_1 + … + λ_d over all combinations of
-    the factors' eigenvalues. Gradients of a sum need diagonalisable factors, unless they are
-    Hermitian; those of others, as of upwind differences, are wrong, without an error. Second
-    derivatives need factors whose eigenvalues are simple.
+    the factors' eigenvalues. Its gradients are partial traces of the inverse: ∂A_k is the adjoint
+    of Σ (A_k + r I)⁻¹ over all sums r of eigenvalues of the other factors, by the eigenvectors of
+    A_k if they are well-conditioned, else by N / n_k inverses. Factors need not be diagonalisable.
+    Second derivatives of sums of more than one factor need well-conditioned eigenvectors: for
+    others, as of upwind differences, they are an error, and NaN in compiled and transformed calls.
+    With ``hermitian`` second derivatives need factors whose eigenvalues are simple.
 
     Examples
     --------
@@ -265,29 +280,36 @@ def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool
     """
     _check_kind(kind)
     matrices = _checked(factors, None, "")
-    is_complex = matrices[0].is_complex() and not hermitian
     if kind == "product":
+        return _product_logdet(matrices, hermitian)
+    if matrices[0].is_cpu and not torch.compiler.is_compiling():
         size = math.prod([factor.shape[0] for factor in matrices])
-        logarithm, sign = matrices[0].new_zeros(()).real, matrices[0].new_ones(())
-        for factor in matrices:
-            repeats = size // factor.shape[0] if factor.shape[0] else 0
-            one_sign, one_logarithm = torch.linalg.slogdet(factor)
-            logarithm = logarithm + repeats * one_logarithm
-            sign = sign * one_sign**repeats
-        return _logarithm(logarithm, sign, is_complex)
-    spectrum = torch.linalg.eigvalsh if hermitian else torch.linalg.eigvals
-    values = spectrum(matrices[0])
-    for factor in matrices[1:]:
-        values = (values[:, None] + spectrum(factor)).reshape(-1)
-    return _logarithm(values.abs().log().sum(), values.sgn().prod(), is_complex)
+        item_bytes = torch.finfo(matrices[0].dtype).bits // 8 * (1 if hermitian else 2)
+        refuse_without_memory(size, 3, item_bytes, "eigenvalues of the sum")
+    if not hermitian:
+        return sum_logdet(matrices)
+    zero = matrices[0].new_zeros(1).real
+    values = outer_sum([torch.linalg.eigvalsh(factor) for factor in matrices], zero)
+    return _real_logarithm(values.abs().log().sum(), (values < 0).sum() % 2 == 1)
 
 
-def _logarithm(logarithm: Tensor, sign: Tensor, is_complex: bool) -> Tensor:
-    """Return log det from the logarithm of its modulus, and from its sign or phase."""
-    if is_complex:
-        return torch.complex(logarithm, sign.angle())
-    phase = sign.real if sign.is_complex() else sign
-    return torch.where(phase < 0, torch.full_like(logarithm, math.nan), logarithm)
+def _product_logdet(matrices: Sequence[Tensor], hermitian: bool) -> Tensor:
+    """Return Σ_k (N / n_k) log det A_k."""
+    counts = repetitions([factor.shape[0] for factor in matrices])
+    found = [torch.linalg.slogdet(factor) for factor in matrices]
+    signs, logarithms = [one[0] for one in found], [one[1] for one in found]
+    logarithm = repeated_sum(logarithms, counts, matrices[0].new_zeros(()).real)
+    if not matrices[0].is_complex() or hermitian:
+        one = matrices[0].new_ones(()).real
+        return _real_logarithm(logarithm, repeated_signs([s.real for s in signs], counts, one) < 0)
+    turns = torch.stack(signs).to(torch.complex128).angle() / (2 * math.pi)
+    phases = repeated_phases(turns, counts, turns.new_tensor)
+    return torch.complex(logarithm, (2 * math.pi * phases).to(logarithm.dtype))
+
+
+def _real_logarithm(logarithm: Tensor, is_negative: Tensor) -> Tensor:
+    """Return log det of a real determinant from the logarithm of its modulus, NaN if negative."""
+    return torch.where(is_negative, torch.full_like(logarithm, math.nan), logarithm)
 
 
 def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) -> Tensor:

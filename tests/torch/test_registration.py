@@ -124,6 +124,10 @@ CALLS = {
         (t(3, 6), t(2, 2), t(3, 3)),
     ),
     "logdet": lambda t: (lambda a, b: logdet([a @ a.mT, b @ b.mT]), (t(2, 2), t(3, 3))),
+    "logdet of a sum": lambda t: (
+        lambda a, b: logdet([a @ a.mT, b @ b.mT], kind="sum"),
+        (t(2, 2), t(3, 3)),
+    ),
     "expm_apply": lambda t: (lambda x, a, b: expm_apply([a, b], x, 0.5), (t(6), t(2, 2), t(3, 3))),
 }
 

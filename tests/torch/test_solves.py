@@ -120,6 +120,122 @@ def test_the_sign_of_a_determinant(kind):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [2, 60, 200])
+def test_the_determinant_of_many_factors(dtype, count):
+    """3^count is odd, and no float from count = 34 on."""
+    eyes = [torch.eye(3, dtype=dtype)] * count
+    flipped = torch.tensor([-1, 1, 1]).diag().to(dtype)
+    odd, even = logdet([flipped, *eyes]), logdet([flipped, flipped, *eyes])
+    assert even == 0
+    if dtype.is_complex:
+        assert odd.real == 0
+        assert float(odd.imag) == pytest.approx(math.pi, rel=1e-6)
+        quarter = logdet([torch.tensor([1j, 1, 1]).diag().to(dtype), *eyes])
+        assert float(quarter.imag) == pytest.approx(math.pi / 2, rel=1e-6)  # 9^k is 1 modulo 4
+        assert logdet([flipped, *eyes], hermitian=True).isnan()
+    else:
+        assert odd.isnan()
+
+
+def test_the_determinant_beside_empty_factors():
+    empty, zero = torch.zeros(0, 0), torch.zeros(2, 2)
+    assert logdet([zero, empty]) == 0
+    assert logdet([zero, empty], kind="sum") == 0
+    assert logdet([zero] + [torch.eye(2)] * 70) == -math.inf
+
+
+def test_the_gradient_of_a_determinant_of_many_factors(tensor):
+    factors = [tensor(2, 2, grad=True), *[torch.eye(2).double()] * 60]
+    (found,) = torch.autograd.grad(logdet([factors[0].mT @ factors[0], *factors[1:]]), factors[0])
+    assert_same(found, 2.0**61 * torch.linalg.inv(factors[0].detach()).mT, 100)
+
+
+def test_memory_is_counted_before_it_is_taken():
+    for hermitian in (False, True):
+        with pytest.raises(MemoryError, match=r"the 1\.18e\+21 eigenvalues of the sum take"):
+            logdet([torch.eye(2)] * 70, kind="sum", hermitian=hermitian)
+
+
+def upwind(n, dtype=torch.float64):
+    """One eigenvalue, with one eigenvector."""
+    return 2 * torch.eye(n, dtype=dtype) - torch.ones(n - 1, dtype=dtype).diag(-1)
+
+
+def defective(tensor, name, dtype):
+    """Factors that are not diagonalisable; some are rotated, so that rounding splits eigenvalues."""
+    if name == "alone":
+        return [upwind(5, dtype)]
+    sizes = (5, 4, 3) if name == "rotated" else (5, 4)
+    factors = [upwind(n, dtype) * (1 + k / 3) for k, n in enumerate(sizes)]
+    if name == "rotated":
+        turns = [torch.linalg.qr(tensor(n, n, dtype=dtype))[0] for n in sizes]
+        return [q @ one @ q.mH for q, one in zip(turns, factors, strict=True)]
+    return factors if name == "upwind" else [factors[0], tensor(4, 4, dtype=dtype) / 4 + factors[1]]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["upwind", "rotated", "beside another", "alone"])
+def test_gradients_of_logdet_of_defective_factors(tensor, name, dtype, recorded):
+    factors = [one.requires_grad_() for one in defective(tensor, name, dtype)]
+
+    def gradients(logarithm):
+        number = logarithm.real - 2 * logarithm.imag if dtype.is_complex else logarithm
+        return torch.autograd.grad(number, factors, create_graph=recorded)
+
+    sign, logarithm = torch.linalg.slogdet(dense_sum(factors))
+    expected = torch.complex(logarithm, sign.angle()) if dtype.is_complex else logarithm
+    found = logdet(factors, kind="sum")
+    assert_same(found.detach(), expected.detach(), 2000)
+    for one, other in zip(gradients(found), gradients(expected), strict=True):
+        assert_same(one.detach(), other.detach(), 1000)
+
+
+def test_gradients_of_logdet_of_repeated_eigenvalues(precise):
+    factors = [2 * torch.eye(2, dtype=precise), torch.eye(3, dtype=precise)]
+    factors = [one.requires_grad_() for one in factors]
+
+    def function(*factors):
+        return logdet(factors, kind="sum")
+
+    assert gradcheck(function, factors)
+    assert gradgradcheck(function, factors)
+
+
+def test_second_derivatives_that_would_be_wrong_are_refused(tensor):
+    factors = [upwind(5).requires_grad_(), upwind(4).requires_grad_()]
+    found = torch.autograd.grad(logdet(factors, kind="sum"), factors, create_graph=True)
+    with pytest.raises(torch.linalg.LinAlgError, match="eigenvectors are well-conditioned"):
+        torch.autograd.grad(found[0].sum(), factors)
+    alone = upwind(3).requires_grad_()
+    assert gradgradcheck(lambda one: logdet([one], kind="sum"), (alone,))
+    pair = tuple(one.detach() for one in factors)
+    hessian = torch.func.hessian(lambda a, b: logdet([a, b], kind="sum"), (0, 1))(*pair)
+    assert hessian[0][1].isnan().all()
+
+
+@pytest.mark.parametrize("name", ["upwind", "rotated"])
+def test_transforms_of_logdet_of_a_sum(tensor, name):
+    factors = defective(tensor, name, torch.float64)
+    tangents = tuple(tensor(*one.shape) for one in factors)
+
+    def own(*factors):
+        return logdet(factors, kind="sum")
+
+    def dense(*factors):
+        return torch.linalg.slogdet(dense_sum(factors))[1]
+
+    found, expected = (torch.func.jvp(one, tuple(factors), tangents) for one in (own, dense))
+    assert_same(torch.stack(found), torch.stack(expected), 2000)
+    stacked = [torch.stack([one, 2 * one]) for one in factors]
+    every = tuple(range(len(factors)))
+    mapped = torch.func.vmap(torch.func.grad(own, every))(*stacked)
+    expected = torch.func.grad(dense, every)(*[2 * one for one in factors])
+    for one, other in zip(mapped, expected, strict=True):
+        assert_same(one[1], other, 1000)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("leading", [(), (3,), (0,)])
 def test_expm_apply_against_the_dense_matrix(tensor, dtype, leading):
     factors = [tensor(n, n, dtype=dtype) / 2 for n in SIZES]
