@@ -14,7 +14,15 @@ from batchkron.jax.arrays import batch_systems, checked_arrays, numbered
 from batchkron.jax.kron import kron_matmul
 from batchkron.jax.kron_primitives import multiply_mode
 from batchkron.jax.multilinear import Function, primitive
+from batchkron.jax.sum_logdet import outer_sum, sum_logdet
+from batchkron.operators.determinants import (
+    repeated_phases,
+    repeated_signs,
+    repeated_sum,
+    repetitions,
+)
 from batchkron.operators.kronecker_sum.scaled_exponential import LN2, MAX_FOLDED, MAX_STEP
+from batchkron.operators.memory import refuse_without_memory
 
 __all__ = ["Kind", "checked_kind", "expm_apply", "logdet", "multiply_sum", "solve"]
 
@@ -230,14 +238,18 @@ def logdet(
         If there is no factor, one is not square, or the kind is another one.
     TypeError
         If one is no array, dtypes differ, or the dtype has no kernels.
+    MemoryError
+        If the host's memory cannot hold the N eigenvalues of a sum, in three arrays.
 
     Notes
     -----
     log det of a product is Σ_k (N / n_k) log det A_k, N = Π n_k. That of a sum is the sum of the
     logarithms of λ_1 + … + λ_d over all combinations of the factors' eigenvalues. Derivatives of a
-    sum are those of eigenvalues: unless ``hermitian`` is set they need diagonalisable factors, and
-    their errors grow with the condition number of the eigenvectors. They are wrong, without an
-    error, for others, such as I minus a shift. Second derivatives need simple eigenvalues.
+    sum are partial traces of its inverse: Σ (A_k + r I)⁻¹ for A_k, over all sums r of eigenvalues
+    of the other factors, N / n_k inverses, for factors that need not be diagonalisable. Second
+    derivatives of sums of more than one factor need well-conditioned eigenvectors, and are NaN
+    else, as of I minus a shift. If ``hermitian`` is set, derivatives are those of eigenvalues, and
+    second ones need simple eigenvalues.
 
     Examples
     --------
@@ -252,33 +264,34 @@ def logdet(
     checked_kind(kind)
     matrices = _checked(factors, None, "")
     is_complex = jnp.iscomplexobj(matrices[0]) and not hermitian
-    logarithm, phase = jnp.zeros(()), jnp.zeros(())
     if kind == "product":
-        size = math.prod(len(factor) for factor in matrices)
-        for factor in matrices:
-            repeats = size // len(factor) if len(factor) else 0
-            sign, one = jnp.linalg.slogdet(factor)
-            # many half turns would be rounded
-            turns = float(repeats if is_complex else repeats % 2)
-            logarithm, phase = logarithm + float(repeats) * one, phase + turns * jnp.angle(sign)
+        logarithm, phase = _product_logdet(matrices, is_complex)
     else:
-        values = jnp.zeros(1, matrices[0].dtype)
-        for factor in matrices:
-            values = (values[:, None] + _eigenvalues(factor, hermitian)).reshape(-1)
-        logarithm, phase = jnp.log(jnp.abs(values)).sum(), jnp.angle(values).sum()
-    phase = phase - 2 * math.pi * jax.lax.stop_gradient(jnp.round(phase / (2 * math.pi)))
+        size = math.prod(len(factor) for factor in matrices)
+        item_bytes = jnp.finfo(matrices[0].dtype).bits // 8 * (1 if hermitian else 2)
+        refuse_without_memory(size, 3, item_bytes, "eigenvalues of the sum")
+        if hermitian:
+            values = outer_sum([jnp.linalg.eigvalsh(factor) for factor in matrices])
+            logarithm = jnp.log(jnp.abs(values)).sum()
+            phase = math.pi * (jnp.count_nonzero(values < 0) % 2)
+        else:
+            logarithm, phase = sum_logdet(*matrices)
     if is_complex:
         return (logarithm + 1j * phase).astype(matrices[0].dtype)
     found = jnp.where(jnp.abs(phase) > math.pi / 2, math.nan, logarithm)
     return found.astype(jnp.finfo(matrices[0].dtype).dtype)
 
 
-def _eigenvalues(matrix: jax.Array, hermitian: bool) -> jax.Array:
-    if hermitian:
-        return jnp.linalg.eigvalsh(matrix)
-    # with derivatives of eigenvectors, of which those of second order are made
-    found = jax.lax.linalg.eig(matrix, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
-    return found[0]
+def _product_logdet(matrices: Sequence[jax.Array], is_complex: bool) -> tuple[Any, Any]:
+    """Return log |det| = Σ_k (N / n_k) log |det A_k|, and the phase."""
+    counts = repetitions([len(factor) for factor in matrices])
+    signs, logarithms = zip(*[jnp.linalg.slogdet(one) for one in matrices], strict=True)
+    logarithm = repeated_sum(logarithms, counts, jnp.zeros(()))
+    if not is_complex:
+        sign = repeated_signs([sign.real for sign in signs], counts, jnp.ones(()))
+        return logarithm, jnp.where(sign < 0, math.pi, 0.0)
+    turns = jnp.angle(jnp.stack(signs)) / (2 * math.pi)
+    return logarithm, 2 * math.pi * repeated_phases(turns, counts, jnp.array)
 
 
 def expm_apply(factors: Sequence[jax.Array], x: jax.Array, t: float | jax.Array = 1.0) -> jax.Array:

@@ -5,8 +5,8 @@ of the whole sum is block triangular, and the blocks on its diagonal are (A_k + 
 
     ∂ log det (A_1 ⊕ … ⊕ A_d) / ∂A_k = P_kᵀ,    P_k = Σ_i (A_k + r_i I)⁻¹,
 
-the partial trace of the inverse. Sums over all r_i are as accurate as computed eigenvalues are those
-of a matrix nearby; their own errors, large for factors far from normal, do not matter.
+the partial trace of the inverse. Sums over all r_i are as accurate as computed eigenvalues are
+those of a matrix nearby; their own errors, large for factors far from normal, do not matter.
 """
 
 from __future__ import annotations

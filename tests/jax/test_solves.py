@@ -10,6 +10,7 @@ import scipy.linalg
 from jax_checks import assert_derivatives, assert_same, dense_kron, dense_sum
 
 from batchkron.jax import expm_apply, logdet, solve
+from batchkron.jax.sum_logdet import _eigenvalues
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 SIZES = (2, 3, 2)
@@ -177,6 +178,71 @@ def exact_sum(factors, shifts=(0, 0, 0)):
     """The dense sum of rounded factors, minus their shifts, in double precision."""
     wide = [np.asarray(one, np.result_type(one.dtype, float)) for one in factors]
     return dense_sum([f - s * np.eye(len(f)) for f, s in zip(wide, shifts, strict=True)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_the_determinant_of_many_factors(dtype):
+    """3^60 is odd, and no float."""
+    eyes = [jnp.eye(3, dtype=dtype)] * 60
+    flipped = jnp.diag(jnp.array([-1, 1, 1], dtype))
+    odd, even = logdet([flipped, *eyes]), logdet([flipped, flipped, *eyes[1:]])
+    assert even == 0
+    if dtype.startswith("complex"):
+        assert (odd.real, abs(odd.imag)) == (0, pytest.approx(math.pi, rel=1e-6))
+        quarter = logdet([jnp.diag(jnp.array([1j, 1, 1], dtype)), *eyes])
+        assert float(quarter.imag) == pytest.approx(math.pi / 2, rel=1e-6)  # 9^30 is 1 modulo 4
+    else:
+        assert jnp.isnan(odd)
+
+
+def test_the_determinant_beside_empty_factors():
+    empty, zero = jnp.zeros((0, 0)), jnp.zeros((2, 2))
+    assert logdet([zero, empty]) == 0
+    assert logdet([zero, empty], kind="sum") == 0
+    assert logdet([zero] + [jnp.eye(2)] * 70) == -jnp.inf
+
+
+def test_memory_is_counted_before_it_is_taken():
+    for hermitian in (False, True):
+        with pytest.raises(MemoryError, match=r"the 1\.18e\+21 eigenvalues of the sum take"):
+            logdet([jnp.eye(2)] * 70, kind="sum", hermitian=hermitian)
+
+
+def upwind(n, dtype="float64"):
+    """One eigenvalue, with one eigenvector."""
+    return jnp.array(2 * np.eye(n) - np.diag(np.ones(n - 1), -1), dtype)
+
+
+def rotated(array, n, dtype):
+    """The same for rounding to split the eigenvalue."""
+    turn = jnp.linalg.qr(array(n, n, dtype=dtype))[0]
+    return turn @ upwind(n, dtype) @ turn.conj().T
+
+
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex128", marks=pytest.mark.slow)])
+def test_gradients_of_logdet_of_defective_factors(array, dtype):
+    """Against partial traces of the dense inverse."""
+    factors = [upwind(4, dtype) / 2, rotated(array, 3, dtype)]
+    gradient = jax.jit(jax.grad(lambda *given: logdet(given, kind="sum").real, (0, 1)))
+    found = [one.T for one in gradient(*factors)]
+    inverse = np.linalg.inv(dense_sum(factors)).reshape(4, 3, 4, 3)
+    assert_same(found[0], inverse.trace(axis1=1, axis2=3), 1000)
+    assert_same(found[1], inverse.trace(axis1=0, axis2=2), 1000)
+
+
+def test_derivatives_of_eigenvalues_that_would_be_wrong_are_nan():
+    gradient = jax.grad(lambda A: _eigenvalues(A).real.sum())
+    assert jnp.isnan(gradient(upwind(3))).all()
+    assert_same(gradient(3 * jnp.eye(3)), jnp.eye(3), 10)
+
+
+@pytest.mark.slow
+def test_second_derivatives_that_would_be_wrong_are_nan():
+    def mixed(A, B):
+        gradient = jax.grad(lambda A: logdet([A, B], kind="sum"))
+        return gradient(A).sum()
+
+    assert jnp.isnan(jax.grad(mixed, 1)(upwind(4), upwind(3))).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

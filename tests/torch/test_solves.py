@@ -162,7 +162,7 @@ def upwind(n, dtype=torch.float64):
 
 
 def defective(tensor, name, dtype):
-    """Factors that are not diagonalisable; some are rotated, so that rounding splits eigenvalues."""
+    """Factors that are not diagonalisable; in rotated ones rounding splits eigenvalues."""
     if name == "alone":
         return [upwind(5, dtype)]
     sizes = (5, 4, 3) if name == "rotated" else (5, 4)
