@@ -232,5 +232,11 @@ def batched_kron(
             f"have {size} columns together"
         )
     if num_outputs is None:
-        num_outputs = int(lists[2].max()) + 1 if len(ids) else 0
+        known = torch.as_tensor(outputs)
+        if known.is_meta:
+            raise ValueError(
+                "num_outputs is None; expected a number, because outputs is on the device meta and "
+                "has no values"
+            )
+        num_outputs = int(known.max()) + 1 if len(ids) else 0
     return _multiply(x, [scale, *matrices], lists, [num_outputs])

@@ -49,6 +49,8 @@ class _Interpolate(torch.autograd.Function):
     ) -> Tensor:
         rows, cells = interpolation.shape
         out = u.new_empty((cells if transposed else rows, u.shape[-1]))
+        if u.is_meta:
+            return out
         with on_stream_of(u):
             values = view(u.contiguous())  # a copy is torch's, also of what its graphs capture
             operator: Any = interpolation.astype(values.dtype)
@@ -437,7 +439,10 @@ def _check_points(points: Tensor | None, interpolation: Interpolation) -> None:
     placed = interpolation.placed_points
     kept = torch.empty(0, dtype=getattr(torch, placed.dtype.name), device=points.device)
     known = _kept_points(interpolation, kept)
-    if points.shape != known.shape or not bool((points.detach().to(known.dtype) == known).all()):
+    same = points.shape == known.shape
+    if same and not points.is_meta:
+        same = bool((points.detach().to(known.dtype) == known).all())
+    if not same:
         raise ValueError(
             "points are not those of the interpolation; expected the tensor that it was made of: "
             "batchkron.Interpolation(points.detach(), grid)"

@@ -32,7 +32,7 @@ def check_tensors(
     names : callable
         Returns the name of tensor number k, for errors.
     half : bool
-        Whether float16 and bfloat16 have kernels, on a CUDA device.
+        Whether float16 and bfloat16 have kernels, on a CUDA device (and none is needed on "meta").
 
     Raises
     ------
@@ -56,7 +56,8 @@ def check_tensors(
                 f"{names(k)} is on {tensor.device}, but {names(0)} is on {device}; move one with "
                 f".to(device)"
             )
-    if dtype in _DTYPES or (half and dtype in _HALF and device.type == "cuda"):
+    # a tensor without memory may stand for one of a CUDA device
+    if dtype in _DTYPES or (half and dtype in _HALF and device.type in ("cuda", "meta")):
         return
     more = " (float16 and bfloat16 only on a CUDA device)" if half else ""
     raise TypeError(
@@ -81,15 +82,15 @@ def in_autocast(*tensors: Tensor, half: bool) -> tuple[Tensor, ...]:
         Whether float16 and bfloat16 have kernels, on a CUDA device; else they become float32.
     """
     kind = tensors[0].device.type if isinstance(tensors[0], Tensor) else "cpu"
-    if not torch.is_autocast_enabled(kind):
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind) if half and kind == "cuda" else torch.float32
     return tuple(one.to(dtype) if one.dtype in (torch.float32, *_HALF) else one for one in tensors)
 
 
 def on_stream_of(tensor: Tensor) -> AbstractContextManager[None]:
-    """Return a context in which torch's current stream is CuPy's; it does nothing on the CPU."""
-    return _NO_STREAM if tensor.is_cpu else array_kinds.on_stream_of(tensor)
+    """Return a context in which torch's current stream is CuPy's; else it does nothing."""
+    return _NO_STREAM if tensor.is_cpu or tensor.is_meta else array_kinds.on_stream_of(tensor)
 
 
 def numbered(*single: str, rest: str) -> Callable[[int], str]:
