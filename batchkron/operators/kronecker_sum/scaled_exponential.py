@@ -17,7 +17,7 @@ from batchkron.spec.kron import Array
 
 __all__ = ["LN2", "MAX_FOLDED", "MAX_STEP", "ScaledMatrix", "SumExponential", "scaled_exponential"]
 
-_MAX_BITS = 20  # |log2| of an exponential's largest entry that needs no shift of the exponent
+_MAX_BITS = 10  # |log2| of an exponential's largest entry that needs no shift of the exponent
 _MAX_SHIFTED_BITS = 500  # the same after a shift; entries are lost below 2^-1074 only
 _MAX_SPREAD = 60  # of powers of two that the entries of one float32 matrix take without loss
 _MAX_NORM = 1e300  # of t A; beyond, sums of a few entries may overflow
