@@ -148,7 +148,7 @@ def test_the_text_says_how_far_off(rng):
         with pytest.raises(ValueError, match=rf"factors\[1\] is not Hermitian .*: {off}, {half}"):
             op.eigh()
     with pytest.raises(ValueError, match=rf"factors of mode 1 are not all Hermitian .*{off}"):
-        (product + bk.Identity(16)).logdet()
+        (bk.KroneckerProduct([A, rough]) + bk.Identity(16)).logdet()
     with pytest.raises(ValueError, match=rf"B.factors\[1\] is not Hermitian .*{off}"):
         bk.eigh(bk.KroneckerProduct([one, one]), product)
     with pytest.raises(ValueError, match=r"\(A \+ A.conj\(\).T\) / 2"):
