@@ -31,6 +31,7 @@ _MIRRORED = 8.0 / 3.0
 # in which answers count as equally good.
 _FALSE_WAVE, _CONFIDENCE = 1e-4, 0.999
 _STRUCTURED = 0.1  # largest residual that is not noise, relative to the wave; chosen by hand
+_FAST_STRUCTURED = 1e-3  # the same with less than 8/3 values a period
 _UNKNOWN = 0.25  # largest standard error, relative to √(γ² + ω²); chosen by hand
 _SAME = 1e-6  # two answers that differ by less than this share are the same: iterations end early
 
@@ -222,7 +223,13 @@ def _mirrored(answer: _Answer, s: Values, y: Values) -> list[_Answer]:
     rate, frequency, other = answer.parameters
     if not answer.only_size:
         return []
-    found = _settled(s, y, np.array([rate, math.pi / gap - frequency, other]), True, gap)
+    parameters = np.array([rate, math.pi / gap - frequency, other])
+    part = basis(answer.parameters, s)[:, 2] * answer.amplitudes[2]
+    if _is_even(s) and np.linalg.norm(part) <= _EXACT * np.linalg.norm(y):
+        # without an exponential |cos ωn| = |cos (π - ω)n|, and nothing has to be fitted
+        is_resolved = parameters[1] <= 2.0 * math.pi / gap / _MIRRORED
+        return [answer._replace(parameters=parameters)] if is_resolved else []
+    found = _settled(s, y, parameters, True, gap)
     return [] if found is None else [found]
 
 
@@ -304,7 +311,9 @@ def _described(
     rest = (np.abs(model) if best.only_size else model) - y
     residual, strength = (float(np.sqrt(np.mean(part * part))) for part in (rest, wave))
     correlation = _correlation(rest)
-    if correlation > 1.0 and residual > _STRUCTURED * strength:
+    # near two values a period, sizes of a slower wave look like a wave on top of an exponential
+    is_slow = float(best.parameters[1]) * spacing(s) * _MIRRORED <= 2.0 * math.pi
+    if correlation > 1.0 and residual > (_STRUCTURED if is_slow else _FAST_STRUCTURED) * strength:
         raise ValueError(
             f"a wave and an exponential leave {residual / strength:.0%} of the wave, which is not "
             "noise: the values have something else in them. Choose other times by between"

@@ -64,8 +64,9 @@ def best_guesses(s: Values, y: Values, slope: float, only_size: bool) -> Iterato
         found = {math.pi / 4, math.pi / 2, math.pi}  # up to a period in all
         for signal in (y, without):
             found.update(_spectral_peaks(s, signal, rate, gap))
-        if only_size:  # a size has twice the frequency of its wave
-            found |= {0.5 * frequency for frequency in found}
+        if only_size:  # a size has twice the frequency of its wave, which spacing may mirror
+            halves = {0.5 * frequency for frequency in found}
+            found |= halves | {math.pi / gap - half for half in halves}
         others = {slope, 0.5 * rate, 1.5 * rate}
         starts = np.array([(rate, frequency, other) for frequency in found for other in others])
         left = _left_over(starts, s, y, only_size)
