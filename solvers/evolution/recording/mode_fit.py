@@ -31,7 +31,7 @@ _MIRRORED = 8.0 / 3.0
 # in which answers count as equally good.
 _FALSE_WAVE, _CONFIDENCE = 1e-4, 0.999
 _STRUCTURED = 0.1  # largest residual that is not noise, relative to the wave; chosen by hand
-_FAST_STRUCTURED = 1e-3  # the same with less than 8/3 values a period
+_MAX_MIRRORED = 1e-3  # largest residual, likewise, of few values a period that may be sizes
 _UNKNOWN = 0.25  # largest standard error, relative to √(γ² + ω²); chosen by hand
 _SAME = 1e-6  # two answers that differ by less than this share are the same: iterations end early
 
@@ -312,8 +312,13 @@ def _described(
     residual, strength = (float(np.sqrt(np.mean(part * part))) for part in (rest, wave))
     correlation = _correlation(rest)
     # near two values a period, sizes of a slower wave look like a wave on top of an exponential
-    is_slow = float(best.parameters[1]) * spacing(s) * _MIRRORED <= 2.0 * math.pi
-    if correlation > 1.0 and residual > (_STRUCTURED if is_slow else _FAST_STRUCTURED) * strength:
+    may_mirror = float(best.parameters[1]) * spacing(s) * _MIRRORED > 2.0 * math.pi and y.min() >= 0
+    if may_mirror and residual > _MAX_MIRRORED * strength:
+        raise ValueError(
+            "the values may be those of a wave with few values a period, or sizes of a slower one. "
+            "Take more values a period, or values with their sign"
+        )
+    if correlation > 1.0 and residual > _STRUCTURED * strength:
         raise ValueError(
             f"a wave and an exponential leave {residual / strength:.0%} of the wave, which is not "
             "noise: the values have something else in them. Choose other times by between"
