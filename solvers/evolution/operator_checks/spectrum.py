@@ -18,6 +18,7 @@ from ...krylov.vectors.ranks import Ranks, dot_over, max_over, norm_over, sum_ov
 from ...products import Product, Vector, adjoint_product, as_product
 
 __all__ = [
+    "Arnoldi",
     "KrylovMatrix",
     "arnoldi",
     "krylov_matrix",
@@ -131,43 +132,105 @@ def arnoldi(
     Cost: 20 products and 21 vectors; fewer if the vectors need more than 2 GiB, but at least 4
     products; fewer also if an invariant subspace is found.
     """
-    arrays, own = array_module(start), start.size
-    size = int(sum_over(ranks, np.array([own]))[0])
-    largest = int(max_over(ranks, start.nbytes))
-    maximum = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(largest, 1)))
-    eps = float(np.finfo(start.dtype).eps)
-    basis = arrays.empty((maximum + 1, own), start.dtype)
-    matrix = np.zeros((maximum + 1, maximum), np.result_type(start.dtype, np.float64))
-    basis[0] = start
-    count = maximum
-    for j in range(maximum):
-        new = basis[j + 1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            product(basis[j], new)
-            for _ in range(2):
-                found = to_host(basis[: j + 1].conj() @ new, "products").astype(matrix.dtype)
-                sum_over(ranks, found)
-                new -= arrays.asarray(found.astype(start.dtype)) @ basis[: j + 1]
-                matrix[: j + 1, j] += found
-            below = norm_over(ranks, new)
-        if not (math.isfinite(below) and np.isfinite(matrix[: j + 1, j]).all()):
-            return None
-        matrix[j + 1, j] = below
-        if j == 0 and key is not None:
-            name = key((complex(matrix[0, 0]), below))
+    process = Arnoldi(product, start, ranks)
+    name: tuple[object, ...] = ()
+    while process.step():
+        if process.count == 1 and key is not None:
+            name = key((complex(process.matrix[0, 0]), process.below))
             known = _KNOWN.get(name)
             if known is not None:
                 return known
-        if below <= 100.0 * eps * float(np.abs(matrix[: j + 1, : j + 1]).max()):
-            count = j + 1
-            break
-        new *= 1.0 / below
-    result = _from_hessenberg(matrix[:count, :count], math.sqrt(eps), is_whole=count == size)
+    if not process.is_finite:
+        return None
+    rounding = math.sqrt(float(np.finfo(start.dtype).eps))
+    result = _from_hessenberg(process.hessenberg, rounding, is_whole=process.is_whole)
     if key is not None:
         _KNOWN[name] = result
         while len(_KNOWN) > _MAX_KNOWN:
             _KNOWN.popitem(last=False)
     return result
+
+
+class Arnoldi:
+    """Arnoldi's method, one step at a time: A V = V H + a multiple of one vector, V orthonormal.
+
+    Parameters
+    ----------
+    product : callable
+        ``product(x, out)`` writes A x into out.
+    start : ndarray, shape (N,)
+        The first vector, of norm 1.
+    ranks : Ranks, optional
+        The ranks that share vectors.
+    steps : int
+        The largest number of steps; there are fewer if the vectors need more than 2 GiB (but 4 at
+        least), and if an invariant subspace is found.
+
+    Attributes
+    ----------
+    count : int
+        Number of steps so far.
+    below : float
+        The norm of A v minus its components along the vectors before, of the last step.
+    is_finite : bool
+        Whether all products were finite.
+    is_whole : bool
+        Whether H is the whole of A in another basis.
+    """
+
+    def __init__(
+        self, product: Product, start: Vector, ranks: Ranks | None = None, steps: int = _STEPS
+    ) -> None:
+        self._product, self._ranks, self._arrays = product, ranks, array_module(start)
+        self._size = int(sum_over(ranks, np.array([start.size]))[0])
+        largest = int(max_over(ranks, start.nbytes))
+        self._last = min(self._size, steps, max(_MIN_STEPS, _MAX_BASIS // max(largest, 1)))
+        self._eps = float(np.finfo(start.dtype).eps)
+        self._basis = self._arrays.empty((self._last + 1, start.size), start.dtype)
+        self.matrix = np.zeros((self._last + 1, self._last), np.result_type(start.dtype, np.float64))
+        self._basis[0] = start
+        self.count, self.below, self.is_finite = 0, 0.0, True
+
+    @property
+    def basis(self) -> Vector:
+        """The vectors v_1, v_2, … of V, (count, N)."""
+        return self._basis[: self.count]
+
+    @property
+    def hessenberg(self) -> NDArray[Any]:
+        """H, (count, count)."""
+        return self.matrix[: self.count, : self.count]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether H is the whole of A in another basis."""
+        return self.count == self._size
+
+    def step(self) -> bool:
+        """Take a step; return False if none was taken or no other one can be."""
+        j = self.count
+        if j == self._last or not self.is_finite:
+            return False
+        basis, matrix, ranks = self._basis, self.matrix, self._ranks
+        new = basis[j + 1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._product(basis[j], new)
+            for _ in range(2):
+                found = to_host(basis[: j + 1].conj() @ new, "products").astype(matrix.dtype)
+                sum_over(ranks, found)
+                new -= self._arrays.asarray(found.astype(new.dtype)) @ basis[: j + 1]
+                matrix[: j + 1, j] += found
+            self.below = norm_over(ranks, new)
+        self.is_finite = math.isfinite(self.below) and bool(np.isfinite(matrix[: j + 1, j]).all())
+        if not self.is_finite:
+            return False
+        self.count = j + 1
+        matrix[j + 1, j] = self.below
+        if self.below <= 100.0 * self._eps * float(np.abs(self.hessenberg).max()):
+            self._last = self.count
+        else:
+            new *= 1.0 / self.below
+        return True
 
 
 def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
