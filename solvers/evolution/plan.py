@@ -18,7 +18,7 @@ from ..steppers.stepper import Stepper
 from .adapt.adapt import adaptive_problem
 from .adapt.follower import GridFollower
 from .checkpoints import CheckpointFile, as_checkpoint_file
-from .guards.step_doubling import StepDoubling
+from .guards.step_doubling import StepDoubling, watched
 from .observation.observers import Observer
 from .on_ranks import refuse_method, refuse_options
 from .operator_checks.linearity import refuse_nonlinear
@@ -176,6 +176,10 @@ def plan_run(
         raise TypeError(
             f"callback is a {type(callback).__name__}; expected a function callback(state)."
         )
+
+    def factory(moved: Integration) -> Callable[[float], Stepper]:
+        return _stepper_factory(moved, solver, preconditioner)
+
     grids = None
     if adapt is not None:
         _refuse_of_one_grid(observer, preconditioner)
@@ -185,16 +189,12 @@ def plan_run(
         identity = problem_hash(problem, initial_state(problem))
         follower, integration = _on_first_grid(integration, adapt, own_step=own_step)
 
-        def factory(moved: Integration) -> Callable[[float], Stepper]:
-            return _stepper_factory(moved, solver, preconditioner)
-
         grids = GridPlan(follower, factory, own_step, allow_unstable, identity)
     refuse_nonlinear(integration)
-    make_stepper = _stepper_factory(integration, solver, preconditioner)
+    make_stepper = factory(integration)
     stepper = make_stepper(integration.trial_dt)
-    doubling = None
-    if check_stability(integration, allow_unstable):
-        doubling = StepDoubling(make_stepper, integration.dt, integration.last_step, ranks)
+    needed = check_stability(integration, allow_unstable, factory)
+    doubling = None if needed is None else watched(integration, make_stepper, needed.is_linear)
     if integration.resumed is not None:
         for text in integration.resumed.warnings:
             warnings.warn(text, ResumeWarning, stacklevel=3)

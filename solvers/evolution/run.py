@@ -21,10 +21,10 @@ from .adapt.follower import IntervalStart
 from .checkpoints import Checkpoints, HeldState
 from .guards.growth_bound import GrowthBound
 from .guards.guard import Guard
-from .guards.step_doubling import StepDoubling
+from .guards.step_doubling import StepDoubling, watched
 from .observation.events import EventRecord
 from .observation.progress import make_progress
-from .operator_checks.stability import check_stability
+from .operator_checks.stability import Watch, check_stability
 from .plan import GridPlan, Plan
 from .recording.history import History
 from .result import EvolveState, EvolveStatus, Result
@@ -197,18 +197,18 @@ class Run:
         control.move(integration)
         self._use(integration, make(control.dt))
         self._record(event, added=found.added, removed=found.removed)
-        watched = len(self._guards) > 1
+        before = next((guard for guard in self._guards if isinstance(guard, StepDoubling)), None)
+        watch = None if before is None else Watch(before.is_linear)
         if found.is_finer:
             try:
-                watched = check_stability(integration, grids.allow_unstable)
+                watch = check_stability(integration, grids.allow_unstable)
             except ValueError as refusal:
                 self._refusal = f"The grid became finer. {refusal}"
                 return False
         del self._guards[1:]
         self._guards[0].move(found.problem)
-        if watched:
-            doubling = StepDoubling(make, integration.dt, integration.last_step, integration.ranks)
-            self._guards.append(doubling)
+        if watch is not None:
+            self._guards.append(watched(integration, make, watch.is_linear))
         return True
 
     def _begin_interval(self) -> None:

@@ -218,6 +218,40 @@ class Tableau:
         inner = np.linalg.solve(np.eye(self.stages) - z * matrix, ones)
         return complex(1.0 + z * (self.weights @ inner))
 
+    def step_matrix(self, explicit: NDArray[Any], implicit: NDArray[Any]) -> NDArray[Any]:
+        """Return the matrix of a step of an IMEX method for u' = (E + I) u.
+
+        Parameters
+        ----------
+        explicit, implicit : ndarray, shape (..., m, m)
+            dt E and dt I.
+
+        Returns
+        -------
+        ndarray, shape (..., m, m)
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If a stage has no solution.
+        """
+        one = np.eye(explicit.shape[-1])
+        solved = one - self.diagonal * implicit
+        slopes: list[tuple[NDArray[Any], NDArray[Any]]] = []
+
+        def combined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+            total = np.broadcast_to(one, explicit.shape).astype(np.complex128)
+            for a, b, (k, l) in zip(first, second, slopes, strict=False):
+                total = total + a * k + b * l
+            return total
+
+        for i in range(self.stages):
+            stage = combined(self.explicit[i, :i], self.implicit[i, :i])
+            if self.implicit[i, i] != 0.0:
+                stage = np.linalg.solve(solved, stage)
+            slopes.append((explicit @ stage, implicit @ stage))
+        return combined(self.weights, self.weights)
+
     @property
     def stability_polynomial(self) -> tuple[float, ...]:
         """The coefficients of 1, z, z², … in R(z) of an explicit method; empty for others."""

@@ -70,7 +70,7 @@ _DEFAULT_LEVELS = 4  # number of levels by default, up to the problem's own one
 )
 @click.option("--force", is_flag=True, help="Replace an existing picture.")
 @click.option(
-    "--allow-unstable", is_flag=True, help="Run with a step that an explicit stepper cannot take."
+    "--allow-unstable", is_flag=True, help="Run with a step that the stepper is not stable with."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress and no table.")

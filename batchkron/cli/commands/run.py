@@ -148,7 +148,7 @@ class RunCommand(click.Command):
 @click.option(
     "--allow-unstable",
     is_flag=True,
-    help="Run an explicit stepper with a step that it is not stable with, which is refused else.",
+    help="Run with a step that the stepper is not stable with, which is refused else.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress and no table.")

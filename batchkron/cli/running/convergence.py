@@ -13,7 +13,7 @@ import batchkron
 from batchkron.cli.output.text import number
 from batchkron.cli.running.report import errors_of
 from batchkron.cli.running.signals import StopOnSignal
-from batchkron.cli.running.stability import refuse_unstable_step
+from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
 from batchkron.solvers.evolution.observation.progress import NoProgress, Progress, ProgressBar
@@ -171,8 +171,6 @@ def run_level(
     integration = plan_integration(problem, until=until)
     # The first product assembles the operator, which should not count as time of the steps.
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
-    if not allow_unstable:
-        refuse_unstable_step(integration)
     display: Progress = NoProgress()
     if show:
         display = ProgressBar(0, integration.last_step, stays=False)
@@ -181,7 +179,7 @@ def run_level(
         display.update(state.step, state.t)
         return stop(state)
 
-    with display:
+    with display, unstable_steps_refused():
         result = evolve(problem, until=until, callback=after_step, allow_unstable=allow_unstable)
     return _summary(problem, result, before)
 

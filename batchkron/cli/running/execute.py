@@ -27,7 +27,7 @@ from batchkron.cli.running.report import RunReport, errors_of
 from batchkron.cli.running.shown import Shown, check_pictures, plan_shown
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
-from batchkron.cli.running.stability import refuse_unstable_step
+from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.distributed import distribute
 from batchkron.errors import NotPhysicalError
 from batchkron.problems import Problem
@@ -143,9 +143,6 @@ def execute(
         # the first step raises NotPhysicalError again, and ends the run with its status
         with usage_errors((ValueError,)), suppress(NotPhysicalError):
             timed.assemble()
-        on_other_grid = options.adapt is not None and resumed is not None
-        if not (options.allow_unstable or on_other_grid):
-            refuse_unstable_step(integration)
         emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words, ranks)
         with StopOnSignal() as stop, emergency:
             result, unwritten = _march(
@@ -338,7 +335,7 @@ def _march(
 
     try:
         # A ValueError here means that a function of time is not defined at some time of the run.
-        with usage_errors((ValueError,)):
+        with usage_errors((ValueError,)), unstable_steps_refused():
             result = evolve(
                 timed,
                 until=integration.until,

@@ -1,30 +1,26 @@
-"""The check before a run that an explicit method is stable with its step."""
+"""Steps that are not stable, as errors of the command."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from batchkron.cli.failure import CommandError
-from batchkron.solvers.evolution.operator_checks.stability import (
-    find_unstable_step,
-    is_explicit_and_linear,
-)
-from batchkron.solvers.evolution.start.integration import Integration
+from batchkron.solvers.evolution.operator_checks.step_check import UnstableStepError
 
-__all__ = ["refuse_unstable_step"]
+__all__ = ["unstable_steps_refused"]
 
 
-def refuse_unstable_step(integration: Integration) -> None:
-    """Raise CommandError if an explicit method is not stable with the step of a run.
-
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
+@contextmanager
+def unstable_steps_refused() -> Iterator[None]:
+    """Turn the refusal of a step that is not stable into an error of the command.
 
     Raises
     ------
     CommandError
-        If it is not stable; the text has the largest stable step.
+        In place of an `UnstableStepError`; the text names the command's option.
     """
-    unstable = find_unstable_step(integration) if is_explicit_and_linear(integration) else None
-    if unstable is not None:
-        raise CommandError(unstable.text("--allow-unstable"))
+    try:
+        yield
+    except UnstableStepError as error:
+        raise CommandError(error.unstable.text("--allow-unstable")) from error

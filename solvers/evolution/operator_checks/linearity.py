@@ -16,6 +16,7 @@ from batchkron.operators import Operator
 from ...krylov.vectors.ranks import Ranks, norm_over
 from ...products import Product, Vector, as_product
 from ...protocols import (
+    has_operator,
     implicit_operator_of,
     implicit_part_of,
     known_beside_rhs,
@@ -27,7 +28,7 @@ from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
 
-__all__ = ["is_imex", "is_linear", "product_at", "refuse_nonlinear"]
+__all__ = ["homogeneous_product", "is_imex", "is_linear", "product_at", "refuse_nonlinear"]
 
 Function: TypeAlias = Callable[[Vector, Vector], object]  # of (u, out)
 
@@ -92,13 +93,30 @@ def product_at(problem: Any, t: float, like: Vector) -> Product:
     return as_product(operator_of(problem, t), "problem.operator", like)
 
 
+def homogeneous_product(problem: Any, t: float, like: Vector) -> Product:
+    """Return ``product(x, out)``, which writes A(t) x of a linear f(t, u) = A(t) u + s(t).
+
+    A is the problem's operator; without one A x is f(t, x) - f(t, 0).
+    """
+    if has_operator(problem):
+        return product_at(problem, t, like)
+    at_zero = np.full_like(like, np.nan)
+    problem.rhs(t, np.zeros_like(like), at_zero)
+
+    def product(x: Vector, out: Vector) -> None:
+        problem.rhs(t, x, out)
+        np.subtract(out, at_zero, out=out)
+
+    return product
+
+
 def is_linear(problem: Any, t: float, u: Vector, v: Vector, ranks: Ranks | None = None) -> bool:
     """Return whether f(t, u + v) - f(t, u) = A(t) v, up to a tolerance.
 
     Parameters
     ----------
     problem : object
-        With ``rhs`` and an operator.
+        With ``rhs``, and an operator or not, see `homogeneous_product`.
     t : float
         The time.
     u, v : ndarray, shape (N,)
@@ -116,7 +134,8 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector, ranks: Ranks | None 
     if says_linear(problem):
         return True
     try:
-        product = product_at(problem, t, u)
+        with np.errstate(all="ignore"):
+            product = homogeneous_product(problem, t, u)
     except (TypeError, ValueError):
         return False
     before, work = np.full_like(u, np.nan), np.empty_like(u)

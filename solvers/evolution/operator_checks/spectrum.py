@@ -174,6 +174,8 @@ class Arnoldi:
         The norm of A v minus its components along the vectors before, of the last step.
     is_finite : bool
         Whether all products were finite.
+    is_invariant : bool
+        Whether the vectors so far span an invariant subspace, so that there are no more.
     is_whole : bool
         Whether H is the whole of A in another basis.
     """
@@ -189,17 +191,20 @@ class Arnoldi:
         self._basis = self._arrays.empty((self._last + 1, start.size), start.dtype)
         self.matrix = np.zeros((self._last + 1, self._last), np.result_type(start.dtype, np.float64))
         self._basis[0] = start
-        self.count, self.below, self.is_finite = 0, 0.0, True
+        self.count, self.below = 0, 0.0
+        self.is_finite, self.is_invariant = True, False
 
     @property
     def basis(self) -> Vector:
         """The vectors v_1, v_2, … of V, (count, N)."""
-        return self._basis[: self.count]
+        found: Vector = self._basis[: self.count]
+        return found
 
     @property
     def hessenberg(self) -> NDArray[Any]:
         """H, (count, count)."""
-        return self.matrix[: self.count, : self.count]
+        found: NDArray[Any] = self.matrix[: self.count, : self.count]
+        return found
 
     @property
     def is_whole(self) -> bool:
@@ -227,7 +232,7 @@ class Arnoldi:
         self.count = j + 1
         matrix[j + 1, j] = self.below
         if self.below <= 100.0 * self._eps * float(np.abs(self.hessenberg).max()):
-            self._last = self.count
+            self._last, self.is_invariant = self.count, True
         else:
             new *= 1.0 / self.below
         return True

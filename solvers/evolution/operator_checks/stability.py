@@ -1,8 +1,8 @@
-"""Checks before a run whether an explicit method is stable with its step, by a few products."""
+"""Checks before a run whether a method is stable with its step, by a few products."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,65 +11,30 @@ from numpy.typing import NDArray
 from ...krylov.vectors.ranks import norm_over
 from ...protocols import has_operator, says_linear
 from ..start.integration import Integration
+from .imex_step import check_imex_step
 from .linearity import is_imex, is_linear, product_at
 from .spectrum import krylov_matrix, random_start
+from .step_check import (
+    SAFE_FRACTION,
+    StepCheck,
+    UnstableStep,
+    UnstableStepError,
+    is_stable,
+    largest_stable,
+)
+from .step_growth import MakeStepper
 
 __all__ = [
-    "StepCheck",
-    "UnstableStep",
+    "Watch",
     "check_stability",
     "find_unstable_step",
     "is_explicit_and_linear",
+    "largest_explicit_step",
 ]
 
-# Log of the largest factor by which a component may grow in a run, relative to the solution; chosen
-# by hand.
-_MAX_LOG_GROWTH = math.log(2.0)
-# Longest allowed step relative to the estimated largest stable one, and the fraction of that one
-# from which the run is watched by step doubling; measured on the gallery, see _check_step.
+# Longest allowed step relative to the estimated largest stable one; measured on the gallery, see
+# _check_step.
 _MARGIN = 1.25
-_SAFE_FRACTION = 0.8
-_ROUNDING = 1e-10  # a value of log |R| per step up to this is a rounding error
-
-
-@dataclass(frozen=True)
-class UnstableStep:
-    """A step for which an explicit method is not stable.
-
-    Parameters
-    ----------
-    method : str
-        The method's name.
-    dt : float
-        The step of the run.
-    eigenvalue : complex
-        The estimated eigenvalue λ of A whose component is amplified most.
-    growth : float
-        |R(dt λ)|, the factor by which a step multiplies that component.
-    largest : float
-        The estimated largest stable step; 0 if there is none.
-    """
-
-    method: str
-    dt: float
-    eigenvalue: complex
-    growth: float
-    largest: float
-
-    def text(self, override: str) -> str:
-        """Return an error text; ``override`` is the option with which the run is done anyway."""
-        value = self.eigenvalue
-        shown = f"{value.real:.4g}" if value.imag == 0.0 else f"{value:.4g}"
-        grown = math.exp(min(self.dt * max(value.real, 0.0), 700.0))
-        solution = "does not grow" if grown <= 1.0 else f"grows by {grown:.4g}"
-        way = f"take dt <= {_floor(self.largest)}, the largest stable step, or"
-        return (
-            f"dt is {self.dt:.4g}, and {self.method} is not stable with it: A has an eigenvalue of "
-            f"about {shown} (estimated by Arnoldi's method), whose component each "
-            f"step multiplies by {self.growth:.4g}, where that of the solution {solution}; "
-            f"{way if self.largest > 0.0 else 'take'} an implicit method, or pass {override} to "
-            "run all the same."
-        )
 
 
 def is_explicit_and_linear(integration: Integration) -> bool:
@@ -87,13 +52,13 @@ def is_explicit_and_linear(integration: Integration) -> bool:
     """
     if integration.tolerances is not None or integration.method.implicit:
         return False
-    return _is_linear_run(integration)
+    return has_operator(integration.problem) and _is_linear_run(integration)
 
 
 def _is_linear_run(integration: Integration) -> bool:
-    """Whether a problem has an operator and f(t, u) = A(t) u + s(t) at the run's beginning."""
+    """Whether f(t, u) = A(t) u + s(t) at the run's beginning, with the operator if there is one."""
     problem, u = integration.problem, integration.u
-    if not has_operator(problem) or integration.unknowns == 0:
+    if integration.unknowns == 0:
         return False
     if says_linear(problem):  # saves making a random vector
         return True
@@ -103,7 +68,22 @@ def _is_linear_run(integration: Integration) -> bool:
     return is_linear(problem, integration.begin, u, change, ranks)
 
 
-def check_stability(integration: Integration, allow_unstable: bool) -> bool:
+@dataclass(frozen=True)
+class Watch:
+    """That steps of a run have to be compared with half steps, by `step_doubling`.
+
+    Parameters
+    ----------
+    is_linear : bool
+        Whether f(t, u) = A(t) u + s(t), as far as is known.
+    """
+
+    is_linear: bool
+
+
+def check_stability(
+    integration: Integration, allow_unstable: bool, make_stepper: MakeStepper | None = None
+) -> Watch | None:
     """Raise if a step is unstable; return whether the run has to be watched by `step_doubling`.
 
     Parameters
@@ -111,49 +91,37 @@ def check_stability(integration: Integration, allow_unstable: bool) -> bool:
     integration : Integration
         The integration.
     allow_unstable : bool
-        Do not check the step.
+        Do not check the step of a linear problem.
+    make_stepper : callable, optional
+        ``make_stepper(integration)`` returns a function of dt that returns a stepper, for the check
+        of IMEX methods by their steps. Without it, their steps are not refused for more than 20
+        unknowns.
 
     Returns
     -------
-    bool
-        True if steps are equal and their explicit part is not known to be stable: the run then
-        compares some steps with half steps.
+    Watch or None
+        None if the explicit part of the method is known to be stable, or is not to be checked.
 
     Raises
     ------
-    ValueError
+    UnstableStepError
         If the step is not stable; the text has the largest stable one.
     """
-    if integration.tolerances is not None:
-        return False
     method = integration.method
-    if method.implicit:
-        return is_imex(method) and not _is_linear_run(integration)
-    if not _is_linear_run(integration):
-        return True
+    if integration.tolerances is not None or (method.implicit and not is_imex(method)):
+        return None
+    is_known = method.implicit or has_operator(integration.problem)
+    if not (is_known and _is_linear_run(integration)):
+        return Watch(is_linear=False)
     if allow_unstable:
-        return False
-    check = _check_step(integration)
+        return None
+    if method.implicit:
+        check = check_imex_step(integration, make_stepper)
+    else:
+        check = _check_step(integration)
     if check.unstable is not None:
-        raise ValueError(check.unstable.text("allow_unstable=True"))
-    return not check.is_safe
-
-
-@dataclass(frozen=True)
-class StepCheck:
-    """The result of the check of a step before the run.
-
-    Parameters
-    ----------
-    unstable : UnstableStep or None
-        A description if the step is unstable, else None.
-    is_safe : bool
-        Whether the step is below 0.8 times the estimated largest stable one; False if there is no
-        estimate. If False, the run is watched by step doubling.
-    """
-
-    unstable: UnstableStep | None
-    is_safe: bool
+        raise UnstableStepError(check.unstable)
+    return None if check.is_safe else Watch(is_linear=True)
 
 
 def find_unstable_step(integration: Integration) -> UnstableStep | None:
@@ -170,6 +138,26 @@ def find_unstable_step(integration: Integration) -> UnstableStep | None:
         None if the step is stable, or the method has no ``stability_polynomial``.
     """
     return _check_step(integration).unstable
+
+
+def largest_explicit_step(integration: Integration) -> float:
+    """Return the estimated largest stable step of an explicit method, at most the integration's.
+
+    Parameters
+    ----------
+    integration : Integration
+        An integration for which `is_explicit_and_linear` is True.
+
+    Returns
+    -------
+    float
+        0 if there is none, or no estimate.
+    """
+    found = _ritz_values(integration)
+    if found is None:
+        return 0.0
+    stable = _criterion(integration, found[0])
+    return integration.dt if stable(integration.dt) else largest_stable(stable, integration.dt)
 
 
 def _check_step(integration: Integration) -> StepCheck:
@@ -203,37 +191,55 @@ def _check_step(integration: Integration) -> StepCheck:
     alone allow. For these operators, a step is refused if it is longer than 1.25 times the
     estimate, and a run with a step from 0.8 times the estimate on is watched by `step_doubling`.
     """
-    method, u, dt = integration.method, integration.u, integration.dt
-    if integration.last_step <= integration.first_step or not method.stability_polynomial:
+    found = None if integration.is_done else _ritz_values(integration)
+    if found is None:
         return StepCheck(None, is_safe=False)
-    start = random_start(u, integration.ranks)
-    begin, until = integration.begin, integration.until
-    varying = getattr(integration.problem, "operator_at", None) is not None
-    times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
-    # A timed problem (batchkron.cli) counts the products of the run; these must not be counted.
-    problem = getattr(integration.problem, "untimed", integration.problem)
-    seen = [krylov_matrix(product_at(problem, t, u), start, integration.ranks) for t in times]
-    known = [matrix for matrix in seen if matrix is not None]
-    if not known:
-        return StepCheck(None, is_safe=False)
-    values = np.concatenate([matrix.values for matrix in known])
-    margin = 1.0 if all(matrix.exact for matrix in known) else _MARGIN
-    polynomial, length = method.stability_polynomial, until - integration.t0
-
-    def is_stable(step: float) -> bool:
-        return _is_stable(float(_excess(polynomial, step, values).max()), step, length)
-
-    if is_stable(dt / margin):
-        return StepCheck(None, is_safe=is_stable(dt / _SAFE_FRACTION))
+    (values, exact), dt, method = found, integration.dt, integration.method
+    stable = _criterion(integration, values)
+    margin = 1.0 if exact else _MARGIN
+    if stable(dt / margin):
+        return StepCheck(None, is_safe=stable(dt / SAFE_FRACTION))
+    polynomial = method.stability_polynomial
     worst = complex(values[int(np.argmax(_excess(polynomial, dt, values)))])
     unstable = UnstableStep(
         method.name,
         dt,
         complex(worst.real, abs(worst.imag)),
         float(_amplification(polynomial, dt * np.array([worst], np.complex128))[0]),
-        _largest_stable(polynomial, values, dt / margin, length),
+        largest_stable(stable, dt / margin),
     )
     return StepCheck(unstable, is_safe=False)
+
+
+def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool] | None:
+    """Return the Ritz values of A, and whether they can be trusted as eigenvalues.
+
+    None for a method that has no ``stability_polynomial``, and if products are not finite.
+    """
+    u, ranks = integration.u, integration.ranks
+    if not integration.method.stability_polynomial:
+        return None
+    begin, until = integration.begin, integration.until
+    varying = getattr(integration.problem, "operator_at", None) is not None
+    times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
+    # A timed problem (batchkron.cli) counts the products of the run; these must not be counted.
+    problem = getattr(integration.problem, "untimed", integration.problem)
+    start = random_start(u, ranks)
+    seen = [krylov_matrix(product_at(problem, t, u), start, ranks) for t in times]
+    known = [matrix for matrix in seen if matrix is not None]
+    if not known:
+        return None
+    exact = all(matrix.exact for matrix in known)
+    return np.concatenate([matrix.values for matrix in known]), exact
+
+
+def _criterion(
+    integration: Integration, values: NDArray[np.complex128]
+) -> Callable[[float], bool]:
+    """Return ``stable(step)``, whether an explicit method is stable for A's eigenvalues."""
+    polynomial = integration.method.stability_polynomial
+    length = integration.until - integration.t0
+    return lambda step: is_stable(float(_excess(polynomial, step, values).max()), step, length)
 
 
 def _amplification(polynomial: tuple[float, ...], z: NDArray[np.complex128]) -> NDArray[np.float64]:
@@ -250,32 +256,3 @@ def _excess(
     with np.errstate(divide="ignore"):
         grown = np.log(_amplification(polynomial, dt * values))
     return np.asarray(grown - np.maximum(0.0, dt * values.real))
-
-
-def _is_stable(excess: float, dt: float, length: float) -> bool:
-    return excess <= _ROUNDING or excess * length <= _MAX_LOG_GROWTH * dt
-
-
-def _largest_stable(
-    polynomial: tuple[float, ...], values: NDArray[np.complex128], dt: float, length: float
-) -> float:
-    """Return the largest stable step below ``dt``, which is not stable."""
-
-    def stable(step: float) -> bool:
-        return _is_stable(float(_excess(polynomial, step, values).max()), step, length)
-
-    good, bad = 0.5 * dt, dt
-    while not stable(good):
-        good, bad = 0.5 * good, good
-        if good <= 1e-15 * dt:
-            return 0.0
-    for _ in range(40):
-        middle = 0.5 * (good + bad)
-        good, bad = (middle, bad) if stable(middle) else (good, middle)
-    return good
-
-
-def _floor(value: float) -> str:
-    """Return a number as text, rounded down to three digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{math.floor(value / unit) * unit:.3g}"
