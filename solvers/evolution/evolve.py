@@ -66,9 +66,10 @@ def evolve(
         A name of `batchkron.solvers.steppers.names`, or a method of your own.
     dt : float, optional
         The longest step: ceil((until - t0) / dt) equal steps are taken, which end exactly at
-        ``until``. With ``resume`` it may be omitted, and must not differ from the first run's. It
-        is required if ``method`` is explicit and the problem's default step is for an implicit
-        method. With ``rtol`` or ``atol`` it is the first step to try.
+        ``until``. With ``resume`` it may be omitted, and must not differ from the first run's. If
+        it is omitted, ``method`` is explicit and the problem's default step is for an implicit
+        method, 0.8 times the largest stable step is taken where that is known (linear problems
+        with an operator), and ``message`` of the result says so. With ``rtol`` or ``atol`` it is the first step to try.
     solver : str, mapping or callable, optional
         For implicit methods: a name ("gmres" by default, "cg", "bicgstab"), a mapping such as
         ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a function
@@ -111,8 +112,8 @@ def evolve(
         `batchkron.problems.Problem.quantities`. They are measured after each step; ``recorded`` of
         the result has their values over time.
     allow_unstable : bool
-        Allow an explicit method to run with a step for which it is not stable. By default such a
-        step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
+        Allow an explicit or IMEX method to run with a step for which it is not stable. By default
+        such a step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
     adapt : Adapt or False, optional
         The rule by which the grid is refined and coarsened during the run, for problems with a
         method ``adaptive``, as those of `batchkron.problems`. By default that of the problem, its
@@ -135,7 +136,7 @@ def evolve(
     ValueError
         If a value is wrong; if a checkpoint belongs to another problem, dtype, method or step; if
         the problem has a method ``check_interval(t0, until)`` and that raises; if an explicit
-        method is not stable with dt; if an event function returns NaN; if this machine has too
+        or IMEX method is not stable with dt; if an event function returns NaN; if this machine has too
         little memory to read a checkpoint back. Also if the method is implicit or exponential and
         f(t, u + v) - f(t, u) is not A(t) v, which is tested once per run; for IMEX methods only the
         implicit part has to be linear, and methods with ``nonlinear = True`` are not tested.
@@ -174,9 +175,10 @@ def evolve(
       10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), where ω is the largest eigenvalue of
       (A + A^H) / 2, see `growth_bound`;
     - for other problems, with explicit or IMEX methods and equal steps, if a step disagrees with
-      two steps of half its length; every 32nd step and the last one are compared, see
-      `step_doubling`. The same is done for explicit steps of a linear problem that are near or
-      beyond the estimated largest stable one, unless ``allow_unstable``.
+      two steps of half its length; every 32nd step and the last one are compared, and one whenever
+      the norm has doubled, see `step_doubling`. The same is done for explicit or IMEX steps of a
+      linear problem that are near or beyond the estimated largest stable one, unless
+      ``allow_unstable``.
 
     `stability` describes which steps are refused before a run.
 

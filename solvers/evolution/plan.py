@@ -23,6 +23,7 @@ from .observation.observers import Observer
 from .on_ranks import refuse_method, refuse_options
 from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import check_stability
+from .operator_checks.suited_step import suited_step
 from .result import EvolveState
 from .start.arguments import initial_state
 from .start.integration import Integration, moved_integration, plan_integration
@@ -160,6 +161,7 @@ def plan_run(
         rtol=rtol,
         atol=atol,
         adapts=adapt is not None,
+        find_step=suited_step,
     )
     ranks = integration.ranks
     if ranks is not None:
@@ -183,7 +185,7 @@ def plan_run(
     grids = None
     if adapt is not None:
         _refuse_of_one_grid(observer, preconditioner)
-        own_step = dt is None
+        own_step = dt is None and not integration.note
         if integration.resumed is not None:
             own_step = integration.origin is not None
         identity = problem_hash(problem, initial_state(problem))

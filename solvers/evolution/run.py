@@ -345,7 +345,7 @@ class Run:
             t, u = event.t, event.u
         elif status is EvolveStatus.NOT_FINITE:
             u = self._trial.end
-        message = self._message(status, t)
+        message = f"{self._message(status, t)} {self._integration.note}".rstrip()
         more: dict[str, Any] = {"message": message, **self._size}
         if status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED, EvolveStatus.DRIFTED):
             more.update(self._measured)

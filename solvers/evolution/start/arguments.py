@@ -19,6 +19,7 @@ __all__ = [
     "Tolerances",
     "as_tolerances",
     "finite_number",
+    "found_step_text",
     "initial_state",
     "positive_step",
     "refuse_unsuited_step",
@@ -149,14 +150,14 @@ def setting(problem: Any, value: Any, name: str) -> Any:
     return suggested
 
 
-def step_suits(problem: Any, method: str | None) -> bool:
+def step_suits(problem: Any, method: Any) -> bool:
     """Return whether the problem's default step suits a method other than its default one.
 
     Parameters
     ----------
     problem : TimeProblem
         The defaults are in its ``stepper``, if it has one.
-    method : str or None
+    method : str, Tableau, type or None
         The method; None stands for the problem's default.
 
     Returns
@@ -176,14 +177,24 @@ def step_suits(problem: Any, method: str | None) -> bool:
     return get(method).implicit or not get(own).implicit
 
 
-def refuse_unsuited_step(problem: Any, method: str | None) -> None:
+def refuse_unsuited_step(problem: Any, method: Any) -> None:
     """Raise ValueError if the problem's default step does not suit a method, see `step_suits`."""
     if not step_suits(problem, method):
         raise ValueError(
             f"dt is missing: the problem suggests {_suggested(problem, 'dt')} for the implicit "
             f"method {_suggested(problem, 'method')!r}, most likely far beyond what the explicit "
-            f"{method!r} is stable with. Give dt, because there is no other suggestion."
+            f"{get(method).name!r} is stable with. Give dt: the largest stable step is known only "
+            "for f(t, u) = A(t) u + s(t) with an operator, and if there is one."
         )
+
+
+def found_step_text(problem: Any, method: str) -> str:
+    """Return a text that says where the step of an explicit method without dt comes from."""
+    return (
+        f"dt was not given, and the problem suggests {_suggested(problem, 'dt'):.4g} for "
+        f"{_suggested(problem, 'method')!r}: it is at most that and 0.8 times the largest stable "
+        f"step of {method!r}."
+    )
 
 
 def _suggested(problem: Any, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +21,12 @@ from .arguments import (
     Tolerances,
     as_tolerances,
     finite_number,
+    found_step_text,
     initial_state,
     positive_step,
     refuse_unsuited_step,
     setting,
+    step_suits,
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
 from .time_grid import fewest_steps, is_step_of, last_step_of, time_grid
@@ -86,6 +89,8 @@ class Integration:
         None stands for step 0 at t0.
     ranks : Ranks or None
         The ranks that share the state, of which u is this one's block; None if u is all of it.
+    note : str
+        What the result has to say about a step that nobody has given.
     """
 
     problem: TimeProblem
@@ -100,6 +105,7 @@ class Integration:
     resumed: Resumed | None = None
     origin: tuple[int, float] | None = None
     ranks: Ranks | None = None
+    note: str = ""
 
     @property
     def unknowns(self) -> int:
@@ -159,8 +165,9 @@ def plan_integration(
     rtol: Any = None,
     atol: Any = None,
     adapts: bool = False,
+    find_step: Callable[[Any, float, type[Stepper]], float | None] | None = None,
 ) -> Integration:
-    """Check the arguments of an integration and compute its steps; f is not evaluated.
+    """Check the arguments of an integration and compute its steps.
 
     Parameters
     ----------
@@ -172,13 +179,17 @@ def plan_integration(
         The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
     dt : float or None
         The longest step; by default the checkpoint's, else ``problem.stepper.dt``. The latter is
-        not used for an explicit method if the problem's default method is implicit.
+        not used for an explicit method if the problem's default method is implicit, see
+        ``find_step``.
     resume : path, Checkpoint or None
         The checkpoint from which the run continues.
     rtol, atol : float or None
         If one of them is given, steps are adaptive, and ``dt`` is the first one to try.
     adapts : bool
         Whether the grid of the run follows the solution.
+    find_step : callable, optional
+        ``find_step(problem, until, stepper)`` returns a step for an explicit method, or None, where
+        the problem's default one is for an implicit method. Only it evaluates f.
 
     Returns
     -------
@@ -220,11 +231,15 @@ def plan_integration(
             tolerances=tolerances,
             ranks=ranks,
         )
-    if dt is None:
-        refuse_unsuited_step(problem, method)
+    note = ""
+    if dt is None and not step_suits(problem, method):
+        dt = None if find_step is None else find_step(problem, until, stepper)
+        if dt is None:
+            refuse_unsuited_step(problem, method)
+        note = found_step_text(problem, stepper.name)
     steps, dt = time_grid(t0, until, positive_step(setting(problem, dt, "dt")))
     _check_interval(problem, t0, until)
-    return Integration(problem, stepper, t0, until, dt, steps, initial, ranks=ranks)
+    return Integration(problem, stepper, t0, until, dt, steps, initial, ranks=ranks, note=note)
 
 
 def moved_integration(
