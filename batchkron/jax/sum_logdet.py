@@ -6,8 +6,8 @@ of the whole sum is block triangular, and the blocks on its diagonal are (A_k + 
     d log det (A_1 ⊕ … ⊕ A_d) = Σ_k tr (P_k dA_k),    P_k = Σ_i (A_k + r_i I)⁻¹,
 
 with the partial traces P_k of the inverse. Sums over all r_i are as accurate as computed
-eigenvalues are those of a matrix nearby; their own errors, large for factors far from normal, do not
-matter.
+eigenvalues are those of a matrix nearby; their own errors, large for factors far from normal, do
+not matter.
 """
 
 from __future__ import annotations
