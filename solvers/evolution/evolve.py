@@ -69,7 +69,8 @@ def evolve(
         ``until``. With ``resume`` it may be omitted, and must not differ from the first run's. If
         it is omitted, ``method`` is explicit and the problem's default step is for an implicit
         method, 0.8 times the largest stable step is taken where that is known (linear problems
-        with an operator), and ``message`` of the result says so. With ``rtol`` or ``atol`` it is the first step to try.
+        with an operator), and ``message`` of the result says so. With ``rtol`` or ``atol`` it is
+        the first step to try.
     solver : str, mapping or callable, optional
         For implicit methods: a name ("gmres" by default, "cg", "bicgstab"), a mapping such as
         ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a function
@@ -135,8 +136,8 @@ def evolve(
     ------
     ValueError
         If a value is wrong; if a checkpoint belongs to another problem, dtype, method or step; if
-        the problem has a method ``check_interval(t0, until)`` and that raises; if an explicit
-        or IMEX method is not stable with dt; if an event function returns NaN; if this machine has too
+        the problem has a method ``check_interval(t0, until)`` and that raises; if an explicit or
+        IMEX method is not stable with dt; if an event function returns NaN; if this machine has too
         little memory to read a checkpoint back. Also if the method is implicit or exponential and
         f(t, u + v) - f(t, u) is not A(t) v, which is tested once per run; for IMEX methods only the
         implicit part has to be linear, and methods with ``nonlinear = True`` are not tested.

@@ -241,8 +241,8 @@ class Tableau:
 
         def combined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
             total = np.broadcast_to(one, explicit.shape).astype(np.complex128)
-            for a, b, (k, l) in zip(first, second, slopes, strict=False):
-                total = total + a * k + b * l
+            for a, b, (own, other) in zip(first, second, slopes, strict=False):
+                total = total + a * own + b * other
             return total
 
         for i in range(self.stages):

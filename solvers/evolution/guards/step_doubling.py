@@ -29,8 +29,8 @@ _DIVERGENCE = (
 )
 # All numbers were chosen by hand.
 _CHECK_INTERVAL = 32  # number of steps from one that is compared to the next
-# Growth of the state's norm since the last comparison that demands another one, and from which it is
-# looked for a solution that becomes infinite.
+# Growth of the state's norm since the last comparison that demands another one, and that from which
+# a solution that becomes infinite is looked for.
 _GROWTH_COMPARED, _GROWTH_SUSPECTED = 2.0, 1.5
 _MAX_GROWTH = 2.0  # factor by which a perturbation may grow in the whole run
 # Allowed difference of a step and its two halves, relative to the state; beyond it, the growth of a
@@ -49,16 +49,17 @@ class StepDoubling:
     """Compares some steps with two steps of half their length.
 
     These are every 32nd step, the last one, and one whenever the state's norm has doubled since the
-    last comparison. If a method treats f, or a part of it, explicitly and is not stable with its step, each step
-    amplifies some components, but two half steps do not. If the two results differ by a tenth of
-    the state, a small perturbation along the difference is propagated both ways: the step is
-    unstable if it enlarges the perturbation, and more than the half steps do. A step that is only
-    inaccurate, because the solution grows or oscillates quickly, does not meet this condition.
+    last comparison. If a method treats f, or a part of it, explicitly and is not stable with its
+    step, each step amplifies some components, but two half steps do not. If the two results differ
+    by a tenth of the state, a small perturbation along the difference is propagated both ways: the
+    step is unstable if it enlarges the perturbation, and more than the half steps do. A step that
+    is only inaccurate, because the solution grows or oscillates quickly, does not meet this
+    condition.
 
-    If the norm has grown by half and the half steps disagree, it is also looked for a solution that becomes
-    infinite: the step is divided into 2, 4, … up to 64 parts, until two divisions agree. The run ends
-    if they do not, and the factor by which the state grows from one to the next does not fall, as it
-    does for an exponential.
+    If the norm has grown by half and the half steps disagree, it is also looked for a solution that
+    becomes infinite is looked for: the step is divided into 2, 4, … up to 64 parts, until two
+    divisions agree. The run ends if they do not, and the factor by which the state grows from one
+    to the next does not fall, as it does for an exponential.
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ def check_imex_step(integration: Integration, make_stepper: MakeStepper | None) 
     integration : Integration
         Its f is A(t) u + s(t), and its steps are equal.
     make_stepper : callable or None
-        ``make_stepper(integration)`` returns a function of dt that returns a stepper. Without it, no
-        step is taken, and only runs of few unknowns are refused.
+        ``make_stepper(integration)`` returns a function of dt that returns a stepper. Without it,
+        no step is taken, and only runs of few unknowns are refused.
 
     Returns
     -------

@@ -189,7 +189,8 @@ class Arnoldi:
         self._last = min(self._size, steps, max(_MIN_STEPS, _MAX_BASIS // max(largest, 1)))
         self._eps = float(np.finfo(start.dtype).eps)
         self._basis = self._arrays.empty((self._last + 1, start.size), start.dtype)
-        self.matrix = np.zeros((self._last + 1, self._last), np.result_type(start.dtype, np.float64))
+        dtype = np.result_type(start.dtype, np.float64)
+        self.matrix = np.zeros((self._last + 1, self._last), dtype)
         self._basis[0] = start
         self.count, self.below = 0, 0.0
         self.is_finite, self.is_invariant = True, False

@@ -233,9 +233,7 @@ def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool
     return np.concatenate([matrix.values for matrix in known]), exact
 
 
-def _criterion(
-    integration: Integration, values: NDArray[np.complex128]
-) -> Callable[[float], bool]:
+def _criterion(integration: Integration, values: NDArray[np.complex128]) -> Callable[[float], bool]:
     """Return ``stable(step)``, whether an explicit method is stable for A's eigenvalues."""
     polynomial = integration.method.stability_polynomial
     length = integration.until - integration.t0

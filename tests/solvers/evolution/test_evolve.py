@@ -189,7 +189,7 @@ def test_failed_solve_is_a_status():
 
 
 def test_blow_up_raises_if_asked():
-    with pytest.raises(RuntimeError, match="unstable at step .* becomes infinite"):
+    with pytest.raises(RuntimeError, match=r"unstable at step .* becomes infinite"):
         evolve(growing(1e3), until=1.0, method="rk4", dt=0.01, raise_on_failure=True)
 
 

@@ -93,7 +93,12 @@ def step_told(error):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("imex-euler", np.float32), ("ark2", np.complex128), ("ark3", np.float64), ("ark3", np.float32)],
+    [
+        ("imex-euler", np.float32),
+        ("ark2", np.complex128),
+        ("ark3", np.float64),
+        ("ark3", np.float32),
+    ],
 )
 def test_a_step_beyond_the_limit_is_refused_with_the_largest_one(name, dtype):
     parts = transport()
