@@ -56,10 +56,10 @@ class StepDoubling:
     is only inaccurate, because the solution grows or oscillates quickly, does not meet this
     condition.
 
-    If the norm has grown by half and the half steps disagree, it is also looked for a solution that
-    becomes infinite is looked for: the step is divided into 2, 4, … up to 64 parts, until two
-    divisions agree. The run ends if they do not, and the factor by which the state grows from one
-    to the next does not fall, as it does for an exponential.
+    If the norm has grown by half and the half steps disagree, the solution may become infinite: the
+    step is divided into 2, 4, … up to 64 parts, until two divisions agree. The run ends if they do
+    not, and the factor by which the state grows from one to the next does not fall, as it does for
+    an exponential.
 
     Parameters
     ----------
