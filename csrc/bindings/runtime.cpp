@@ -19,6 +19,7 @@ void warn_of_refusal(int threads) {
 
 void register_runtime(pybind11::module_& module) {
   module.def("get_num_threads", &num_threads);
+  module.def("num_processors", &num_processors);
   module.def("set_num_threads", &set_num_threads);
   module.def("set_thread_limit", &set_thread_limit);
   module.def("instruction_set", [] { return kernels().name; });

@@ -156,6 +156,8 @@ void set_num_threads(int count) { chosen.store(count, relaxed); }
 
 void set_thread_limit(int count) { limit.store(count, relaxed); }
 
+int num_processors() { return omp_get_num_procs(); }
+
 void set_refusal_handler(void (*handler)(int threads)) { on_refusal.store(handler); }
 
 int thread_index() { return omp_get_thread_num(); }

@@ -13,6 +13,9 @@ int num_threads();
 void set_num_threads(int count);
 // The most threads that are taken where none were set and OMP_NUM_THREADS does not say how many.
 void set_thread_limit(int count);
+// The processors that the process may use; the calling thread may be bound to one of them, as by
+// OMP_PROC_BIND.
+int num_processors();
 // Called with how many threads there are where the system refuses to start more.
 void set_refusal_handler(void (*handler)(int threads));
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from functools import cache
 from pathlib import Path
@@ -76,7 +75,7 @@ def _limit_threads() -> None:
     quota = _processor_quota()
     if quota is not None:
         _native.set_thread_limit(max(1, math.ceil(quota)))
-    asked, processors = _native.get_num_threads(), _num_processors()
+    asked, processors = _native.get_num_threads(), _native.num_processors()
     if asked <= MAX_THREADS_PER_PROCESSOR * processors:
         return
     _native.set_num_threads(processors)
@@ -129,8 +128,3 @@ def _control_groups(root: Path) -> list[Path]:
     return folders
 
 
-def _num_processors() -> int:
-    """Return how many processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

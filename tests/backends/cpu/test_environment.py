@@ -68,10 +68,18 @@ def test_far_too_many_threads_are_limited_when_first_needed():
     assert run.stderr == ""
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_threads_that_openmp_binds_are_not_taken_for_one_processor():
+    wanted = min(9, 8 * len(os.sched_getaffinity(0)))  # more than 8 for the caller's processor
+    program = "import batchkron as bk; print(bk.get_num_threads())"
+    run = python("-c", program, OMP_PROC_BIND="close", OMP_NUM_THREADS=str(wanted))
+    assert (run.stdout, run.stderr) == (f"{wanted}\n", "")
+
+
 @pytest.fixture
 def two_processors(threads, monkeypatch):
     """A process on two processors whose number of threads has not been checked yet."""
-    monkeypatch.setattr(environment, "_num_processors", lambda: 2)
+    monkeypatch.setattr(environment._native, "num_processors", lambda: 2)
 
     def asks_for(count):
         threads(count)  # stands for what OpenMP takes from the environment
