@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import common_kind, in_kind, kind_of
 from batchkron.arrays import array_module, as_array, is_plain, on_host_layout
-from batchkron.backends import host_backend
+from batchkron.backends import backend_for, host_backend
 from batchkron.spec.kron import Array, as_scalar, check_output, check_writeable, overlap
 
 __all__ = ["linear_combination"]
@@ -36,7 +36,7 @@ def linear_combination(
     scratch : ndarray, optional
         Work array of the shape and dtype of ``out``, which may be overwritten. It may be one of the
         vectors, but not ``out``. If it is given, nothing is allocated where more than one pass is
-        needed (on a device, and for arrays that are not contiguous).
+        needed (for arrays that are not contiguous).
 
     Returns
     -------
@@ -65,10 +65,14 @@ def linear_combination(
         )
     scales, given = _checked(factors, vectors, out)
     if _is_compiled(out) and all(map(is_plain, given)):
+        # complex vectors as real ones of twice the length
         real = [vector.reshape(-1).view(vector.real.dtype) for vector in given]
         target = out.reshape(-1).view(out.real.dtype)
-        # complex vectors as real ones of twice the length; checks that no vector overlaps out
-        host_backend().sum_vectors(scales, real, target)
+        if type(out) is np.ndarray:
+            host_backend().sum_vectors(scales, real, target)  # checks that none overlaps out
+        else:
+            _refuse_overlaps(real, target)
+            backend_for(array_module(out)).sum_vectors(scales, real, target)
     else:
         check_writeable(out, "out")
         _by_passes(scales, given, out, scratch)
@@ -76,9 +80,19 @@ def linear_combination(
 
 
 def _is_compiled(out: Array) -> bool:
-    """Whether the CPU backend has a kernel that can write this output."""
+    """Whether the output's backend has a kernel that can write it."""
     dtype = out.dtype
-    return array_module(out) is np and dtype.char in "fdFD" and dtype.isnative and out.flags.carray
+    if dtype.char not in "fdFD" or not dtype.isnative:
+        return False
+    return bool(out.flags.carray if isinstance(out, np.ndarray) else out.flags.c_contiguous)
+
+
+def _refuse_overlaps(vectors: Sequence[Array], out: Array) -> None:
+    """Raise ValueError if a contiguous vector overlaps ``out`` and does not begin where it does."""
+    begin = out.data.ptr
+    for k, vector in enumerate(vectors):
+        if vector.data.ptr != begin and abs(vector.data.ptr - begin) < out.nbytes:
+            raise ValueError(f"out overlaps vectors[{k}] in memory; pass an array of its own")
 
 
 def _checked(

@@ -32,6 +32,7 @@ from batchkron.backends.cuda.segmented.edges import SegmentMode
 from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
 from batchkron.backends.cuda.segmented.staged import staged_sums_program, staged_tiling
 from batchkron.backends.cuda.steps import plan_order, plan_steps
+from batchkron.backends.cuda.vector_sum.kernel import MAX_VECTORS, vector_sum_program
 from batchkron.backends.krylov_arguments import Stage
 
 KRYLOV = [  # passes that one call of `krylov_kernels` takes, in their order
@@ -266,6 +267,12 @@ def diagonal_programs(dtype, limits):
     """The kernels of products with diagonal matrices."""
     for repeated in (False, True):
         yield diagonal_program(dtype, 256, repeated)
+
+
+def vector_sum_programs(dtype, limits):
+    """The kernels of linear combinations, of which complex vectors are real ones."""
+    for vectors in (1, 2, 3, MAX_VECTORS) if dtype.kind == "f" else ():
+        yield vector_sum_program(dtype, 256, vectors)
 
 
 def gram_programs(dtype, limits):

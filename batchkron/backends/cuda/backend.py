@@ -101,6 +101,14 @@ class CudaBackend(Backend, KrylovBackend):
 
         return diagonal.diagonal_product(entries)
 
+    def sum_vectors(
+        self, factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray
+    ) -> None:
+        """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+        from batchkron.backends.cuda.vector_sum import plan as vector_sum
+
+        vector_sum.sum_vectors(factors, vectors, out)
+
     def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
         """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
         from batchkron.backends.cuda.segmented import plan as segmented

@@ -27,6 +27,7 @@ from device_programs import (
     sums_programs,
     systems_programs,
     unit_programs,
+    vector_sum_programs,
 )
 from kernel_resources import (
     TESTED,
@@ -169,6 +170,14 @@ def test_diagonal_products_compile(dtype, capability):
     for kernel in kernels_for(diagonal_programs, dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
+        assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_linear_combinations_compile(dtype, capability):
+    for kernel in kernels_for(vector_sum_programs, dtype, capability):
+        assert "vector_sum" in kernel.name
+        assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack == 0
 
 

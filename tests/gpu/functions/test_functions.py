@@ -369,3 +369,34 @@ def test_arrays_in_two_places_are_refused(cupy, rng):
     x = cupy.ones(2)
     with pytest.raises(ValueError, match="out overlaps an input"):
         bk.gekmm(factors, x, out=x)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 1025, 3_000_000])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 20])
+def test_linear_combinations_have_the_bits_of_the_cpu(cupy, poisoned_on_device, rng, size, count):
+    for dtype in "fdFD" if size < 10**6 else "d":
+        factors = rng.standard_normal(count).tolist()
+        host = [random_array(rng, size, np.dtype(dtype)) for _ in range(count)]
+        expected = bk.linear_combination(factors, host, np.empty_like(host[0]))
+        vectors = [cupy.asarray(vector) for vector in host]
+        out = poisoned_on_device(size, np.dtype(dtype))
+        assert bk.linear_combination(factors, vectors, out) is out
+        np.testing.assert_array_equal(out.get(), expected)
+        first, last = 0, count - 1  # sums of more than 8 vectors begin with the one that is out
+        bk.linear_combination(factors, vectors, vectors[first])
+        np.testing.assert_array_equal(vectors[first].get(), expected)
+        vectors[first].set(host[first])
+        bk.linear_combination(factors, vectors, vectors[last])
+        magnitude = sum(abs(a) * abs(vector) for a, vector in zip(factors, host, strict=True))
+        error = abs(vectors[last].get() - expected)
+        assert (error <= 2 * count * np.finfo(dtype).eps * magnitude).all()
+
+
+def test_linear_combinations_of_strided_and_overlapping_vectors(cupy, rng):
+    host = rng.standard_normal((3, 40))
+    rows = cupy.asarray(host)
+    result = bk.linear_combination([1.0, 2.0, -3.0], list(rows[:, ::2]), cupy.empty(20))
+    np.testing.assert_allclose(result.get(), [1.0, 2.0, -3.0] @ host[:, ::2], rtol=1e-13)
+    with pytest.raises(ValueError, match=r"out overlaps vectors\[1\] in memory"):
+        bk.linear_combination([1.0, 1.0], [rows[1, :20], rows[0, 1:21]], rows[0, :20])
+    np.testing.assert_array_equal(rows.get(), host)

@@ -27,6 +27,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
+    from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
     def load(program, _):
         kernel = SimpleNamespace(program=program, ptr=len(device.kernels) + 1)
@@ -57,7 +58,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
-        (gram, "gram"),
+        (gram, "gram"), (vector_sum, "vector_sum"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

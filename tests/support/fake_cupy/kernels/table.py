@@ -17,6 +17,7 @@ from fake_cupy.kernels.kron_sparse import (
     transpose,
 )
 from fake_cupy.kernels.kron_sum import substitute_back
+from fake_cupy.kernels.vector_sum import add_vectors
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def run_other(kernel, address):
         "store": store_values,
         "fold": fold_pieces,
         "gram": multiply_gram,
+        "vector_sum": add_vectors,
     }
     others.get(kernel.kind, interpolate)(kernel, address)
 

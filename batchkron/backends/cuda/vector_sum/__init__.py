@@ -1,0 +1,1 @@
+"""Linear combinations of vectors on a CUDA device."""
