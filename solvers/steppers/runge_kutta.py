@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.functions.vector_sum import linear_combination
+
 from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
@@ -100,7 +102,7 @@ def combine(
     out: NDArray[Any],
     work: NDArray[Any],
 ) -> None:
-    """Write u + Σ_i weights[i] vectors[i] into ``out``.
+    """Write u + Σ_i weights[i] vectors[i] into ``out``; on the CPU in one pass over memory.
 
     Parameters
     ----------
@@ -113,17 +115,10 @@ def combine(
     out, work : ndarray, shape (N,)
         Overwritten with the result, and with intermediate values.
     """
-    begun = u is not None
+    used = [(float(w), vector) for w, vector in zip(weights, vectors, strict=False) if w != 0.0]
     if u is not None:
-        np.copyto(out, u)
-    for weight, vector in zip(weights, vectors, strict=False):
-        if weight == 0.0:
-            continue
-        if not begun:
-            np.multiply(vector, float(weight), out=out)
-            begun = True
-            continue
-        np.multiply(vector, float(weight), out=work)
-        np.add(out, work, out=out)
-    if not begun:
+        used.insert(0, (1.0, u))
+    if used:
+        linear_combination([w for w, _ in used], [v for _, v in used], out, scratch=work)
+    else:
         out[...] = 0.0
