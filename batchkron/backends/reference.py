@@ -298,6 +298,10 @@ class ReferenceBackend(HostBackend):
         """Write Σ factors[k] vectors[k] to ``out``."""
         out[...] = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
 
+    def inner_product(self, x: Array, y: Array) -> complex:
+        """Return Σ conj(x_i) y_i."""
+        return complex(np.vdot(x, y))
+
     def batched_gemm(
         self,
         a: Array,

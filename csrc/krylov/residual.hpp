@@ -151,6 +151,23 @@ struct TrueResidual : SharedPass {
   }
 };
 
+// The inner product b* r: its real and its imaginary part in the places of two norms.
+template <class T>
+struct InnerProduct : SharedPass {
+  static constexpr int sums = Field<T>::reals;
+  static constexpr Gate gate = Gate::any;
+
+  template <class Cursor>
+  static void each(const Coefficients&, Cursor& at) {
+    at.add_product(0, at[b], at[r]);
+  }
+
+  static void after(const System<T>& system, const double* sums) {
+    system.at(kResidual) = sums[0];
+    system.at(kEstimate) = Field<T>::reals == 2 ? sums[Field<T>::reals - 1] : 0;
+  }
+};
+
 // r in units of its norm: r / |r|.
 template <class T>
 struct ScaleResidual : SharedPass {

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cpu import native as _native
 from batchkron.backends.cpu.environment import check_environment
+from batchkron.backends.cpu.inner_product import inner_product
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
@@ -295,6 +296,10 @@ class CpuBackend(HostBackend, KrylovBackend):
         """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
         check_environment()
         _native.sum_vectors(factors, vectors, out)
+
+    def inner_product(self, x: Array, y: Array) -> complex:
+        """Return Σ conj(x_i) y_i of contiguous vectors, summed in an order of its own."""
+        return inner_product(x, y)
 
     def batched_gemm(
         self,

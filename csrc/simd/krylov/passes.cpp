@@ -23,6 +23,7 @@ static const KrylovPass passes_of[] = {
     BATCHKRON_PASS(StartNorms),
     BATCHKRON_PASS(OperatorExtent),
     BATCHKRON_PASS(TrueResidual),
+    BATCHKRON_PASS(InnerProduct),
     BATCHKRON_PASS(ScaleResidual),
     BATCHKRON_PASS(CgProduct),
     BATCHKRON_PASS(CgDirection),

@@ -120,9 +120,7 @@ class Quantity:
         measure = self.measure
         given = measure.weights if isinstance(measure, MomentWeights) else measure
         weights = array_module(u).asarray(given)
-        if ranks is not None:
-            return dot_over(ranks, weights, u).real
-        return float(np.vdot(weights, u).real)
+        return dot_over(ranks, weights, u).real
 
 
 @dataclass(frozen=True)

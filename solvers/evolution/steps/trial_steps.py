@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from batchkron.errors import NotPhysicalError
+from batchkron.functions.vector_sum import linear_combination
 
 from ...krylov.systems.result import KrylovResult
 from ...krylov.vectors.ranks import Ranks, any_over, dot_over, norm_over
@@ -95,13 +96,13 @@ class TrialSteps:
     def accept(self) -> None:
         """Make the end of the last trial step the state."""
         if self._embedded is not None:
-            np.copyto(self.u, self.end)
+            linear_combination([1.0], [self.end], self.u)
             self._embedded.accept()
 
 
 def _finite_norm(u: Vector, ranks: Ranks | None) -> float:
     """Return ‖u‖₂, NaN if u is not finite; a single pass unless the squares overflow."""
-    square = float(np.vdot(u, u).real) if ranks is None else dot_over(ranks, u, u).real
+    square = dot_over(ranks, u, u).real
     if math.isfinite(square):
         return math.sqrt(square)
     if any_over(ranks, not np.isfinite(u).all()):

@@ -52,4 +52,5 @@ StartExtent = Pass("StartExtent", SharedVectors)  # r = b - r, max |b|, max |r|
 StartNorms = Pass("StartNorms", SharedVectors)  # norms of b and r; x = 0 where b is
 ScaleResidual = Pass("ScaleResidual", SharedVectors)  # r / norm of r
 OperatorExtent = Pass("OperatorExtent", SharedVectors)  # max |w|: the unit of products
+InnerProduct = Pass("InnerProduct", SharedVectors)  # b* r
 TrueResidual = Pass("TrueResidual", SharedVectors)  # r = b - r, its norm, and what it says

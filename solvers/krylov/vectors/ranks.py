@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import Operator
 
-from ...products import Vector, norm, norms_of
+from ...products import Vector, dot, norm, norms_of
 
 __all__ = [
     "OnRanks",
@@ -134,7 +134,7 @@ def any_over(ranks: Ranks | None, value: bool) -> bool:
 
 def dot_over(ranks: Ranks | None, x: Vector, y: Vector) -> complex:
     """Return (x, y) = Σ conj(x_i) y_i of vectors of which each rank has some elements."""
-    return complex(sum_over(ranks, np.array([complex(np.vdot(x, y))]))[0])
+    return complex(sum_over(ranks, np.array([dot(x, y)]))[0])
 
 
 def norm_over(ranks: Ranks | None, x: Vector) -> float:

@@ -191,6 +191,12 @@ def _(at, s):
     return {"r": r}, {"residual": norm(r), "replaced": 0.0}
 
 
+@formula("InnerProduct", "b r", all=True)
+def _(at, s):
+    product = dot(at.b, at.r)
+    return {}, {"residual": product.real, "estimate": product.imag}
+
+
 @formula("CgProduct", "r z", "rho")
 def _(at, s):
     rho = real_dot(at.r, at.z)
