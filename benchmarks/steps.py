@@ -66,13 +66,14 @@ def step_seconds(problem: Any, method: str, wait: Callable[[], object], rounds: 
 
 def call_seconds(call: Callable[[int], object], wait: Callable[[], object], rounds: int) -> float:
     """Return the median of the seconds of a call, which is given its number."""
+
+    def seconds(count: int) -> float:
+        return seconds_of(lambda: [call(k) for k in range(count)], wait)
+
     count = 1
-    while seconds_of(lambda: [call(k) for k in range(count)], wait) < _SECONDS / 8:
+    while seconds(count) < _SECONDS / 8:
         count *= 2
-    work = range(count)
-    return statistics.median(
-        seconds_of(lambda: [call(k) for k in work], wait) / count for _ in range(rounds)
-    )
+    return statistics.median(seconds(count) / count for _ in range(rounds))
 
 
 def measure(case: Sequence[Any], device: str, threads: int, rounds: int) -> dict[str, Any]:

@@ -126,5 +126,3 @@ def _control_groups(root: Path) -> list[Path]:
             own = top / path.lstrip("/")
             folders += [own, *(one for one in own.parents if one.is_relative_to(top))]
     return folders
-
-

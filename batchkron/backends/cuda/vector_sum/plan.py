@@ -30,9 +30,7 @@ _ELEMENTS = 4  # that a thread has at once, in the kernel
 _BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 
 
-def sum_vectors(
-    factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray
-) -> None:
+def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray) -> None:
     """Write Σ factors[k] vectors[k] to ``out``, which may be one of the vectors.
 
     All are contiguous, of one size, and real; no vector overlaps ``out`` without being it.
