@@ -98,7 +98,3 @@ class HostBackend(Backend):
     @abstractmethod
     def inner_product(self, x: Array, y: Array) -> complex:
         """Return Σ conj(x_i) y_i of contiguous vectors (n,) of one dtype."""
-
-    @abstractmethod
-    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
-        """Write Σ factors[k] vectors[k] to ``out``, which may be one of the vectors; all real."""

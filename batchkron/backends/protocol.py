@@ -371,6 +371,18 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+        """Write Σ factors[k] vectors[k] to ``out``, which may be one of the vectors.
+
+        All are contiguous, real and of one dtype.
+
+        Raises
+        ------
+        ValueError
+            If one overlaps ``out`` without being it.
+        """
+
+    @abstractmethod
     def batched_gemm(
         self,
         a: Array,

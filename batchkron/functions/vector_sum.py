@@ -68,11 +68,9 @@ def linear_combination(
         # complex vectors as real ones of twice the length
         real = [vector.reshape(-1).view(vector.real.dtype) for vector in given]
         target = out.reshape(-1).view(out.real.dtype)
-        if type(out) is np.ndarray:
-            host_backend().sum_vectors(scales, real, target)  # checks that none overlaps out
-        else:
-            _refuse_overlaps(real, target)
-            backend_for(array_module(out)).sum_vectors(scales, real, target)
+        on_host = type(out) is np.ndarray
+        backend = host_backend() if on_host else backend_for(array_module(out))
+        backend.sum_vectors(scales, real, target)  # checks that none overlaps out
     else:
         check_writeable(out, "out")
         _by_passes(scales, given, out, scratch)
@@ -85,14 +83,6 @@ def _is_compiled(out: Array) -> bool:
     if dtype.char not in "fdFD" or not dtype.isnative:
         return False
     return bool(out.flags.carray if isinstance(out, np.ndarray) else out.flags.c_contiguous)
-
-
-def _refuse_overlaps(vectors: Sequence[Array], out: Array) -> None:
-    """Raise ValueError if a contiguous vector overlaps ``out`` and does not begin where it does."""
-    begin = out.data.ptr
-    for k, vector in enumerate(vectors):
-        if vector.data.ptr != begin and abs(vector.data.ptr - begin) < out.nbytes:
-            raise ValueError(f"out overlaps vectors[{k}] in memory; pass an array of its own")
 
 
 def _checked(

@@ -58,7 +58,7 @@ def of_mpi(comm: Any) -> MpiCommunicator:
     if comm.Is_inter():
         raise ValueError("comm joins two groups of processes; Merge() makes one group of them")
     key = _attribute()
-    known = comm.Get_attr(key)
+    known: Any = comm.Get_attr(key)
     if known is None:
         known = MpiCommunicator(comm)
         comm.Set_attr(key, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -296,14 +296,14 @@ def _envelope(rate: float, height: float, at: float = 0.0) -> Callable[[ArrayLik
 def _in_unit(fit: GrowthFit, unit: float) -> GrowthFit:
     """Return the fit for times in another unit than those that were fitted."""
     envelope, curve = fit.envelope, fit.curve
-    rates = (fit.rate, fit.frequency, fit.rate_scatter, fit.frequency_scatter)
     first, last = fit.between
-    return GrowthFit(
-        *(rate / unit for rate in rates),
-        fit.model,
-        fit.points,
-        (first * unit, last * unit),
-        lambda t: envelope(np.asarray(t, dtype=np.float64) / unit),
-        lambda t: curve(np.asarray(t, dtype=np.float64) / unit),
-        fit.residual,
+    return replace(
+        fit,
+        rate=fit.rate / unit,
+        frequency=fit.frequency / unit,
+        rate_scatter=fit.rate_scatter / unit,
+        frequency_scatter=fit.frequency_scatter / unit,
+        between=(first * unit, last * unit),
+        envelope=lambda t: envelope(np.asarray(t, dtype=np.float64) / unit),
+        curve=lambda t: curve(np.asarray(t, dtype=np.float64) / unit),
     )

@@ -149,7 +149,7 @@ class _Projection:
 
     def residual(self, parameters: Values) -> Values:
         self._move(parameters)
-        return self.fitted - self.aim
+        return np.asarray(self.fitted - self.aim)
 
     def jacobian(self, parameters: Values) -> Values:
         self._move(parameters)
@@ -332,11 +332,11 @@ def _described(
         )
     rate, frequency = float(best.parameters[0]) / half, float(best.parameters[1]) / half
     level = rounding * (1.0 + float(np.abs(best.parameters[:2]).sum())) / math.sqrt(len(s))
-    errors = [math.sqrt(correlation) * part / half + level / half for part in best.scatters]
+    first, second = (math.sqrt(correlation) * part / half + level / half for part in best.scatters)
     amplitude = math.hypot(*best.amplitudes[:2])
     height = math.log(amplitude) + math.log(peak) - abs(float(best.parameters[0]))
     size = float(np.sqrt(np.mean(y * y)))
-    return Mode(rate, frequency, *errors, residual / size, fitted, middle, height)
+    return Mode(rate, frequency, first, second, residual / size, fitted, middle, height)
 
 
 def _correlation(rest: Values) -> float:

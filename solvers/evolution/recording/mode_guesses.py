@@ -26,7 +26,7 @@ def basis(parameters: Values, s: Values) -> Values:
     *wave, other = np.moveaxis(np.asarray(parameters)[..., None], -2, 0)
     last = np.exp(other * s - np.abs(other))
     if not wave:
-        return last[..., None]
+        return np.asarray(last[..., None])
     rate, frequency = wave
     size, phase = np.exp(rate * s - np.abs(rate)), frequency * s
     return np.stack([size * np.cos(phase), size * np.sin(phase), last], axis=-1)
@@ -101,7 +101,7 @@ def _left_over(starts: Values, s: Values, y: Values, only_size: bool) -> Values:
     turned = np.swapaxes(columns, -1, -2)
     products = turned @ y
     inverses = np.linalg.pinv(turned @ columns, rcond=1e-10, hermitian=True)
-    return 1.0 - np.einsum("ki,kij,kj->k", products, inverses, products) / (y @ y)
+    return np.asarray(1.0 - np.einsum("ki,kij,kj->k", products, inverses, products) / (y @ y))
 
 
 def _distinct(guesses: list[Any]) -> Iterator[Values]:

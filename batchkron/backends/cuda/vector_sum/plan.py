@@ -33,7 +33,12 @@ _BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor;
 def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray) -> None:
     """Write Σ factors[k] vectors[k] to ``out``, which may be one of the vectors.
 
-    All are contiguous, of one size, and real; no vector overlaps ``out`` without being it.
+    All are contiguous, of one size, and real.
+
+    Raises
+    ------
+    ValueError
+        If a vector overlaps ``out`` without being it.
     """
     device = current_device()
     check_device(device, out, *vectors)
@@ -42,6 +47,9 @@ def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: D
     with device_errors():
         stream, target = ready_stream(device), out.data.ptr
         given = list(zip(map(float, factors), (v.data.ptr for v in vectors), strict=True))
+        for k, (_, address) in enumerate(given):
+            if 0 < abs(address - target) < out.nbytes:
+                raise ValueError(f"out overlaps vectors[{k}] in memory; pass an array of its own")
         if len(given) > MAX_VECTORS:  # what is overwritten is read by the first kernel
             given.sort(key=lambda term: term[1] != target)
         while given:
