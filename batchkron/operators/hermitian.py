@@ -21,13 +21,18 @@ _ENTRY_ROUNDINGS = 8
 def is_hermitian(matrix: Array) -> bool:
     """Whether a matrix, or every one of a stack (..., n, n), is Hermitian to working precision.
 
-    Then ‖A - Aᴴ‖ is at most n · eps · ‖A‖ or so, as far as LAPACK's eigenvalues are exact. It tells
-    methods apart which both are right; `hermitian_part` allows for more, where there is only one.
+    Then ‖A - Aᴴ‖ is at most n · eps · ‖A‖ or so, as far as LAPACK's eigenvalues are exact, and so
+    are the entries of A - Aᴴ beside the sizes of their rows: in [[1, 5], [3, 1e20]] 2 is none.
+    An entry whose mirror image is exactly 0 is none, either.
+    It tells methods apart which both are right; `hermitian_part` allows for more, where there is
+    only one.
     """
     if _equals_adjoint(matrix):
         return True
     scaled, defects = _defects(matrix)
-    return bool(np.all(_is_rounding(matrix, scaled) | (defects <= _roundings(matrix))))
+    known = _is_rounding(matrix, scaled) | (defects <= _roundings(matrix))
+    same_zeros = np.array_equal(matrix != 0, _adjoint(matrix) != 0)
+    return bool(np.all(known) and same_zeros and _is_rounding_of_rows(matrix, scaled))
 
 
 def hermitian_part(matrix: Array, refusal: str, advice: str = "") -> Array:
@@ -123,6 +128,14 @@ def _is_rounding(matrix: Array, scaled: Array) -> Array:
         differences = np.abs(scaled - _adjoint(scaled)).max(axis=(-2, -1))
     bound = _ENTRY_ROUNDINGS * np.finfo(matrix.dtype).eps
     return np.asarray(differences <= bound * np.abs(scaled).max(axis=(-2, -1)))
+
+
+def _is_rounding_of_rows(matrix: Array, scaled: Array) -> bool:
+    """Whether each entry of A - Aᴴ is some roundings of the geometric mean of its rows' sizes."""
+    sizes = np.sqrt(np.maximum(np.abs(scaled), np.abs(_adjoint(scaled))).max(axis=-1))
+    bound = max(_ENTRY_ROUNDINGS * float(np.finfo(matrix.dtype).eps), _roundings(matrix))
+    allowed = bound * sizes[..., :, None] * sizes[..., None, :]
+    return bool(np.all(np.abs(scaled - _adjoint(scaled)) <= allowed))
 
 
 def _bounds(matrix: Array, part: Array, defects: Array) -> Array:

@@ -178,9 +178,12 @@ def test_inverses_commute_with_their_matrices(rng, dtype):
     assert np.abs(np.sort(values) - np.linalg.eigvalsh((A + A.conj().T) / 2)).max() <= bound
     b = random_array(rng, (20,), dtype)
     assert np.linalg.norm(A @ op.solve(b) - b) <= bound / 10 * np.linalg.norm(b)
-    rough = op + 1e-2 * bk.KroneckerProduct([hermitian(rng, 20, dtype)])
+    small = [np.diag([1.0, 2.0]), np.diag([3.0, 1.0])]
+    rough = bk.KroneckerProduct([K, small[0]]) + bk.KroneckerProduct(
+        [1e-2 * hermitian(rng, 20, dtype), small[1]]
+    )
     with pytest.raises(ValueError, match="neither commute"):
-        rough.solve(b)
+        (rough + 10 * bk.Identity(40, dtype)).solve(np.tile(b, 2))
 
 
 def test_ill_conditioned_masses(rng):

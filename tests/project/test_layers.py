@@ -72,6 +72,7 @@ NEEDS_A_DEVICE = {
     "segmented.plan",
     "tuning.compiler_process",
     "tuning.trials",
+    "vector_sum.plan",
 }
 
 READ = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "imports.py")))

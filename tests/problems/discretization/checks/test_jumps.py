@@ -38,7 +38,7 @@ def text_of(terms, level=3, axes=(X,), **options):
 
 
 def steady_error(terms, boundary, exact, level, degree):
-    pde = PDE([X], terms, boundary=boundary, sources=0.0)
+    pde = PDE([X], terms, boundary=boundary, initial=0.0, sources=0.0)
     with pytest.warns(JumpWarning, match="jumps from 1 to 2 at x = -0.3333333333, inside a"):
         problem = pde.discretize(level, degree)
     source = np.empty(problem.unknowns)

@@ -42,7 +42,7 @@ def solve(problem):
 
 
 def steady(terms, boundary, level, degree, axes=(X,), grid="full", **options):
-    pde = PDE(list(axes), terms, boundary=boundary, sources=0.0, **options)
+    pde = PDE(list(axes), terms, boundary=boundary, initial=0.0, sources=0.0, **options)
     problem = pde.discretize(level, degree, grid=grid)
     return problem, solve(problem)
 
