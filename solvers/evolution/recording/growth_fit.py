@@ -195,9 +195,7 @@ def _selected(
         )
     used = np.isfinite(times) & np.isfinite(found)
     if between is not None:
-        first, last = (float(end) for end in between)
-        if not first < last:
-            raise ValueError(f"between is ({first}, {last}); expected two ascending times")
+        first, last = _ends(between)
         used &= (times >= first) & (times <= last)
     times, found = times[used], found[used]
     if len(times) < 3:
@@ -207,6 +205,21 @@ def _selected(
     if not (np.diff(times) > 0).all():
         raise ValueError("t is not ascending")
     return times, found
+
+
+def _ends(between: tuple[float, float]) -> tuple[float, float]:
+    """Return the two times of ``between``; raise if it is something else."""
+    words = f"between is {between!r}; expected two ascending times, such as (6.0, 20.0)"
+    try:
+        parts = tuple(between)
+        if isinstance(between, str) or any(isinstance(part, (str, bytes)) for part in parts):
+            raise TypeError
+        ends = [float(part) for part in parts]
+    except (TypeError, ValueError):
+        raise TypeError(words) from None
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise ValueError(words)
+    return ends[0], ends[1]
 
 
 def _maxima(times: Values, sizes: Values) -> tuple[Values, Values]:

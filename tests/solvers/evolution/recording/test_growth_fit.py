@@ -206,3 +206,13 @@ def test_the_residual_of_lines_is_that_of_logarithms(rng):
     assert (fit.model, fit.frequency) == ("exponential", 0.0)  # though noise has maxima
     assert fit.residual == pytest.approx(np.std(noise), rel=0.02)
     assert fit_growth(T, np.exp(-0.1 * T) * np.cos(T)).residual < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("between", "error"),
+    [((1, 2, 3), ValueError), ((1,), ValueError), ((np.nan, 2), ValueError), (5.0, TypeError),
+     ("12", TypeError), (("1", "2"), TypeError), ((None, 2), TypeError), ((1j, 2), TypeError)],
+)  # fmt: skip
+def test_intervals_that_are_none_are_refused(between, error):
+    with pytest.raises(error, match=r"between is .*; expected two ascending times, such as"):
+        fit_growth(T, np.exp(T), between=between)
