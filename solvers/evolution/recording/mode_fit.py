@@ -109,7 +109,9 @@ def fit_mode(times: Values, values: Values) -> Mode:
     ]
     rounding = float(np.finfo(np.float64).eps) * max(1.0, float(np.abs(times).max()) / half)
     answers = sorted(answers, key=lambda answer: answer.cost)
-    answers += [other for answer in answers[:1] for other in _mirrored(answer, s, y)]
+    mirrored = [other for answer in answers[:1] for other in _mirrored(answer, s, y)]
+    # if the mirrored one is better, its own mirrored one may be as good
+    answers += mirrored + [other for answer in mirrored for other in _mirrored(answer, s, y)]
     best = _chosen(answers, exponential.cost, s, half, rounding)
     return _described(best, s, y, middle, half, peak, rounding)
 

@@ -208,6 +208,14 @@ def test_the_residual_of_lines_is_that_of_logarithms(rng):
     assert fit_growth(T, np.exp(-0.1 * T) * np.cos(T)).residual < 1e-3
 
 
+def test_sizes_of_which_the_mirrored_answer_is_found_first():
+    """The best answer had no mirrored one, because it was itself found as that of a worse one."""
+    t = np.arange(8.0)
+    values = np.abs(np.exp(-0.233 * t) * np.cos(2.0 * np.pi / 2.693 * t + 5.66))
+    with pytest.raises(ValueError, match="do not tell rate"):
+        fit_growth(t, values, model="mode")
+
+
 @pytest.mark.parametrize(
     ("between", "error"),
     [((1, 2, 3), ValueError), ((1,), ValueError), ((np.nan, 2), ValueError), (5.0, TypeError),
