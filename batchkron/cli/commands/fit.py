@@ -43,7 +43,8 @@ _PATH = click.Path(path_type=Path)
     type=click.Choice(["auto", "exponential", "maxima", "mode"]),
     default="auto",
     help="exponential: a line through all logarithms; maxima: through those at the maxima; mode: a "
-    "wave plus an exponential, by least squares; auto: maxima if there are three.",
+    "wave plus an exponential, by least squares; auto: maxima if there are three, else mode for "
+    "values that have both signs or that an exponential does not fit, else exponential.",
 )
 @click.option("--plot", type=_PATH, metavar="PNG", help="Draw the quantity and the fit.")
 @click.option("--force", is_flag=True, help="Replace an existing picture.")

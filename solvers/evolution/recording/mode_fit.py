@@ -273,7 +273,7 @@ def _chosen(
     if best is None or gain < fdtri(_PARAMETERS - 2, freedom, 1.0 - _FALSE_WAVE / count):
         raise ValueError(
             "the values do not oscillate: an exponential alone fits them as well as one with a "
-            "wave. Take model='exponential', or more values"
+            "wave. Take more values, or model='exponential' if all have one sign"
         )
     spread = 3.0 * float(fdtri(3, freedom, _CONFIDENCE))
     size = math.hypot(*best.parameters[:2])

@@ -94,7 +94,8 @@ def test_two_maxima_make_a_line_without_a_scatter():
     assert fit.points == 2
     assert fit.rate == pytest.approx(-0.2, abs=1e-4)
     assert np.isnan([fit.rate_scatter, fit.frequency_scatter]).all()
-    assert fit_growth(T, values, between=(1.0, 8.0)).model == "exponential"
+    found = fit_growth(T, values, between=(1.0, 8.0))  # which no exponential fits
+    assert (found.model, found.frequency) == ("mode", pytest.approx(1.0, abs=1e-10))
 
 
 def test_values_that_are_missing_are_left_out():
@@ -206,6 +207,70 @@ def test_the_residual_of_lines_is_that_of_logarithms(rng):
     assert (fit.model, fit.frequency) == ("exponential", 0.0)  # though noise has maxima
     assert fit.residual == pytest.approx(np.std(noise), rel=0.02)
     assert fit_growth(T, np.exp(-0.1 * T) * np.cos(T)).residual < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("per_period", "count", "rate"),
+    [(4.0, 100, -0.1), (2.2, 100, -0.01), (6.0, 19, 0.0), (21.0, 28, 0.02), (3.0, 8, 0.1)],
+)
+def test_signs_keep_auto_from_slow_or_no_waves(per_period, count, rate):
+    """Sizes alone look like an exponential, or like the slower wave of π - ω."""
+    t, frequency = np.arange(count), 2.0 * np.pi / per_period
+    for factor in (1.0, -1e-7):
+        values = factor * np.exp(rate * t) * np.cos(frequency * t + 0.3)
+        fit = fit_growth(t, values)
+        assert (fit.rate, fit.frequency) == pytest.approx((rate, frequency), abs=1e-10)
+        assert fit.model == "mode"
+        with pytest.raises(ValueError, match="both signs, which an exponential has not"):
+            fit_growth(t, values, model="exponential")
+
+
+@pytest.mark.parametrize("is_norm", [True, False])
+def test_auto_is_right_or_refuses(is_norm, rng):
+    """Short series of exact waves; of sizes only those with more than 8/3 values a period."""
+    found = 0
+    for _ in range(40):
+        per_period = np.exp(rng.uniform(np.log(4.3 if is_norm else 2.1), np.log(30.0)))
+        t = np.arange(np.clip(round(per_period * rng.choice([1.5, 3.0, 5.0])) + 1, 8, 50))
+        frequency = 2.0 * np.pi / per_period
+        values = np.exp(rng.uniform(-0.1, 0.05) * t) * np.cos(frequency * t + rng.uniform(0, 6))
+        try:
+            fit = fit_growth(t, np.abs(values) if is_norm else values)
+        except ValueError:
+            continue
+        found += 1
+        assert fit.frequency == pytest.approx(frequency, rel=0.02)
+    assert found > (10 if is_norm else 32)
+
+
+def test_auto_takes_noise_on_an_exponential_for_noise(rng):
+    """Ten percent of noise has maxima, of which some are six values apart."""
+    for _ in range(300):
+        t = np.arange(rng.integers(8, 100))
+        fit = fit_growth(t, np.exp(0.1 * t + 0.1 * rng.standard_normal(t.size)))
+        assert (fit.model, fit.frequency) == ("exponential", 0.0)
+
+
+@pytest.mark.parametrize("per_period", [2.2, 2.1])
+def test_maxima_of_a_faster_wave_are_refused_by_their_signs(per_period):
+    t = np.arange(100.0)
+    values = np.exp(-0.01 * t) * np.cos(2.0 * np.pi / per_period * t + 0.3)
+    with pytest.raises(ValueError, match="signs of values at the maxima"):
+        fit_growth(t, values, model="maxima")
+    assert fit_growth(t, np.abs(values), model="maxima").model == "maxima"
+
+
+@pytest.mark.parametrize("count", [12, 20, 100])
+def test_square_waves_are_refused(count):
+    with pytest.raises(ValueError, match=r"something else|do not oscillate|periods"):
+        fit_growth(TICKS[:count], np.sign(np.cos(0.3 * TICKS[:count])))
+
+
+def test_spacings_that_are_too_small_read_so():
+    """Maxima 5.97 values apart, of which the text said that they are 6 apart."""
+    values = np.abs(np.cos(np.pi / 5.97 * np.arange(200.0) + 0.4))
+    with pytest.raises(ValueError, match=r"maxima are 5\.9 values apart.*at least 6 and"):
+        fit_growth(np.arange(200.0), values, model="maxima")
 
 
 def test_sizes_of_which_the_mirrored_answer_is_found_first():
