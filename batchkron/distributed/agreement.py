@@ -85,7 +85,7 @@ def _parts(value: Any) -> tuple[Any, ...] | None:
         return () if distributed_parts(value) else value._recipe()
     if isinstance(value, SeparableProblem):
         parts = value.time_parts()
-        start = getattr(value, "t0", 0.0), value.initial
+        start = getattr(value, "t0", 0.0), getattr(value, "adapt", None), value.initial
         return (*start, tuple(parts.operators), tuple(parts.sources))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(getattr(value, field.name) for field in dataclasses.fields(value))

@@ -13,6 +13,7 @@ from batchkron.backends import Backend
 from batchkron.operators.diagonal_entries import DiagonalEntries
 from batchkron.operators.diagonalised_terms import DiagonalisedTerms
 from batchkron.operators.factor_by_factor import checked_time, logarithm_of
+from batchkron.operators.hermitian import is_hermitian
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.scipy_protocol import SciPyOperator
@@ -264,10 +265,13 @@ class DirectOperator(SciPyOperator[Related]):
     def _diagonalised(
         self, terms: KroneckerTerms, name: str
     ) -> DiagonalisedTerms | DirectOperator[Any]:
+        collected = terms.collected()
+        whole = None if _are_hermitian(terms) else self._of_terms(collected)
+        if whole is not None:  # by Schur forms, which do not drop what is not Hermitian
+            return whole
         try:
             return DiagonalisedTerms(terms, self.dtype, self.device)
         except ValueError as error:
-            collected = terms.collected()
             whole = self._of_terms(collected)
             if whole is not None:
                 return whole
@@ -320,3 +324,11 @@ def kind_of(operator: DirectOperator[Any]) -> str:
     """Return the name of the first public class that an operator is of."""
     names = (kind.__name__ for kind in type(operator).__mro__)
     return next(name for name in names if not name.startswith("_"))
+
+
+def _are_hermitian(terms: KroneckerTerms) -> bool:
+    """Whether all factors on a tensor product are Hermitian to working precision."""
+    if terms.cells is not None:
+        return True
+    factors = {id(factor): factor for term in terms.terms for factor in term.factors}
+    return all(factor is None or is_hermitian(factor) for factor in factors.values())

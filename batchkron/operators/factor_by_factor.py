@@ -23,7 +23,7 @@ from batchkron.operators.determinants import (
 )
 from batchkron.operators.hermitian import hermitian_part
 from batchkron.operators.memory import refuse_without_memory
-from batchkron.operators.scaling import balanced, exponent_of, norm
+from batchkron.operators.scaling import balanced, exponent_of, norm, times_power_of_two
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
@@ -261,10 +261,13 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
 def trace_of_sum(factors: Sequence[Array]) -> Any:
     """Return Σ_k (N / n_k) tr A_k, in the dtype of the factors (..., n_k, n_k); (...) for many."""
     wide = [A.astype(np.result_type(A.dtype, np.float64), copy=False) for A in factors]
-    traces = [np.trace(A, axis1=-2, axis2=-1) for A in wide]
+    exponent = max(map(exponent_of, wide))  # repeated traces may overflow where the sum does not
+    scaled = [times_power_of_two(A, -exponent) for A in wide]
+    traces = [np.trace(A, axis1=-2, axis2=-1) for A in scaled]
     zero = np.zeros(np.broadcast_shapes(*map(np.shape, traces)), wide[0].dtype)
     with np.errstate(over="ignore"):
         total = repeated_sum(traces, repetitions([A.shape[-1] for A in factors]), zero)
+        total = times_power_of_two(total, exponent)
         return total.astype(factors[0].dtype)[()]
 
 

@@ -14,6 +14,10 @@ __all__ = ["hermitian_part", "is_hermitian", "is_nearly_hermitian", "rounding_bo
 # Largest ‖A - Aᴴ‖ / ‖A‖ that is regarded as rounding, by the precision of A: half of the digits.
 # What is larger is more likely a term that is not symmetric, such as advection beside diffusion.
 _MAX_DEFECT = {np.dtype("float32"): 3e-4, np.dtype("float64"): 1e-8}
+# Largest entry of A - Aᴴ relative to the largest of its rows, likewise: [[1e9, 0, 0], [0, 1, 1],
+# [0, -1, 1]] is not Hermitian, small as the norm of its skew part is. Inverses, roots and kernels
+# scaled by 1e±6 from row to row have up to 7e-6, and 2e-3 in single precision.
+_MAX_ROW_DEFECT = {np.dtype("float32"): 3e-2, np.dtype("float64"): 1e-4}
 # Roundings of the largest entry in each entry of A - Aᴴ, if A is formed entry by entry.
 _ENTRY_ROUNDINGS = 8
 
@@ -40,7 +44,7 @@ def hermitian_part(matrix: Array, refusal: str, advice: str = "") -> Array:
 
     Rounding errors are those of inverses, square roots and kernels as well, which grow with the
     condition number: ‖A - Aᴴ‖ ≤ min(n · eps · condition, 1e-8) ‖A‖ in Frobenius norms, 3e-4 in the
-    place of 1e-8 in single precision.
+    place of 1e-8 in single precision. No entry may be more than 1e-4 of its rows (3e-2).
 
     Parameters
     ----------
@@ -63,7 +67,8 @@ def hermitian_part(matrix: Array, refusal: str, advice: str = "") -> Array:
     scaled, defects = _defects(matrix)
     part = (scaled + _adjoint(scaled)) / 2
     bounds = _bounds(matrix, part, defects)
-    accepted = _is_rounding(matrix, scaled) | (defects <= bounds)
+    accepted = _relative_to_rows(scaled) <= _MAX_ROW_DEFECT[np.finfo(matrix.dtype).dtype]
+    accepted = _is_rounding(matrix, scaled) | (accepted & (defects <= bounds))
     if not np.all(accepted):
         worst = tuple(np.argwhere(~accepted)[0].tolist())
         raise ValueError(
@@ -132,10 +137,24 @@ def _is_rounding(matrix: Array, scaled: Array) -> Array:
 
 def _is_rounding_of_rows(matrix: Array, scaled: Array) -> bool:
     """Whether each entry of A - Aᴴ is some roundings of the geometric mean of its rows' sizes."""
-    sizes = np.sqrt(np.maximum(np.abs(scaled), np.abs(_adjoint(scaled))).max(axis=-1))
     bound = max(_ENTRY_ROUNDINGS * float(np.finfo(matrix.dtype).eps), _roundings(matrix))
-    allowed = bound * sizes[..., :, None] * sizes[..., None, :]
-    return bool(np.all(np.abs(scaled - _adjoint(scaled)) <= allowed))
+    return bool(np.all(_relative_to_rows(scaled) <= bound))
+
+
+def _relative_to_rows(scaled: Array) -> Array:
+    """Return the largest |A - Aᴴ|_ij / (|A_i| |A_j|)^½, |A_i| the largest entry of row, column i.
+
+    For matrices (..., n, n); it is NaN where entries are not finite.
+    """
+    with np.errstate(invalid="ignore"):
+        adjoint = _adjoint(scaled)
+        sizes = np.sqrt(np.maximum(np.abs(scaled), np.abs(adjoint)).max(axis=-1))
+        units = np.where(sizes == 0.0, 1.0, sizes)
+        return np.asarray(
+            (np.abs(scaled - adjoint) / units[..., :, None] / units[..., None, :]).max(
+                axis=(-2, -1), initial=0.0
+            )
+        )
 
 
 def _bounds(matrix: Array, part: Array, defects: Array) -> Array:
@@ -152,6 +171,8 @@ def _reason(worst: tuple[int, ...], defects: Array, bounds: Array) -> str:
     system = f"of system {worst} " if worst else ""
     if not np.isfinite(defects[worst]):
         return f": {system}it has entries that are infinite or NaN"
+    if defects[worst] <= bounds[worst]:
+        return f": {system}entries of A - Aᴴ are of the size of their rows, though small beside ‖A‖"
     return (
         f": {system}‖A - Aᴴ‖ is {defects[worst]:.2g} ‖A‖, more than the {bounds[worst]:.2g} ‖A‖ "
         "that rounding explains"

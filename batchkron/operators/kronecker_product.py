@@ -108,7 +108,8 @@ class KroneckerProduct(ValuedOperator):
                 spec = one_product_spec(self.factors, 1)
                 self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
             else:
-                self._hold(chosen.kron_product(self.factors, precision))
+                # partial products of factors whose scales cancel must not leave the range
+                self._hold(chosen.kron_product(balanced(self.factors), precision))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
         self._merged: weakref.WeakSet[_MergedProduct] = weakref.WeakSet()
@@ -169,7 +170,7 @@ class KroneckerProduct(ValuedOperator):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
         elif self._product is not None:
-            self._hold(self._backend.with_factors(self._product, self.factors))
+            self._hold(self._backend.with_factors(self._product, balanced(self.factors)))
         for product in self._merged:
             product.merge_again()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = ["Tableau"]
 _STEP = 1e-2  # step of z in the search for the end of a stability interval; chosen by hand
 _MAX_STABLE_INTERVAL = 40.0  # largest |z| of the search along an axis; chosen by hand
 _ROUNDING = 1e-12  # |R(z)| up to 1 plus this is regarded as stable
+_ROUNDED_ONE = 1e-14  # |c - 1| that comes from coefficients rounded to double precision
 _CONSISTENT = 1e-10  # tolerance of equations between coefficients, such as Σ b_i = 1
 # If an order condition fails by less than this, the error text says that the coefficients probably
 # have too few digits; chosen by hand.
@@ -185,9 +187,10 @@ class Tableau:
 
     @property
     def nodes(self) -> NDArray[np.float64]:
-        """The nodes c, (s,): row sums of the matrix."""
+        """The nodes c, (s,): row sums of the matrix, exactly 1 if that is what was meant."""
         matrix = self.explicit if self.explicit is not None else self.implicit
-        return np.asarray(matrix.sum(axis=1))
+        sums = np.array([math.fsum(row) for row in matrix])
+        return np.where(np.abs(sums - 1.0) <= _ROUNDED_ONE, 1.0, sums)
 
     @property
     def is_imex(self) -> bool:

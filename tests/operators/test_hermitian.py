@@ -93,7 +93,9 @@ def test_the_bound_grows_with_size_and_condition(rng, dtype):
     for n, condition in ((3, 10.0), (40, 10.0), (40, 1e3), (10, 1e30)):
         A = definite(rng, n, min(condition, 1e3), dtype)
         if condition > 1e3:
-            A[0] = A[:, 0] = 0  # singular
+            values, vectors = np.linalg.eigh(A.astype(np.result_type(dtype, np.float64)))
+            A = (vectors[:, 1:] * values[1:]) @ vectors[:, 1:].conj().T  # singular
+            A = ((A + A.conj().T) / 2).astype(dtype)
         bound = min(max(n, 8) * eps * condition, limit(dtype))
         perturbation = np.linalg.norm(A) * skew(rng, n, dtype) / 2  # A - Aᴴ has twice its norm
         assert is_nearly_hermitian((A + 0.3 * bound * perturbation).astype(dtype))
@@ -107,6 +109,25 @@ def test_the_bound_grows_with_size_and_condition(rng, dtype):
             np.testing.assert_array_equal(part, part.conj().T)
             assert is_nearly_hermitian(np.stack([near, A]))
             assert not is_nearly_hermitian(np.stack([A, far]))
+
+
+def test_small_rows_beside_large_ones_are_no_rounding(dtype):
+    """The skew part of a block is small beside another entry, and must not be dropped."""
+    M = np.diag([1e9, 1.0, 1.0]).astype(dtype)
+    M[1, 2], M[2, 1] = 1, -1
+    if np.finfo(dtype).eps < 1e-8:  # else it is a rounding of the large one
+        with pytest.raises(ValueError, match="entries of A - Aᴴ are of the size of their rows"):
+            hermitian_part(M, "M is not Hermitian")
+    K, one, b = np.diag([1.0, 2.0]), bk.Identity(6), np.arange(1.0, 7.0)
+    op = bk.KroneckerSum(M, K)
+    dense = op.to_dense() + np.eye(6)
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose((op + one).solve(b), np.linalg.solve(dense, b), rtol=tolerance)
+    assert (op + one).logdet() == pytest.approx(np.linalg.slogdet(dense)[1], rel=tolerance)
+    found = (op + one).expm_apply(b, -1.0)
+    np.testing.assert_allclose(found, scipy.linalg.expm(-dense) @ b, atol=1e3 * tolerance)
+    small = bk.KroneckerSum(np.diag([1e17, 1.0 + 1j]), np.zeros((1, 1)))
+    np.testing.assert_allclose(small.solve(np.ones(2)), [1e-17, 0.5 - 0.5j], rtol=1e-14)
 
 
 def test_a_large_matrix_needs_no_condition_number(rng, monkeypatch):

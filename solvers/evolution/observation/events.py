@@ -93,19 +93,25 @@ class Event:
                 "expected a function (t, u)."
             )
         if self.terminal is None:
-            object.__setattr__(self, "terminal", getattr(self.function, "terminal", None) or False)
+            given = _single(getattr(self.function, "terminal", None))
+            object.__setattr__(self, "terminal", False if given is None else given)
         if self.direction is None:
-            given = getattr(self.function, "direction", None) or 0
-            is_number = isinstance(given, numbers.Real)  # SciPy takes the sign of any number
-            direction = (given > 0) - (given < 0) if is_number and given == given else given
-            object.__setattr__(self, "direction", direction)
-        if self.terminal not in (False, True):
+            given = _single(getattr(self.function, "direction", None))
+            if isinstance(given, numbers.Real) and given == given:  # SciPy takes any number's sign
+                given = int(given > 0) - int(given < 0)
+            object.__setattr__(self, "direction", 0 if given is None else given)
+        if not np.isscalar(self.terminal) or self.terminal not in (False, True):
             raise ValueError(
                 f"terminal is {self.terminal!r}; expected True, which ends the run at the first "
                 "time, or False"
             )
-        if self.direction not in (-1, 0, 1):
+        if not np.isscalar(self.direction) or self.direction not in (-1, 0, 1):
             raise ValueError(f"direction is {self.direction!r}; expected -1, 0 or 1")
+
+
+def _single(given: Any) -> Any:
+    """Return the only element of an array, or what was given."""
+    return given.item() if isinstance(given, np.ndarray | np.generic) and given.size == 1 else given
 
 
 @dataclass(frozen=True, eq=False)

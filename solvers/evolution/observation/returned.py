@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import refuse_masked
+
 __all__ = ["number_or_bool"]
 
 
@@ -28,6 +30,7 @@ def number_or_bool(given: Any, what: str, t: float) -> float | bool:
     TypeError
         If it is something else: None, a complex number, text, or several numbers.
     """
+    refuse_masked(given, f"what {what} returns")
     found = given
     if hasattr(found, "item") and math.prod(getattr(found, "shape", (0,))) == 1:
         found = found.item()
@@ -41,4 +44,7 @@ def number_or_bool(given: Any, what: str, t: float) -> float | bool:
             f"{what} returns {came} at t = {t:.10g}; expected a real number, or a bool, or an "
             "array with one of them."
         )
-    return float(found)
+    try:
+        return float(found)
+    except OverflowError:  # an integer beyond all floats
+        return math.inf if found > 0 else -math.inf

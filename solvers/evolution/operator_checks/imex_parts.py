@@ -141,11 +141,11 @@ def _projected(
 ) -> tuple[NDArray[np.complex128], bool]:
     """Return V^H A V for the rows of ``basis``, V^T, and whether A maps them into their span."""
     matrix = np.empty((len(basis), len(basis)), np.complex128)
-    image, conjugate, squares = np.full_like(basis[0], np.nan), basis.conj(), 0.0
+    image, conjugate, length = np.full_like(basis[0], np.nan), basis.conj(), 0.0
     for j, vector in enumerate(basis):
         product(vector, image)
         matrix[:, j] = to_host(conjugate @ image, "products")
-        squares += norm_over(ranks, image) ** 2
+        length = math.hypot(length, norm_over(ranks, image))
     sum_over(ranks, matrix)
-    outside = squares - float(np.linalg.norm(matrix)) ** 2
-    return matrix, outside <= float(np.finfo(basis.dtype).eps) ** 0.5 * squares
+    inside = float(np.linalg.norm(matrix / length)) if length > 0.0 else 1.0
+    return matrix, 1.0 - inside**2 <= float(np.finfo(basis.dtype).eps) ** 0.5

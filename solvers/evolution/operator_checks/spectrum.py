@@ -242,11 +242,13 @@ class Arnoldi:
 def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
     """Return the properties of H (m, m); ``is_whole`` says that H is all of A in another basis."""
     size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
-    symmetric = 0.5 * (matrix + matrix.conj().T)
-    self_adjoint = bool(np.linalg.norm(matrix - symmetric) <= rounding * size)
-    rates = np.linalg.eigvalsh(symmetric)
-    commutator = matrix @ matrix.conj().T - matrix.conj().T @ matrix
-    is_normal = bool(np.linalg.norm(commutator) <= rounding * size**2)
+    unit = math.ldexp(1.0, math.frexp(size)[1])  # H / unit is at most 1: no square overflows
+    scaled = matrix / unit
+    symmetric = 0.5 * (scaled + scaled.conj().T)
+    self_adjoint = bool(np.linalg.norm(scaled - symmetric) <= rounding * size / unit)
+    rates = unit * np.linalg.eigvalsh(symmetric)
+    commutator = scaled @ scaled.conj().T - scaled.conj().T @ scaled
+    is_normal = bool(np.linalg.norm(commutator) <= rounding * (size / unit) ** 2)
     return KrylovMatrix(
         values=(rates if self_adjoint else np.linalg.eigvals(matrix)).astype(np.complex128),
         self_adjoint=self_adjoint,
