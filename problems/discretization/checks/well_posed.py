@@ -44,8 +44,9 @@ _ADVICE = (
 def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
     """Return for each term whether it is the only diffusion along an axis.
 
-    Its function of time then decides when that diffusion is backward. It is False for a term whose
-    functions of the axes are not positive: the problem is well-posed while its time is negative.
+    Its scale, constant masses and function of time then decide when that diffusion is backward. It
+    is False for a term whose other factors are not positive: then the problem is well-posed while
+    those are negative.
     """
     orders = [_order_along(term) for term in terms]
     pure = [next(iter(own)) if list(own.values()) == [2] else None for own in orders]
@@ -56,7 +57,7 @@ def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
         signs = (
             coefficient_sign(factor.coefficient, factor.axis, space)
             for factor in term.factors
-            if callable(factor.coefficient)
+            if factor.kind != "mass" or callable(factor.coefficient)
         )
         found.append(alone and not term.time.is_constant and math.prod(signs) > 0.0)
     return found

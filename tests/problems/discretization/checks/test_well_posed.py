@@ -137,6 +137,29 @@ def test_negative_diffusivity_and_negative_time():
     problem.check_interval(0.0, 5.0)
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        time.exp(-1.0) * (-1.0 * div(X, -1.0) @ grad(X)),
+        [-1.0 * time.exp(-1.0) * term for term in laplacian(X, -1.0)],
+        time.polynomial([-1.0, -1.0]) * div(X, -1.0) @ grad(X),
+        time.polynomial([-1.0, -1.0]) * div(X) @ grad(X, -2.0),
+        time.polynomial([-1.0, -1.0]) * mass(X, -1.0) @ div(X) @ grad(X),
+    ],
+)
+def test_negative_numbers_and_negative_time(terms):
+    discretized(terms, axes=(X,)).check_interval(0.0, 5.0)
+
+
+@pytest.mark.parametrize("terms", [chain(X, X), div(X, -1.0)])
+def test_time_that_ends_at_zero_up_to_rounding(terms):
+    """0.7 - 7 · 0.1 is -1e-16; what is negative beyond rounding remains refused."""
+    problem = discretized(time.polynomial([0.7, -7.0]) * terms, axes=(X,), until=0.1)
+    assert problem.terms[0].time(0.1) < 0.0
+    with pytest.raises(ValueError, match="becomes negative"):
+        problem.check_interval(0.0, 0.1001)
+
+
 def test_collisions_whose_rate_becomes_negative():
     V = Axis("v", -4.0, 4.0)
     terms = [time.polynomial([1.0, -0.5]) * term for term in lenard_bernstein(V, 1.0)]
