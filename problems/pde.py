@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,11 @@ from .discretization.checks.jumps import JumpWarning, jumps_inside_cells
 from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
 from .discretization.checks.shocks import ShockWarning, densities_that_carry_themselves
 from .discretization.checks.size_check import check_size
-from .discretization.checks.well_posed import only_diffusion, refuse_backward_diffusion
+from .discretization.checks.well_posed import (
+    only_diffusion,
+    refuse_backward_diffusion,
+    well_posed_until,
+)
 from .discretization.fields.signs import SignedField, split_fields
 from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
@@ -439,6 +444,14 @@ class _OtherLevels:
     def initial(self, grid: SparseGrid) -> NDArray[np.float64]:
         """Return the initial state's projection on a grid."""
         return self.pde._initial_vector(self._space(grid.levels), grid)
+
+    @cached_property
+    def well_posed_until(self) -> float | None:
+        """Until when the PDE is known to be well-posed; None if it is, or that is not asked for."""
+        if self.allow_ill_posed:
+            return None
+        space = self._space(next(iter(self._known)))
+        return well_posed_until(self.pde.terms, space, (self.pde.t0, self.until))
 
     def check_interval(self, t0: float, until: float) -> None:
         """Refuse diffusion that becomes backward from t0 to ``until``."""

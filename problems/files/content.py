@@ -45,4 +45,5 @@ class ProblemContent:
     masses: Masses
     gains: tuple[MaxwellianGain, ...] = ()
     adapt: AdaptSettings | None = None
+    well_posed_until: float | None = None
     provenance: Mapping[str, Any]

@@ -40,7 +40,7 @@ from .adapt import decode_adapt
 from .content import ProblemContent
 from .fields import decode_fields
 from .gains import decode_gains
-from .schema import ATTRIBUTES, check_counts, problem_fields
+from .schema import ATTRIBUTES, OPTIONAL_ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem"]
 
@@ -65,7 +65,7 @@ def decode_problem(document: Document) -> ProblemContent:
     ProblemFileError
         If a check fails; the text names the dataset or attribute.
     """
-    check_attributes(document, ATTRIBUTES)
+    check_attributes(document, ATTRIBUTES, OPTIONAL_ATTRIBUTES)
     degree, axes, lengths = _check_layout(document)
     _check_basis(document, degree)
     levels = _decode_levels(document)
@@ -102,6 +102,11 @@ def decode_problem(document: Document) -> ProblemContent:
             masses=masses,
             gains=gains,
             adapt=adapt,
+            well_posed_until=(
+                number_of(document, "well_posed_until")
+                if "well_posed_until" in document.attributes
+                else None
+            ),
             provenance=json_of(document, "provenance/problem", dict),
         )
 

@@ -27,6 +27,7 @@ from .schema import FORMAT, check_counts
 __all__ = ["encode_problem", "problem_hash"]
 
 _EXPLICIT = "sources/explicit"  # dataset that counts for the file's hash, not for the problem's
+_WELL_POSED = "well_posed_until"  # attribute of which the same is true
 _IDENTITY = -1  # number of the identity in the dataset "terms/operators"
 
 
@@ -84,16 +85,16 @@ def encode_problem(content: ProblemContent) -> Document:
         sizes = [n << level for level in grid.levels]
         datasets |= _encode_vectors("exact", content.exact.parts, sizes)
         datasets["exact/remainders"] = content.exact.remainders
-    return Document(
-        {
-            "format": FORMAT,
-            "format_version": FIRST_VERSION if content.adapt is None else VERSION_WITH_RULES,
-            "basis_id": BASIS_ID,
-            "degree": content.degree,
-            "t0": content.t0,
-        },
-        datasets,
-    )
+    attributes: dict[str, str | int | float] = {
+        "format": FORMAT,
+        "format_version": FIRST_VERSION if content.adapt is None else VERSION_WITH_RULES,
+        "basis_id": BASIS_ID,
+        "degree": content.degree,
+        "t0": content.t0,
+    }
+    if content.well_posed_until is not None:
+        attributes[_WELL_POSED] = content.well_posed_until
+    return Document(attributes, datasets)
 
 
 def problem_hash(content: ProblemContent) -> str:
@@ -107,14 +108,14 @@ def problem_hash(content: ProblemContent) -> str:
     -------
     str
         Saving and loading do not change it. It does not depend on the provenance, nor on which
-        sources are explicit: that does not change A(t) u + s(t), and checkpoints of versions that
-        did not distinguish explicit sources remain valid.
+        sources are explicit, nor on until when the PDE is known to be well-posed: these do not
+        change A(t) u + s(t), and checkpoints of versions that did not store them remain valid.
     """
     document = encode_problem(content)
-    if _EXPLICIT in document.datasets:
-        kept = {path: value for path, value in document.datasets.items() if path != _EXPLICIT}
-        document = replace(document, datasets=kept)
-    return document.content_hash
+    datasets, attributes = dict(document.datasets), dict(document.attributes)
+    datasets.pop(_EXPLICIT, None)
+    attributes.pop(_WELL_POSED, None)
+    return replace(document, attributes=attributes, datasets=datasets).content_hash
 
 
 def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dict[str, Value]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from batchkron.storage.schema import Field, provenance_paths
 
-__all__ = ["ATTRIBUTES", "FORMAT", "check_counts", "problem_fields"]
+__all__ = ["ATTRIBUTES", "FORMAT", "OPTIONAL_ATTRIBUTES", "check_counts", "problem_fields"]
 
 FORMAT = "batchkron-problem"
 """The format's name, the attribute "format" of a problem file."""
 
 ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
 """Attributes of the root group beside those that all formats have, with their types."""
+
+OPTIONAL_ATTRIBUTES: dict[str, type] = {"well_posed_until": float}
+"""Attributes of the root group that a file may lack."""
 
 _MAX_FACTORS = 1 << 15  # 1-D factors of all terms, of all sources, or of all parts
 

@@ -20,6 +20,7 @@ __all__ = [
     "check_terms",
     "check_times",
     "check_vectors",
+    "check_well_posed_until",
 ]
 
 _SAMPLES_IN_TIME = 257  # number of times in a run at which functions of time are checked
@@ -178,6 +179,24 @@ def check_times(
                 "time that keeps its sign, an earlier until, or go on with discretize(..., "
                 "allow_ill_posed=True)"
             )
+
+
+def check_well_posed_until(known: float | None, t0: float, until: float) -> None:
+    """Refuse a run beyond the time until which the PDE of a file or pickle is known well-posed.
+
+    Raises
+    ------
+    ValueError
+        If it is longer than rounding allows.
+    """
+    if known is not None and until - known > _ROUNDING * abs(until - t0):
+        raise ValueError(
+            f"the run ends at until = {until!r}, and the problem is known to be well-posed until "
+            f"t = {known!r}: its diffusion depends on time, and is backward later or was not "
+            "looked at. Its file or pickle does not have the PDE, so that this cannot be checked "
+            "now. Give an earlier until, or make the problem again with PDE.discretize(..., "
+            f"until={until!r}), which looks until then"
+        )
 
 
 def _times(name: str, function: TimeFunction, times: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -62,6 +62,11 @@ class OtherLevels(Protocol):
         """Return the initial state's projection on a grid, shape (N,), on the CPU."""
         ...
 
+    @property
+    def well_posed_until(self) -> float | None:
+        """Until when the PDE is known to be well-posed; None where that does not depend on time."""
+        ...
+
     def check_interval(self, t0: float, until: float) -> None:
         """Raise ValueError if the PDE is ill-posed at some time from t0 to ``until``."""
         ...

@@ -99,6 +99,9 @@ class Problem(GridTransfer, Presentation):
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.
+    well_posed_until : float, optional
+        For a problem from a file or pickle, whose PDE has diffusion that depends on time: until
+        when it was found well-posed. Longer runs are refused. None stands for any time.
     provenance : mapping of str to JSON data
         Where the problem comes from; not part of the content, which `content_hash` identifies.
     device : {"cpu", "cuda"}

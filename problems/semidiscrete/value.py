@@ -37,6 +37,7 @@ from .checks import (
     check_terms,
     check_times,
     check_vectors,
+    check_well_posed_until,
 )
 from .exact.function import ExactFunction
 from .levels import OtherLevels
@@ -64,6 +65,7 @@ class ProblemValue:
     masses: Masses = field(default=(), kw_only=True)
     gains: tuple[MaxwellianGain, ...] = field(default=(), kw_only=True)
     adapt: AdaptSettings | None = field(default=None, kw_only=True)
+    well_posed_until: float | None = field(default=None, kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     device: str = field(default="cpu", kw_only=True)
     form: str = field(default="auto", kw_only=True)
@@ -89,6 +91,8 @@ class ProblemValue:
             raise TypeError(f"stepper must be StepperSettings, got {type(self.stepper).__name__}")
         if not math.isfinite(self.t0):
             raise ValueError(f"t0 must be finite, got {self.t0!r}")
+        if self.well_posed_until is not None and not math.isfinite(self.well_posed_until):
+            raise ValueError(f"well_posed_until must be finite, got {self.well_posed_until!r}")
         n, grid = self.degree + 1, self.grid
         check_axes(self.axes, grid)
         if self.adapt is not None:
@@ -110,14 +114,21 @@ class ProblemValue:
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields; an unpickled problem assembles its operators again.
 
-        It does not have ``other_levels``, whose functions need not be picklable.
+        It does not have ``other_levels``, whose functions need not be picklable, but what these
+        know of the PDE.
         """
         kept = [entry.name for entry in fields(self) if entry.name != "other_levels"]
-        return {name: getattr(self, name) for name in kept}
+        state = {name: getattr(self, name) for name in kept}
+        return state | {"well_posed_until": self._known_well_posed_until()}
+
+    def _known_well_posed_until(self) -> float | None:
+        """Return until when the PDE is known to be well-posed, None if that is not known."""
+        return self.well_posed_until
 
     def check_interval(self, t0: float, until: float) -> None:
         """Check the functions of time of all terms and sources; see `check_times`."""
         check_times(self.terms, self.sources, t0, until)
+        check_well_posed_until(self.well_posed_until, t0, until)
 
     @property
     def unknowns(self) -> int:
@@ -177,5 +188,6 @@ def content_of(problem: ProblemValue) -> ProblemContent:
         masses=problem.masses,
         gains=problem.gains,
         adapt=problem.adapt,
+        well_posed_until=problem._known_well_posed_until(),
         provenance=problem.provenance,
     )

@@ -22,12 +22,15 @@ from ..basis.quadrature import cell_points, evaluate, gauss_rule
 from ..space import Space
 from ..terms.traces import coefficient_sign
 
-__all__ = ["only_diffusion", "refuse_backward_diffusion"]
+__all__ = ["only_diffusion", "refuse_backward_diffusion", "well_posed_until"]
 
 _TIMES = 257  # number of times in a run at which functions of time are sampled
 # Coefficients are sampled at the Gauss nodes of this many cells at least and at most, as powers of
 # two: so narrow layers are found on coarse grids, and fine grids cost no more than 25000 values.
 _LEVELS = 3, 10
+# How far problems look ahead that lose their PDE, in doublings of the run that `discretize` was
+# given; and how often the time is halved in which the diffusion becomes backward, to 10^-6 of it.
+_DOUBLINGS, _HALVINGS = 10, 20
 _MAX_PLACES = 1 << 14  # number of places and times at which sums of terms are sampled
 # K counts as semidefinite if its smallest eigenvalue, relative to the largest diffusivities along
 # its axes, is above minus this: differences such as cos² - 1 leave rounding errors.
@@ -99,6 +102,53 @@ def refuse_backward_diffusion(
         k for k, own in enumerate(orders) if sum(own.values()) == 2 and all(a in axes for a in own)
     ]
     _refuse_negative(terms, chosen, axes, orders, space, run)
+
+
+def well_posed_until(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> float | None:
+    """Return until when a PDE is known to be well-posed that is well-posed in a run.
+
+    Parameters
+    ----------
+    terms, space, run
+        As of `refuse_backward_diffusion`.
+
+    Returns
+    -------
+    float or None
+        At most about 1000 times the run's length. None if the diffusion does not depend on time, or
+        each function of time decides alone, as `only_diffusion` marks its term.
+    """
+    orders = [_order_along(term) for term in terms]
+    mixed = any(len(own) > 1 and sum(own.values()) == 2 for own in orders)
+    alone = only_diffusion(terms, space)
+    if not any(
+        sum(own.values()) in range(2, 99, 2) and not term.time.is_constant and (mixed or not marked)
+        for term, own, marked in zip(terms, orders, alone, strict=True)
+    ):
+        return None
+    begin, known = run
+    for _ in range(_DOUBLINGS):
+        if not _is_forward(terms, space, (known, 2.0 * known - begin)):
+            break
+        known = 2.0 * known - begin
+    else:
+        return known
+    first, length = known, known - begin
+    for _ in range(_HALVINGS):
+        length *= 0.5
+        if _is_forward(terms, space, (first, known + length)):
+            known += length
+    return known
+
+
+def _is_forward(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> bool:
+    """Return whether the diffusion is defined and not backward in a run."""
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            refuse_backward_diffusion(terms, space, run)
+    except (ValueError, FloatingPointError):  # a table that ends, or a number that overflows
+        return False
+    return True
 
 
 def _order_along(term: Term) -> dict[Axis, int]:

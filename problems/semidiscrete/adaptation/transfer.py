@@ -36,11 +36,17 @@ class GridTransfer(SemidiscreteSystem):
         ValueError
             If a tabulated function does not cover the interval; if a term with one-sided traces, or
             the only diffusion along an axis, has a negative coefficient at some time, for which it
-            is unstable; or if the sum of the diffusion of a problem that knows its PDE is backward.
+            is unstable; or if the sum of the diffusion is backward at some time. A problem from a
+            file or pickle does not know that sum, but until when it has been found forward.
         """
         super().check_interval(t0, until)
         if self.other_levels is not None and knows_other_levels(self):
             self.other_levels.check_interval(t0, until)
+
+    def _known_well_posed_until(self) -> float | None:
+        if self.other_levels is not None and knows_other_levels(self):
+            return self.other_levels.well_posed_until
+        return self.well_posed_until
 
     def on_grid(
         self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None

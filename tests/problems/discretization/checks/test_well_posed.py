@@ -130,6 +130,64 @@ def test_sums_that_become_backward_in_a_longer_run():
         mixed.check_interval(0.0, 2.5)
 
 
+RISING = time.polynomial([0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("terms", "last"),
+    [
+        ([div(X, 2.0) @ grad(X), -1 * RISING * chain(X, X)], 2.0),
+        ([*laplacian([X, Y]), RISING * chain(X, Y)], 2.0),
+        ([time.polynomial([1.2, -1.0]) * chain(X, X), 0.5 * chain(X, X)], 1.7),
+        (2 * [time.polynomial([3.0, -1.0]) * chain(X, X)], 3.0),
+        (time.polynomial([-1.3, 1.0]) * FOURTH, 1.3),
+        (time.polynomial([-1.5, 1.0]) * div(X, -1.0) @ grad(X), 1.5),
+        ([time.polynomial([2.5, -1.0]) * chain(X, X), laplacian(Y), chain(X, Y)], 2.25),
+        ([time.spline([0.0, 5.0], [1.0, 1.0]) * chain(X, X), laplacian(X)], 5.0),
+        ([time.exp(1.0) * chain(X, X), laplacian(X)], 709.7),  # e^710 overflows
+    ],
+)
+def test_sums_of_files_and_pickles_that_become_backward(terms, last, tmp_path):
+    """They have no PDE to look at, but know until when it is well-posed."""
+    problem = discretized(terms)
+    save_problem(tmp_path / "own.h5", problem)
+    stored = load_problem(tmp_path / "own.h5")
+    save_problem(tmp_path / "again.h5", stored)
+    again = load_problem(tmp_path / "again.h5")
+    assert stored.content_hash == again.content_hash == problem.content_hash
+    pickled = pickle.loads(pickle.dumps(problem))
+    for own in (stored, again, pickled, pickle.loads(pickle.dumps(stored))):
+        own.check_interval(0.0, 0.9999 * last)
+        with pytest.raises(ValueError, match=r"well-posed until|becomes negative|lies outside"):
+            own.check_interval(0.0, 1.001 * last)
+
+
+def test_long_runs_of_pickles(tmp_path):
+    terms = [div(X, 2.0) @ grad(X), -1 * RISING * chain(X, X)]
+    problem = pickle.loads(pickle.dumps(discretized(terms, axes=(X,))))
+    for own in (problem, problem.on_grid(problem.grid), problem.beginning_at(problem.initial, 1.0)):
+        with pytest.raises(ValueError, match=r"well-posed until t = .*discretize\(..., until=4.0"):
+            evolve(own, until=4.0, method="crank-nicolson", dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("terms", "options"),
+    [
+        (laplacian([X, Y]), {}),
+        ([COS * div(X, -1.0, flux="central"), laplacian(X)], {}),
+        ([(1.0 + COS) * term for term in laplacian([X, Y])], {}),  # each decides alone
+        ([div(X, 2.0) @ grad(X), -1 * RISING * chain(X, X)], {"allow_ill_posed": True}),
+    ],
+)
+def test_files_whose_terms_say_all(terms, options, tmp_path):
+    """They are as before: there is no time until which they are known to be well-posed."""
+    problem = discretized(terms, **options)
+    save_problem(tmp_path / "own.h5", problem)
+    for own in (load_problem(tmp_path / "own.h5"), pickle.loads(pickle.dumps(problem))):
+        assert own.well_posed_until is None
+        own.check_interval(0.0, 1e6)
+
+
 def test_negative_diffusivity_and_negative_time():
     """Two signs cancel; the time alone decides nothing then."""
     rising = time.polynomial([-1.0, -1.0])
