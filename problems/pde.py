@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,7 +52,7 @@ from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact.at_times import ExactAtTimes
 from .semidiscrete.exact.function import ExactFunction
-from .semidiscrete.fields.bounds import bounded_terms
+from .semidiscrete.fields.bounds import bounded_terms, field_range
 from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
@@ -255,7 +255,15 @@ class PDE(Statement):
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         if not allow_ill_posed:
-            refuse_backward_diffusion(self.terms, space, (self.t0, end))
+            known = partial(
+                field_range,
+                fields=fields,
+                space=space,
+                grid=chosen,
+                initial=initial,
+                t0=self.t0,
+            )
+            refuse_backward_diffusion(self.terms, space, (self.t0, end), known)
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=2)

@@ -9,8 +9,8 @@ f_t = -∂²f/∂x² - ∂⁴f/∂x⁴, those of the highest even order decide.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,10 @@ def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
 
 
 def refuse_backward_diffusion(
-    terms: Sequence[Term], space: Space, run: tuple[float, float]
+    terms: Sequence[Term],
+    space: Space,
+    run: tuple[float, float],
+    field_range: Callable[[Term], tuple[float, float] | None] | None = None,
 ) -> None:
     """Refuse a PDE whose diffusion is backward somewhere.
 
@@ -75,11 +78,15 @@ def refuse_backward_diffusion(
     ----------
     terms : sequence of Term
         The right-hand side. Terms with fields have coefficients that depend on the state: the axes
-        of their second derivatives are left out.
+        of their second derivatives are left out, but for `field_range`.
     space : Space
         Axes, levels, degree.
     run : (float, float)
         The run's beginning and end.
+    field_range : callable, optional
+        Returns the smallest and largest value of the product of a term's fields at the beginning,
+        None if that is not known. Along each axis on its own, the diffusion there is refused if it
+        is backward even with the most favourable of these values.
 
     Raises
     ------
@@ -97,11 +104,37 @@ def refuse_backward_diffusion(
         highest = max((order for order in pure if order % 2 == 0), default=2)
         chosen = [k for k, own in enumerate(orders) if own == {axis: highest}]
         _refuse_negative(terms, chosen, [axis], orders, space, run)
+    for axis in sorted(unknown - higher, key=space.axes.index) if field_range else ():
+        chosen = [k for k, own in enumerate(orders) if own == {axis: 2}]
+        best = [_most_favourable(terms[k], field_range, space, run[0]) for k in chosen]
+        known = [term for term in best if term is not None]
+        if len(known) == len(chosen):
+            _refuse_negative(terms, chosen, [axis], orders, space, (run[0], run[0]), known)
     axes = [axis for axis in space.axes if axis not in higher | unknown]
     chosen = [
         k for k, own in enumerate(orders) if sum(own.values()) == 2 and all(a in axes for a in own)
     ]
     _refuse_negative(terms, chosen, axes, orders, space, run)
+
+
+def _most_favourable(
+    term: Term,
+    field_range: Callable[[Term], tuple[float, float] | None],
+    space: Space,
+    t: float,
+) -> Term | None:
+    """Return a term with a number for its fields, with which it has the most diffusion at a time.
+
+    None if there is none for all places: a coefficient changes sign, or the fields are not known.
+    """
+    if not term.fields:
+        return term
+    signs = [coefficient_sign(factor.coefficient, factor.axis, space) for factor in term.factors]
+    sign, values = term.scale * float(term.time(t)) * math.prod(signs), field_range(term)
+    if values is None or 0.0 in signs:
+        return None
+    value = values[1] if sign > 0.0 else values[0]
+    return replace(term, scale=term.scale * value, fields=())
 
 
 def well_posed_until(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> float | None:
@@ -187,12 +220,16 @@ def _refuse_negative(
     orders: Sequence[dict[Axis, int]],
     space: Space,
     run: tuple[float, float],
+    without_fields: Sequence[Term] = (),
 ) -> None:
-    """Raise if the matrix K of the coefficients of chosen terms has a negative eigenvalue."""
+    """Raise if the matrix K of the coefficients of chosen terms has a negative eigenvalue.
+
+    ``without_fields`` are the chosen terms with numbers for their fields, if they have any.
+    """
     used = [axis for axis in axes if any(axis in orders[k] for k in chosen)]
     if not used:
         return
-    samples = _samples([terms[k] for k in chosen], space, run)
+    samples = _samples(without_fields or [terms[k] for k in chosen], space, run)
     K = _matrices(samples, [orders[k] for k in chosen], used)
     lowest, directions = np.linalg.eigh(_scaled(K))
     worst = int(np.argmin(lowest[:, 0]))
@@ -209,7 +246,7 @@ def _refuse_negative(
     concerned = [k for k in chosen if any(axis.name in names for axis in orders[k])]
     texts = [f"terms[{k}], {term_text(terms[k])}" for k in concerned]
     what, fault = _value_text(K[worst][np.ix_(along, along)], names, orders[chosen[0]])
-    at = f" at {where}" if where else ""
+    at = (f" at {where}" if where else "") + (" for the initial state" if without_fields else "")
     until = ". A run that ends before needs its until=, also in discretize"
     more = until if samples[0].places.size > 1 else ""
     raise ValueError(f"{what}{at}, {fault}: {'; '.join(texts)}. {_ADVICE}{more}")

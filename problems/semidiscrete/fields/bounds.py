@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from ...grids.sparse_grid import SparseGrid
 from ...statement.terms import Term
 from .evaluation import FieldEvaluation
 
-__all__ = ["bounded_terms"]
+__all__ = ["bounded_terms", "field_range"]
+
+_ZERO = 1e-12  # a product of fields of at most this size may be 0 up to rounding
 
 
 def bounded_terms(
@@ -55,14 +57,55 @@ def bounded_terms(
     found = []
     for term in terms:
         scale = term.scale
-        for axis, field in term.fields:
-            evaluate = FieldEvaluation(
-                [fields.field(field, axis)], axis, space.axes, grid, space.degree, space.masses
-            )
+        for evaluate in _evaluations(term, fields, space, grid):
             if initial is not None:
                 scale *= _largest(evaluate, t0, initial)
         found.append(Term(term.factors, scale, term.time, stiff=term.stiff))
     return tuple(found)
+
+
+def field_range(
+    term: Term,
+    fields: SampledFields,
+    space: Space,
+    grid: SparseGrid,
+    initial: NDArray[np.float64],
+    t0: float,
+) -> tuple[float, float] | None:
+    """Return numbers between which the product of a term's fields is for the initial state.
+
+    Parameters
+    ----------
+    term : Term
+        The term.
+    fields, space, grid, initial, t0
+        As of `bounded_terms`.
+
+    Returns
+    -------
+    (float, float) or None
+        None where a field is not defined.
+    """
+    lower = upper = 1.0
+    for evaluate in _evaluations(term, fields, space, grid):
+        try:
+            values = evaluate(t0, initial)[0]
+        except NotPhysicalError:
+            return None
+        ends = np.outer([lower, upper], [values.min(), values.max()])
+        lower, upper = float(ends.min()), float(ends.max())
+    if not np.isfinite([lower, upper]).all():
+        return None
+    return (lower, upper) if max(-lower, upper) > _ZERO else (0.0, 0.0)
+
+
+def _evaluations(
+    term: Term, fields: SampledFields, space: Space, grid: SparseGrid
+) -> Iterator[FieldEvaluation]:
+    """Yield the evaluation of each field of a term."""
+    for axis, field in term.fields:
+        own = [fields.field(field, axis)]
+        yield FieldEvaluation(own, axis, space.axes, grid, space.degree, space.masses)
 
 
 def _largest(evaluate: FieldEvaluation, t0: float, initial: NDArray[np.float64]) -> float:

@@ -8,8 +8,10 @@ import pytest
 from batchkron.problems import (
     PDE,
     Axis,
+    Moment,
     NoFlux,
     Problem,
+    Separable,
     div,
     grad,
     laplacian,
@@ -22,6 +24,7 @@ from batchkron.problems import (
 from batchkron.solvers import evolve
 
 X, Y, Z = Axis("x", 0.0, 1.0), Axis("y", 0.0, 1.0), Axis("z", 0.0, 1.0)
+V = Axis("v", -4.0, 4.0)
 COS = time.cos(4.0)  # negative from t = π/8 on
 
 
@@ -219,10 +222,55 @@ def test_time_that_ends_at_zero_up_to_rounding(terms):
 
 
 def test_collisions_whose_rate_becomes_negative():
-    V = Axis("v", -4.0, 4.0)
     terms = [time.polynomial([1.0, -0.5]) * term for term in lenard_bernstein(V, 1.0)]
     ends = {X: "periodic", V: NoFlux()}
     problem = PDE([X, V], terms, boundary=ends, initial=1.0).discretize(1, 2)
     problem.check_interval(0.0, 2.0)
     with pytest.raises(ValueError, match=r"becomes negative .* ill-posed"):
         problem.check_interval(0.0, 3.0)
+
+
+DENSITY = Moment(V)
+BY_DENSITY = div(V, others={X: DENSITY}) @ grad(V)
+MAXWELLIAN = Separable(x=lambda s: 1 + 0.5 * np.cos(2 * np.pi * s), v=lambda s: np.exp(-s * s / 2))
+
+
+def with_fields(terms, **options) -> Problem:
+    ends = {X: "periodic", V: NoFlux()}
+    return PDE([X, V], terms, boundary=ends, initial=MAXWELLIAN).discretize(3, 2, **options)
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ([div(V, -0.1) @ grad(V), 1e-3 * BY_DENSITY], r"-0.09.* for the initial state"),
+        (-1.0 * BY_DENSITY, r"-1.2.* for the initial state.*terms\[0\], -1 \* mass\(x, Moment"),
+        (div(V, -1.0, others={X: DENSITY}) @ grad(V), "for the initial state"),
+        ([-0.1 * term for term in lenard_bernstein(V, 1.0)], "for the initial state"),
+        ([time.constant(-1.0) * term for term in lenard_bernstein(V, DENSITY)], "initial state"),
+        ([*lenard_bernstein(V, 0.01), laplacian(V, -0.1)], "for the initial state"),
+        ([1e-3 * BY_DENSITY, laplacian(V), laplacian(X, -1.0)], "along 'x' is -1,"),
+    ],
+)
+@pytest.mark.parametrize("step", [{}, {"method": "ark2", "dt": 0.1}])
+def test_backward_diffusion_with_fields(terms, text, step):
+    with pytest.raises(ValueError, match=text):
+        with_fields(terms, **step)
+    with_fields(terms, allow_ill_posed=True, **step)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [div(V, -1.0) @ grad(V), BY_DENSITY],  # the density is from 1.25 to 3.76
+        [div(V, -1.0) @ grad(V, -1.0), BY_DENSITY],
+        div(V, others={X: Moment({V: 1})}) @ grad(V),  # 0 up to rounding
+        -1.0 * div(V, others={X: Moment({V: 1})}) @ grad(V),
+        div(V, others={X: DENSITY - 2.0}) @ grad(V),  # forward somewhere
+        [1.0 * term for term in lenard_bernstein(V, 1.0)],
+        lenard_bernstein(V, lambda s: 1.0 + s),
+        [RISING * BY_DENSITY],
+    ],
+)
+def test_fields_that_may_be_well_posed(terms):
+    assert with_fields(terms).unknowns > 0
