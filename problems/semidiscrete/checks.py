@@ -27,6 +27,7 @@ _SAMPLES_IN_TIME = 257  # number of times in a run at which functions of time ar
 # A function of time counts as negative below minus this, relative to its largest value in the run:
 # 0.7 - 7 t leaves -1e-16 at t = 0.1. The check of diffusion in discretize allows as much.
 _ROUNDING = 1e-8
+_EARLIER = "an earlier until (--until of a command)"
 
 
 def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
@@ -176,8 +177,8 @@ def check_times(
                 f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
                 f"until = {until!r}, and the term is the only diffusion along an axis, which is "
                 "ill-posed then: waves grow the faster the shorter they are. Give a function of "
-                "time that keeps its sign, an earlier until, or go on with discretize(..., "
-                "allow_ill_posed=True)"
+                f"time that keeps its sign or {_EARLIER}, or go on, in Python, with "
+                "discretize(..., allow_ill_posed=True)"
             )
 
 
@@ -194,8 +195,9 @@ def check_well_posed_until(known: float | None, t0: float, until: float) -> None
             f"the run ends at until = {until!r}, and the problem is known to be well-posed until "
             f"t = {known!r}: its diffusion depends on time, and is backward later or was not "
             "looked at. Its file or pickle does not have the PDE, so that this cannot be checked "
-            "now. Give an earlier until, or make the problem again with PDE.discretize(..., "
-            f"until={until!r}), which looks until then"
+            f"now. Give {_EARLIER}, or make the problem again, in Python, with "
+            f"PDE.discretize(..., until={until!r}), which looks until then, or with "
+            "allow_ill_posed=True"
         )
 
 

@@ -39,8 +39,8 @@ _ROUNDING = 1e-8
 _ADVICE = (
     "Such a PDE is ill-posed: waves grow the faster the shorter they are, and the results depend "
     "on the grid alone. Diffusion on the right-hand side of f_t = ... is +div(x, k) @ grad(x) with "
-    "k >= 0, while transport f_t = -v f_x is div(x, -v). Change the sign, or go on with "
-    "discretize(..., allow_ill_posed=True)"
+    "k >= 0, while transport f_t = -v f_x is div(x, -v). Change the sign, or go on, in Python, "
+    "with discretize(..., allow_ill_posed=True)"
 )
 
 
@@ -104,7 +104,9 @@ def refuse_backward_diffusion(
         highest = max((order for order in pure if order % 2 == 0), default=2)
         chosen = [k for k, own in enumerate(orders) if own == {axis: highest}]
         _refuse_negative(terms, chosen, [axis], orders, space, run)
-    for axis in sorted(unknown - higher, key=space.axes.index) if field_range else ():
+    for axis in sorted(unknown - higher, key=space.axes.index):
+        if field_range is None:
+            break
         chosen = [k for k, own in enumerate(orders) if own == {axis: 2}]
         best = [_most_favourable(terms[k], field_range, space, run[0]) for k in chosen]
         known = [term for term in best if term is not None]

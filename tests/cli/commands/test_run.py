@@ -8,7 +8,7 @@ import pytest
 
 import batchkron
 from batchkron.cli.running.clock import TimedProblem
-from batchkron.problems import PDE, Axis, Separable, div, make, mass, save_problem, time
+from batchkron.problems import PDE, Axis, Separable, div, grad, make, mass, save_problem, time
 from batchkron.solvers import evolve, preconditioners, steppers
 from batchkron.solvers.steppers.linear_solver import solver_names
 from batchkron.storage import load_checkpoint, load_result, previous_path
@@ -235,6 +235,18 @@ def test_a_time_that_a_table_does_not_reach_is_an_error_of_usage(cli, folder):
     error = cli("run", "g.h5", "--until", "2", "--quiet", "--force", expect=2).stderr
     assert error.startswith("batchkron: ")
     assert error.count("\n") == 1
+
+
+def test_diffusion_that_becomes_backward_is_refused_with_what_a_command_has(cli, folder):
+    """The way on that is no option of the command is said to be Python's."""
+    falling = time.polynomial([1.0, -1.0])
+    for more in ([], [0.5 * div(X) @ grad(X)]):
+        terms = [falling * div(X) @ grad(X), *more]
+        pde = PDE([X], terms, boundary="periodic", initial=1.0)
+        save_problem(folder / "g.h5", pde.discretize(1, 1), overwrite=True)
+        error = cli("run", "g.h5", "--until", "2", "--quiet", expect=2).stderr
+        assert "--until of a command" in error
+        assert "in Python, with " in error
 
 
 def test_results_go_beside_the_problem_file(cli, folder, problem):

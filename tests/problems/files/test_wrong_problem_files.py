@@ -1,6 +1,7 @@
 """Problem files whose content is wrong or damaged are refused, or harmless."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -115,6 +116,9 @@ LIES = {
     "a step of zero": (rule(steps=[0.0]), "'adapt/rule': steps must be positive"),
     "a step that is a text": (rule(steps=["1"]), "'adapt/rule': steps must be positive"),
     "steps that are a number": (rule(steps=0.1), "'adapt/rule': steps is no list"),
+    "well-posed until a text": (attribute(well_posed_until="1"), "is str; expected float"),
+    "well-posed until infinity": (attribute(well_posed_until=math.inf), "well_posed_until"),
+    "well-posed until NaN": (attribute(well_posed_until=math.nan), "well_posed_until"),
     "no degree": (attribute(degree=None), "attribute 'degree' is missing"),
     "degree a text": (attribute(degree="1"), "attribute 'degree' is str; expected int"),
     "degree a float": (attribute(degree=1.0), "attribute 'degree' is float; expected int"),
