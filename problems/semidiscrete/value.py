@@ -82,6 +82,8 @@ class ProblemValue:
         self._check()
         choose_form(self.form, self.device, self.unknowns)
         object.__setattr__(self, "t0", float(self.t0))
+        if self.well_posed_until is not None:
+            object.__setattr__(self, "well_posed_until", float(self.well_posed_until))
 
     def _check(self) -> None:
         """Check that axes, grid, terms, sources, initial and exact fit together."""

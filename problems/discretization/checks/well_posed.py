@@ -157,11 +157,11 @@ def well_posed_until(terms: Sequence[Term], space: Space, run: tuple[float, floa
     mixed = any(len(own) > 1 and sum(own.values()) == 2 for own in orders)
     alone = only_diffusion(terms, space)
     if not any(
-        sum(own.values()) in range(2, 99, 2) and not term.time.is_constant and (mixed or not marked)
+        own and sum(own.values()) % 2 == 0 and not term.time.is_constant and (mixed or not marked)
         for term, own, marked in zip(terms, orders, alone, strict=True)
     ):
         return None
-    begin, known = run
+    begin, known = float(run[0]), float(run[1])
     for _ in range(_DOUBLINGS):
         if not _is_forward(terms, space, (known, 2.0 * known - begin)):
             break

@@ -152,7 +152,7 @@ RISING = time.polynomial([0.0, 1.0])
 )
 def test_sums_of_files_and_pickles_that_become_backward(terms, last, tmp_path):
     """They have no PDE to look at, but know until when it is well-posed."""
-    problem = discretized(terms)
+    problem = discretized(terms, until=1)
     save_problem(tmp_path / "own.h5", problem)
     stored = load_problem(tmp_path / "own.h5")
     save_problem(tmp_path / "again.h5", stored)
@@ -167,7 +167,10 @@ def test_sums_of_files_and_pickles_that_become_backward(terms, last, tmp_path):
 
 def test_long_runs_of_pickles(tmp_path):
     terms = [div(X, 2.0) @ grad(X), -1 * RISING * chain(X, X)]
-    problem = pickle.loads(pickle.dumps(discretized(terms, axes=(X,))))
+    whole = discretized(terms, axes=(X,), until=2)
+    save_problem(tmp_path / "own.h5", whole)
+    assert load_problem(tmp_path / "own.h5").well_posed_until == 2.0
+    problem = pickle.loads(pickle.dumps(whole))
     for own in (problem, problem.on_grid(problem.grid), problem.beginning_at(problem.initial, 1.0)):
         with pytest.raises(ValueError, match=r"well-posed until t = .*discretize\(..., until=4.0"):
             evolve(own, until=4.0, method="crank-nicolson", dt=0.1)
