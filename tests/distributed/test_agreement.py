@@ -6,6 +6,7 @@ import pytest
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import make
+from batchkron.solvers import Adapt
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 
@@ -33,6 +34,7 @@ def cases():
     yield "problem", problem, make("diffusion-2d", level=2, degree=1)
     yield "initial", problem, problem.beginning_at(problem.initial + 1.0)
     yield "time", problem, problem.beginning_at(problem.initial, 1.0)
+    yield "adapt", problem.with_adapt(Adapt(1e-3)), problem.with_adapt(Adapt(1e-3, every=3))
     yield (
         "grid operator",
         problem.operator,

@@ -208,3 +208,9 @@ def test_memory_is_counted_before_it_is_taken():
                 getattr(op, name)()
     with pytest.raises(MemoryError, match=r"1\.36e\+331"):
         bk.KroneckerSum(many[:1] * 1100).logdet()
+
+
+def test_traces_of_sums_do_not_overflow_on_the_way():
+    assert bk.KroneckerSum(1e308 * np.eye(2), -1e308 * np.eye(2)).trace() == 0
+    large = bk.KroneckerSum(1e307 * np.eye(2), -1e307 * np.eye(20)).trace()
+    assert abs(large) <= 1e-14 * 40 * 1e307

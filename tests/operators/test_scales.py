@@ -205,3 +205,19 @@ def test_norms_and_products_of_entries(rng):
     zero = multiplied([np.zeros((2, 2)), 1e200 * np.eye(2)], [np.eye(2), 1e200 * np.eye(2)])
     assert zero is not None
     np.testing.assert_array_equal(zero[0], 0)
+
+
+def test_products_with_vectors_of_factors_whose_scales_cancel(rng, kind):
+    large = 1e25 if np.finfo(kind).bits == 32 else 1e200
+    factors = [random_array(rng, (3, 3), kind) for _ in range(4)]
+    dense = wide(bk.KroneckerProduct(factors).to_dense())
+    x = random_array(rng, (81,), kind)
+    bound = 20 * np.finfo(kind).eps * (abs(dense) @ abs(x))
+    op = bk.KroneckerProduct(
+        [f * s for f, s in zip(factors, [large] * 2 + [1 / large] * 2, strict=True)]
+    )
+    assert (np.abs(op @ x - dense @ x) <= bound).all()
+    bound_of_transpose = 20 * np.finfo(kind).eps * (abs(dense.T) @ abs(x))
+    assert (np.abs(op.T @ x - dense.T @ x) <= bound_of_transpose).all()
+    op.update([f * s for f, s in zip(factors, [1 / large] * 2 + [large] * 2, strict=True)])
+    assert (np.abs(op @ x - dense @ x) <= bound).all()

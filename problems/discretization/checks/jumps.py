@@ -24,7 +24,8 @@ Values = NDArray[np.float64]
 
 _MAX_INTERVALS = 64  # number of intervals between samples in which a jump is looked for
 _PARTS = 16  # number of parts into which such an interval is cut, again and again
-_SMALL = 1e-4  # a jump that is not looked for, relative to the largest value on the axis
+_SMALL = 1e-4  # a jump that is not looked for, relative to the larger value beside it
+_ROUNDING = 1e-12  # and relative to the largest value on the axis
 # The change within the last interval is a jump if it is this many times the changes beside it, over
 # as many such intervals on both sides: a continuous function, resolved, has 1/32 of them.
 _STEEPNESS, _FURTHER = 4.0, 16.0
@@ -115,9 +116,9 @@ def _jumps(
     points[:, 0] += 2.0 * near  # jumps that belong to an edge are outside
     points[:, -1] -= 2.0 * near
     values = evaluate(function, points, what, finite=False)
-    small = _SMALL * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    rounding = _ROUNDING * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
     with np.errstate(all="ignore"):  # a function may be infinite somewhere
-        lower, upper = _suspicious(points, values, small)
+        lower, upper = _suspicious(points, values, rounding)
         if not lower.size:
             return []
         left, right = _largest_changes(function, lower, upper, near, what)
@@ -126,6 +127,7 @@ def _jumps(
         places = np.stack([beside[0], left, right, beside[1]], axis=1)
         around = evaluate(function, places, what, finite=False)
         before, jump, behind = np.abs(np.diff(around, axis=1)).T
+        small = rounding + _SMALL * np.abs(around[:, 1:3]).max(axis=1)
         wrong = np.flatnonzero((jump > _STEEPNESS * (before + behind)) & (jump > small))
     order = wrong[np.argsort(-jump[wrong], kind="stable")]
     return [(float(right[k]), float(around[k, 1]), float(around[k, 2])) for k in order]
@@ -149,17 +151,21 @@ def _largest_changes(
     return left, right
 
 
-def _suspicious(points: Values, values: Values, small: float) -> tuple[Values, Values]:
+def _suspicious(points: Values, values: Values, rounding: float) -> tuple[Values, Values]:
     """Return the ends of intervals between samples in which a function may jump.
 
     These are the intervals where its change differs most from that which its slopes in the
-    neighbouring intervals of the cell give.
+    neighbouring intervals of the cell give, and those where it does relative to the function.
     """
     gaps = np.diff(points, axis=1)
     change = np.diff(values, axis=1)
     slopes = np.pad(change / gaps, ((0, 0), (1, 1)), mode="edge")
     excess = np.abs(change - gaps * (slopes[:, :-2] + slopes[:, 2:]) / 2)
+    size = np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
+    small = rounding + _SMALL * size
     rows, columns = np.nonzero((excess > small) & (np.abs(change) > small))
-    order = np.argsort(-excess[rows, columns], kind="stable")[:_MAX_INTERVALS]
+    found = excess[rows, columns]
+    orders = [np.argsort(-found, kind="stable"), np.argsort(-found / size[rows, columns])]
+    order = np.unique(np.concatenate([one[: _MAX_INTERVALS // 2] for one in orders]))
     rows, columns = rows[order], columns[order]
     return points[rows, columns], points[rows, columns + 1]

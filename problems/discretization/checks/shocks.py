@@ -35,18 +35,20 @@ def densities_that_carry_themselves(terms: Sequence[Term]) -> Iterator[str]:
     The upwind flux takes the coefficient as the mean of both cells, which vanishes at a steady
     shock between w and -w. Then nothing dissipates what flows into the shock, and f grows there.
     """
+    damped = {factor.axis for term in terms for factor in term.factors if factor.kind == "penalty"}
     for k, term in enumerate(terms):
         for axis, field in term.fields:
             for factor in term.factors:
-                upwind = factor.kind == "div" and factor.flux in (None, "upwind")
-                if factor.axis == axis and upwind and _power_of_state(field) != 0.0:
+                is_own = factor.kind == "div" and factor.axis == axis and axis not in damped
+                if is_own and _power_of_state(field) != 0.0:
                     yield (
-                        f"terms[{k}], {term_text(term)}, multiplies f by a moment of f in an "
-                        f"upwind div along {axis.name!r}, as Burgers' equation does. Its flux is "
-                        "right while f is smooth; after a shock has formed f grows there without "
-                        "bound, since the mean of the coefficient on both sides of a shock may "
-                        f"vanish. Write flux='central' in this div, and add penalty({axis.name}, "
-                        "c) with c a little above the largest |coefficient|"
+                        f"terms[{k}], {term_text(term)}, multiplies f by a moment of f in a div "
+                        f"along {axis.name!r}, as Burgers' equation does. Its flux is right while "
+                        "f is smooth; after a shock has formed f grows there without bound, since "
+                        "the mean of the coefficient on both sides of a shock may vanish, and a "
+                        "central flux dissipates nothing. Write flux='central' in this div, and "
+                        f"add penalty({axis.name}, c) with c a little above the largest "
+                        "|coefficient|"
                     )
 
 

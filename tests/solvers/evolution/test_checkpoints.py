@@ -359,3 +359,14 @@ def test_a_checkpoint_object_that_lies_is_refused(tmp_path, field, value):
     lying = dataclasses.replace(load_checkpoint(path), **{field: value})
     with pytest.raises(ValueError, match=f"attribute '{field}'"):
         evolve(Diffusion(), until=0.3, resume=lying)
+
+
+@pytest.mark.parametrize("options", [{"dt": 0.005}, {"rtol": 1e-5}], ids=str)
+def test_a_reused_slope_is_the_one_that_a_resumed_run_evaluates(tmp_path, options):
+    """The last node of dormand-prince is 1, so that sources are those of the step's end."""
+    problem, path = make("continuity-2d", level=3, degree=1), tmp_path / "checkpoint.h5"
+    whole = evolve(problem, until=0.1, method="dormand-prince", **options)
+    stop = {"callback": lambda state: state.step >= 5, "checkpoint": path}
+    evolve(problem, until=0.1, method="dormand-prince", **stop, **options)
+    resumed = evolve(problem, until=0.1, method="dormand-prince", resume=path, **options)
+    np.testing.assert_array_equal(resumed.u, whole.u)

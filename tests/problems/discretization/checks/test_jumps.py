@@ -37,6 +37,11 @@ def text_of(terms, level=3, axes=(X,), **options):
     return str(caught[0].message)
 
 
+def test_a_jump_that_is_small_beside_values_elsewhere():
+    text = text_of(div(X, lambda s: np.exp(8 * s) + 0.2 * (s > -0.9)), level=4)
+    assert "at x = -0.9, inside a finest cell" in text
+
+
 def steady_error(terms, boundary, exact, level, degree):
     pde = PDE([X], terms, boundary=boundary, initial=0.0, sources=0.0)
     with pytest.warns(JumpWarning, match="jumps from 1 to 2 at x = -0.3333333333, inside a"):

@@ -32,8 +32,8 @@ def pde(*terms):
     "field",
     [-0.5 * W, 1e-30 * W, W - 1.0, W**2, 1.0 / (1.0 + W**2), -Moment({D: 1}), W * np.cos],
 )
-def test_upwind_divs_with_a_moment_warn(field):
-    for term in (div(Z, field), 3.0 * div(Z, field, flux="upwind")):
+def test_divs_with_a_moment_warn(field):
+    for term in (div(Z, field), 3.0 * div(Z, field, flux="upwind"), div(Z, field, flux="central")):
         with pytest.warns(ShockWarning, match=r"terms\[1\].* add penalty\(z, c\)"):
             pde(div(D, 1.0), term).discretize((3, 0), 1, dt=0.1)
 
@@ -41,7 +41,8 @@ def test_upwind_divs_with_a_moment_warn(field):
 @pytest.mark.parametrize(
     "term",
     [
-        div(Z, -0.5 * W, flux="central"),
+        [div(Z, -0.5 * W, flux="central"), penalty(Z, 0.55)],
+        [div(Z, -0.5 * W), penalty(Z, 0.55)],
         div(Z, -Moment({D: 1}) / W, flux="central"),
         div(Z, -Moment({D: 1}) / (W + Moment({D: 1}))),
         div(Z, Poisson(Z, W)),

@@ -322,3 +322,40 @@ def test_a_measure_that_is_no_number_is_refused_by_its_name(value):
 
     with pytest.raises(TypeError, match=r"the measure 'energy' returns an? .* at t = 0; expected"):
         evolve(pendulum(), until=1.0, method="rk4", dt=0.5, watch={"energy": energy})
+
+
+@pytest.mark.parametrize(
+    "direction", [np.sign(-1.0), np.int64(-3), np.float32(-0.5), np.array([-1])]
+)
+def test_directions_of_functions_may_be_numbers_of_numpy(direction):
+    def half(t, u):
+        return u[0] - 0.5
+
+    half.direction, half.terminal = direction, np.bool_(True)
+    assert (Event(half).direction, Event(half).terminal) == (-1, True)
+    half.direction = np.array([1, 2])
+    with pytest.raises(ValueError, match="direction is array"):
+        Event(half)
+
+
+def test_integers_beyond_all_floats_have_a_sign_and_masked_values_none():
+    problem = SimpleNamespace(
+        initial=np.ones(1), rhs=lambda t, u, out: np.negative(u, out=out), t0=0.0
+    )
+    result = evolve(
+        problem,
+        until=1.0,
+        dt=0.1,
+        method="rk4",
+        events=Event(lambda t, u: 10**400 if u[0] > 0.5 else -(10**400), "large"),
+    )
+    assert result.events[0].t == pytest.approx(np.log(2.0), abs=1e-6)
+    for masked in (np.ma.masked, np.ma.array([1.0])):
+        with pytest.raises(TypeError, match="what event 'masked' returns is a masked array"):
+            evolve(
+                problem,
+                until=1.0,
+                dt=0.1,
+                method="rk4",
+                events=Event(lambda t, u, value=masked: value, "masked"),
+            )

@@ -230,3 +230,20 @@ def test_ritz_values_of_a_small_operator_are_its_eigenvalues(rng):
     key = lambda values: np.sort_complex(np.round(values, 10))  # noqa: E731
     np.testing.assert_allclose(key(seen.values), key(np.linalg.eigvals(A)), atol=1e-9)
     assert not seen.self_adjoint
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e160, 1e200])
+@pytest.mark.parametrize("method", ["rk4", "ark3"])
+def test_operators_of_any_scale_are_checked(method, scale):
+    operator = -np.diag(np.linspace(1.0, 2.0, 30)) * scale
+    operator[0, 1] = 0.3 * scale
+    problem = SimpleNamespace(
+        initial=np.ones(30),
+        t0=0.0,
+        operator=operator,
+        implicit_operator=0.5 * operator,
+        rhs=lambda t, u, out: np.dot(operator, u, out=out),
+    )
+    assert evolve(problem, until=1 / scale, dt=0.01 / scale, method=method).t == 1 / scale
+    with pytest.raises(ValueError, match="stable"):
+        evolve(problem, until=200 / scale, dt=20 / scale, method="rk4")
