@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["times_power_of_two", "unit_exponents"]
+__all__ = ["exponents_of", "times_power_of_two", "unit_exponents"]
 
 
-def unit_exponents(matrices: Tensor) -> Tensor:
-    """Return e of each matrix (..., n, n) of size 2^e, and 0 for ordinary sizes.
+def exponents_of(matrices: Tensor) -> Tensor:
+    """Return e of each matrix (..., n, n) of size 2^e, 0 of those that are 0 or not finite.
 
-    They have no gradient. Sizes, and ordinary ones, are those of `batchkron.operators.scaling`.
+    They have no gradient. Sizes are those of `batchkron.operators.scaling`.
     """
     given = matrices.detach()
     if given.shape[-1] == 0:
@@ -21,9 +21,14 @@ def unit_exponents(matrices: Tensor) -> Tensor:
     sizes = given.real.abs().amax((-2, -1))
     if given.is_complex():
         sizes = torch.maximum(sizes, given.imag.abs().amax((-2, -1)))
-    exponents = torch.frexp(sizes).exponent - 1
-    ordinary = math.frexp(torch.finfo(sizes.dtype).max)[1] // 8
-    return torch.where(sizes.isfinite() & (exponents.abs() > ordinary), exponents, 0)
+    return torch.where(sizes.isfinite() & (sizes != 0), torch.frexp(sizes).exponent - 1, 0)
+
+
+def unit_exponents(matrices: Tensor) -> Tensor:
+    """Return `exponents_of` matrices, and 0 for sizes that are ordinary there."""
+    exponents = exponents_of(matrices)
+    ordinary = math.frexp(torch.finfo(matrices.dtype).max)[1] // 8
+    return torch.where(exponents.abs() > ordinary, exponents, 0)
 
 
 def times_power_of_two(x: Tensor, exponents: Tensor) -> Tensor:

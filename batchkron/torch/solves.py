@@ -27,6 +27,7 @@ from batchkron.operators.kronecker_sum.scaled_exponential import (
 from batchkron.operators.memory import refuse_without_memory
 from batchkron.torch.call_modes import applied, has_tangents, is_eager, is_transformed
 from batchkron.torch.kron import kron_matmul
+from batchkron.torch.matrix_exponential import matrix_exp
 from batchkron.torch.multilinear import looped
 from batchkron.torch.registration import LIBRARY
 from batchkron.torch.scaling import times_power_of_two, unit_exponents
@@ -364,7 +365,7 @@ def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) ->
     for exponent, power in zip(exponents, powers, strict=True):
         one = torch.eye(len(exponent), dtype=wide, device=x.device)
         rest = exponent - power * LN2[0] * one - power * LN2[1] * one
-        exponentials.append(torch.linalg.matrix_exp(rest))
+        exponentials.append(matrix_exp(rest))
     total = torch.stack(powers).sum(0)
     folded = total.clamp(-MAX_FOLDED, MAX_FOLDED)
     exponentials[0] = exponentials[0] * folded.exp2()

@@ -104,6 +104,15 @@ def test_opcheck_of_a_sum_solve(tensor):
     opcheck(OPS.kronecker_sum_solve.default, (tensor(2, 6, grad=True), factors))
 
 
+@inside_opcheck
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_opcheck_of_an_exponential(tensor, dtype):
+    opcheck(OPS.matrix_exp.default, (tensor(2, 3, 3, dtype=dtype, grad=True),))
+    opcheck(OPS.matrix_exp.default, (tensor(3, 3, dtype=dtype, grad=True).mT,))
+    found = torch.vmap(OPS.matrix_exp.default, 1)(tensor(3, 2, 3, dtype=dtype))
+    assert found.shape == (2, 3, 3)
+
+
 CALLS = {
     "kron_matmul": lambda t: (
         lambda x, a, b: kron_matmul(x, [a, b]),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch_checks import assert_same, dense_kron
@@ -298,6 +299,59 @@ def test_gradients_of_shifts_that_cancel(tensor, shift):
     ):
         # that of t is a sum of numbers of some 700 times its size
         assert_same(one, other, 700 * 200)
+
+
+def laplacian(n, dtype):
+    off = torch.ones(n - 1, dtype=dtype)
+    return off.diag(1) + off.diag(-1) - 2 * torch.eye(n, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize(
+    ("growth", "t", "scale"),
+    [(15.0, 1.0, 1.0), (20.0, 1.0, 1.0), (0.0, -6.0, 1.0), (0.0, 1.0, 1e20), (0.0, 1.0, 1e-290)],
+)
+def test_gradients_of_large_results_and_losses(tensor, dtype, growth, t, scale):
+    """Of Σ scale · y, by SciPy's Fréchet derivatives."""
+    A = laplacian(5, dtype) + growth * torch.eye(5, dtype=dtype)
+    B = A + tensor(5, 5, dtype=dtype) / 8
+    x = tensor(25, dtype=dtype)
+    factors = [one.clone().requires_grad_() for one in (A, B)]
+    y = expm_apply(factors, x, t)
+    found = torch.autograd.grad(y, factors, torch.full_like(y, scale))
+    matrices = [t * one.numpy() for one in (A, B)]
+    E, F = (scipy.linalg.expm(one) for one in matrices)
+    X, G = x.reshape(5, 5).numpy(), np.ones((5, 5))
+    cotangents = G @ F.conj() @ X.conj().T, G.T @ E.conj() @ X.conj()
+    for one, matrix, cotangent in zip(found, matrices, cotangents, strict=True):
+        unit = np.abs(cotangent).max()
+        derivative = scipy.linalg.expm_frechet(
+            matrix.conj().T, cotangent / unit, compute_expm=False
+        )
+        size = np.abs(derivative).max()
+        expected = torch.from_numpy(t * derivative / size)
+        # the exponents have norms up to 24, of which each rounding is one of the result
+        assert_same((one / scale / unit / size).to(dtype), expected.to(dtype), 1000)
+
+
+def test_second_gradients_of_large_results(tensor):
+    """A shift of all factors, and a scale of the loss, are factors of all derivatives."""
+    x, steps = tensor(6), [tensor(2, 2), tensor(3, 3)]
+    factors = [tensor(n, n) for n in (2, 3)]
+
+    def second(shift, scale):
+        moved = shifted(factors, (shift, shift))
+        moved = [one.requires_grad_() for one in moved]
+        loss = scale * expm_apply(moved, x).sum()
+        first = torch.autograd.grad(loss, moved, create_graph=True)
+        slope = sum((one * step).sum() for one, step in zip(first, steps, strict=True))
+        return torch.autograd.grad(slope, moved)
+
+    growth = math.exp(-40.0)
+    for large, plain in zip(second(20.0, growth), second(0.0, 1.0), strict=True):
+        assert_same(large, plain, 5000)
+    for large, plain in zip(second(0.0, 2.0**70), second(0.0, 1.0), strict=True):
+        assert_same(large / 2.0**70, plain, 5000)
 
 
 def test_exponentials_that_overflow_or_vanish():
