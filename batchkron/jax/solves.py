@@ -14,6 +14,7 @@ from batchkron.jax.arrays import batch_systems, checked_arrays, numbered
 from batchkron.jax.kron import kron_matmul
 from batchkron.jax.kron_primitives import multiply_mode
 from batchkron.jax.multilinear import Function, primitive
+from batchkron.jax.scaling import times_power_of_two, unit_exponent
 from batchkron.jax.sum_logdet import outer_sum, sum_logdet
 from batchkron.operators.determinants import (
     repeated_phases,
@@ -167,31 +168,15 @@ def solve(factors: Sequence[jax.Array], b: jax.Array, *, kind: Kind = "product")
     if kind == "sum":
         return _solve_sum(matrices, b)
     x, before, after = b, math.prod(b.shape[:-1]), b.shape[-1]
-    exponents = [_unit_exponent(factor) for factor in matrices]  # added up, where scales cancel
+    exponents = [unit_exponent(factor) for factor in matrices]  # added up, where scales cancel
     for factor, exponent in zip(matrices, exponents, strict=True):
         n = len(factor)
         after = after // n
         front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
-        scaled = _times_power_of_two(factor, -exponent)
+        scaled = times_power_of_two(factor, -exponent)
         x = jnp.linalg.solve(scaled, front).reshape(n, before, after).swapaxes(0, 1)
         before = before * n
-    return _times_power_of_two(x.reshape(b.shape), -sum(exponents[1:], exponents[0]))
-
-
-def _unit_exponent(factor: jax.Array) -> jax.Array:
-    """Return e of a matrix of size 2^e, 0 if it is of the ordinary sizes of `operators.scaling`."""
-    given = jax.lax.stop_gradient(factor)
-    size = jnp.maximum(jnp.abs(given.real).max(), jnp.abs(given.imag).max())
-    exponent = jnp.frexp(size)[1] - 1
-    is_extreme = jnp.isfinite(size) & (jnp.abs(exponent) > jnp.finfo(size.dtype).maxexp // 8)
-    return jnp.where(is_extreme, exponent, 0)
-
-
-def _times_power_of_two(x: jax.Array, exponent: jax.Array) -> jax.Array:
-    """Compute 2^exponent · x, by two factors, since one may be out of range."""
-    half = exponent // 2
-    one = jnp.ones((), x.real.dtype)
-    return x * jnp.ldexp(one, half) * jnp.ldexp(one, exponent - half)
+    return times_power_of_two(x.reshape(b.shape), -sum(exponents[1:], exponents[0]))
 
 
 def _solve_sum(matrices: Sequence[jax.Array], b: jax.Array) -> jax.Array:

@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from batchkron.jax.scaling import times_power_of_two, unit_exponent
+
 __all__ = ["outer_sum", "sum_logdet"]
 
 
@@ -76,8 +78,14 @@ def _eigenvalues(matrix: jax.Array) -> jax.Array:
 
 
 def _eigenpairs(matrix: jax.Array) -> Any:
+    # jaxlib does not undo the scaling that LAPACK does beyond 1e±12 in single precision
+    exponent = unit_exponent(matrix)
+    unit = times_power_of_two(matrix, -exponent)
     # with derivatives of eigenvectors, of which those of third order are made
-    return jax.lax.linalg.eig(matrix, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
+    values, vectors = jax.lax.linalg.eig(
+        unit, compute_left_eigenvectors=False, enable_eigvec_derivs=True
+    )
+    return times_power_of_two(values, exponent), vectors
 
 
 @_eigenvalues.defjvp

@@ -208,6 +208,23 @@ def test_memory_is_counted_before_it_is_taken():
             logdet([jnp.eye(2)] * 70, kind="sum", hermitian=hermitian)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scales"), [("float32", [1e13, 1e-20, 1e30]), ("complex128", [1e140, 1e-200, 1e300])]
+)
+def test_logdet_of_a_sum_of_very_large_or_small_factors(regular, dtype, scales):
+    """log det (s A) = N log s + log det A."""
+    factors = regular(dtype, sizes=(2, 3))
+    plain = np.linalg.slogdet(dense_sum(factors))[1]
+    scales = jnp.array(scales, plain.dtype)
+
+    def function(scale):
+        return logdet([scale * factor for factor in factors], kind="sum").real
+
+    found, slopes = jax.jit(jax.vmap(jax.value_and_grad(function)))(scales)
+    assert_same(found, 6 * jnp.log(scales) + plain, 200)
+    assert_same(slopes * scales, jnp.full_like(scales, 6), 1000)
+
+
 def upwind(n, dtype="float64"):
     """One eigenvalue, with one eigenvector."""
     return jnp.array(2 * np.eye(n) - np.diag(np.ones(n - 1), -1), dtype)
