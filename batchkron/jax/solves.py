@@ -258,7 +258,8 @@ def logdet(
         if hermitian:
             values = outer_sum([jnp.linalg.eigvalsh(factor) for factor in matrices])
             logarithm = jnp.log(jnp.abs(values)).sum()
-            phase = math.pi * (jnp.count_nonzero(values < 0) % 2)
+            odd = jnp.count_nonzero(values < 0) % 2
+            phase = jnp.where(logarithm == -math.inf, 0.0, math.pi * odd)
         else:
             logarithm, phase = sum_logdet(*matrices)
     if is_complex:

@@ -37,12 +37,14 @@ def sum_logdet(*factors: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return log |det (A_1 ⊕ … ⊕ A_d)| and the determinant's phase modulo 2π, 0 or π if real."""
     values = outer_sum([_eigenvalues(factor) for factor in factors])
     logarithm = jnp.log(jnp.abs(values)).sum()
+    regular = logarithm != -math.inf  # a determinant of 0 has no phase
     if not jnp.iscomplexobj(factors[0]):
         # conjugate pairs are there twice, so that they do not change the parity
         odd = jnp.count_nonzero((values.imag == 0) & (values.real < 0)) % 2
-        return logarithm, (math.pi * odd).astype(logarithm.dtype)
+        return logarithm, jnp.where(regular, math.pi * odd, 0.0).astype(logarithm.dtype)
     phase = jnp.angle(values).sum()
-    return logarithm, phase - 2 * math.pi * jnp.round(phase / (2 * math.pi))
+    phase = phase - 2 * math.pi * jnp.round(phase / (2 * math.pi))
+    return logarithm, jnp.where(regular, phase, 0.0)
 
 
 @sum_logdet.defjvp

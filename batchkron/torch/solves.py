@@ -31,7 +31,7 @@ from batchkron.torch.matrix_exponential import matrix_exp
 from batchkron.torch.multilinear import looped
 from batchkron.torch.registration import LIBRARY
 from batchkron.torch.scaling import times_power_of_two, unit_exponents
-from batchkron.torch.sum_logdet import outer_sum, sum_logdet
+from batchkron.torch.sum_logdet import outer_sum, real_logarithm, sum_logdet
 from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
 
 __all__ = ["expm_apply", "logdet", "solve"]
@@ -291,7 +291,7 @@ def logdet(factors: Sequence[Tensor], *, kind: Kind = "product", hermitian: bool
         return sum_logdet(matrices)
     zero = matrices[0].new_zeros(1).real
     values = outer_sum([torch.linalg.eigvalsh(factor) for factor in matrices], zero)
-    return _real_logarithm(values.abs().log().sum(), (values < 0).sum() % 2 == 1)
+    return real_logarithm(values.abs().log().sum(), (values < 0).sum() % 2 == 1)
 
 
 def _product_logdet(matrices: Sequence[Tensor], hermitian: bool) -> Tensor:
@@ -302,15 +302,10 @@ def _product_logdet(matrices: Sequence[Tensor], hermitian: bool) -> Tensor:
     logarithm = repeated_sum(logarithms, counts, matrices[0].new_zeros(()).real)
     if not matrices[0].is_complex() or hermitian:
         one = matrices[0].new_ones(()).real
-        return _real_logarithm(logarithm, repeated_signs([s.real for s in signs], counts, one) < 0)
+        return real_logarithm(logarithm, repeated_signs([s.real for s in signs], counts, one) < 0)
     turns = torch.stack(signs).to(torch.complex128).angle() / (2 * math.pi)
     phases = repeated_phases(turns, counts, turns.new_tensor)
     return torch.complex(logarithm, (2 * math.pi * phases).to(logarithm.dtype))
-
-
-def _real_logarithm(logarithm: Tensor, is_negative: Tensor) -> Tensor:
-    """Return log det of a real determinant from the logarithm of its modulus, NaN if negative."""
-    return torch.where(is_negative, torch.full_like(logarithm, math.nan), logarithm)
 
 
 def expm_apply(factors: Sequence[Tensor], x: Tensor, t: float | Tensor = 1.0) -> Tensor:

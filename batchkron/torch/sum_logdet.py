@@ -22,7 +22,7 @@ from batchkron.torch.call_modes import has_tangents, is_eager, is_transformed
 from batchkron.torch.multilinear import looped
 from batchkron.torch.registration import LIBRARY
 
-__all__ = ["outer_sum", "sum_logdet"]
+__all__ = ["outer_sum", "real_logarithm", "sum_logdet"]
 
 _MAX_ENTRIES = 1 << 22  # of the shifted matrices that are inverted at once: 64 MiB of complex128
 
@@ -58,10 +58,19 @@ def _logarithm(factors: Sequence[Tensor]) -> Tensor:
     if factors[0].is_complex():
         phase = values.angle().sum(dtype=torch.float64)
         phase = phase - 2 * math.pi * (phase / (2 * math.pi)).round()
+        phase = torch.where(logarithm == -math.inf, 0.0, phase)  # a determinant of 0 has none
         return torch.complex(logarithm, phase.to(logarithm.dtype))
     # conjugate pairs are there twice, so that they do not change the parity
-    odd = ((values.imag == 0) & (values.real < 0)).sum() % 2
-    return torch.where(odd == 1, math.nan, logarithm)
+    return real_logarithm(logarithm, ((values.imag == 0) & (values.real < 0)).sum() % 2 == 1)
+
+
+def real_logarithm(logarithm: Tensor, is_odd: Tensor) -> Tensor:
+    """Return log det of a real determinant from the logarithm of its modulus.
+
+    It is NaN for an odd number of negative eigenvalues, unless the determinant is 0.
+    """
+    is_negative = is_odd & (logarithm != -math.inf)
+    return torch.where(is_negative, torch.full_like(logarithm, math.nan), logarithm)
 
 
 class _SumLogdet(torch.autograd.Function):

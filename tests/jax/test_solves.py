@@ -202,6 +202,14 @@ def test_the_determinant_beside_empty_factors():
     assert logdet([zero] + [jnp.eye(2)] * 70) == -jnp.inf
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_the_determinant_of_a_singular_sum(dtype, hermitian):
+    """An odd number of negative eigenvalues, and a zero."""
+    factors = [jnp.diag(jnp.array([1, -1], dtype))] * 2
+    assert logdet(factors, kind="sum", hermitian=hermitian) == -jnp.inf
+
+
 def test_memory_is_counted_before_it_is_taken():
     for hermitian in (False, True):
         with pytest.raises(MemoryError, match=r"the 1\.18e\+21 eigenvalues of the sum take"):

@@ -145,6 +145,15 @@ def test_the_determinant_beside_empty_factors():
     assert logdet([zero] + [torch.eye(2)] * 70) == -math.inf
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("entries", [(1, -1), (1, -1, -2)])
+def test_the_determinant_of_a_singular_sum(dtype, hermitian, entries):
+    """An odd number of negative eigenvalues, and a zero: of diag(1, -1) ⊕ diag(entries)."""
+    factors = [torch.tensor(one).diag().to(dtype) for one in ((1, -1), entries)]
+    assert logdet(factors, kind="sum", hermitian=hermitian) == -math.inf
+
+
 def test_the_gradient_of_a_determinant_of_many_factors(tensor):
     factors = [tensor(2, 2, grad=True), *[torch.eye(2).double()] * 60]
     (found,) = torch.autograd.grad(logdet([factors[0].mT @ factors[0], *factors[1:]]), factors[0])
