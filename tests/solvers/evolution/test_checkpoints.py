@@ -16,6 +16,7 @@ import pytest
 from stiff_diffusion import SIZE, Diffusion
 
 import batchkron
+from batchkron.problems import make
 from batchkron.solvers import (
     EvolveStatus,
     ResumeWarning,
