@@ -73,6 +73,14 @@ def test_repeated_eigenvalues_do_no_harm_to_derivatives(array):
     assert_derivatives(function, (A,), order=1)
 
 
+def test_a_sum_with_a_large_entry_beside_a_phase(array):
+    """1 + 1j is no rounding error of 1e17, beside which it is small."""
+    factors = [jnp.diag(jnp.array([1e17, 1 + 1j])), jnp.eye(2, dtype="complex128") / 2]
+    b = array(4, dtype="complex128")
+    expected = b / np.diag(dense_sum(factors))
+    np.testing.assert_allclose(solve(factors, b, kind="sum"), expected, rtol=1e-14)
+
+
 @pytest.mark.parametrize("kind", ["product", "sum"])
 @pytest.mark.parametrize("axes", [(0, None, None), (1, 0, 2)])
 def test_mapped_solves_and_their_gradients(regular, array, kind, axes):

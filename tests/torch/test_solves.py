@@ -77,6 +77,15 @@ def test_repeated_eigenvalues_do_no_harm_to_gradients(tensor):
     assert gradcheck(lambda a: solve([a, factors[1]], b, kind="sum"), (factors[0],))
 
 
+def test_a_sum_with_a_large_entry_beside_a_phase(tensor):
+    """1 + 1j is no rounding error of 1e17, beside which it is small."""
+    diagonals = ([1e17, 1 + 1j], [0.5, 0.5])
+    factors = [torch.tensor(one, dtype=torch.complex128).diag() for one in diagonals]
+    b = tensor(4, dtype=torch.complex128)
+    expected = b / torch.diagonal(dense_sum(factors))
+    torch.testing.assert_close(solve(factors, b, kind="sum"), expected, rtol=1e-14, atol=0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize("kind", ["product", "sum"])
