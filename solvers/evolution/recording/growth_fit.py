@@ -264,7 +264,7 @@ def _ends(between: tuple[float, float]) -> tuple[float, float]:
     try:
         parts = tuple(between)
         if isinstance(between, str) or any(isinstance(part, (str, bytes)) for part in parts):
-            raise TypeError
+            raise TypeError(words)
         ends = [float(part) for part in parts]
     except (TypeError, ValueError):
         raise TypeError(words) from None
