@@ -97,8 +97,8 @@ class Event:
             object.__setattr__(self, "terminal", False if given is None else given)
         if self.direction is None:
             given = _single(getattr(self.function, "direction", None))
-            if isinstance(given, numbers.Real) and given == given:  # SciPy takes any number's sign
-                given = int(given > 0) - int(given < 0)
+            if isinstance(given, numbers.Real) and not math.isnan(sign := float(given)):
+                given = int(sign > 0) - int(sign < 0)  # SciPy takes any number's sign
             object.__setattr__(self, "direction", 0 if given is None else given)
         if not np.isscalar(self.terminal) or self.terminal not in (False, True):
             raise ValueError(

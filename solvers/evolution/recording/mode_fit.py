@@ -155,7 +155,7 @@ class _Projection:
 
     def jacobian(self, parameters: Values) -> Values:
         self._move(parameters)
-        return self._jacobian
+        return np.asarray(self._jacobian)
 
 
 def _refined(s: Values, y: Values, start: Values, signs: Values | None = None) -> _Answer:
