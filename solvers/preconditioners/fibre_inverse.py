@@ -88,7 +88,8 @@ class FibreInverse:
     >>> from batchkron.problems import PDE, Axis, div, grad
     >>> from batchkron.solvers.preconditioners import FibreInverse
     >>> x, v = Axis("x", 0, 1), Axis("v", -1, 1)
-    >>> problem = PDE([x, v], div(v) @ grad(v), boundary="neumann").discretize(level=3, degree=1)
+    >>> pde = PDE([x, v], div(v) @ grad(v), boundary="neumann", initial=0.0)
+    >>> problem = pde.discretize(level=3, degree=1)
     >>> M = FibreInverse(problem.operator, 0.1)
     >>> b = np.cos(np.arange(problem.unknowns))
     >>> y = M.matvec(b)
