@@ -110,7 +110,8 @@ def with_endings():
     return [replace(kernel, ending=endings[k // 3 % 3]) for k, kernel in enumerate(found)]
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 1, 2])
 def test_biases_and_activations(tmp_path, rng, first):
     found = with_endings()[first::3]
     launches = compiled([kernel.program() for kernel in found], tmp_path)

@@ -58,7 +58,7 @@ def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
         pytest.param((1, 192, 48, 2), "float64", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("capability", ["80", "90"])
+@pytest.mark.parametrize("capability", [pytest.param("80", marks=pytest.mark.slow), "90"])
 def test_kernels_with_an_ending_compile(capability, pattern, dtype, ending):
     shape = SparseShape(*pattern, *FIRST, dtype)
     plain = fastest_way(shape, DEVICES[capability], plain=False)
