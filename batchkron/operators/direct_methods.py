@@ -265,14 +265,16 @@ class DirectOperator(SciPyOperator[Related]):
     def _diagonalised(
         self, terms: KroneckerTerms, name: str
     ) -> DiagonalisedTerms | DirectOperator[Any]:
-        collected = terms.collected()
-        whole = None if _are_hermitian(terms) else self._of_terms(collected)
-        if whole is not None:  # by Schur forms, which do not drop what is not Hermitian
-            return whole
+        are_hermitian = _are_hermitian(terms)
+        if not are_hermitian:  # then Schur forms of one sum drop nothing
+            whole = self._of_terms(terms.collected())
+            if whole is not None:
+                return whole
         try:
             return DiagonalisedTerms(terms, self.dtype, self.device)
         except ValueError as error:
-            whole = self._of_terms(collected)
+            collected = terms.collected()
+            whole = self._of_terms(collected) if are_hermitian else None
             if whole is not None:
                 return whole
             if terms.cells is None and collected.is_sum:

@@ -15,9 +15,9 @@ from batchkron.spec.kron import Array
 __all__ = ["inner_product"]
 
 _DTYPES = "fdFD"  # in the order of the core's table of passes
-_N, _PROGRESS, _X, _STATE = (
+_N, _SYSTEMS, _PROGRESS, _X, _STATE = (
     ARGUMENTS.fields[name][1] // 8  # type: ignore[index]
-    for name in ("n", "progress", "vectors", "state")
+    for name in ("n", "systems", "progress", "vectors", "state")
 )
 
 
@@ -29,7 +29,7 @@ class _Call(threading.local):
         self.passes = [native.KrylovSequence(("InnerProduct",), k) for k in range(len(_DTYPES))]
         self.state, self.progress = np.zeros(STATE_FIELDS), np.zeros(2, np.int32)
         self.words = np.zeros(ARGUMENTS.itemsize // 8, np.uint64)
-        self.words[_N + 1] = 1  # systems
+        self.words[_SYSTEMS] = 1
         self.words[_PROGRESS] = self.progress.ctypes.data
         self.words[_STATE] = self.state.ctypes.data
         self.address = self.words.ctypes.data

@@ -18,8 +18,8 @@ __all__ = ["Mode", "fit_mode"]
 Values = NDArray[np.float64]
 
 _PARAMETERS = 6  # γ, ω, δ and three amplitudes
-_FEWEST = 8  # values, so that two remain beyond the parameters
-_FASTEST = 3.0  # largest |γ| times the spacing: the wave changes by a factor of 20 between values
+_MIN_VALUES = 8  # number of values: two remain beyond the parameters
+_MAX_CHANGE = 3.0  # of |γ| times the spacing: a wave changes by a factor of 20 between values
 _NEGATIVE = 0.5  # sizes with noise may be negative by this share of the largest value
 # Fewest periods during which the wave is not small, unless the fit is as exact as float64 allows:
 # in less, a wave and an exponential fit all smooth curves. Chosen by hand, from sums of two waves.
@@ -32,7 +32,7 @@ _MIRRORED = 8.0 / 3.0
 _FALSE_WAVE, _CONFIDENCE = 1e-4, 0.999
 _STRUCTURED = 0.1  # largest residual that is not noise, relative to the wave; chosen by hand
 _MAX_MIRRORED = 1e-3  # largest residual, likewise, of few values a period that may be sizes
-_UNKNOWN = 0.25  # largest standard error, relative to √(γ² + ω²); chosen by hand
+_MAX_ERROR = 0.25  # largest standard error, relative to √(γ² + ω²); chosen by hand
 _SAME = 1e-6  # two answers that differ by less than this share are the same: iterations end early
 
 
@@ -90,9 +90,9 @@ def fit_mode(times: Values, values: Values) -> Mode:
     (1973)). It has many local minima: those are refined that look best among guesses from spectra
     of the values, each weighted with a rate. Signs of sizes are found in turn with the parameters.
     """
-    if len(times) < _FEWEST:
+    if len(times) < _MIN_VALUES:
         raise ValueError(
-            f"there are {len(times)} values; expected at least {_FEWEST} for model='mode'"
+            f"there are {len(times)} values; expected at least {_MIN_VALUES} for model='mode'"
         )
     peak = float(np.abs(values).max())
     if peak == 0.0:
@@ -249,7 +249,7 @@ def _settled(s: Values, y: Values, start: Values, only_size: bool, gap: float) -
     fitted = basis(answer.parameters, s) @ answer.amplitudes
     if only_size and fitted.min() < 0.0 < fitted.max():
         highest = 2.0 * math.pi / gap / _MIRRORED * (1.0 - 1e-6)
-    is_resolved = abs(rate) * gap <= _FASTEST and 0.0 <= frequency <= highest
+    is_resolved = abs(rate) * gap <= _MAX_CHANGE and 0.0 <= frequency <= highest
     return answer if is_resolved else None
 
 
@@ -277,7 +277,7 @@ def _chosen(
         )
     spread = 3.0 * float(fdtri(3, freedom, _CONFIDENCE))
     size = math.hypot(*best.parameters[:2])
-    if max(best.scatters) > _UNKNOWN * size:
+    if max(best.scatters) > _MAX_ERROR * size:
         raise ValueError(
             "the values do not determine rate and frequency: their standard errors are "
             f"{best.scatters[0] / half:.2g} and {best.scatters[1] / half:.2g}. Take a longer time, "
