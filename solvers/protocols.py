@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Product: TypeAlias = Callable[[float, NDArray[Any], NDArray[Any]], object]
 
 
 class TimeProblem(Protocol):
@@ -33,10 +36,9 @@ class TimeProblem(Protocol):
     latter is True, f is A(t) u + s(t) with the operator, and ``source(t, out)``, if there is one,
     writes s(t); otherwise f is tested when it matters. ``is_linear`` is ignored if it may belong to
     another ``rhs``: if it is passed on by ``__getattr__``, or inherited by a class that defines its
-    own ``rhs``. ``repeated_work(work)``, which is ignored likewise, returns what does
-    ``work(u, out)`` with less effort than calling it each time, or None. The work consists of calls
-    of ``rhs`` and of other work on vectors: it is the step of an explicit method, which then passes
-    any time to ``rhs``.
+    own ``rhs``. ``split_rhs()``, which is ignored likewise, returns f as a `SplitRightSide`, by
+    which explicit methods take their steps with fewer passes over memory, on a device as CUDA
+    graphs.
 
     If the state is spread over ranks, ``initial`` and all vectors are this rank's blocks, and
     ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank
@@ -54,6 +56,36 @@ class TimeProblem(Protocol):
 
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
         """Write f(t, u) into ``out``, shape (N,), without reading it."""
+        ...
+
+
+class SplitRightSide(Protocol):
+    """f(t, u) = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h."""
+
+    @property
+    def products(self) -> Sequence[tuple[Callable[[float], float] | None, Product]]:
+        """The f_g, of which None is 1, and the P_g; at least one.
+
+        ``product(t, u, out)`` writes P_g(t, u) into ``out`` without reading it.
+        """
+        ...
+
+    @property
+    def sources(self) -> Sequence[tuple[Callable[[float], float], NDArray[Any]]]:
+        """The f_h and the vectors s_h, shape (N,), of the dtype of the state."""
+        ...
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether products launch the same work on a device in each call, whatever t is.
+
+        They are then captured in a CUDA graph, where t may be any number.
+        """
+        ...
+
+    @property
+    def turn(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Returns a context manager, inside of which products are called and repeated."""
         ...
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,52 @@ class DiagonalProduct:
             result *= alpha
         if accumulate:
             target += result
+
+
+class StepTable:
+    """Numbers of steps and what these find, as `batchkron.backends.protocol.StepTable`."""
+
+    max_vectors = sys.maxsize
+
+    def __init__(self, backend: HostBackend, steps: int, width: int, columns: int) -> None:
+        self._backend, self._step = backend, 0
+        self._rows, self._results = np.zeros((steps, width)), np.zeros((steps, columns))
+
+    def begin(self) -> None:
+        """Go back to the first row."""
+        self._step = 0
+
+    def write(self, first: int, rows: Array) -> None:
+        """Copy numbers (k, n <= width) to rows from ``first`` on."""
+        self._rows[first : first + len(rows), : rows.shape[1]] = rows
+
+    def sum_pass(
+        self,
+        first: int,
+        vectors: Sequence[Array],
+        out: Array | None,
+        result: int = -1,
+        *,
+        ends: bool = False,
+    ) -> Callable[[], None]:
+        """Return what writes a sum to ``out``, or if that is None to a vector of its own."""
+        numbers, backend = slice(first, first + len(vectors)), self._backend
+        target = np.empty_like(vectors[0]) if out is None else out
+
+        def work() -> None:
+            step = self._step
+            backend.sum_vectors(self._rows[step, numbers].tolist(), vectors, target)
+            if result >= 0:
+                square = backend.inner_product(target, target)
+                self._results[step, result] = square.real
+            if ends:
+                self._step = step + 1
+
+        return work
+
+    def read(self, count: int) -> Array:
+        """Return the results (count, columns)."""
+        return self._results[:count]
 
 
 class HostBackend(Backend):
@@ -90,6 +137,10 @@ class HostBackend(Backend):
             return target
         out[...] = target
         return out
+
+    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
+        """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
+        return StepTable(self, steps, width, columns)
 
     @abstractmethod
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:

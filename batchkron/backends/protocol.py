@@ -191,6 +191,46 @@ def own_apply_last(plan: object) -> Callable[[object, object], bool] | None:
     return getattr(plan, "apply_last", None)
 
 
+class StepTable(Protocol):
+    """Numbers of the steps of a time stepper, which sums of vectors take, and what these find.
+
+    Each step since `begin` has a row of numbers and a row of results. It does some passes, of which
+    the last one ends it. On a device nothing but `read` waits, and the passes may be captured in a
+    CUDA graph, which then serves all steps.
+    """
+
+    max_vectors: int
+
+    def begin(self) -> None:
+        """Go back to the first row."""
+        ...
+
+    def write(self, first: int, rows: Array) -> None:
+        """Copy numbers (k, n <= width) to rows from ``first`` on, each once after `begin`."""
+        ...
+
+    def sum_pass(
+        self,
+        first: int,
+        vectors: Sequence[Array],
+        out: Array | None,
+        result: int = -1,
+        *,
+        ends: bool = False,
+    ) -> Callable[[], None]:
+        """Return what writes Σ row[first + k] vectors[k] to ``out``, which may be one of them.
+
+        The vectors (N,), at most ``max_vectors``, are contiguous and real, of one dtype. The sum of
+        squares of the result goes to a column of the results, unless ``result`` is negative; if
+        that is all, ``out`` may be None. ``ends``: whether a step ends with this pass.
+        """
+        ...
+
+    def read(self, count: int) -> Array:
+        """Return the results (count, columns) of the steps since `begin`, until the next call."""
+        ...
+
+
 class Backend(ABC):
     """An implementation of all products, on the CPU or on a kind of device.
 
@@ -381,6 +421,10 @@ class Backend(ABC):
         ValueError
             If one overlaps ``out`` without being it.
         """
+
+    @abstractmethod
+    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
+        """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
 
     @abstractmethod
     def batched_gemm(

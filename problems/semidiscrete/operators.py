@@ -114,6 +114,10 @@ class TermGroup:
         else:
             self.operator.accumulate(u, out, alpha=alpha)
 
+    def write(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Overwrite ``out`` with the group's product with u, without its function of time."""
+        self.operator.matvec(u, out)
+
     def validate(self, samples: int | None, seed: int) -> ValidationReport:
         """Compare the operator with dense Kronecker products."""
         operator = self.operator

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -49,6 +50,27 @@ class TimeParts(NamedTuple):
 
     operators: tuple[tuple[TimeFunction, Operator], ...]
     sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
+
+
+class SplitRightSide(NamedTuple):
+    """A system u' = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h.
+
+    Attributes
+    ----------
+    products : tuple of (TimeFunction or None, callable)
+        The f_g, of which None is 1, and ``product(t, u, out)`` for each P_g.
+    sources : tuple of (TimeFunction, ndarray)
+        The f_h and s_h.
+    is_repeatable : bool
+        Whether products launch the same work on a device in each call.
+    turn : callable
+        Returns a context manager, inside of which they are called and repeated.
+    """
+
+    products: tuple[tuple[TimeFunction | None, Callable[..., None]], ...]
+    sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
+    is_repeatable: bool = False
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class _StateProduct:
@@ -416,33 +438,59 @@ class SemidiscreteSystem(ProblemValue):
         check_vector("out", out, self.initial, is_output=True)
         self._implicit_sources.evaluate(t, out)
 
-    def repeated_work(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None] | None:
-        """Return what does work of calls of `rhs` and other launches, such as a step, by a graph.
-
-        Parameters
-        ----------
-        work : callable
-            ``work(u, out)`` reads a vector (N,) and overwrites another, which may be the same one.
-            It launches the same kernels in each call, and does not keep the result alive.
+    def split_rhs(self) -> SplitRightSide:
+        """Return A(t, u) u + s(t) in the parts by which explicit methods take their steps.
 
         Returns
         -------
-        callable or None
-            It takes (u, out); after a few calls it is a CUDA graph. None on the CPU, and if `rhs`
-            depends on time or needs the host.
+        SplitRightSide
+            On a device there is a product for each function of time, so that the same kernels
+            serve all times.
         """
+        sources = self._sources.parts
         if self.device == "cpu":
-            return None
-        functions = [group.time for group in self._groups]
-        functions += [function for function, _ in self._sources.parts]
-        depends = not all(function.is_constant for function in functions)
-        if depends or (self.has_fields and self._repeated is None):
-            return None
-        sizes = self.unknowns, self.unknowns
-        found: Callable[[Any, Any], None] = backend_on(self.device).repeated_work(
-            work, sizes, self.initial.dtype, self._repeated
-        )
-        return found
+            return SplitRightSide(((None, self._write_product),), sources)
+        products: list[tuple[TimeFunction | None, Any]] = []
+        if self._field_terms is not None or self._groups[0].time.is_constant:
+            products.append((None, self._write_constant_terms))
+        products += [
+            (group.time, group.write) for group in self._groups if not group.time.is_constant
+        ]
+        if self._gains:
+            products.append((None, self._gains.write))
+        terms = self._field_terms
+        repeats = terms is None or terms.is_repeatable
+        return SplitRightSide(tuple(products), sources, repeats, self._turn)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have the operators of the terms with fields alone, and know that they have changed."""
+        repeated = self._repeated
+        with nullcontext() if repeated is None else repeated.turn():
+            yield
+        if self._field_terms is not None:
+            self._field_terms.note_replay()
+
+    def _write_product(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Overwrite ``out`` with A(t, u) u."""
+        self._write_constant_terms(t, u, out)
+        for group in self._groups:
+            if not group.time.is_constant:
+                group.accumulate(t, u, out)
+        if self._gains:
+            self._gains.accumulate(t, u, out)
+
+    def _write_constant_terms(
+        self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]
+    ) -> None:
+        """Overwrite ``out`` with the terms that do not depend on time, or if so by a field's."""
+        constant = [group for group in self._groups if group.time.is_constant]
+        if constant:
+            constant[0].write(t, u, out)
+        else:
+            out[...] = 0.0
+        if self._field_terms is not None:
+            self._field_terms.accumulate(t, u, out)
 
     @property
     def is_linear(self) -> bool:

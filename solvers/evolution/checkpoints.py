@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import os
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -257,6 +258,11 @@ class Checkpoints:
             self._is_due = True
         elif due:
             self._write(self._u, self._control.resume_point())
+
+    def unwritten(self) -> int:
+        """Return how many steps there are until the next checkpoint that comes after some steps."""
+        steps = self._file.steps
+        return sys.maxsize if steps is None else steps - self._control.step % steps
 
     @property
     def holds(self) -> bool:

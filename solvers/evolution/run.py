@@ -13,7 +13,7 @@ import numpy as np
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import any_over, norm_over
+from ..krylov.vectors.ranks import any_over
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
 from .adapt.adapt import AdaptiveProblem
@@ -30,7 +30,8 @@ from .recording.history import History
 from .result import EvolveState, EvolveStatus, Result
 from .start.integration import Integration, moved_integration
 from .steps.dense_output import StepInterpolant
-from .steps.step_control import Step, step_control
+from .steps.pace import Pace
+from .steps.step_control import FixedSteps, Step, step_control
 from .steps.trial_steps import TrialSteps
 
 __all__ = ["Run"]
@@ -96,6 +97,7 @@ class Run:
         self._unknowns = integration.unknowns
         estimates, ranks = integration.tolerances is not None, integration.ranks
         self._trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
+        self._pace = Pace()
         self._dense: StepInterpolant | None = None
         if self._observer.interpolates:
             self._dense = StepInterpolant(integration.problem, stepper, u, ranks)
@@ -139,6 +141,10 @@ class Run:
             self._trial.not_physical = self._grids.follower.undefined
             return EvolveStatus.NOT_PHYSICAL
         while not control.done:
+            if self._take_several():
+                self._checkpoints.after_step()
+                show(control.shown, control.t)
+                continue
             ended = self._take_step()
             if ended is not None:
                 return ended
@@ -148,7 +154,7 @@ class Run:
                 self._checkpoints.after_step()  # the step counts
                 raise
             if self._history.wants(control.step):
-                self._record_step()
+                self._record_step(self._trial.size)
             self._checkpoints.after_step()
             show(control.shown, control.t)
             if drifted:
@@ -250,6 +256,42 @@ class Run:
         self._history.restore(history)
         self._observer.restore(observed)
 
+    def _take_several(self) -> bool:
+        """Take steps that nobody looks at, if there are some; return whether it has."""
+        count = self._unobserved()
+        control, trial = self._control, self._trial
+        if count < 2 or not isinstance(control, FixedSteps):
+            return False
+        steps = control.upcoming(count)
+        if len(steps) < 2:
+            return False
+        with self._pace.of(len(steps)):
+            sizes = trial.take_several(steps)
+        if sizes is not None and not all(guard.allows(sizes) for guard in self._guards):
+            trial.undo()
+            sizes = None
+        if sizes is None:
+            self._pace.take_singly(len(steps))
+            return False
+        for size in sizes:
+            control.advance()
+            if self._history.wants(control.step):
+                self._record_step(size)
+        for guard in self._guards:
+            guard.note(sizes[-1])
+        return True
+
+    def _unobserved(self) -> int:
+        """Return how many of the next steps may be taken before looking at any of them."""
+        looks = self._callback is not None or self._dense is not None or self._grids is not None
+        if looks or self._observer.quantities or not self._trial.takes_several:
+            return 1
+        number = self._control.step + 1
+        counts = [guard.unwatched(number) for guard in self._guards]
+        last = self._control.last_step
+        left = 1 if last is None else last - self._control.step
+        return min(self._pace.steps(), left, self._checkpoints.unwritten(), *counts)
+
     def _take_step(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
         control, trial = self._control, self._trial
@@ -265,7 +307,7 @@ class Run:
             if not math.isfinite(size):
                 if not control.shorten():
                     return self._give_up(failed)
-            elif control.accepts(trial.error, trial.u, trial.end):
+            elif control.accepts(trial.error_size, max(trial.size, size)):
                 return self._complete(step, size)
             elif not control.is_resolved:
                 return EvolveStatus.STEP_TOO_SMALL
@@ -416,10 +458,9 @@ class Run:
         """The number of unknowns, for the records of a run whose grid changes."""
         return {} if self._grids is None else {"unknowns": self._unknowns}
 
-    def _record_step(self) -> None:
+    def _record_step(self, norm: float) -> None:
         solve = self._stepper.last_solve
         more = {} if solve is None else {"iterations": solve.iterations}
-        norm = norm_over(self._integration.ranks, self._trial.u)
         self._record("step", norm=norm, **more, **self._measured)
 
     @property

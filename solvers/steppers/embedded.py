@@ -35,7 +35,7 @@ class EmbeddedStepper(Stepper):
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
-        self._proposal = self._vector()
+        self._proposal: NDArray[Any] | None = None
         self.estimates = True
         self.error: NDArray[Any] | None = None
 
@@ -93,7 +93,14 @@ class EmbeddedStepper(Stepper):
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
-        failed = self.attempt(u, t, t_next, self.dt, self._proposal)
+        end = self._stage_vector()
+        failed = self.attempt(u, t, t_next, self.dt, end)
         if failed is None:
-            np.copyto(u, self._proposal)
+            np.copyto(u, end)
         return failed
+
+    def _stage_vector(self) -> NDArray[Any]:
+        """Return a vector that steps which overwrite u need."""
+        if self._proposal is None:
+            self._proposal = self._vector()
+        return self._proposal

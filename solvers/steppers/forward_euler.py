@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
-from batchkron import linear_combination
-
-from ..protocols import TimeProblem
+from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
 from .stepper import FixedStepper
 
 
@@ -35,11 +29,10 @@ class ForwardEuler(FixedStepper):
     imaginary_limit = 0.0
     stability_polynomial = (1.0, 1.0)
 
-    def __init__(self, problem: TimeProblem, dt: float) -> None:
-        super().__init__(problem, dt)
-        self._slope = self._vector()
-
-    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        slope = self._slope
-        self.problem.rhs(t, u, slope)
-        linear_combination([1.0, self.dt], [u, slope], u, scratch=slope)
+    passes = StepPasses(
+        (
+            Evaluate(0.0, STATE, 1),
+            Combine(STATE, (Term(STATE, 1.0, 0.0), Term(1, 0.0, 1.0)), Norm.END),
+        ),
+        vectors=2,
+    )

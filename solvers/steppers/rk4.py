@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from batchkron import linear_combination
-
-from ..protocols import TimeProblem
+from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
 from .stepper import FixedStepper
+
+_SLOPE, _STAGE, _TOTAL = 1, 2, 3  # numbers of the vectors besides u
+
+
+def _advanced(total: int, weight: float, node: float) -> tuple[Combine, Combine]:
+    """Add weight dt k to the total; set the stage to u + node dt k."""
+    return (
+        Combine(_TOTAL, (Term(total, 1.0, 0.0), Term(_SLOPE, 0.0, weight))),
+        Combine(_STAGE, (Term(STATE, 1.0, 0.0), Term(_SLOPE, 0.0, node))),
+    )
 
 
 class Rk4(FixedStepper):
@@ -41,25 +44,16 @@ class Rk4(FixedStepper):
     imaginary_limit = 2.8284271247461903
     stability_polynomial = (1.0, 1.0, 1.0 / 2.0, 1.0 / 6.0, 1.0 / 24.0)
 
-    def __init__(self, problem: TimeProblem, dt: float) -> None:
-        super().__init__(problem, dt)
-        self._slope, self._stage, self._total = self._vector(), self._vector(), self._vector()
-
-    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        middle = t + 0.5 * self.dt
-        np.copyto(self._total, u)
-        self.problem.rhs(t, u, self._slope)
-        self._advance(u, 1.0 / 6.0, 0.5)
-        self.problem.rhs(middle, self._stage, self._slope)
-        self._advance(u, 1.0 / 3.0, 0.5)
-        self.problem.rhs(middle, self._stage, self._slope)
-        self._advance(u, 1.0 / 3.0, 1.0)
-        self.problem.rhs(t_next, self._stage, self._slope)
-        vectors = [self._total, self._slope]
-        linear_combination([1.0, self.dt / 6.0], vectors, u, scratch=self._slope)
-
-    def _advance(self, u: NDArray[Any], weight: float, node: float) -> None:
-        """Add weight dt slope to the total; set the stage to u + node dt slope."""
-        slope, stage, total = self._slope, self._stage, self._total
-        linear_combination([1.0, weight * self.dt], [total, slope], total, scratch=stage)
-        linear_combination([1.0, node * self.dt], [u, slope], stage, scratch=slope)
+    passes = StepPasses(
+        (
+            Evaluate(0.0, STATE, _SLOPE),
+            *_advanced(STATE, 1.0 / 6.0, 0.5),
+            Evaluate(0.5, _STAGE, _SLOPE),
+            *_advanced(_TOTAL, 1.0 / 3.0, 0.5),
+            Evaluate(0.5, _STAGE, _SLOPE),
+            *_advanced(_TOTAL, 1.0 / 3.0, 1.0),
+            Evaluate(1.0, _STAGE, _SLOPE),
+            Combine(STATE, (Term(_TOTAL, 1.0, 0.0), Term(_SLOPE, 0.0, 1.0 / 6.0)), Norm.END),
+        ),
+        vectors=4,
+    )

@@ -13,6 +13,8 @@ from batchkron.functions.vector_sum import linear_combination
 from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
+from .passes import SLOPES, StepPasses, tableau_passes, tableau_terms
+from .step_runner import StepRunner, StepTimes
 from .tableau import Tableau
 
 
@@ -28,9 +30,9 @@ class RungeKutta(EmbeddedStepper):
 
     Notes
     -----
-    Storage: a vector for each stage and 2 (3 with an error estimate) besides u. If the last stage
-    is the first one of the next step (FSAL), an accepted step saves one evaluation of f. After a
-    rejected step, f is not evaluated again at the beginning of the step.
+    Storage: a vector for each stage and 1 (on the CPU 2 with an error estimate) besides u. If the
+    last stage is the first one of the next step (FSAL), an accepted step saves one evaluation of f.
+    After a rejected step, f is not evaluated again at the beginning of the step.
     """
 
     works_on_ranks = True
@@ -39,39 +41,71 @@ class RungeKutta(EmbeddedStepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._slopes = [self._vector() for _ in range(self.stages)]
-        self._work = self._vector()
-        self.error = None if self.tableau.embedded is None else self._vector()
-        self._dt = self.dt
+        self._runner = StepRunner(problem, self._slopes[0])
+        self._first_is_last = self.tableau.first_is_last
+        self._has_error = self.tableau.embedded is not None
+        if self._has_error and not self._runner.is_on_device:
+            self.error = self._vector()
+        self._kinds: dict[tuple[bool, bool, bool], StepPasses] = {}
         self._known: float | None = None
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return None."""
-        self._known = None  # u may differ from the end of the last step
-        return super().step(u, t, t_next)
+        self.restart()  # u may differ from the end of the last step
+        self.take(u, [StepTimes(t, t_next, self.dt)])
+        return None
+
+    def restart(self) -> None:
+        """Forget f at the end of the last step."""
+        self._known = None
+
+    def take(
+        self, u: NDArray[Any], steps: Sequence[StepTimes], work: NDArray[Any] | None = None
+    ) -> None:
+        """Advance ``u`` in place by steps, without waiting for a device."""
+        works, stage = [], self._stage_vector() if work is None else work
+        for times in steps:
+            works.append((*self._passes(u, stage, times, in_place=True), times))
+            self._end = times.t_next
+            self.accept()
+        self._runner.run(works, self.measures)
 
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> None:
         """Compute the state at t_next from ``u`` (N,) into another array ``out``; set `error`."""
-        tableau, slopes, rhs = self.tableau, self._slopes, self.problem.rhs
-        nodes = tableau.nodes
-        self._dt = dt
-        if self._known != t:
-            rhs(t, u, slopes[0])
-            self._known = t
-        for i in range(1, self.stages):
-            combine(u, dt * tableau.explicit[i, :i], slopes, out, self._work)
-            rhs(t_next if nodes[i] == 1.0 else t + float(nodes[i]) * dt, out, slopes[i])
-        if not tableau.first_is_last:
-            combine(u, dt * tableau.weights, slopes, out, self._work)
-        if self.error is not None and self.estimates:
-            difference = dt * (tableau.weights - tableau.embedded)
-            combine(None, difference, slopes, self.error, self._work)
-        self._end = t_next
+        times = StepTimes(t, t_next, dt)
+        passes = self._passes(u, out, times, in_place=False)
+        self._runner.run([(*passes, times)], self.measures)
+        self._known, self._end = t, t_next
+
+    def _passes(
+        self, u: NDArray[Any], out: NDArray[Any], times: StepTimes, *, in_place: bool
+    ) -> tuple[StepPasses, list[Any]]:
+        """Return the passes of a step and its vectors."""
+        knows_first = self._known == times.t
+        estimates = self._has_error and self.estimates and not in_place
+        kind = in_place, knows_first, estimates
+        if kind not in self._kinds:
+            self._kinds[kind] = tableau_passes(
+                self.tableau, in_place=in_place, knows_first=knows_first, estimates=estimates
+            )
+        passes = self._kinds[kind]
+        error = out if self.error is None else self.error
+        return passes, [u, out, error, *self._slopes]
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether `take` works on a device."""
+        return self._runner.is_on_device
+
+    def squares(self) -> NDArray[np.float64] | None:
+        """Return (‖u_next‖², ‖error‖²) of the last steps, if `measures`."""
+        return self._runner.squares() if self.measures else None
 
     def accept(self) -> None:
         """Accept the last attempt; its last slope may be the first one of the next step."""
-        if self.tableau.first_is_last:
+        if self._first_is_last:
             self._slopes[0], self._slopes[-1] = self._slopes[-1], self._slopes[0]
             self._known = self._end
         else:
@@ -87,12 +121,17 @@ class RungeKutta(EmbeddedStepper):
         if self.tableau.dense is None:
             return False
         powers = theta ** np.arange(1, self.tableau.dense.shape[1] + 1)
-        combine(u, self._dt * (self.tableau.dense @ powers), self._slopes, out, self._work)
+        self._runner.sum_of(tableau_terms(self.tableau.dense @ powers), out, base=u)
         return True
 
     def end_slope(self) -> NDArray[Any] | None:
-        """Return the last stage's slope if that is f at the end of the step, else None."""
-        return self._slopes[-1] if self.tableau.first_is_last else None
+        """Return f at the end of the step if it is the last stage's slope, else None.
+
+        The next call overwrites it.
+        """
+        if not self._first_is_last:
+            return None
+        return self._runner.whole_slope(SLOPES + self.stages - 1)
 
 
 def combine(

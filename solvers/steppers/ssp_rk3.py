@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
-from batchkron import linear_combination
-
-from ..protocols import TimeProblem
+from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
 from .stepper import FixedStepper
+
+_SLOPE, _STAGE = 1, 2  # numbers of the vectors besides u
 
 
 class SspRk3(FixedStepper):
@@ -41,17 +37,24 @@ class SspRk3(FixedStepper):
     imaginary_limit = 1.7320508075688772
     stability_polynomial = (1.0, 1.0, 1.0 / 2.0, 1.0 / 6.0)
 
-    def __init__(self, problem: TimeProblem, dt: float) -> None:
-        super().__init__(problem, dt)
-        self._slope, self._stage = self._vector(), self._vector()
-
-    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        slope, stage, dt = self._slope, self._stage, self.dt
-        self.problem.rhs(t, u, slope)
-        linear_combination([1.0, dt], [u, slope], stage, scratch=slope)
-        self.problem.rhs(t_next, stage, slope)
-        vectors = [stage, u, slope]
-        linear_combination([0.25, 0.75, 0.25 * dt], vectors, stage, scratch=slope)
-        self.problem.rhs(t + 0.5 * dt, stage, slope)
-        thirds = [2.0 / 3.0, 1.0 / 3.0, 2.0 / 3.0 * dt]
-        linear_combination(thirds, vectors, u, scratch=slope)
+    passes = StepPasses(
+        (
+            Evaluate(0.0, STATE, _SLOPE),
+            Combine(_STAGE, (Term(STATE, 1.0, 0.0), Term(_SLOPE, 0.0, 1.0))),
+            Evaluate(1.0, _STAGE, _SLOPE),
+            Combine(
+                _STAGE, (Term(_STAGE, 0.25, 0.0), Term(STATE, 0.75, 0.0), Term(_SLOPE, 0.0, 0.25))
+            ),
+            Evaluate(0.5, _STAGE, _SLOPE),
+            Combine(
+                STATE,
+                (
+                    Term(_STAGE, 2.0 / 3.0, 0.0),
+                    Term(STATE, 1.0 / 3.0, 0.0),
+                    Term(_SLOPE, 0.0, 2.0 / 3.0),
+                ),
+                Norm.END,
+            ),
+        ),
+        vectors=3,
+    )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, ClassVar
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,11 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module, native_dtype
 
 from ..krylov.systems.result import KrylovResult
-from ..protocols import TimeProblem, known_beside_rhs, operator_of, whole_part_of
+from ..protocols import TimeProblem, operator_of, whole_part_of
+from .passes import StepPasses
 from .stage_iteration import StageIteration
 from .stage_solver import StageSolver
+from .step_runner import StepRunner, StepTimes
 
 
 class Stepper(ABC):
@@ -59,6 +60,8 @@ class Stepper(ABC):
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
     last_solve : KrylovResult or None
         The last linear solve of an implicit method.
+    measures : bool
+        Whether steps find the norms that `squares` returns; False by default.
     """
 
     name: ClassVar[str]
@@ -77,6 +80,7 @@ class Stepper(ABC):
         self.problem = problem
         self.dt = float(dt)
         self.last_solve: KrylovResult | None = None
+        self.measures = False
 
     @abstractmethod
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
@@ -96,6 +100,48 @@ class Stepper(ABC):
             still the state at t.
         """
 
+    def take(
+        self, u: NDArray[Any], steps: Sequence[StepTimes], work: NDArray[Any] | None = None
+    ) -> None:
+        """Advance ``u`` in place by steps that begin where the last one ended.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,)
+            The state; it is overwritten with the one at the end of the last step.
+        steps : sequence of StepTimes
+            The times, of at most `MAX_STEPS`. A device is not waited for.
+        work : ndarray, shape (N,), optional
+            A vector that may be overwritten.
+
+        Raises
+        ------
+        NotImplementedError
+            If the method has no such steps.
+        """
+        raise NotImplementedError(f"{self.name} takes single steps only")
+
+    def restart(self) -> None:  # noqa: B027 - most methods have nothing to forget
+        """Forget f at the end of the last step: the next one begins with another state."""
+
+    @property
+    def takes_any_dt(self) -> bool:
+        """Whether there is `take`, with steps of any length."""
+        return type(self).take is not Stepper.take
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether `take` works on a device, which has to be waited for to look at a state."""
+        return False
+
+    def squares(self) -> NDArray[np.float64] | None:
+        """Return squares of norms at the ends of the last steps, and of their errors.
+
+        They are those of the steps since the last call that takes steps, shape (steps, 2); on a
+        device, this waits for them. None if the method does not find them.
+        """
+        return None
+
     def _vector(self) -> NDArray[Any]:
         """Return a vector of NaN, so that elements that ``rhs`` does not write are noticed."""
         module = array_module(self.problem.initial)
@@ -104,48 +150,34 @@ class Stepper(ABC):
 
 
 class FixedStepper(Stepper):
-    """Base class of explicit methods whose step is always the same work, for a given dt.
+    """Base class of explicit methods whose steps overwrite u by the same passes always."""
 
-    A step of a problem whose ``repeated_work`` says so is done by that: on a device by a CUDA
-    graph after a few steps.
-    """
+    passes: ClassVar[StepPasses]
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
-        self._repeated: Callable[[Any, Any], None] | None = None
-        self._repeats: tuple[Any, float] | None = None  # whose steps are repeated, and their dt
-        repeated_work = known_beside_rhs(problem, "repeated_work")
-        if repeated_work is not None:
-            known, t0 = ref(self), getattr(problem, "t0", 0.0)  # rhs does not depend on the time
-
-            def work(u: NDArray[Any], out: NDArray[Any]) -> None:
-                if out is not u:
-                    np.copyto(out, u)
-                stepper = known()
-                assert stepper is not None
-                stepper._advance_state(out, t0, t0 + stepper.dt)
-
-            self._repeated = repeated_work(work)
-            if self._repeated is not None:
-                self._repeats = known, dt
+        self._vectors = [self._vector() for _ in range(self.passes.vectors - 1)]
+        self._runner = StepRunner(problem, self._vectors[0])
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
         """Advance ``u`` in place from t to t_next."""
-        if self._repeated is None or not self._is_repeated:
-            self._advance_state(u, t, t_next)
-        else:
-            self._repeated(u, u)
+        self.take(u, [StepTimes(t, t_next, self.dt)])
+
+    def take(
+        self, u: NDArray[Any], steps: Sequence[StepTimes], work: NDArray[Any] | None = None
+    ) -> None:
+        """Advance ``u`` in place by steps, without waiting for a device."""
+        vectors = [u, *self._vectors]
+        self._runner.run([(self.passes, vectors, times) for times in steps], self.measures)
 
     @property
-    def _is_repeated(self) -> bool:
-        """Whether the repeated steps are of this object, not of one it was copied from, and dt."""
-        assert self._repeats is not None
-        known, dt = self._repeats
-        return known() is self and self.dt == dt
+    def is_on_device(self) -> bool:
+        """Whether `take` works on a device."""
+        return self._runner.is_on_device
 
-    @abstractmethod
-    def _advance_state(self, u: NDArray[Any], t: float, t_next: float) -> None:
-        """Do a step."""
+    def squares(self) -> NDArray[np.float64] | None:
+        """Return (‖u‖², -) at the ends of the last steps, if `measures`."""
+        return self._runner.squares() if self.measures else None
 
 
 class ImplicitStepper(Stepper):

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
         Passes,
         RankPasses,
         Reader,
-        Recorder,
     )
+    from batchkron.backends.cuda.runtime.recorder import Recorder
     from batchkron.backends.cuda.runtime.repeated_work import RepeatedWork
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
+    from batchkron.backends.cuda.step_sums.plan import StepTable
 
 
 class CudaBackend(Backend, KrylovBackend):
@@ -108,6 +109,12 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
         vector_sum.sum_vectors(factors, vectors, out)
+
+    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
+        """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
+        from batchkron.backends.cuda.step_sums import plan as step_sums
+
+        return step_sums.StepTable(steps, width, columns)
 
     def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
         """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
@@ -283,9 +290,9 @@ class CudaBackend(Backend, KrylovBackend):
 
     def krylov_recorder(self) -> Recorder:
         """Return an object that repeats work by CUDA graphs."""
-        from batchkron.backends.cuda.krylov import passes as krylov
+        from batchkron.backends.cuda.runtime import recorder
 
-        return krylov.Recorder()
+        return recorder.Recorder()
 
 
 CUDA = CudaBackend()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,17 @@ class GrowthBound:
 
     def before_step(self, number: int, u: Vector) -> None:
         """Do nothing: the bound does not depend on the state before a step."""
+
+    def unwatched(self, number: int) -> int:
+        """Return that all steps need no more than the norms at their ends."""
+        return sys.maxsize
+
+    def allows(self, sizes: Sequence[float]) -> bool:
+        """Return whether no norm exceeds the bound as far as it is known."""
+        return all(size <= self._allowed for size in sizes)
+
+    def note(self, size: float) -> None:
+        """Do nothing: the bound does not depend on the states before."""
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
         """Return a text if the state u (N,), of norm ``size``, exceeds the bound, else ""."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ...products import Vector
@@ -19,6 +20,21 @@ class Guard(Protocol):
 
     def move(self, problem: Any) -> None:
         """Continue with the problem on another grid."""
+        ...
+
+    def unwatched(self, number: int) -> int:
+        """Return of how many steps from ``number`` on the norms at their ends are enough."""
+        ...
+
+    def allows(self, sizes: Sequence[float]) -> bool:
+        """Return whether the norms at the ends of such steps show that nothing is wrong.
+
+        If all guards agree, `note` gets the last one.
+        """
+        ...
+
+    def note(self, size: float) -> None:
+        """Take ‖u‖₂ at the end of such steps."""
         ...
 
     def objection(self, step: Step, u: Vector, size: float) -> str:

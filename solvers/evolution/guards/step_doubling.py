@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ from batchkron.errors import NotPhysicalError
 
 from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...products import Vector
+from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
 from ..steps.step_control import Step
@@ -80,7 +81,7 @@ class StepDoubling:
     it, as in `stability`. The change of the state itself is not a criterion: beyond the stability
     limit it may be slow (R(z) of `rk4` is positive there).
 
-    Storage: one vector, and during a comparison 5 more and the method's own. Cost: two half steps
+    Storage: two vectors and the method's own, and during a comparison 5 more. Cost: two half steps
     for every 32nd step, and six more steps if the results disagree. If the perturbation grows in
     the half steps, too, the step is divided into 4, 8, … up to 64 parts until two results agree:
     half of a step far beyond the stability limit is beyond it as well.
@@ -101,11 +102,13 @@ class StepDoubling:
         self._perturbation = _LINEAR_PERTURBATION if is_linear else _PERTURBATION
         self._before: Any = None
         self._size = self._compared = 0.0  # norms of the state: now, and when last compared
+        self._stepper: Stepper | None = None
+        self._end: Any = None  # the state that parts of a step overwrite
         self._failed = False  # whether parts of a step could not be taken
 
     def move(self, problem: Any) -> None:
         """Forget the state before a step: it is on the former grid."""
-        self._before = None
+        self._before = self._stepper = self._end = None
 
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
@@ -113,6 +116,20 @@ class StepDoubling:
             self._compared = self._norm(u)
         due = number % _CHECK_INTERVAL == 0 or number == self._steps
         self._before = u.copy() if due or self._has_grown(_GROWTH_COMPARED) else None
+
+    def unwatched(self, number: int) -> int:
+        """Return how many steps from ``number`` on come before one that is compared."""
+        if self._compared == 0.0 or self._has_grown(_GROWTH_COMPARED):
+            return 0
+        return min(-number % _CHECK_INTERVAL, self._steps - number)
+
+    def allows(self, sizes: Sequence[float]) -> bool:
+        """Return whether none of the norms but the last demands that a step is compared."""
+        return all(size < _GROWTH_COMPARED * self._compared for size in sizes[:-1])
+
+    def note(self, size: float) -> None:
+        """Take ‖u‖₂ at the end of steps that were not compared."""
+        self._size = size
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
         """Return an error text if the step that ends with the state u (N,) is unstable, else ""."""
@@ -215,19 +232,26 @@ class StepDoubling:
 
         It is NaN if a linear solve fails or the right-hand side is not defined for a stage.
         """
-        end = u.copy()
-        stepper = self._make(self._dt / count)
         times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]
-        for begin, until in pairwise(times):
-            try:
-                failed = stepper.step(end, begin, until) is not None
-            except NotPhysicalError:
-                failed = True
-            if failed:
-                self._failed = True
-                end.fill(np.nan)
-                break
-        return end
+        dt, ends = self._dt / count, pairwise(times)
+        try:
+            if self._stepper is None:
+                self._stepper, self._end = self._make(self._dt), np.empty_like(u)
+            end = self._end
+            np.copyto(end, u)
+            if self._stepper.takes_any_dt:
+                self._stepper.restart()
+                self._stepper.take(end, [StepTimes(*step, dt) for step in ends])
+                failed = False
+            else:
+                stepper = self._make(dt)
+                failed = any(stepper.step(end, *step) is not None for step in ends)
+        except NotPhysicalError:
+            failed = True
+        if failed:
+            self._failed = True
+            end.fill(np.nan)
+        return end.copy()
 
 
 def watched(

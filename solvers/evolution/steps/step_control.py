@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
-from ...krylov.vectors.ranks import norm_over
-from ...products import Vector
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances
 from ..start.integration import Integration
@@ -132,15 +132,15 @@ class StepControl(ABC):
         """Return the step to try."""
 
     @abstractmethod
-    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
+    def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether a step is accepted, and if so count it; choose the one to try next.
 
         Parameters
         ----------
-        error : ndarray, shape (N,), or None
-            The estimated error of the step; None if the method has no estimate.
-        u, end : ndarray, shape (N,)
-            The states at its ends.
+        error : callable
+            Returns the norm of the estimated error of the step.
+        size : float
+            The larger one of the norms of the states at its ends.
         """
 
     @abstractmethod
@@ -205,7 +205,7 @@ class FixedSteps(StepControl):
         """Return the next step."""
         return Step(self.t, self._integration.time(self.step + 1), self.dt)
 
-    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
+    def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Accept every step."""
         self.advance()
         return True
@@ -214,6 +214,12 @@ class FixedSteps(StepControl):
         """Count an accepted step."""
         self.step += 1
         self.t = self._integration.time(self.step)
+
+    def upcoming(self, count: int) -> list[Step]:
+        """Return the next steps, as far as time resolves them."""
+        ends = [self.t, *(self._integration.time(self.step + k) for k in range(1, count + 1))]
+        steps = [Step(t, t_next, self.dt) for t, t_next in pairwise(ends)]
+        return [step for step in steps if self.dt >= _MIN_STEP * math.ulp(step.t)]
 
     def shorten(self) -> bool:
         """Return False: equal steps cannot be shortened."""
@@ -303,10 +309,9 @@ class AdaptiveSteps(StepControl):
             dt = t_next - t  # or the times of all steps would drift from what is integrated
         return Step(t, t_next, dt)
 
-    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
+    def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether the error of a step is within the tolerance; choose the next step."""
-        assert error is not None
-        ratio = self._relative(error, u, end)
+        ratio = self._relative(error(), size)
         if not math.isfinite(ratio):
             self.shorten()
             return False
@@ -326,13 +331,10 @@ class AdaptiveSteps(StepControl):
         self.advance()
         return True
 
-    def _relative(self, error: Vector, u: Vector, end: Vector) -> float:
+    def _relative(self, error: float, size: float) -> float:
         """Return the error of a step relative to the tolerance."""
-        ranks, tolerances = self._integration.ranks, self._tolerances
-        largest = max(norm_over(ranks, u), norm_over(ranks, end))
-        allowed = tolerances.atol + tolerances.rtol * largest
-        size = norm_over(ranks, error)
-        return size / allowed if allowed > 0.0 else (math.inf if size else 0.0)
+        allowed = self._tolerances.atol + self._tolerances.rtol * size
+        return error / allowed if allowed > 0.0 else (math.inf if error else 0.0)
 
     def _growth(self, ratio: float) -> float:
         """Return the PI controller's factor for the next step after an accepted one."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from batchkron.arrays import is_plain
 from batchkron.errors import NotPhysicalError
 from batchkron.functions.vector_sum import linear_combination
 
@@ -14,6 +17,8 @@ from ...krylov.systems.result import KrylovResult
 from ...krylov.vectors.ranks import Ranks, any_over, dot_over, norm_over
 from ...products import Vector
 from ...steppers.embedded import EmbeddedStepper
+from ...steppers.passes import Norm
+from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
 from .step_control import Step
 
@@ -45,6 +50,8 @@ class TrialSteps:
         The state at its end; ``u`` itself if the method works in place.
     in_place : bool
         Whether the method overwrites the state.
+    size : float
+        ‖u‖₂.
     not_physical : NotPhysicalError or None
         The error by which the right-hand side ended the last trial step.
     """
@@ -56,10 +63,22 @@ class TrialSteps:
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
         self.in_place = self._embedded is None
         self.u, self.end = u, u
+        self._size: float | None = None
+        self._end_size = math.nan
         self.not_physical: NotPhysicalError | None = None
+        stepper.measures = ranks is None and is_plain(u)
         if self._embedded is not None:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
+        self._saved: Vector | None = None
+        self._squares: NDArray[np.float64] | None = None  # of norms, found by the last trial step
+
+    @property
+    def size(self) -> float:
+        """‖u‖₂, where that is found without another pass over u."""
+        if self._size is None:
+            self._size = norm_over(self._ranks, self.u)
+        return self._size
 
     def attempt(self, step: Step) -> tuple[float, KrylovResult | None]:
         """Compute the end of a step.
@@ -86,25 +105,91 @@ class TrialSteps:
             except NotPhysicalError as error:
                 self.not_physical = error
                 return math.nan, None
-            return (_finite_norm(self.end, self._ranks) if failed is None else math.nan), failed
+            self._squares = self._stepper.squares() if failed is None else None
+            self._end_size = self._norm(self.end, Norm.END) if failed is None else math.nan
+            return self._end_size, failed
 
-    @property
-    def error(self) -> Vector | None:
-        """The estimated error of the last trial step, None if the method has no estimate."""
-        return None if self._embedded is None else self._embedded.error
+    def error_size(self) -> float:
+        """Return ‖e‖₂ of the estimated error e of the last trial step."""
+        assert self._embedded is not None
+        error = self._embedded.error
+        return self._norm(self.end if error is None else error, Norm.ERROR)
 
     def accept(self) -> None:
         """Make the end of the last trial step the state."""
         if self._embedded is not None:
-            linear_combination([1.0], [self.end], self.u)
+            _copy(self.end, self.u)
             self._embedded.accept()
+        self._size = self._end_size
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether it saves time to take several steps before looking at any of them."""
+        return self._stepper.measures and self._stepper.is_on_device
+
+    def take_several(self, steps: Sequence[Step]) -> list[float] | None:
+        """Take steps one after the other without looking at what is between them.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            At most `MAX_STEPS`, of which the first one begins with the state.
+
+        Returns
+        -------
+        list of float or None
+            ‖u‖₂ at the ends of the steps. None if they have to be taken one by one to see what
+            becomes of them: then the state is as before.
+        """
+        if self._saved is None:
+            self._saved = np.empty_like(self.u)
+        _copy(self.u, self._saved)
+        squares = None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._stepper.take(self.u, [StepTimes(*step) for step in steps], self.end)
+                squares = self._stepper.squares()
+        except NotPhysicalError:
+            pass
+        finally:
+            if squares is None or not all(map(self._is_usual, squares[:, Norm.END].tolist())):
+                self.undo()
+                squares = None
+        if squares is None:
+            return None
+        sizes = [math.sqrt(square) for square in squares[:, Norm.END].tolist()]
+        self._size = sizes[-1]
+        return sizes
+
+    def undo(self) -> None:
+        """Return to the state before `take_several`."""
+        assert self._saved is not None
+        _copy(self._saved, self.u)
+        self._stepper.restart()
+        self._size = None
+
+    def _is_usual(self, square: float) -> bool:
+        """Whether the square of a norm has neither overflowed nor underflowed."""
+        limits = np.finfo(self.u.dtype)
+        return bool(limits.tiny / limits.eps < square < math.inf)
+
+    def _norm(self, vector: Vector, place: int) -> float:
+        """Return ‖v‖₂, NaN if v is not finite; a single pass unless the squares overflow."""
+        squares, ranks = self._squares, self._ranks
+        if squares is None:
+            square = dot_over(ranks, vector, vector).real
+        else:
+            square = float(squares[-1, place])
+        if self._is_usual(square) or square == 0.0:
+            return math.sqrt(square)
+        if any_over(ranks, not np.isfinite(vector).all()):
+            return math.nan
+        return min(norm_over(ranks, vector), sys.float_info.max)
 
 
-def _finite_norm(u: Vector, ranks: Ranks | None) -> float:
-    """Return ‖u‖₂, NaN if u is not finite; a single pass unless the squares overflow."""
-    square = dot_over(ranks, u, u).real
-    if math.isfinite(square):
-        return math.sqrt(square)
-    if any_over(ranks, not np.isfinite(u).all()):
-        return math.nan
-    return min(norm_over(ranks, u), sys.float_info.max)
+def _copy(source: Vector, target: Vector) -> None:
+    """Copy a vector, on the CPU by as many threads as sums of vectors have."""
+    if type(source) is np.ndarray:
+        linear_combination([1.0], [source], target)
+    else:
+        np.copyto(target, source)

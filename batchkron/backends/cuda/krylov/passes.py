@@ -1,8 +1,7 @@
-"""Passes of Krylov methods on a device, and CUDA graphs that repeat them."""
+"""Passes of Krylov methods on a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import memmove
 from functools import lru_cache
 from typing import Any
@@ -20,14 +19,10 @@ from batchkron.backends.cuda.krylov.kernels import (
 )
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
-    GraphMemory,
     cupy,
     current_device,
-    device_errors,
     device_limits,
     load_kernel,
-    moves,
-    order_streams,
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
@@ -36,7 +31,6 @@ from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
 
 _COLUMN = ARGUMENTS.fields["column"][1] // 8  # type: ignore[index]  # words before it
-_RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; chosen by hand
 
 
 def _launch(kernel: KrylovKernel, device: int) -> Launch:
@@ -187,54 +181,3 @@ class Reader:
         target: Array = self._memory[: array.nbytes].view(array.dtype).reshape(array.shape)
         array.get(out=target)
         return target
-
-
-class Recorder:
-    """Runs repeated work: at first by calling it, later by launching a captured CUDA graph.
-
-    Making a graph takes about as long as five runs of 8 iterations (0.9 ms on an H200). The run
-    before the capture is on the recorder's own stream, so that operators allocate their workspace
-    for that stream, in memory that lives as long as the recorder. All graphs are dropped when an
-    update of an operator moves its arrays.
-    """
-
-    def __init__(self) -> None:
-        self._stream: Any = None
-        self._runs: dict[object, int] = {}
-        self._graphs: dict[object, Any] = {}
-        self._moves = moves()
-        self._memory = GraphMemory()
-
-    def run(self, key: object, work: Callable[[], None]) -> bool:
-        """Do what ``work`` does, which is the same for the same key; return whether by a graph."""
-        if self._moves != moves():
-            self._moves = moves()
-            self._runs.clear()
-            self._graphs.clear()
-        graph = self._graphs.get(key)
-        if graph is not None:
-            graph.launch(cupy.cuda.get_current_stream())
-            return True
-        runs = self._runs[key] = self._runs.get(key, 0) + 1
-        if runs < _RUNS_BEFORE_CAPTURE:
-            work()
-            return False
-        with device_errors():
-            if self._stream is None:
-                self._stream = cupy.cuda.Stream(non_blocking=True)
-            current = cupy.cuda.get_current_stream()
-            if runs == _RUNS_BEFORE_CAPTURE:
-                order_streams(current, self._stream)
-                with self._stream, self._memory.in_use():
-                    work()
-                order_streams(self._stream, current)
-                return False
-            with self._stream, self._memory.in_use():
-                self._stream.begin_capture()
-                try:
-                    work()
-                finally:
-                    graph = self._stream.end_capture()
-            self._graphs[key] = graph
-            graph.launch(current)
-            return False

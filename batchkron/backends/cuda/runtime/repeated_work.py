@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,40 @@ class _WarmUp(threading.local):
 _warm_up = _WarmUp()
 
 
+@contextmanager
+def warming_up() -> Iterator[None]:
+    """Let repeated work inside be called as it is: all of it will be one graph."""
+    before, _warm_up.is_under_way = _warm_up.is_under_way, True
+    try:
+        yield
+    finally:
+        _warm_up.is_under_way = before
+
+
+def captured(stream: Any, memory: GraphMemory, pool: Any, work: Callable[[], object]) -> Any:
+    """Return the graph of work that a stream captures, None if it cannot be captured.
+
+    The work has been done on the stream before, with the same workspace and the same pool for what
+    it allocates.
+    """
+    graph = None
+    with stream, memory.in_use(), cupy.cuda.using_allocator(pool.malloc):
+        try:
+            stream.begin_capture()
+            work()
+        except Exception:  # such as copies to the host
+            with suppress(Exception):  # a capture that has become invalid ends with an error
+                stream.end_capture()
+            return None
+        except BaseException:
+            with suppress(Exception):
+                stream.end_capture()
+            raise
+        with suppress(Exception):
+            graph = stream.end_capture()
+    return graph
+
+
 class RepeatedWork:
     """Work that reads a vector x and overwrites a vector y, after a few calls by a graph.
 
@@ -125,10 +160,17 @@ class RepeatedWork:
             with self._turns.lock:
                 self._work(x, y)
             return
-        with self._turns.lock, device_errors():
+        with self.turn(), device_errors():
+            self._run(stream, x, y)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have the turn: other threads wait, and the current stream for work on other ones."""
+        stream = cupy.cuda.get_current_stream()
+        with self._turns.lock:
             self._turns.begin(stream)
             try:
-                self._run(stream, x, y)
+                yield
             finally:
                 self._turns.end(stream)
 
@@ -187,15 +229,14 @@ class RepeatedWork:
         own, self._memory = self._own_stream, GraphMemory()
         self._x.data.copy_from_device_async(x.data, x.nbytes, stream)
         order_streams(stream, own)
-        _warm_up.is_under_way = True
         try:
-            with own, self._memory.in_use():
+            with own, self._memory.in_use(), warming_up():
                 self._work(self._x, self._y)
         finally:
-            _warm_up.is_under_way = False
             order_streams(own, stream)
         self._copy_result(y, stream)
-        self._graph = self._captured(own, self._memory)
+        work = partial(self._work, self._x, self._y)
+        self._graph = captured(own, self._memory, self._pool, work)
         if self._graph is None:
             self._refuse()
 
@@ -216,22 +257,3 @@ class RepeatedWork:
                 return False
             self._own_stream = cupy.cuda.Stream(non_blocking=True)
         return True
-
-    def _captured(self, stream: Any, memory: GraphMemory) -> Any:
-        """Return the graph of the work, None if it cannot be captured."""
-        graph = None
-        with stream, memory.in_use(), cupy.cuda.using_allocator(self._pool.malloc):
-            try:
-                stream.begin_capture()
-                self._work(self._x, self._y)
-            except Exception:  # such as copies to the host; the work has been done before
-                with suppress(Exception):  # a capture that has become invalid ends with an error
-                    stream.end_capture()
-                return None
-            except BaseException:
-                with suppress(Exception):
-                    stream.end_capture()
-                raise
-            with suppress(Exception):
-                graph = stream.end_capture()
-        return graph

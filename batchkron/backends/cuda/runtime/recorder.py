@@ -1,0 +1,74 @@
+"""Work that is called again and again, as CUDA graphs by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from batchkron.backends.cuda.runtime.device import (
+    GraphMemory,
+    cupy,
+    device_errors,
+    moves,
+    order_streams,
+)
+from batchkron.backends.cuda.runtime.repeated_work import captured, warming_up
+
+_RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; chosen by hand
+
+
+class Recorder:
+    """Runs repeated work: at first by calling it, later by launching a captured CUDA graph.
+
+    Making a graph takes about as long as five runs of 8 iterations (0.9 ms on an H200). The run
+    before the capture is on the recorder's own stream, so that operators allocate their workspace
+    for that stream, in memory that lives as long as the recorder; so do arrays that the work makes.
+    Work that cannot be captured, such as one that copies to the host, is called always. All graphs
+    are dropped when an update of an operator moves its arrays.
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._pool: Any = None
+        self._runs: dict[object, int] = {}
+        self._graphs: dict[object, Any] = {}  # None: it cannot be captured
+        self._moves = moves()
+        self._memory = GraphMemory()
+
+    def run(self, key: object, work: Callable[[], None]) -> bool:
+        """Do what ``work`` does, which is the same for the same key; return whether by a graph."""
+        if self._moves != moves():
+            self.forget()
+        graph = self._graphs.get(key)
+        if graph is not None:
+            graph.launch(cupy.cuda.get_current_stream())
+            return True
+        runs = self._runs[key] = self._runs.get(key, 0) + 1
+        if runs < _RUNS_BEFORE_CAPTURE or key in self._graphs:
+            work()
+            return False
+        with device_errors():
+            if self._stream is None:
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+                self._pool = cupy.cuda.MemoryPool()
+            current = cupy.cuda.get_current_stream()
+            if runs == _RUNS_BEFORE_CAPTURE:
+                order_streams(current, self._stream)
+                pool = cupy.cuda.using_allocator(self._pool.malloc)
+                with self._stream, self._memory.in_use(), pool, warming_up():
+                    work()
+                order_streams(self._stream, current)
+                return False
+            graph = captured(self._stream, self._memory, self._pool, work)
+            self._graphs[key] = graph
+            if graph is None:
+                work()
+            else:
+                graph.launch(current)
+            return False
+
+    def forget(self) -> None:
+        """Drop all graphs."""
+        self._moves = moves()
+        self._runs.clear()
+        self._graphs.clear()

@@ -1,0 +1,26 @@
+"""The kernel of sums in steps, ``csrc/cuda/step_sum.cuh``, and its arguments."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+
+ADDRESSES = ("y", "rows", "step", "results", "partial", "ended")
+"""The addresses behind those of the vectors."""
+
+
+def step_sum_program(dtype: np.dtype[np.generic], threads: int, vectors: int) -> Program:
+    """Return the kernel of sums of so many vectors of float32 or float64."""
+    return Program("cuda/step_sum.cuh", template_type("step_sum", SCALARS[dtype], threads, vectors))
+
+
+@cache
+def step_sum_arguments(vectors: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct StepSumArguments."""
+    sizes = size_fields("count", "width", "first", "columns", "result", "ends")
+    return np.dtype([("x", "u8", (vectors,)), *pointer_fields(*ADDRESSES), *sizes])

@@ -1,0 +1,435 @@
+"""Runs the passes of steps: on a device as one CUDA graph a step, whose numbers are in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, is_plain
+from batchkron.backends import backend_for
+from batchkron.functions.vector_sum import linear_combination
+
+from ..products import Vector
+from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
+from .passes import Combine, Evaluate, Norm, StepPasses, Term
+
+__all__ = ["MAX_STEPS", "StepRunner", "StepTimes"]
+
+MAX_STEPS = 64
+"""Most steps that are taken without looking at what they found."""
+# Of several steps so many first ones get their numbers by a copy of their own: the host computes
+# those of the others while the device works. Chosen by hand.
+_FIRST_STEPS = 8
+# Elements of a vector from which a step is no graph, which has workspace of its own. Kernels take
+# longer than their launches there; chosen by hand.
+_MAX_RECORDED = 1 << 21
+_MAX_LOWERED = 16  # steps over different vectors that are kept; chosen by hand
+_COLUMNS = 2  # results of a step: the places of `Norm`
+
+
+class StepTimes(NamedTuple):
+    """The times of a step: t, t_next and dt."""
+
+    t: float
+    t_next: float
+    dt: float
+
+    def at(self, node: float) -> float:
+        """Return t + node dt, exactly t_next at the end."""
+        if node == 0.0:
+            return self.t
+        return self.t_next if abs(node - 1.0) < 1e-14 else self.t + node * self.dt
+
+
+TimeFactor: TypeAlias = Callable[[Any], Any]  # of a time, or of times (k,)
+
+
+class _Part(NamedTuple):
+    """A part (constant + per_dt dt) f(t + node dt) of a number; without f that is 1."""
+
+    constant: float
+    per_dt: float
+    function: TimeFactor | None = None
+    node: float = 0.0
+
+
+class _Numbers:
+    """The numbers of a step, each a sum of parts."""
+
+    def __init__(self) -> None:
+        self._parts: list[list[_Part]] = []
+        self._ready: tuple[Any, ...] | None = None
+
+    def add(self, numbers: Sequence[Sequence[_Part]]) -> int:
+        """Add numbers; return the place of the first one."""
+        place = len(self._parts)
+        self._parts += [list(parts) for parts in numbers]
+        return place
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def of(self, steps: Sequence[StepTimes]) -> NDArray[np.float64]:
+        """Return the numbers (steps, n) of steps of one length."""
+        if self._ready is None:
+            self._ready = self._prepared()
+        constant, per_dt, places, starts, moments = self._ready
+        rows: NDArray[np.float64] = constant[None] + per_dt * steps[0].dt
+        if moments:
+            values = [np.ones((len(steps), 1))]
+            for function, nodes in moments:
+                at = np.array([[times.at(node) for node in nodes] for times in steps])
+                values.append(function(at))
+            rows = rows * np.concatenate(values, axis=1)[:, places]
+        elif len(steps) > 1:
+            rows = np.repeat(rows, len(steps), axis=0)
+        return rows if starts is None else np.add.reduceat(rows, starts, axis=1)
+
+    @cached_property
+    def depends_on_time(self) -> bool:
+        """Whether the numbers of steps of one length differ."""
+        return any(part.function is not None for own in self._parts for part in own)
+
+    def _prepared(self) -> tuple[Any, ...]:
+        """Return the parts as arrays, and the nodes for which each function is evaluated."""
+        parts = [part for own in self._parts for part in own]
+        nodes: dict[TimeFactor, list[float]] = {}
+        for part in parts:
+            if part.function is not None and part.node not in nodes.setdefault(part.function, []):
+                nodes[part.function].append(part.node)
+        moments = [(function, node) for function, own in nodes.items() for node in own]
+        places = [
+            0 if part.function is None else 1 + moments.index((part.function, part.node))
+            for part in parts
+        ]
+        starts = None
+        if len(parts) > len(self._parts):
+            starts = np.cumsum([0, *(len(own) for own in self._parts[:-1])])
+        constant = np.array([part.constant for part in parts])
+        per_dt = np.array([part.per_dt for part in parts])
+        return constant, per_dt, np.array(places), starts, list(nodes.items())
+
+
+class _Slope(NamedTuple):
+    """What a vector of f(t + node dt, …) lacks: a factor f_0 and the sources, of that time."""
+
+    node: float
+    factor: TimeFactor | None
+
+
+@dataclass(eq=False)
+class _Lowered:
+    """The passes of a step over certain vectors.
+
+    Attributes
+    ----------
+    passes : StepPasses
+        The passes.
+    vectors : list of ndarray
+        The vectors.
+    work : list of callable
+        What does the passes, one after the other.
+    numbers : _Numbers
+        Those of the step.
+    slopes : dict of int to _Slope
+        The vectors that are values of f, by their numbers.
+    """
+
+    passes: StepPasses
+    vectors: list[Vector]
+    work: list[Callable[[], object]]
+    numbers: _Numbers
+    slopes: dict[int, _Slope]
+
+    def __call__(self) -> None:
+        for each in self.work:
+            each()
+
+
+class StepRunner:
+    """Takes steps u' = f(t, u), given as passes, for one problem.
+
+    f = Σ_g f_g(t) P_g(u) + Σ_h f_h(t) s_h is evaluated without the s_h, which the sums after it
+    take as further summands. So a value of f in memory lacks them, see `sum_of` and `whole_slope`.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``rhs``, and perhaps with ``split_rhs()``.
+    like : ndarray, shape (N,)
+        A vector of the steps.
+
+    Notes
+    -----
+    On a device a step is a CUDA graph after a few ones, if f can be captured. Its numbers (weights
+    times dt and functions of time) are in a table on the device, so that the same graph serves all
+    steps; the host computes and copies those of some steps ahead.
+    """
+
+    def __init__(self, problem: TimeProblem, like: Vector) -> None:
+        self._problem, self._like = problem, like
+        split = known_beside_rhs(problem, "split_rhs")
+        self._split: SplitRightSide | None = None if split is None else split()
+        module = array_module(like)
+        self._backend, self._is_on_device = backend_for(module), module is not np
+        self._table: Any = None
+        self._width = 0
+        # what the rows of the table have, where that does not depend on time
+        self._filled: list[tuple[_Numbers, float] | None] = []
+        self._numbers: dict[tuple[StepPasses, bool], _Numbers] = {}
+        self._lowered: dict[tuple[Any, ...], _Lowered] = {}
+        self._scratch: Vector | None = None
+        self._times = StepTimes(0.0, 0.0, 0.0)
+        self._last: _Lowered | None = None
+        self._taken = 0
+        split = self._split
+        records = self._is_on_device and split is not None and split.is_repeatable
+        self._recorder: Any = None
+        if records and like.size <= _MAX_RECORDED:
+            self._recorder = self._backend.krylov_recorder()
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether looking at a result means to wait for a device."""
+        return self._is_on_device
+
+    def run(
+        self,
+        steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]],
+        measures: bool,
+    ) -> None:
+        """Take steps one after the other, at most `MAX_STEPS`; do not wait for a device.
+
+        Parameters
+        ----------
+        steps : sequence of (StepPasses, vectors, StepTimes)
+            Each step's passes, the vectors (N,) in the order of their numbers, and the times.
+        measures : bool
+            Whether the norms that passes speak of are found, see `squares`.
+        """
+        works = self._lower_all(steps, measures)
+        self._table.begin()
+        with self._turn():
+            for first, last in ((0, _FIRST_STEPS), (_FIRST_STEPS, len(steps))):
+                some = slice(first, last)
+                self._write(first, works[some], [times for _, _, times in steps[some]])
+                for work, (_, _, times) in zip(works[some], steps[some], strict=True):
+                    self._times = times
+                    if self._recorder is None:
+                        work()
+                    else:
+                        self._recorder.run(work, work)
+        self._last, self._taken = works[-1], len(steps)
+
+    def squares(self) -> NDArray[np.float64]:
+        """Return (‖u_next‖², ‖error‖²) of the steps since `run` began, shape (steps, 2).
+
+        Norms that no pass finds are any numbers. The result is valid until the next `run`.
+        """
+        assert self._table is not None
+        found: NDArray[np.float64] = self._table.read(self._taken)
+        return found
+
+    def sum_of(self, terms: Sequence[Term], out: Vector, base: Vector | None = None) -> None:
+        """Write base + Σ terms of the last step to ``out``, which is none of its vectors."""
+        assert self._last is not None
+        last = self._last
+        vectors, parts = self._summands(terms, last.vectors, last.slopes)
+        if base is not None:
+            vectors, parts = [base, *vectors], [[_Part(1.0, 0.0)], *parts]
+        numbers = _Numbers()
+        numbers.add(parts)
+        linear_combination(numbers.of([self._times])[0].tolist(), vectors, out)
+
+    def whole_slope(self, number: int) -> Vector:
+        """Return the value of f with a number, of the last step; the next call overwrites it."""
+        assert self._last is not None
+        slope = self._last.slopes[number]
+        split = self._split
+        if slope.factor is None and (split is None or not split.sources):
+            return self._last.vectors[number]
+        out = self._scratch_vector()
+        self.sum_of((Term(number, 1.0, 0.0),), out)
+        return out
+
+    def _turn(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._split is None else self._split.turn()
+
+    def _write(self, first: int, works: Sequence[_Lowered], steps: Sequence[StepTimes]) -> None:
+        """Put the numbers of steps into the table, if it does not have them already."""
+        kinds = [(work.numbers, times.dt) for work, times in zip(works, steps, strict=True)]
+        for (numbers, dt), group in groupby(range(len(kinds)), kinds.__getitem__):
+            own = list(group)
+            rows = slice(first + own[0], first + own[-1] + 1)
+            known = None if numbers.depends_on_time else (numbers, dt)
+            if known is None or any(row != known for row in self._filled[rows]):
+                self._table.write(rows.start, numbers.of([steps[k] for k in own]))
+            self._filled[rows] = [known] * len(own)
+
+    # From passes to what is called.
+
+    def _lower_all(
+        self, steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]], measures: bool
+    ) -> list[_Lowered]:
+        width = self._width
+        works = [self._lower(passes, vectors, measures) for passes, vectors, _ in steps]
+        return works if width == self._width else self._lower_all(steps, measures)
+
+    def _lower(self, passes: StepPasses, vectors: Sequence[Vector], measures: bool) -> _Lowered:
+        key = id(passes), measures, *map(id, vectors)
+        known = self._lowered.get(key)
+        if known is None:
+            if len(self._lowered) >= _MAX_LOWERED:
+                self._forget()
+            known = self._new_lowered(passes, list(vectors), measures)
+            self._lowered[key] = known
+        return known
+
+    def _forget(self) -> None:
+        self._lowered.clear()
+        if self._recorder is not None:
+            self._recorder.forget()
+
+    def _new_lowered(self, passes: StepPasses, vectors: list[Vector], measures: bool) -> _Lowered:
+        found = _Lowered(passes, vectors, [], _Numbers(), {})
+        if passes.known is not None:
+            found.slopes[passes.known] = self._slope(0.0)
+        sums = _Sums(found, all(is_plain(vector) for vector in vectors))
+        for one in passes.passes:
+            if isinstance(one, Evaluate):
+                self._lower_evaluation(one, vectors, sums)
+                found.slopes[one.slope] = self._slope(one.node)
+                continue
+            norm = one.norm if measures else Norm.NONE
+            if one.is_read or norm != Norm.NONE:
+                self._lower_sum(one, vectors, norm, sums)
+        if len(found.numbers) > self._width:
+            self._widen(len(found.numbers))
+        sums.make(self._table, lambda: self._times)
+        found.numbers = self._numbers.setdefault((passes, measures), found.numbers)
+        return found
+
+    def _widen(self, width: int) -> None:
+        """Make a larger table; what was lowered for the former one is forgotten."""
+        self._width = 2 * width
+        self._table = self._backend.step_table(MAX_STEPS, self._width, _COLUMNS)
+        self._filled = [None] * MAX_STEPS
+        self._forget()
+
+    def _slope(self, node: float) -> _Slope:
+        products = () if self._split is None else self._split.products
+        return _Slope(node, products[0][0] if len(products) == 1 else None)
+
+    def _lower_evaluation(self, one: Evaluate, vectors: list[Vector], sums: _Sums) -> None:
+        """Add f without its sources, and without its factor if it is one product."""
+        node, (state, slope) = one.node, (vectors[one.state], vectors[one.slope])
+        if self._split is None:
+            rhs = self._problem.rhs
+            sums.found.work.append(lambda: rhs(self._times.at(node), state, slope))
+            return
+        before: list[_Part] = []  # the factor of what is in the slope, while it is not in it
+        for g, (function, product) in enumerate(self._split.products):
+            target = slope if g == 0 else self._scratch_vector()
+            sums.found.work.append(partial(self._multiply, product, node, state, target))
+            part = _Part(1.0, 0.0, function, node)
+            if g > 0:
+                sums.add([slope, target], [before or [_Part(1.0, 0.0)], [part]], slope)
+            before = [part] if g == 0 else []
+
+    def _multiply(self, product: Any, node: float, state: Vector, target: Vector) -> None:
+        product(self._times.at(node), state, target)
+
+    def _lower_sum(self, one: Combine, vectors: list[Vector], norm: int, sums: _Sums) -> None:
+        out = vectors[one.target] if one.is_read or not self._is_on_device else None
+        summands, parts = self._summands(one.terms, vectors, sums.found.slopes)
+        most = self._table_limit
+        while len(summands) > most:
+            out = vectors[one.target]
+            sums.add(summands[:most], parts[:most], out)
+            summands, parts = [out, *summands[most:]], [[_Part(1.0, 0.0)], *parts[most:]]
+        sums.add(summands, parts, out, norm)
+
+    @property
+    def _table_limit(self) -> int:
+        """Most vectors of one sum."""
+        if self._table is None:
+            self._widen(1)
+        return int(self._table.max_vectors)
+
+    def _summands(
+        self, terms: Sequence[Term], vectors: Sequence[Vector], slopes: dict[int, _Slope]
+    ) -> tuple[list[Vector], list[list[_Part]]]:
+        """Return the vectors and numbers of a sum, with the sources of the values of f in it."""
+        found = [vectors[term.vector] for term in terms]
+        numbers, sources = [], () if self._split is None else self._split.sources
+        of_sources: list[list[_Part]] = [[] for _ in sources]
+        for number, constant, per_dt in terms:
+            slope = slopes.get(number)
+            if slope is None:
+                numbers.append([_Part(constant, per_dt)])
+                continue
+            numbers.append([_Part(constant, per_dt, slope.factor, slope.node)])
+            for own, (function, _) in zip(of_sources, sources, strict=True):
+                own.append(_Part(constant, per_dt, function, slope.node))
+        for own, (_, source) in zip(of_sources, sources, strict=True):
+            if own:
+                found.append(source)
+                numbers.append(own)
+        return found, numbers
+
+    def _scratch_vector(self) -> Vector:
+        if self._scratch is None:
+            self._scratch = array_module(self._like).empty_like(self._like)
+        return self._scratch
+
+
+class _Sums:
+    """The sums of a step, which are made when it is known which one is the last."""
+
+    def __init__(self, found: _Lowered, plain: bool) -> None:
+        self.found, self._plain = found, plain
+        self._places: list[tuple[int, int, list[Vector], Vector | None, int]] = []
+
+    def add(
+        self,
+        vectors: list[Vector],
+        numbers: Sequence[Sequence[_Part]],
+        out: Vector | None,
+        norm: int = Norm.NONE,
+    ) -> None:
+        """Add the pass out = Σ numbers[k] vectors[k]."""
+        first = self.found.numbers.add(numbers)
+        self._places.append((len(self.found.work), first, vectors, out, norm))
+        self.found.work.append(lambda: None)
+
+    def make(self, table: Any, times: Callable[[], StepTimes]) -> None:
+        """Put the sums into the work."""
+        for number, (place, first, vectors, out, norm) in enumerate(self._places):
+            ends = number == len(self._places) - 1
+            if self._plain:
+                real = [_real(vector) for vector in vectors]
+                target = None if out is None else _real(out)
+                work = table.sum_pass(first, real, target, norm, ends=ends)
+            else:
+                work = partial(self._plainly, times, first, vectors, out)
+            self.found.work[place] = work
+
+    def _plainly(
+        self, times: Callable[[], StepTimes], first: int, vectors: list[Vector], out: Vector
+    ) -> None:
+        """Do a sum of vectors that a table does not take, such as those with strides."""
+        numbers = self.found.numbers.of([times()])[0, first : first + len(vectors)]
+        linear_combination(numbers.tolist(), vectors, out)
+
+
+def _real(vector: Vector) -> Vector:
+    """Return the real and imaginary parts of a contiguous vector, one after the other."""
+    flat = vector.reshape(-1)
+    return flat.view(flat.real.dtype)
