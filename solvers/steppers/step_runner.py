@@ -43,9 +43,12 @@ class StepTimes(NamedTuple):
 
     def at(self, node: float) -> float:
         """Return t + node dt, exactly t_next at the end."""
-        if node == 0.0:
-            return self.t
-        return self.t_next if abs(node - 1.0) < 1e-14 else self.t + node * self.dt
+        return self.t_next if _is_end(node) else self.t + node * self.dt
+
+
+def _is_end(node: Any) -> Any:
+    """Whether a node stands for the end of the step, but for rounding."""
+    return abs(node - 1.0) < 1e-14
 
 
 TimeFactor: TypeAlias = Callable[[Any], Any]  # of a time, or of times (k,)
@@ -83,10 +86,10 @@ class _Numbers:
         constant, per_dt, places, starts, moments = self._ready
         rows: NDArray[np.float64] = constant[None] + per_dt * steps[0].dt
         if moments:
+            t, t_next, dt = np.array(steps).T[:, :, None]
             values = [np.ones((len(steps), 1))]
-            for function, nodes in moments:
-                at = np.array([[times.at(node) for node in nodes] for times in steps])
-                values.append(function(at))
+            for function, nodes, ends in moments:
+                values.append(function(np.where(ends, t_next, t + nodes * dt)))
             rows = rows * np.concatenate(values, axis=1)[:, places]
         elif len(steps) > 1:
             rows = np.repeat(rows, len(steps), axis=0)
@@ -114,7 +117,10 @@ class _Numbers:
             starts = np.cumsum([0, *(len(own) for own in self._parts[:-1])])
         constant = np.array([part.constant for part in parts])
         per_dt = np.array([part.per_dt for part in parts])
-        return constant, per_dt, np.array(places), starts, list(nodes.items())
+        timed = [
+            (function, np.array(own), _is_end(np.array(own))) for function, own in nodes.items()
+        ]
+        return constant, per_dt, np.array(places), starts, timed
 
 
 class _Slope(NamedTuple):

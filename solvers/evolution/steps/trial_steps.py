@@ -192,4 +192,4 @@ def _copy(source: Vector, target: Vector) -> None:
     if type(source) is np.ndarray:
         linear_combination([1.0], [source], target)
     else:
-        np.copyto(target, source)
+        target[...] = source

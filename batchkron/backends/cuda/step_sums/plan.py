@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     load_kernel,
     ready_stream,
+    runtime,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.step_sums.kernel import (
@@ -41,33 +41,43 @@ class StepTable:
     max_vectors = 16  # of one sum, all of whose addresses are arguments of the kernel
 
     def __init__(self, steps: int, width: int, columns: int) -> None:
-        self._device, self._steps = current_device(), steps
+        self._device, self._width, self._columns = current_device(), width, columns
         with device_errors():
-            self._rows = cupy.zeros((steps, width))
-            self._results = cupy.zeros((steps, columns))
-            self._step = cupy.zeros(1, np.int64)
+            # the number of the row, and the rows: one copy may write both
+            self._numbers = cupy.zeros(1 + steps * width)
+            self._results = cupy.zeros(steps * columns)
             self._ended = cupy.zeros(1, np.uint32)
             self._most = _BLOCKS_PER_PROCESSOR * device_limits(self._device).multiprocessors
             self._partial = cupy.zeros(self._most)
-            self._host_rows = _pinned((steps, width))
-            self._host_results = _pinned((steps, columns))
+            self._host_numbers = _pinned(1 + steps * width)
+            self._host_results = _pinned(steps * columns)
+        self._host_numbers[0] = 0.0  # the integer 0, too
 
     def begin(self) -> None:
         """Go back to the first row."""
-        self._step.data.memset_async(0, self._step.nbytes, cupy.cuda.get_current_stream())
+        self._copy_numbers(0, 1)
 
     def write(self, first: int, rows: Array) -> None:
         """Copy numbers (k, n <= width) to rows from ``first`` on.
 
-        Rows that steps have not read yet stay as they are: a row is written once after `begin`, and
-        `read` comes before the next `begin`.
+        A row is written once after `begin`, and `read` comes before the next `begin`, so that no
+        copy or step is under way that needs the former ones.
         """
-        count, width = rows.shape
-        own = self._host_rows[first : first + count]
-        own[:, :width] = rows
-        target = self._rows[first : first + count]
-        stream = cupy.cuda.get_current_stream()
-        target.data.copy_from_host_async(own.ctypes.data, own.nbytes, stream)
+        count, size = rows.shape
+        begin = 1 + first * self._width
+        end = begin + count * self._width
+        self._host_numbers[begin:end].reshape(count, -1)[:, :size] = rows
+        self._copy_numbers(begin, end)
+
+    def _copy_numbers(self, begin: int, end: int) -> None:
+        at = 8 * begin
+        runtime.memcpyAsync(
+            self._numbers.data.ptr + at,
+            self._host_numbers.ctypes.data + at,
+            8 * (end - begin),
+            runtime.memcpyHostToDevice,
+            cupy.cuda.get_current_stream().ptr,
+        )
 
     def sum_pass(
         self,
@@ -97,17 +107,19 @@ class StepTable:
         kernel = load_kernel(step_sum_program(like.dtype, _THREADS, len(vectors)), self._device)
         arguments = np.zeros(1, step_sum_arguments(len(vectors)))
         for name, value in (
-            ("count", like.size), ("width", self._rows.shape[1]), ("first", first),
-            ("columns", self._results.shape[1]), ("result", result), ("ends", ends),
+            ("count", like.size), ("width", self._width), ("first", first),
+            ("columns", self._columns), ("result", result), ("ends", ends),
         ):  # fmt: skip
             arguments[name] = value
         blocks = max(1, min(self._most, -(-like.size // (_ELEMENTS * _THREADS))))
         count = len(vectors) + len(ADDRESSES)
         launch = Launch(kernel, (blocks, 1), _THREADS, _SHARED, arguments, count)
-        own = self._rows, self._step, self._results, self._partial, self._ended
+        numbers, own = self._numbers.data.ptr, (self._results, self._partial, self._ended)
         addresses = (
             *(vector.data.ptr for vector in vectors),
             0 if out is None else out.data.ptr,
+            numbers + 8,
+            numbers,
             *(array.data.ptr for array in own),
         )
         device = self._device
@@ -118,13 +130,18 @@ class StepTable:
 
         They are valid until the next call.
         """
-        found: Array = self._host_results[:count]
-        self._results[:count].get(out=found)
-        return found
+        with device_errors():
+            stream = cupy.cuda.get_current_stream()
+            size = count * self._columns
+            own, place = self._host_results, self._results.data.ptr
+            runtime.memcpyAsync(
+                own.ctypes.data, place, 8 * size, runtime.memcpyDeviceToHost, stream.ptr
+            )
+            stream.synchronize()
+        return own[:size].reshape(count, -1)
 
 
-def _pinned(shape: tuple[int, int]) -> Any:
+def _pinned(size: int) -> Array:
     """Return an array of float64 to and from which a device copies fast."""
-    size = shape[0] * shape[1]
-    memory = cupy.cuda.alloc_pinned_memory(8 * max(size, 1))
-    return np.frombuffer(memory, np.float64, size).reshape(shape)
+    memory = cupy.cuda.alloc_pinned_memory(8 * size)
+    return np.frombuffer(memory, np.float64, size)
