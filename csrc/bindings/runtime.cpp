@@ -1,4 +1,8 @@
+#include <pybind11/stl.h>
+
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "bindings/register.hpp"
 #include "engine/dispatch.hpp"
@@ -15,6 +19,26 @@ void warn_of_refusal(int threads) {
   if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
 }
 
+// The ranges that a team takes of each of some passes: (begin, end, thread).
+std::vector<std::vector<std::tuple<Index, Index, int>>> ranges_of_team(Index count, Index grain,
+                                                                       int passes) {
+  using Ranges = std::vector<std::tuple<Index, Index, int>>;
+  ThreadGain gain;
+  const TeamScope scope(1e9, gain);
+  std::vector<Ranges> all;
+  for (int pass = 0; pass < passes; ++pass) {
+    const ThreadTeam team(1e9, gain);
+    std::vector<Ranges> own(std::size_t(team.threads()));
+    team.run(count, grain, [&](Index begin, Index end, int thread) {
+      own[std::size_t(thread)].emplace_back(begin, end, thread);
+    });
+    all.emplace_back();
+    for (const Ranges& ranges : own)
+      all.back().insert(all.back().end(), ranges.begin(), ranges.end());
+  }
+  return all;
+}
+
 }  // namespace
 
 void register_runtime(pybind11::module_& module) {
@@ -24,6 +48,10 @@ void register_runtime(pybind11::module_& module) {
   module.def("set_thread_limit", &set_thread_limit);
   module.def("instruction_set", [] { return kernels().name; });
   set_refusal_handler(&warn_of_refusal);
+  // for tests and measurements
+  module.def("last_team_size", &last_team_size);
+  module.def("ranges_of_team", &ranges_of_team, pybind11::arg("count"), pybind11::arg("grain"),
+             pybind11::arg("passes") = 1, pybind11::call_guard<pybind11::gil_scoped_release>());
   // for tests: what it chooses is otherwise seen in times only
   pybind11::class_<ThreadGain>(module, "ThreadGain")
       .def(pybind11::init<>())

@@ -18,13 +18,10 @@ void sum_vectors(T* y, const T* const* vectors, const T* factors, Index count, I
   constexpr double kWorkPerElement = 24;
   static ThreadGains gains;
   const ThreadTeam team(kWorkPerElement * double(size) * double(count), gains);
-  const int threads = team.threads();
-  if (threads == 1) return kernel({y, vectors, factors, count, 0, size});
   constexpr Index kLine = 64 / Index(sizeof(T));  // elements of a cache line
-  const Index part = (size / threads / kLine + 1) * kLine;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (Index t = 0; t < threads; ++t)
-    kernel({y, vectors, factors, count, std::min(t * part, size), std::min((t + 1) * part, size)});
+  team.run((size + kLine - 1) / kLine, [&](Index begin, Index end, int) {
+    kernel({y, vectors, factors, count, begin * kLine, std::min(end * kLine, size)});
+  });
 }
 
 }  // namespace batchkron

@@ -41,15 +41,14 @@ template <class T, class Run>
 void run_together(Index systems, double multiply_adds, Run run) {
   static ThreadGains gains;
   const ThreadTeam team(multiply_adds * double(systems), gains);
-  std::atomic<bool> failed{false};  // exceptions must not leave a parallel region
-#pragma omp parallel for num_threads(team.threads()) if (team.threads() > 1) schedule(static)
-  for (Index system = 0; system < systems; ++system) {
+  std::atomic<bool> failed{false};  // parts of a team's work must not throw
+  team.run(systems, [&](Index begin, Index end, int) {
     try {
-      run(system);
+      for (Index system = begin; system < end; ++system) run(system);
     } catch (const std::bad_alloc&) {
       failed = true;
     }
-  }
+  });
   if (failed) throw std::bad_alloc();
 }
 

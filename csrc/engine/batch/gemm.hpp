@@ -23,12 +23,13 @@ struct GemmShape {
 
 // (count, n, k) -> (count, k, n).
 template <class T>
-void transpose_all(const GemmShape& shape, const T* b, T* transposed, int threads) {
+void transpose_all(const GemmShape& shape, const T* b, T* transposed, const ThreadTeam& team) {
   const Index n = shape.n, k = shape.k;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (Index i = 0; i < shape.count_b; ++i)
-    for (Index c = 0; c < k; ++c)
-      for (Index j = 0; j < n; ++j) transposed[(i * k + c) * n + j] = b[(i * n + j) * k + c];
+  team.run(shape.count_b, [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end; ++i)
+      for (Index c = 0; c < k; ++c)
+        for (Index j = 0; j < n; ++j) transposed[(i * k + c) * n + j] = b[(i * n + j) * k + c];
+  });
 }
 
 // Adds to c, which therefore holds beta * c or zeros on entry; c does not alias a or b. The kernel
@@ -42,25 +43,25 @@ void batched_gemm(const GemmShape& shape, const T* a, const T* b, T alpha, T* c)
   kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
   static ThreadGains gains;
   const ThreadTeam team(double(shape.a_ids.size()) * double(size) * double(k), gains);
-  const int threads = team.threads();
   const Index transposed = shape.transpose_b ? checked_product({shape.count_b, k, n}) : 0;
   thread_local Workspace workspace;
   T* scratch = static_cast<T*>(
-      workspace.reserve(bytes_of<T>(transposed, 1) + bytes_of<T>(size, threads)));
+      workspace.reserve(bytes_of<T>(transposed, 1) + bytes_of<T>(size, team.threads())));
   T* all_sums = scratch + transposed;
-  if (shape.transpose_b) transpose_all(shape, b, scratch, threads);
+  if (shape.transpose_b) transpose_all(shape, b, scratch, team);
   const T* blocks = shape.transpose_b ? scratch : b;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (Index output = 0; output < shape.count_c; ++output) {
+  const auto add_to = [&](Index output, T* sums) {
     const Index begin = shape.starts[output], count = shape.starts[output + 1] - begin;
-    if (count == 0) continue;
-    T* sums = all_sums + size * thread_index();
+    if (count == 0) return;
     segment_kernels<T>().add_edges({sums, blocks, k * n, n, n, k, m, a, 1, k,
                                     shape.a_ids.data() + begin, shape.b_ids.data() + begin,
                                     count});
     T* target = c + output * size;
     for (Index i = 0; i < size; ++i) target[i] = multiply_add(target[i], sums[i], alpha);
-  }
+  };
+  team.run(shape.count_c, [&](Index begin, Index end, int thread) {
+    for (Index output = begin; output < end; ++output) add_to(output, all_sums + size * thread);
+  });
 }
 
 }  // namespace batchkron

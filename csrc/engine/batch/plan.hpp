@@ -93,11 +93,11 @@ class BatchPlan {
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads)));
     const Call call{x,       y,      outer, inner,      alpha,  accumulate,
-                    scratch, buffer, lanes, per_thread, threads};
+                    scratch, buffer, lanes, per_thread};
     if (atomic)
-      run_atomic(call);
+      run_atomic(call, team);
     else
-      run_owner(call);
+      run_owner(call, team);
   }
 
  private:
@@ -130,15 +130,19 @@ class BatchPlan {
     Index outer, inner;
     T alpha;
     bool accumulate;
-    T* scratch;
+    T* scratch;    // of the first thread
     Index buffer;  // elements of each of two buffers for a product's intermediate results
     Scratch lanes;
     Index per_thread;
-    int threads;
-    T* buffers() const { return scratch + per_thread * thread_index(); }
-    T* sums() const { return buffers() + 2 * buffer; }
+    T* sums() const { return scratch + 2 * buffer; }
     T* packed() const { return sums() + lanes.total(); }  // without atomic operations
   };
+
+  // The call with the scratch memory of a thread.
+  static Call call_of(Call call, int thread) {
+    call.scratch += call.per_thread * thread;
+    return call;
+  }
 
   // Whether all products of a set have the same weight. Then it is stored once, which spares
   // reading a list of weights.
@@ -232,7 +236,7 @@ class BatchPlan {
     const int last = int(steps.list.size()) - 1;
     if (last < 0) return scale(source, weight, target, accumulate, call.inner);
     const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
-    T* buffers = call.buffers();
+    T* buffers = call.scratch;
     for (int s = 0; s <= last; ++s) {
       const Step& step = steps.list[s];
       const T* f = factor(call, system, step, ids[step.mode]);
@@ -265,20 +269,19 @@ class BatchPlan {
 
   // One thread owns an output block and adds its products in the plan's order: the bits are the
   // same for any number of threads.
-  void run_owner(const Call& call) const {
-    const Index blocks = call.outer * shape_.num_outputs;
-    const Index grain = std::max<Index>(1, blocks / (32 * call.threads));
-#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) \
-    schedule(dynamic, grain)
-    for (Index block = 0; block < blocks; ++block) {
-      const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
-      T* target = call.y + block * output_size_ * call.inner;
-      if (batch_ && call.inner == 1)
-        add_with_kernels(call, e, output, target);
-      else
-        add_one_by_one(call, e, list_.starts[output], list_.starts[output + 1], target,
-                       call.accumulate);
-    }
+  void run_owner(const Call& shared, const ThreadTeam& team) const {
+    team.run(shared.outer * shape_.num_outputs, [&](Index begin, Index end, int thread) {
+      const Call call = call_of(shared, thread);
+      for (Index block = begin; block < end; ++block) {
+        const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
+        T* target = call.y + block * output_size_ * call.inner;
+        if (batch_ && call.inner == 1)
+          add_with_kernels(call, e, output, target);
+        else
+          add_one_by_one(call, e, list_.starts[output], list_.starts[output + 1], target,
+                         call.accumulate);
+      }
+    });
   }
 
   // target = alpha * the sum of products [begin, end), or +=.
@@ -342,18 +345,20 @@ class BatchPlan {
   }
 
   // Each product is a task of its own, whose result is added with atomic operations in any order.
-  void run_atomic(const Call& call) const {
-    const Index block_size = output_size_ * call.inner;
-    if (!call.accumulate) std::fill_n(call.y, call.outer * shape_.num_outputs * block_size, T{});
+  void run_atomic(const Call& shared, const ThreadTeam& team) const {
+    const Index block_size = output_size_ * shared.inner;
+    if (!shared.accumulate)
+      std::fill_n(shared.y, shared.outer * shape_.num_outputs * block_size, T{});
     const Index count = Index(list_.inputs.size());
-#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) schedule(static)
-    for (Index task = 0; task < call.outer * count; ++task) {
-      const Index e = task / count, i = task % count;
-      T* product = call.buffers() + 2 * call.buffer;
-      evaluate(call, e, i, product, false);
-      atomic_add(call.y + (e * shape_.num_outputs + output_of(i)) * block_size, product,
-                 block_size);
-    }
+    team.run(shared.outer * count, [&](Index begin, Index end, int thread) {
+      const Call call = call_of(shared, thread);
+      for (Index task = begin; task < end; ++task) {
+        const Index e = task / count, i = task % count;
+        evaluate(call, e, i, call.sums(), false);
+        atomic_add(call.y + (e * shape_.num_outputs + output_of(i)) * block_size, call.sums(),
+                   block_size);
+      }
+    });
   }
 
   Index output_of(Index i) const {
@@ -363,8 +368,12 @@ class BatchPlan {
   template <class Real>
   static void atomic_add(Real* target, const Real* values, Index count) {
     for (Index j = 0; j < count; ++j) {
-#pragma omp atomic
-      target[j] += values[j];
+      Real before, after;
+      __atomic_load(target + j, &before, __ATOMIC_RELAXED);
+      do {
+        after = before + values[j];
+      } while (!__atomic_compare_exchange(target + j, &before, &after, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     }
   }
   template <class Real>

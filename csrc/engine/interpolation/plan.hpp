@@ -68,38 +68,38 @@ class InterpolationPlan {
   // grid = W^T points.
   void scatter(const InterpolationCall<T, const T, T>& call) const {
     const ThreadTeam team(multiply_adds(Index(1) << call.power), scatter_gains_);
-    const int threads = team.threads();
     const auto kernel = interpolation_kernels<T>().scatter[call.power];
     // With all products of weights in a table, a whole window adds the same numbers in the same
     // order as its planes do.
-    if (threads == 1 && modes_ - 1 <= kMaxTableModes) {
+    if (team.threads() == 1 && modes_ - 1 <= kMaxTableModes) {
       for (Index plane = 0; plane < planes_; ++plane) clear(call, plane);
       kernel({list(0, count_, 0, nullptr, gather_rows_), call.points, call.point_step,
               call.vectors, call.grid, call.cell_step});
       return;
     }
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (Index plane = 0; plane < planes_; ++plane) {
-      clear(call, plane);
-      visit_plane(plane, [&](Index first, Index last, const Index* digits) {
-        kernel({list(first, last, owned_, digits, scatter_rows_), call.points, call.point_step,
-                call.vectors, call.grid, call.cell_step});
-      });
-    }
+    team.run(planes_, 1, [&](Index begin, Index end, int) {
+      for (Index plane = begin; plane < end; ++plane) {
+        clear(call, plane);
+        visit_plane(plane, [&](Index first, Index last, const Index* digits) {
+          kernel({list(first, last, owned_, digits, scatter_rows_), call.points, call.point_step,
+                  call.vectors, call.grid, call.cell_step});
+        });
+      }
+    });
   }
 
   // points = alpha W grid, or += with `accumulate`.
   void gather(const InterpolationCall<T, T, const T>& call, T alpha, bool accumulate) const {
     const ThreadTeam team(multiply_adds(Index(1) << call.power), gather_gains_);
-    const int threads = team.threads();
     const auto kernel = interpolation_kernels<T>().gather[call.power];
     const Index parts = (count_ + kGathered - 1) / kGathered;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (Index part = 0; part < parts; ++part) {
-      const Index first = part * kGathered, last = std::min(first + kGathered, count_);
-      kernel({list(first, last, 0, nullptr, gather_rows_), call.points, call.point_step,
-              call.vectors, call.grid, call.cell_step, alpha, accumulate});
-    }
+    team.run(parts, 1, [&](Index begin, Index end, int) {
+      for (Index part = begin; part < end; ++part) {
+        const Index first = part * kGathered, last = std::min(first + kGathered, count_);
+        kernel({list(first, last, 0, nullptr, gather_rows_), call.points, call.point_step,
+                call.vectors, call.grid, call.cell_step, alpha, accumulate});
+      }
+    });
   }
 
  private:

@@ -40,14 +40,11 @@ class ExplicitKron {
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(
         workspace.reserve(std::size_t(per_thread) * sizeof(T) * std::size_t(threads)));
-    const auto work = [&](Index begin, Index end, T* memory) {
+    team.run(rows_, [&](Index begin, Index end, int thread) {
+      T* memory = scratch + per_thread * thread;
       T* piece = memory + repeated + pattern;
       write_rows(out, begin, end, {memory, memory + repeated, piece, streams});
-    };
-    if (threads == 1) return work(0, rows_, scratch);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int t = 0; t < threads; ++t)
-      work(rows_ * t / threads, rows_ * (t + 1) / threads, scratch + per_thread * t);
+    });
   }
 
  private:

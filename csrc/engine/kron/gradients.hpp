@@ -64,7 +64,7 @@ class KronGradients {
   void run(const T* x, const T* gradient, T* of_x, T* const* of_factors) const {
     const double work = parts_ > 1 ? double(outer_) * multiply_adds_ : 0.0;
     const ThreadTeam team(work, gains());
-    const int threads = std::min<int>(team.threads(), int(parts_));
+    const int threads = team.threads();
     Index packed = 0;
     for (const FactorView<T>& f : factors_)
       packed += padded<T>(packed_size<T>(f.K, f.C)) + padded<T>(packed_size<T>(f.C, f.K));
@@ -88,20 +88,10 @@ class KronGradients {
     while (!of_factors[call.last]) --call.last;
     T* const all_sums = memory;
     T* const scratch = memory + sums * parts_;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (Index part = 0; part < parts_; ++part) {
-      T* const own = all_sums + part * sums;
-      std::fill_n(own, sums_, T{});
-      const Index end = (part + 1) * chunks_ / parts_;
-      T* const own_scratch = scratch + thread_index() * per_thread;
-      for (Index chunk = part * chunks_ / parts_; chunk < end; ++chunk) {
-        const Index first = chunk * rows_, count = std::min(rows_, outer_ - first);
-        const Index filling = in_lanes_ ? count / kernels_.lanes * kernels_.lanes : 0;
-        if (filling > 0) run_chunk(call, first, filling, true, own, own_scratch);
-        if (filling < count)
-          run_chunk(call, first + filling, count - filling, false, own, own_scratch);
-      }
-    }
+    team.run(parts_, 1, [&](Index begin, Index end, int thread) {
+      for (Index part = begin; part < end; ++part)
+        run_part(call, part, all_sums + part * sums, scratch + thread * per_thread);
+    });
     Index begin = 0;
     for (int k = 0; k < modes_; ++k) {
       const Index count = factors_[k].K * factors_[k].C;
@@ -177,6 +167,17 @@ class KronGradients {
 
   void multiply(T* y, const T* x, const T* packed, Index C, Index K, Index L, Index R) const {
     kernels_.multiply(contiguous_pass(y, x, packed, C, K, L, R, T(1), false), 1, C);
+  }
+
+  void run_part(const Call& call, Index part, T* sums, T* memory) const {
+    std::fill_n(sums, sums_, T{});
+    const Index end = (part + 1) * chunks_ / parts_;
+    for (Index chunk = part * chunks_ / parts_; chunk < end; ++chunk) {
+      const Index first = chunk * rows_, count = std::min(rows_, outer_ - first);
+      const Index filling = in_lanes_ ? count / kernels_.lanes * kernels_.lanes : 0;
+      if (filling > 0) run_chunk(call, first, filling, true, sums, memory);
+      if (filling < count) run_chunk(call, first + filling, count - filling, false, sums, memory);
+    }
   }
 
   // in_lanes: count is a multiple of the lanes.

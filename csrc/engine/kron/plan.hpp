@@ -69,9 +69,9 @@ class KronPlan {
     const Call call{factors.pointers(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
                     streams};
     if (shared)
-      run_shared(call, threads);
+      run_shared(call, team);
     else
-      run_chunks(call, threads);
+      run_chunks(call, team);
   }
 
  private:
@@ -139,44 +139,33 @@ class KronPlan {
     if (call.streams) kernels_.stream(y, x, rows * output_size_);
   }
 
-  void run_chunks(const Call& call, int threads) const {
+  void run_chunks(const Call& call, const ThreadTeam& team) const {
     const Index chunks = (outer_ + call.rows - 1) / call.rows;
-    const auto run = [&](Index i, T* memory) {
-      run_chunk(call, i * call.rows, std::min(call.rows, outer_ - i * call.rows), memory);
-    };
-    if (threads == 1) {
-      for (Index i = 0; i < chunks; ++i) run(i, call.scratch);
+    team.run(chunks, 1, [&](Index begin, Index end, int thread) {
+      for (Index i = begin; i < end; ++i)
+        run_chunk(call, i * call.rows, std::min(call.rows, outer_ - i * call.rows),
+                  call.scratch + call.per_thread * thread);
       if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
-      return;
-    }
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-      for (Index i = 0; i < chunks; ++i) run(i, call.scratch + call.per_thread * thread_index());
-      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
+    });
   }
 
   // For too few rows to give each thread chunks of its own: the threads divide the tiles of each
   // group among them, and wait for each other before the next group.
-  void run_shared(const Call& call, int threads) const {
-    T* between = call.scratch + call.per_thread * threads;
+  void run_shared(const Call& call, const ThreadTeam& team) const {
+    T* between = call.scratch + call.per_thread * team.threads();
     const std::size_t count = schedule_.groups.size();
-#pragma omp parallel num_threads(threads)
-    {
-      T* memory = call.scratch + call.per_thread * thread_index();
-      for (Index first = 0; first < outer_; first += call.rows) {
-        const Index rows = std::min(call.rows, outer_ - first);
-        const T* x = call.x + first * input_size_;
-        for (std::size_t g = 0; g < count; ++g) {
-          T* target = g + 1 == count ? call.y + first * output_size_
-                                     : between + Index(g % 2) * call.between;
-          const GroupTask<T> task = task_of(call, g, x, target, rows);
-          const Index tiles = task.group.tiles(rows, kernels_.lanes);
-#pragma omp for schedule(static)
-          for (Index i = 0; i < tiles; ++i) run_tile(task, i, {memory, memory + tile_});
-          x = target;
-        }
+    for (Index first = 0; first < outer_; first += call.rows) {
+      const Index rows = std::min(call.rows, outer_ - first);
+      const T* x = call.x + first * input_size_;
+      for (std::size_t g = 0; g < count; ++g) {
+        T* target = g + 1 == count ? call.y + first * output_size_
+                                   : between + Index(g % 2) * call.between;
+        const GroupTask<T> task = task_of(call, g, x, target, rows);
+        team.run(task.group.tiles(rows, kernels_.lanes), [&](Index begin, Index end, int thread) {
+          T* memory = call.scratch + call.per_thread * thread;
+          for (Index i = begin; i < end; ++i) run_tile(task, i, {memory, memory + tile_});
+        });
+        x = target;
       }
     }
   }

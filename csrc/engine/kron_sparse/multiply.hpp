@@ -21,7 +21,8 @@ class SparseMultiply {
   SparseMultiply(const SparseShape& shape, const SparsePanels<T>& panels)
       : shape_(shape), panels_(panels), kernels_(sparse_kernels<T>()) {}
 
-  void run(const SparseCall<T>& call, int threads) const {
+  void run(const SparseCall<T>& call, const ThreadTeam& team) const {
+    const int threads = team.threads();
     const Work work = cut(call, threads);
     const Index lanes = kernels_.lanes;
     const Index x_tile = padded<T>(work.groups * work.vector_stride);
@@ -30,12 +31,11 @@ class SparseMultiply {
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(x_tile + y_tile, threads)));
     const Index items = work.outer * work.places * work.pieces * work.blocks * work.parts;
-    const Index grain = std::max<Index>(1, items / (16 * threads));
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic, grain)
-    for (Index index = 0; index < items; ++index) {
-      T* tile = scratch + (x_tile + y_tile) * thread_index();
-      run_item(call, work, index, tile, tile + x_tile);
-    }
+    team.run(items, [&](Index begin, Index end, int thread) {
+      T* tile = scratch + (x_tile + y_tile) * thread;
+      for (Index index = begin; index < end; ++index)
+        run_item(call, work, index, tile, tile + x_tile);
+    });
   }
 
  private:

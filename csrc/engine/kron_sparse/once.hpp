@@ -16,8 +16,8 @@ void multiply_once(const KronSparsePlan<T>& plan, const T* values, const T* x, T
   const auto packing = plan.packing(inner);
   thread_local Workspace workspace;  // kept, as new memory would take longer than to pack
   T* packed = static_cast<T*>(workspace.reserve(bytes_of<T>(plan.packed_elements(packing), 1)));
-  plan.pack(packing, values, packed, team.threads());
-  plan.run({packed, x, y, outer, inner, T(1), false}, team.threads());
+  plan.pack(packing, values, packed, team);
+  plan.run({packed, x, y, outer, inner, T(1), false}, team);
 }
 
 }  // namespace batchkron

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kron_sparse/call.hpp"
+#include "engine/threads.hpp"
 
 namespace batchkron {
 
@@ -58,17 +59,17 @@ class SparsePanels {
   }
 
   // values is (a, b, c, d), contiguous.
-  void pack(const T* values, T* packed, int threads) const {
-    const Index all = shape_.a * pieces_;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (Index at = 0; at < all; ++at) {
-      const Index i = at / pieces_, j = at % pieces_;
-      for (Index l = 0; l < shape_.c; l += terms_) {
-        const Index count = std::min(terms_, shape_.c - l);
-        for (const SparseRows& rows : panels_)
-          pack_panel(values, i, j, l, count, rows, packed + place(i, j, l, count, rows));
+  void pack(const T* values, T* packed, const ThreadTeam& team) const {
+    team.run(shape_.a * pieces_, [&](Index begin, Index end, int) {
+      for (Index at = begin; at < end; ++at) {
+        const Index i = at / pieces_, j = at % pieces_;
+        for (Index l = 0; l < shape_.c; l += terms_) {
+          const Index count = std::min(terms_, shape_.c - l);
+          for (const SparseRows& rows : panels_)
+            pack_panel(values, i, j, l, count, rows, packed + place(i, j, l, count, rows));
+        }
       }
-    }
+    });
   }
 
  private:

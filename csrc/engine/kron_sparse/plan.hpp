@@ -41,22 +41,22 @@ class KronSparsePlan {
   Index packed_elements(Packing packing) const {
     return packing == strips_packing ? strips_.elements() : panels(packing).elements();
   }
-  void pack(Packing packing, const T* values, T* packed, int threads) const {
-    if (packing == strips_packing) return strips_.pack(values, packed, threads);
-    panels(packing).pack(values, packed, threads);
+  void pack(Packing packing, const T* values, T* packed, const ThreadTeam& team) const {
+    if (packing == strips_packing) return strips_.pack(values, packed, team);
+    panels(packing).pack(values, packed, team);
   }
 
   // `call.packed` is packed by packing(inner).
-  void run(const SparseCall<T>& call, int threads) const {
+  void run(const SparseCall<T>& call, const ThreadTeam& team) const {
     if (call.outer == 0 || call.inner == 0 || rows_ == 0) return;
     if (columns_ == 0) {
       if (!call.accumulate) std::fill_n(call.y, call.outer * rows_ * call.inner, T{});
       return;
     }
     if (gathers(call.inner))
-      run_gathered(call, threads);
+      run_gathered(call, team);
     else
-      run_packed(call, packing(call.inner), threads);
+      run_packed(call, packing(call.inner), team);
   }
 
  private:
@@ -67,9 +67,9 @@ class KronSparsePlan {
     return packing == pieces_packing ? by_pieces_ : by_columns_;
   }
 
-  void run_packed(const SparseCall<T>& call, Packing packing, int threads) const {
-    if (packing == strips_packing) return strips_.run(call, threads);
-    SparseMultiply<T>(shape_, panels(packing)).run(call, threads);
+  void run_packed(const SparseCall<T>& call, Packing packing, const ThreadTeam& team) const {
+    if (packing == strips_packing) return strips_.run(call, team);
+    SparseMultiply<T>(shape_, panels(packing)).run(call, team);
   }
 
   // The largest power of two that divides d, up to the lanes.
@@ -85,7 +85,7 @@ class KronSparsePlan {
   static bool gathers(Index inner) { return inner > 1 && inner < sparse_kernels<T>().lanes; }
 
   // The vectors behind become vectors before, some at a time.
-  void run_gathered(const SparseCall<T>& call, int threads) const {
+  void run_gathered(const SparseCall<T>& call, const ThreadTeam& team) const {
     const Index inner = call.inner, size = (rows_ + columns_) * inner;
     const Index least = (4 * sparse_kernels<T>().lanes + inner - 1) / inner;  // to fill vectors
     const Index most = std::max(least, kGatheredBytes / Index(sizeof(T)) / size);
@@ -97,21 +97,22 @@ class KronSparsePlan {
       const Index count = std::min(chunk, call.outer - first);
       const T* from = call.x + first * columns_ * inner;
       T* to = call.y + first * rows_ * inner;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-      for (Index o = 0; o < count; ++o)
-        for (Index r = 0; r < inner; ++r)
-          for (Index s = 0; s < columns_; ++s)
-            x[(o * inner + r) * columns_ + s] = from[(o * columns_ + s) * inner + r];
-      run_packed({call.packed, x, y, count * inner, 1, call.alpha, false},
-                 packing(inner), threads);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-      for (Index o = 0; o < count; ++o)
-        for (Index s = 0; s < rows_; ++s)
-          for (Index r = 0; r < inner; ++r) {
-            T& target = to[(o * rows_ + s) * inner + r];
-            const T sum = y[(o * inner + r) * rows_ + s];
-            target = call.accumulate ? multiply_add(target, sum, T(1)) : sum;
-          }
+      team.run(count, [&](Index begin, Index end, int) {
+        for (Index o = begin; o < end; ++o)
+          for (Index r = 0; r < inner; ++r)
+            for (Index s = 0; s < columns_; ++s)
+              x[(o * inner + r) * columns_ + s] = from[(o * columns_ + s) * inner + r];
+      });
+      run_packed({call.packed, x, y, count * inner, 1, call.alpha, false}, packing(inner), team);
+      team.run(count, [&](Index begin, Index end, int) {
+        for (Index o = begin; o < end; ++o)
+          for (Index s = 0; s < rows_; ++s)
+            for (Index r = 0; r < inner; ++r) {
+              T& target = to[(o * rows_ + s) * inner + r];
+              const T sum = y[(o * inner + r) * rows_ + s];
+              target = call.accumulate ? multiply_add(target, sum, T(1)) : sum;
+            }
+      });
     }
   }
 
@@ -141,7 +142,7 @@ class KronSparse {
     Packed& packed = packed_[packing];
     if (!packed.is_current) {
       packed.values.resize(std::size_t(plan_.packed_elements(packing)));
-      plan_.pack(packing, values, packed.values.data(), 1);
+      plan_.pack(packing, values, packed.values.data(), ThreadTeam());
       packed.is_current = true;
     }
     return packed.values.data();
@@ -149,7 +150,7 @@ class KronSparse {
 
   void run(const SparseCall<T>& call) const {
     const ThreadTeam team(plan_.multiply_adds(call.outer, call.inner), gains_);
-    plan_.run(call, team.threads());
+    plan_.run(call, team);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/kron_sparse/call.hpp"
+#include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 
 namespace batchkron {
@@ -27,25 +28,14 @@ class SparseStrips {
   Index elements() const { return shape_.a * shape_.c * width_; }
 
   // values is (a, b, c, 1), contiguous.
-  void pack(const T* values, T* packed, int threads) const {
-    const Index b = shape_.b, c = shape_.c;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (Index i = 0; i < shape_.a; ++i)
-      for (Index l = 0; l < c; l += terms_) {
-        const Index terms = std::min(terms_, c - l);
-        for (Index first = 0; first < width_; first += strip_) {
-          T* strip = packed + place(i, l, terms, first);
-          const Index width = std::min(strip_, width_ - first);
-          for (Index k = 0; k < width; ++k) {
-            const T* from = values + (i * b + first + k) * c + l;
-            for (Index t = 0; t < terms; ++t)
-              strip[t * width + k] = first + k < b ? from[t] : T{};
-          }
-        }
-      }
+  void pack(const T* values, T* packed, const ThreadTeam& team) const {
+    team.run(shape_.a, [&](Index begin, Index end, int) {
+      for (Index i = begin; i < end; ++i) pack_block(values, packed, i);
+    });
   }
 
-  void run(const SparseCall<T>& call, int threads) const {
+  void run(const SparseCall<T>& call, const ThreadTeam& team) const {
+    const int threads = team.threads();
     const Index x_row = shape_.a * shape_.c, y_row = shape_.a * shape_.b;
     // rows of x that stay in the L2 cache while strips pass, and some items for each thread
     const Index row_bytes = shape_.c * Index(sizeof(T));
@@ -57,9 +47,7 @@ class SparseStrips {
     const Index strips = (width_ + strip_ - 1) / strip_;
     const Index parts = std::clamp<Index>((wanted + blocks - 1) / blocks, 1, strips);
     const Index items = shape_.a * blocks * parts;
-    const Index grain = std::max<Index>(1, items / (16 * threads));
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic, grain)
-    for (Index item = 0; item < items; ++item) {
+    const auto run_item = [&](Index item) {
       const Index part = item % parts, i = item / parts / blocks;
       const Index n = item / parts % blocks * rows;
       const Index count = std::min(rows, call.outer - n);
@@ -75,7 +63,10 @@ class SparseStrips {
                                    call.alpha, call.accumulate || l > 0});
         }
       }
-    }
+    };
+    team.run(items, [&](Index begin, Index end, int) {
+      for (Index item = begin; item < end; ++item) run_item(item);
+    });
   }
 
  private:
@@ -84,6 +75,21 @@ class SparseStrips {
   static constexpr Index kStripBytes = 24 << 10;
   static constexpr Index kRowBytes = 512 << 10;
   static constexpr Index kMinRows = 48;  // that a strip is read for, from beyond the L2 cache
+
+  void pack_block(const T* values, T* packed, Index i) const {
+    const Index b = shape_.b, c = shape_.c;
+    for (Index l = 0; l < c; l += terms_) {
+      const Index terms = std::min(terms_, c - l);
+      for (Index first = 0; first < width_; first += strip_) {
+        T* strip = packed + place(i, l, terms, first);
+        const Index width = std::min(strip_, width_ - first);
+        for (Index k = 0; k < width; ++k) {
+          const T* from = values + (i * b + first + k) * c + l;
+          for (Index t = 0; t < terms; ++t) strip[t * width + k] = first + k < b ? from[t] : T{};
+        }
+      }
+    }
+  }
 
   Index place(Index i, Index l, Index terms, Index first) const {
     return (i * shape_.c + l) * width_ + terms * first;

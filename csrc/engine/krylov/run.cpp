@@ -39,19 +39,13 @@ Index KrylovSequence::run(const void* arguments) const {
   KrylovHead head;
   std::memcpy(&head, arguments, sizeof head);
   const ThreadTeam team(kWorkPerElement * double(head.n) * double(head.systems), gains_);
-  const int threads = team.threads();
   if (head.n > kPart || reduction_) {
-    run_in_parts(arguments, threads);
-  } else if (threads <= 1 || head.systems <= 1) {
-    static thread_local std::vector<double> sums;
-    for (Index system = 0; system < head.systems; ++system) run_system(arguments, system, sums);
+    run_in_parts(arguments, team);
   } else {
-#pragma omp parallel num_threads(threads)
-    {
-      std::vector<double> sums;
-#pragma omp for schedule(static)
-      for (Index system = 0; system < head.systems; ++system) run_system(arguments, system, sums);
-    }
+    team.run(head.systems, [&](Index begin, Index end, int) {
+      static thread_local std::vector<double> sums;
+      for (Index system = begin; system < end; ++system) run_system(arguments, system, sums);
+    });
   }
   Index running = 0;
   for (Index system = 0; system < head.systems; ++system) running += head.progress[system] == 0;
@@ -71,7 +65,7 @@ void KrylovSequence::run_system(const void* arguments, Index system,
   }
 }
 
-void KrylovSequence::run_in_parts(const void* arguments, int threads) const {
+void KrylovSequence::run_in_parts(const void* arguments, const ThreadTeam& team) const {
   KrylovHead head;
   std::memcpy(&head, arguments, sizeof head);
   const Index parts = std::max<Index>((head.n + kPart - 1) / kPart, 1);
@@ -79,13 +73,14 @@ void KrylovSequence::run_in_parts(const void* arguments, int threads) const {
   for (const KrylovPass& pass : passes_) {
     const Index count = pass.sums(arguments), stride = std::max<Index>(count, 1);
     double* total = room_for(sums, stride * parts * head.systems);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (Index task = 0; task < parts * head.systems; ++task) {
-      const Index system = task / parts, begin = task % parts * kPart;
-      if (!pass.is_for(head.progress[system])) continue;
-      const Index end = std::min(begin + kPart, head.n);
-      pass.part(arguments, system, begin, end, total + task * stride);
-    }
+    team.run(parts * head.systems, 1, [&](Index begin, Index end, int) {
+      for (Index task = begin; task < end; ++task) {
+        const Index system = task / parts, first = task % parts * kPart;
+        if (!pass.is_for(head.progress[system])) continue;
+        const Index last = std::min(first + kPart, head.n);
+        pass.part(arguments, system, first, last, total + task * stride);
+      }
+    });
     for (Index system = 0; system < head.systems; ++system) {
       if (!pass.is_for(head.progress[system])) continue;
       double* first = total + system * parts * stride;

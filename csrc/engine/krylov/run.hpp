@@ -28,7 +28,7 @@ class KrylovSequence {
 
  private:
   void run_system(const void* arguments, Index system, std::vector<double>& sums) const;
-  void run_in_parts(const void* arguments, int threads) const;
+  void run_in_parts(const void* arguments, const ThreadTeam& team) const;
   void reduce(double* totals, Index systems, Index distance, Index count, bool maxima) const;
 
   std::vector<KrylovPass> passes_;

@@ -67,31 +67,27 @@ class SegmentedModeMultiply {
     if (output_elements() == 0) return;
     kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
     const ThreadTeam team(multiply_adds(), gain_);
-    const int threads = team.threads();
     const Index packed =
         packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : copied_elements();
     const Index sums = 2 * sums_elements();
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(
-        workspace.reserve(bytes_of<T>(padded<T>(packed), 1) + bytes_of<T>(sums, threads)));
+        workspace.reserve(bytes_of<T>(padded<T>(packed), 1) + bytes_of<T>(sums, team.threads())));
     T* thread_sums = scratch + padded<T>(packed);
     if (flat_.add_edges) copy_last(x, scratch);
-    const Index grain = std::max<Index>(1, shape_.num_outputs / (32 * threads));
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-      T* mine = thread_sums + sums * thread_index();
-      if (packs_) {
-#pragma omp for schedule(static)
-        for (Index i = 0; i < shape_.num_inputs; ++i) pack_block(x, i, scratch);
-      }
-#pragma omp for schedule(dynamic, grain)
-      for (Index node = 0; node < shape_.num_outputs; ++node) {
+    if (packs_)
+      team.run(shape_.num_inputs, [&](Index begin, Index end, int) {
+        for (Index i = begin; i < end; ++i) pack_block(x, i, scratch);
+      });
+    team.run(shape_.num_outputs, [&](Index begin, Index end, int thread) {
+      T* mine = thread_sums + sums * thread;
+      for (Index node = begin; node < end; ++node) {
         if (flat_.add_edges)
           add_flat(x, scratch, node, mine, y, alpha, accumulate);
         else
           add_node(packs_ ? scratch : x, node, mine, y, alpha, accumulate);
       }
-    }
+    });
   }
 
  private:

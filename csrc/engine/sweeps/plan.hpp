@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -13,7 +15,7 @@
 #include "engine/sweeps/cold_blocks.hpp"
 #include "engine/sweeps/matrices.hpp"
 #include "engine/sweeps/mode_groups.hpp"
-#include "engine/sweeps/node_shares.hpp"
+#include "engine/sweeps/node_work.hpp"
 #include "engine/sweeps/shape.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
@@ -85,24 +87,20 @@ class SweepPlan {
     run.scratch = static_cast<T*>(
         workspace.reserve(bytes_of<T>(scratch, 1) + bytes_of<T>(sums, threads)));
     run.sums = run.scratch + scratch;
-    const std::size_t steps = shape_.steps.size();
-    // Steps alternate between two, so that one is refilled while threads still take from the other.
-    NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};
-    shares[0].refill(work_[0]);
-    std::vector<SweepEdges<T>> edges(max_parts_ * std::size_t(threads));
-    std::vector<Pass> passes(edges.size());
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    for (Index i = 0, turn = 0; i < outer; ++i) {
-      const std::size_t own = max_parts_ * std::size_t(thread_index());
-      PassList list{edges.data() + own, passes.data() + own};
+    const auto shares = shares_of(threads);
+    std::vector<SweepEdges<T>> edges(max_parts_);
+    std::vector<Pass> passes(max_parts_);
+    PassList list{edges.data(), passes.data()};
+    for (Index i = 0; i < outer; ++i) {
       std::size_t first = 0;  // number of the step's first part among all parts
-      for (std::size_t s = 0; s < steps; ++s, ++turn) {
-#pragma omp master
-        shares[(turn + 1) % 2].refill(work_[(s + 1) % steps]);
-        take(run, s, first, x + i * size, y + i * size, run.sums + sums * thread_index(), list,
-             shares[turn % 2]);
+      for (std::size_t s = 0; s < shape_.steps.size(); ++s) {
+        find_passes(run, s, first, x + i * size, y + i * size, list);
+        team.run(shares->begins[s], nodes_in_range(run, s),
+                 [&](Index begin, Index end, int thread) {
+                   add_nodes(run, s, begin, end, x + i * size, y + i * size,
+                             run.sums + sums * thread, list);
+                 });
         first += shape_.steps[s].parts.size();
-#pragma omp barrier
       }
     }
   }
@@ -115,11 +113,17 @@ class SweepPlan {
     const Group* group;
     Index begin, end;  // the parts, as entries of PassList::edges
   };
-  // The passes of a step, in memory that belongs to one thread.
+  // The passes of a step.
   struct PassList {
     SweepEdges<T>* edges;
     Pass* passes;
     Index num_edges = 0, num_passes = 0;
+  };
+
+  // Where each thread's share of a step begins, and the last one ends.
+  struct Shares {
+    int threads;
+    std::vector<std::vector<Index>> begins;  // [step]
   };
 
   struct Run {
@@ -155,50 +159,58 @@ class SweepPlan {
     return std::max<Index>(1, kBytes / (Index(sizeof(T)) * run.block));
   }
 
-  // How many portions a thread takes at a time when it prefetches the blocks of its next portion:
-  // if it took one at a time, the next one could be another thread's. At least about kShares times
-  // per step, so that threads finish together. Both are chosen by hand.
-  static Index portions_at_once(const Run& run, Index portions) {
+  // How many nodes a thread takes at a time: a portion, or several if it prefetches the blocks of its
+  // next portion, as the next one could be another thread's. At least about kShares times per step,
+  // so that threads finish together. Both are chosen by hand.
+  Index nodes_in_range(const Run& run, std::size_t number) const {
     constexpr Index kMaxPortions = 16, kShares = 8;
-    return std::clamp<Index>(portions / (kShares * run.threads), 1, kMaxPortions);
+    const Index portion = nodes_at_once(run);
+    if (cold_[number].empty()) return portion;
+    const Index portions = (work_[number].nodes() + portion - 1) / portion;
+    return portion * std::clamp<Index>(portions / (kShares * run.threads), 1, kMaxPortions);
   }
 
-  // One thread's work in step `number`, whose first part is number `first` among all parts. Where
-  // y is scaled by alpha the parts are summed in `sums` first.
-  void take(const Run& run, std::size_t number, std::size_t first, const T* x, T* y, T* sums,
-            PassList& list, NodeShares& shares) const {
+  // Where the threads' shares of all steps begin. They are kept for the next call.
+  std::shared_ptr<const Shares> shares_of(int threads) const {
+    auto kept = std::atomic_load(&shares_);
+    if (kept && kept->threads == threads) return kept;
+    auto made = std::make_shared<Shares>();
+    made->threads = threads;
+    for (const NodeWork& work : work_) made->begins.push_back(work.begins(threads));
+    std::atomic_store(&shares_, std::shared_ptr<const Shares>(made));
+    return made;
+  }
+
+  // Some nodes of step `number`. Where y is scaled by alpha the parts are summed in `sums` first.
+  void add_nodes(const Run& run, std::size_t number, Index start, Index stop, const T* x, T* y,
+                 T* sums, const PassList& list) const {
     const SweepStep& step = shape_.steps[number];
-    const Index count = shape_.vectors[step.target].count, portion = nodes_at_once(run);
+    const Index portion = nodes_at_once(run);
     const ColdBlocks& cold = cold_[number];
-    const Index range =
-        cold.empty() ? portion : portion * portions_at_once(run, (count + portion - 1) / portion);
     T* target = step.target == 1 ? y : run.scratch + shape_.vectors[step.target].start * run.block;
     const bool adds = step.adds || (run.accumulate && step.target == 1);
     const bool scales = step.target == 1 && !(run.alpha == T(1));
-    find_passes(run, number, first, x, y, list);
     BlockFetches fetches(run.block * Index(sizeof(T)));
-    shares.take(thread_index(), range, [&](Index start, Index stop) {
-      for (Index begin = start; begin < stop; begin += portion) {
-        const Index end = std::min(begin + portion, stop);
-        if (!cold.empty()) {
-          fetches.clear();
-          for (auto block = cold.begin_of(end), last = cold.end_of(std::min(end + portion, stop));
-               block < last; ++block)
-            fetches.add(begin_of(block->vector, run, x, y) + block->number * run.block);
-        }
-        T* made = target + begin * run.block;
-        bool adds_now = adds && !scales;
-        for (Index i = 0; i < list.num_passes; ++i) {
-          const Pass& pass = list.passes[i];
-          const Group& group = *pass.group;
-          group.kernel.add_edges({scales ? sums : made, list.edges + pass.begin,
-                                  pass.end - pass.begin, group.L, group.n, group.R,
-                                  run.block, begin, end, adds_now, &fetches});
-          adds_now = true;
-        }
-        if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
+    for (Index begin = start; begin < stop; begin += portion) {
+      const Index end = std::min(begin + portion, stop);
+      if (!cold.empty()) {
+        fetches.clear();
+        for (auto block = cold.begin_of(end), last = cold.end_of(std::min(end + portion, stop));
+             block < last; ++block)
+          fetches.add(begin_of(block->vector, run, x, y) + block->number * run.block);
       }
-    });
+      T* made = target + begin * run.block;
+      bool adds_now = adds && !scales;
+      for (Index i = 0; i < list.num_passes; ++i) {
+        const Pass& pass = list.passes[i];
+        const Group& group = *pass.group;
+        group.kernel.add_edges({scales ? sums : made, list.edges + pass.begin,
+                                pass.end - pass.begin, group.L, group.n, group.R,
+                                run.block, begin, end, adds_now, &fetches});
+        adds_now = true;
+      }
+      if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
+    }
   }
 
   void find_passes(const Run& run, std::size_t number, std::size_t first, const T* x, const T* y,
@@ -239,6 +251,7 @@ class SweepPlan {
   std::vector<ColdBlocks> cold_;  // [step]
   std::vector<NodeWork> work_;    // [step]
   SweepMatrices<T> matrices_{shape_, groups_};
+  mutable std::shared_ptr<const Shares> shares_;  // of the last call
   mutable ThreadGains gains_;
 };
 

@@ -1,0 +1,300 @@
+#include "engine/thread_pool.hpp"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace batchkron {
+namespace {
+
+constexpr std::memory_order relaxed = std::memory_order_relaxed;
+constexpr std::memory_order acquire = std::memory_order_acquire;
+constexpr std::memory_order release = std::memory_order_release;
+
+constexpr int kMaxThreads = 4096;  // as of batchkron.set_num_threads
+// A waiting thread looks so often before it looks at the clock.
+constexpr int kPolls = 32;
+// Seconds that a member waits before it sleeps: by default, which is long enough for the time
+// between two calls in a row, and short for the threads of other libraries that need the processor;
+// if OMP_WAIT_POLICY is "active"; and while a caller keeps it awake. Chosen by hand.
+constexpr double kWait = 5e-5, kActiveWait = 1e-2, kHeldWait = 1e-3;
+// A thread that wakes wakes so many others: one after another would take the caller as long as the
+// work of a short call.
+constexpr int kWoken = 4;
+// Bits for the ranges that were taken of a share. The others are enough for the passes of some years.
+constexpr int kRangeBits = 20;
+constexpr std::uint64_t kRanges = (std::uint64_t(1) << kRangeBits) - 1;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+double wait_policy() {
+  const char* policy = std::getenv("OMP_WAIT_POLICY");
+  if (policy && strcasecmp(policy, "passive") == 0) return 0;
+  if (policy && strcasecmp(policy, "active") == 0) return kActiveWait;
+  return kWait;
+}
+
+Index share_begin(const ThreadPass& pass, int share) {
+  if (pass.begins) return pass.begins[share];
+  return pass.count / pass.threads * share + std::min<Index>(pass.count % pass.threads, share);
+}
+
+#ifdef __linux__
+// A thread that OpenMP binds to a processor (OMP_PROC_BIND) starts threads on all of OpenMP's.
+void unbind() {
+  cpu_set_t processors;
+  if (sched_getaffinity(0, sizeof processors, &processors) != 0) return;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(std::size_t(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const int id : ids)
+      if (id >= 0 && id < CPU_SETSIZE) CPU_SET(std::size_t(id), &processors);
+  }
+  sched_setaffinity(0, sizeof processors, &processors);
+}
+#endif
+
+}  // namespace
+
+ThreadPool& ThreadPool::instance() {
+  static ThreadPool& pool = *new ThreadPool;
+  return pool;
+}
+
+ThreadPool::ThreadPool() : begins_(kMaxThreads + 1), members_(kMaxThreads) {
+  members_[0] = std::make_unique<Member>();
+}
+
+int ThreadPool::start(int threads) {
+  threads = std::min(threads, kMaxThreads);
+  int count = threads_.load(relaxed);
+  while (count < threads && start_member(count)) threads_.store(++count, release);
+  return std::min(threads, count);
+}
+
+bool ThreadPool::start_member(int thread) {
+  members_[std::size_t(thread)] = std::make_unique<Member>();
+  // Signals are for the threads that the program knows.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool is_started = true;
+  try {
+    std::thread(&ThreadPool::live, this, thread).detach();
+  } catch (const std::system_error&) {
+    is_started = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return is_started;
+}
+
+void ThreadPool::run(const ThreadPass& given) {
+  ThreadPass pass = given;
+  pass.grain = std::max(pass.grain, pass.count >> (kRangeBits - 1));
+  const Index before = done(pass.threads);
+#ifdef __linux__
+  members_[0]->place.store(sched_getcpu(), relaxed);
+#endif
+  const std::uint64_t turn = publish(pass);
+  wake_members(0, pass.threads);
+  work(pass, turn, 0);
+  double until = 0;  // unknown
+  for (int poll = 1; done(pass.threads) - before < pass.count; ++poll) {
+    pause();
+    if (poll % kPolls > 0) continue;
+    if (until == 0) until = now() + kWait;
+    if (now() > until) sched_yield();
+  }
+}
+
+Index ThreadPool::done(int threads) const {
+  Index sum = 0;
+  for (int thread = 0; thread < threads; ++thread)
+    sum += members_[std::size_t(thread)]->done.load(acquire);
+  return sum;
+}
+
+std::uint64_t ThreadPool::publish(const ThreadPass& pass) {
+  const std::uint64_t turn = pass_.turn.load(relaxed) + 2;
+  pass_.turn.store(turn - 1, relaxed);
+  // Who reads one of the new values reads a new number afterwards.
+  pass_.threads.store(pass.threads, release);
+  pass_.call.store(pass.call, release);
+  pass_.part.store(pass.part, release);
+  pass_.count.store(pass.count, release);
+  pass_.grain.store(pass.grain, release);
+  pass_.has_begins.store(pass.begins != nullptr, release);
+  if (pass.begins)
+    for (int share = 0; share <= pass.threads; ++share)
+      begins_[std::size_t(share)].store(pass.begins[share], release);
+  // In one order with `asleep`: a member sees the pass before it sleeps, or is seen to sleep.
+  pass_.turn.store(turn, std::memory_order_seq_cst);
+  return turn;
+}
+
+// Whether `pass` is now the pass of this turn, which is for the thread.
+bool ThreadPool::read(int thread, std::uint64_t turn, ThreadPass& pass) {
+  pass.threads = pass_.threads.load(acquire);
+  if (turn % 2 > 0 || thread >= pass.threads) return false;
+  pass.call = pass_.call.load(acquire);
+  pass.part = pass_.part.load(acquire);
+  pass.count = pass_.count.load(acquire);
+  pass.grain = pass_.grain.load(acquire);
+  pass.begins = nullptr;
+  if (pass_.has_begins.load(acquire)) {
+    std::vector<Index>& begins = members_[std::size_t(thread)]->begins;
+    begins.resize(std::size_t(pass.threads) + 1);
+    for (std::size_t share = 0; share < begins.size(); ++share)
+      begins[share] = begins_[share].load(acquire);
+    pass.begins = begins.data();
+  }
+  return pass_.turn.load(relaxed) == turn;
+}
+
+// Takes ranges until none are left.
+void ThreadPool::work(const ThreadPass& pass, std::uint64_t turn, int thread) {
+  std::atomic<Index>& done = members_[std::size_t(thread)]->done;
+  const std::uint64_t number = turn / 2;
+  for (int visited = 0, share = thread; visited < pass.threads; ++visited) {
+    const Index first = share_begin(pass, share), last = share_begin(pass, share + 1);
+    std::atomic<std::uint64_t>& taken = members_[std::size_t(share)]->taken;
+    std::uint64_t word = taken.load(relaxed);
+    for (;;) {
+      const std::uint64_t owner = word >> kRangeBits;
+      if (owner > number) return;  // another pass has begun
+      const std::uint64_t ranges = owner == number ? word & kRanges : 0;
+      const Index begin = first + Index(ranges) * pass.grain;
+      if (begin >= last) break;
+      if (!taken.compare_exchange_weak(word, (number << kRangeBits) + ranges + 1, relaxed)) continue;
+      const Index end = std::min(begin + pass.grain, last);
+      pass.call(pass.part, begin, end, thread);
+      done.store(done.load(relaxed) + end - begin, release);
+      word = taken.load(relaxed);
+    }
+    share = share + 1 < pass.threads ? share + 1 : 0;
+  }
+}
+
+void ThreadPool::live(int thread) {
+#ifdef __linux__
+  if (omp_get_num_places() > 0) unbind();
+#endif
+  std::uint64_t turn = 0;
+  leave_shared_processor(thread);
+  for (;;) {
+    const ThreadPass pass = await(thread, turn);
+#ifdef __linux__
+    members_[std::size_t(thread)]->place.store(sched_getcpu(), relaxed);
+#endif
+    wake_members(thread, pass.threads);
+    work(pass, turn, thread);
+  }
+}
+
+// Waits for a pass with another number that is for this thread.
+ThreadPass ThreadPool::await(int thread, std::uint64_t& turn) {
+  ThreadPass pass{};
+  double begin = 0;  // unknown
+  for (int poll = 1;; ++poll) {
+    const std::uint64_t next = pass_.turn.load(acquire);
+    if (next != turn && next % 2 == 0) {
+      const bool is_read = read(thread, next, pass);
+      if (is_read) {
+        turn = next;
+        return pass;
+      }
+      if (pass_.turn.load(relaxed) == next) turn = next;  // of others
+    }
+    pause();
+    if (poll % kPolls > 0) continue;
+    const double time = now();
+    if (begin == 0) begin = time;
+    if (time - begin < seconds_to_wait(thread)) continue;
+    sleep(thread, turn);
+    begin = 0;
+  }
+}
+
+// A member for which there is no processor sleeps at once.
+double ThreadPool::seconds_to_wait(int thread) const {
+  static const double usual = wait_policy();
+  static const int processors = omp_get_num_procs();
+  if (thread >= processors) return 0;
+  return thread < awake_.load(relaxed) ? std::max(kHeldWait, usual) : usual;
+}
+
+// Sleeps unless there is another pass than that with this number.
+void ThreadPool::sleep(int thread, std::uint64_t turn) {
+  Member& own = *members_[std::size_t(thread)];
+  own.asleep.store(true, std::memory_order_seq_cst);
+  if (pass_.turn.load(std::memory_order_seq_cst) != turn) {
+    own.asleep.store(false, relaxed);
+    return;
+  }
+  {
+    std::unique_lock<std::mutex> lock(own.mutex);
+    own.wakes.wait(lock, [&] { return !own.asleep.load(relaxed); });
+  }
+  leave_shared_processor(thread);
+}
+
+// Wakes some of the members that are asleep. They wake others.
+void ThreadPool::wake_members(int thread, int threads) {
+  const int first = kWoken * thread + 1;
+  for (int other = first; other < std::min(first + kWoken, threads); ++other) {
+    Member& member = *members_[std::size_t(other)];
+    if (!member.asleep.load(std::memory_order_seq_cst)) continue;
+    {
+      const std::lock_guard<std::mutex> lock(member.mutex);
+      member.asleep.store(false, relaxed);
+    }
+    member.wakes.notify_one();
+  }
+}
+
+// Linux may wake a thread on the processor of another one while others are free, and leave it there
+// for tens of milliseconds: such a thread moves. Processors that it may use are the same before and
+// after.
+void ThreadPool::leave_shared_processor(int thread) {
+#ifdef __linux__
+  const int own = sched_getcpu();
+  members_[std::size_t(thread)]->place.store(own, relaxed);
+  cpu_set_t allowed, others;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  others = allowed;
+  bool is_shared = false;
+  for (int other = 0; other < threads_.load(acquire); ++other) {
+    const int place = members_[std::size_t(other)]->place.load(relaxed);
+    is_shared = is_shared || (other < thread && place == own);
+    if (place >= 0 && place < CPU_SETSIZE) CPU_CLR(std::size_t(place), &others);
+  }
+  if (!is_shared || CPU_COUNT(&others) == 0) return;
+  if (sched_setaffinity(0, sizeof others, &others) != 0) return;
+  members_[std::size_t(thread)]->place.store(sched_getcpu(), relaxed);
+  sched_setaffinity(0, sizeof allowed, &allowed);
+#endif
+}
+
+}  // namespace batchkron
