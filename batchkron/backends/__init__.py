@@ -190,8 +190,8 @@ def get_num_threads() -> int:
     At first OpenMP's default: what ``OMP_NUM_THREADS`` says, or else one per processor that this
     process may use, also by the limit of its control group (a container's). If
     ``OMP_NUM_THREADS`` asks for more than 8 for each processor, it is one for each, with a warning.
-    A call may take fewer: one that is short, and one like others that were slower on all threads
-    lately than on one, because other programs kept the processors busy.
+    A call may take fewer: one that is short, one like others that were faster on half of them, or a
+    quarter, or one lately, and one during which another thread's call has them.
     """
     return checked_num_threads()
 

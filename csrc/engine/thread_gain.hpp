@@ -6,12 +6,12 @@
 
 namespace batchkron {
 
-// What several threads gained lately, against one, in calls that do the same work. Beside other
-// busy threads they may lose: a call then waits for a thread that has no processor, several times
-// as long as one thread needs for all of it. So the faster way is taken, and the other one is tried
-// again now and then, threads in some calls one after the other, as in the first they are still
-// asleep and their caches hold other data. Calls in several threads may share one; a lost update
-// does no harm.
+// The ways to make a call: with all threads that there are, with half of them, and so on, up to one.
+// With more threads a call is not always faster: they share caches and memory, they must be woken,
+// and other programs may have their processors. So the way that took the least time lately is taken,
+// and the others are tried again now and then. A trial of more threads has some calls one after the
+// other, as in the first they are still asleep and their caches hold other data. Calls in several
+// threads may share a gain; a lost update does no harm.
 class ThreadGain {
  public:
   ThreadGain() = default;
@@ -26,12 +26,6 @@ class ThreadGain {
   void record(int threads, double work, double begin, double end);
 
  private:
-  enum Way { alone, together };
-
-  bool gains() const { return seconds_[together].load() < seconds_[alone].load(); }
-  void end_trial();
-  void change(Way dropped);
-
   // A value that several threads read and write, in any order.
   template <class V>
   class Shared {
@@ -47,18 +41,40 @@ class ThreadGain {
     std::atomic<V> value_;
   };
 
-  Shared<float> seconds_[2]{};  // of each way lately, for a unit of work
-  Shared<int> calls_[2]{};      // of each way, up to the first few
-  Shared<int> available_;       // threads of the way `together`
-  Shared<int> wait_[2]{};       // calls until each way is tried again, while the other is taken
-  Shared<int> left_;            // how many of these are left
-  Shared<int> taken_;           // calls since the way that is taken was taken first
-  Shared<int> tried_;           // calls of the trial that goes on
-  Shared<float> least_;         // seconds of the fastest of these for a unit of work
-  Shared<int> after_pause_;     // most calls until a trial after a pause
-  Shared<bool> hastened_;       // the next trial is one after a pause
-  Shared<float> last_;          // seconds of the last call
-  Shared<double> end_;          // when it ended
+  struct Way {
+    Shared<float> seconds;  // lately, for a unit of work
+    Shared<int> wait;       // calls between two trials
+    Shared<unsigned> due;   // the number of the call with which it is tried next
+  };
+
+  int threads_of(int way) const;
+  int way_of(int threads) const;
+  int fastest() const;
+  int calls_until_trial(int way) const;
+  bool takes_long(int way) const;
+  void restart(int available);
+  void record_first(int way, float seconds);
+  void end_first_calls(int tried);
+  void end_trial();
+  void take(int way);
+  void set_wait(int way, double calls);
+
+  static constexpr int kWays = 8;  // with more than 128 threads: no fewer than 1/64, then one
+  std::array<Way, kWays> ways_{};  // [k]: all threads halved k times, rounded up; the last one: 1
+  Shared<int> available_;          // threads of way 0
+  Shared<int> last_;               // the way with one thread
+  Shared<int> first_;              // the way whose first calls are made; after them: beyond the last
+  Shared<int> first_calls_;        // that it had
+  Shared<int> taken_;              // the way that is taken but for trials
+  Shared<int> taken_calls_;        // calls since it was taken first, up to kProof
+  Shared<unsigned> number_;        // of the last call; it may start again at 0
+  Shared<int> trial_;              // the way that is on trial
+  Shared<int> tried_;              // calls of this trial
+  Shared<float> least_;            // seconds of the fastest of these for a unit of work
+  Shared<int> after_pause_;        // most calls until a trial of more threads after a pause
+  Shared<bool> hastened_;          // a trial comes early because of a pause
+  Shared<float> length_;           // seconds of the last call of the way that is taken
+  Shared<double> end_;             // when the last call ended
 };
 
 // Gains of calls of one kind whose work differs from call to call: one for each power of two.
@@ -67,7 +83,7 @@ class ThreadGains {
   ThreadGain& of(double work);
 
  private:
-  static constexpr int kPowers = 64;
+  static constexpr int kFirstPower = 16, kPowers = 32;
   std::array<ThreadGain, kPowers> gains_;
 };
 

@@ -9,8 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
-#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -61,10 +59,12 @@ Index share_begin(const ThreadPass& pass, int share) {
   return pass.count / pass.threads * share + std::min<Index>(pass.count % pass.threads, share);
 }
 
+// New threads may use the processors of the thread that starts them; if OpenMP binds that thread to
+// one (OMP_PROC_BIND), all of OpenMP's.
+void unbind(pthread_attr_t& attributes) {
 #ifdef __linux__
-// A thread that OpenMP binds to a processor (OMP_PROC_BIND) starts threads on all of OpenMP's.
-void unbind() {
   cpu_set_t processors;
+  if (omp_get_num_places() == 0) return;
   if (sched_getaffinity(0, sizeof processors, &processors) != 0) return;
   for (int place = 0; place < omp_get_num_places(); ++place) {
     std::vector<int> ids(std::size_t(omp_get_place_num_procs(place)));
@@ -72,9 +72,9 @@ void unbind() {
     for (const int id : ids)
       if (id >= 0 && id < CPU_SETSIZE) CPU_SET(std::size_t(id), &processors);
   }
-  sched_setaffinity(0, sizeof processors, &processors);
-}
+  pthread_attr_setaffinity_np(&attributes, sizeof processors, &processors);
 #endif
+}
 
 }  // namespace
 
@@ -100,14 +100,22 @@ bool ThreadPool::start_member(int thread) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool is_started = true;
-  try {
-    std::thread(&ThreadPool::live, this, thread).detach();
-  } catch (const std::system_error&) {
-    is_started = false;
-  }
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  unbind(attributes);
+  pthread_t unused;
+  members_[std::size_t(thread)]->number = thread;
+  const int error = pthread_create(
+      &unused, &attributes,
+      [](void* member) -> void* {
+        instance().live(static_cast<Member*>(member)->number);
+        return nullptr;
+      },
+      members_[std::size_t(thread)].get());
+  pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return is_started;
+  return error == 0;
 }
 
 void ThreadPool::run(const ThreadPass& given) {
@@ -198,9 +206,6 @@ void ThreadPool::work(const ThreadPass& pass, std::uint64_t turn, int thread) {
 }
 
 void ThreadPool::live(int thread) {
-#ifdef __linux__
-  if (omp_get_num_places() > 0) unbind();
-#endif
   std::uint64_t turn = 0;
   leave_shared_processor(thread);
   for (;;) {

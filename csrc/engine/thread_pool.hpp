@@ -53,10 +53,12 @@ class ThreadPool {
     alignas(64) std::atomic<std::uint64_t> taken{0};
     alignas(64) std::atomic<Index> done{0};  // numbers, of all passes
     std::atomic<int> place{-1};              // its processor
-    std::atomic<bool> asleep{false};
+    // Others look at it in each pass, so that it is apart from what changes in each.
+    alignas(64) std::atomic<bool> asleep{false};
     std::mutex mutex;
     std::condition_variable wakes;
     std::vector<Index> begins;  // of its pass
+    int number = 0;             // of the thread
   };
 
   ThreadPool();

@@ -52,7 +52,6 @@ int start_threads(int count) {
   const int there = ThreadPool::instance().start(count);
   if (there < count && started.exchange(there) > there)
     if (const auto handler = on_refusal.load()) handler(there);
-  if (there > 1) pool_exists.store(true, relaxed);
   return there;
 }
 
@@ -88,7 +87,9 @@ ThreadTeam::ThreadTeam(double work, ThreadGain& gain) {
   self.last = 1;
   if (work < kMinParallelWork) return;
   const int wanted = num_threads();
-  if (wanted <= 1 || !ThreadPool::instance().try_take()) return;
+  if (wanted <= 1) return;
+  pool_exists.store(true, relaxed);
+  if (!ThreadPool::instance().try_take()) return;
   const int available = start_threads(wanted);
   if (available > 1) {
     gain_ = &gain;

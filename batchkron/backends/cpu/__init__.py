@@ -1,1 +1,1 @@
-"""The CPU backend: the compiled C++ core and its OpenMP threads."""
+"""The CPU backend: the compiled C++ core and its threads."""

@@ -1,4 +1,4 @@
-"""Calls take as many threads as were faster lately: times are made up here."""
+"""Calls take as many threads as were the fastest lately: times are made up here."""
 
 import numpy as np
 import pytest
@@ -20,14 +20,21 @@ class Calls:
 
     def run(self, calls, alone, together, available=AVAILABLE, work=WORK):
         """Make calls that take such times; return their threads."""
-        chosen = []
+        return self.run_by(
+            lambda threads: next(alone if threads == 1 else together), calls, available, work
+        )[0]
+
+    def run_by(self, seconds, calls, available, work=WORK):
+        """Make calls that take seconds(threads); return their threads and all seconds."""
+        chosen, total = [], 0.0
         for _ in range(calls):
             threads = self._gain.choose(available, self._now)
-            end = self._now + next(alone if threads == 1 else together)
-            self._gain.record(threads, work, self._now, end)
-            self._now = end + 1e-6
+            took = seconds(threads)
+            self._gain.record(threads, work, self._now, self._now + took)
+            self._now += took + 1e-6
             chosen.append(threads)
-        return chosen
+            total += took
+        return chosen, total
 
 
 def always(seconds):
@@ -118,16 +125,17 @@ def test_some_late_calls_count_by_their_mean(rng):
     assert np.mean(many) < 1.2
 
 
-def test_one_is_not_tried_where_that_may_take_long():
+def test_fewer_are_not_tried_where_that_may_take_long():
     assert set(Calls().run(100, always(0.5), always(0.06))) == {2}
-    assert set(Calls().run(100, always(0.1), always(0.01), available=16)) == {16}
+    chosen, _ = Calls().run_by(lambda threads: 0.32 / threads, 1500, 16)
+    assert set(chosen) == {16, 8, 4}
 
 
 def test_another_number_of_threads_is_another_question():
     calls = Calls()
     calls.run(100, always(100e-6), always(200e-6))
     assert calls.run(2, always(100e-6), always(30e-6), available=4) == [4, 4]
-    assert np.mean(calls.run(100, always(100e-6), always(30e-6), available=4)) > 3.7
+    assert np.mean(calls.run(100, always(100e-6), always(30e-6), available=4)) > 1.9
 
 
 def test_work_differs_within_a_kind():
@@ -137,3 +145,81 @@ def test_work_differs_within_a_kind():
         more = calls.run(1, always(seconds), always(0.6 * seconds), work=WORK * (1 + k % 2))
         chosen += more
     assert np.mean(chosen) > 1.9
+
+
+def scaling(threads):
+    return 1e-3 / threads + 3e-6
+
+
+def saturated(threads):
+    """Memory is the limit of four threads."""
+    return 1e-3 / min(threads, 4) + 2e-6 * threads
+
+
+def crowded(threads):
+    """Each thread makes all others wait."""
+    return 1e-3 / threads + 40e-6 * threads
+
+
+TIMES = [scaling, saturated, crowded]
+
+
+@pytest.mark.parametrize("seconds", TIMES)
+@pytest.mark.parametrize("available", [2, 3, 8, 12, 16, 32, 300])
+def test_the_best_size_is_found(seconds, available):
+    calls = Calls()
+    calls.run_by(seconds, 300, available)
+    chosen, total = calls.run_by(seconds, 4000, available)
+    best = min(seconds(threads) for threads in range(1, available + 1))
+    tried = set(chosen)
+    assert min(seconds(threads) for threads in tried) < 1.1 * best or len(tried) == 8
+    assert total < 1.08 * 4000 * min(seconds(threads) for threads in tried)
+
+
+@pytest.mark.parametrize("seconds", TIMES)
+@pytest.mark.parametrize("half", [1, 2, 4, 6, 8, 16])
+def test_twice_as_many_threads_are_not_slower(seconds, half):
+    few, many = (
+        Calls().run_by(seconds, 2000, count)[1] if count > 1 else 2000 * seconds(1)
+        for count in (half, 2 * half)
+    )
+    assert many < 1.05 * few
+
+
+@pytest.mark.parametrize("late", [0.3e-3, 2e-3, 4e-3])
+def test_what_was_lost_in_a_busy_moment_comes_back(late):
+    """Threads that wait for others at first are all taken soon after."""
+    calls = Calls()
+    calls.run_by(lambda threads: scaling(threads) + late * (threads > 1), 60, 16)
+    calls.run_by(scaling, 60, 16)
+    chosen, total = calls.run_by(scaling, 300, 16)
+    assert np.median(chosen) == 16
+    assert total < 1.12 * 300 * scaling(16)
+
+
+def test_all_are_left_for_one_where_threads_wait_for_others():
+    calls = Calls()
+    calls.run_by(scaling, 500, 16)
+    calls.run_by(lambda threads: scaling(threads) + 3e-3 * (threads > 1), 30, 16)
+    chosen, _ = calls.run_by(lambda threads: scaling(threads) + 3e-3 * (threads > 1), 200, 16)
+    assert np.mean(chosen) < 1.5
+
+
+def test_threads_that_must_be_woken_for_each_call():
+    """With 2 threads that is slower than with 16 and with 1, which is the fastest."""
+    calls, total = Calls(), 0.0
+    for _ in range(400):
+        total += calls.run_by(lambda n: 100e-6 / n + 100e-6 * (n > 1), 1, 16)[1]
+        calls.pause(0.1)
+    assert total < 1.06 * 400 * 100e-6
+
+
+def test_late_calls_of_many_threads(rng):
+    """A fiftieth of all calls with several threads is late by two milliseconds."""
+    calls = Calls()
+
+    def seconds(threads):
+        return scaling(threads) + 2e-3 * (threads > 1 and rng.random() < 0.02)
+
+    calls.run_by(seconds, 300, 16)
+    assert calls.run_by(seconds, 4000, 16)[1] < 1.15 * 4000 * (scaling(16) + 0.02 * 2e-3)
