@@ -1,5 +1,6 @@
-"""The pool's threads do each range of a pass once, whoever calls, and leave processors to others."""
+"""Threads do each range of a pass once, whoever calls, and leave processors to others."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def test_ranges_are_as_many_as_fit_in_their_bits(threads):
     edges = sorted((begin, end) for begin, end, _ in ranges)
     assert edges[0][0] == 0
     assert edges[-1][1] == 50_000_000
-    assert all(one[1] == two[0] for one, two in zip(edges, edges[1:], strict=False))
+    assert all(one[1] == two[0] for one, two in itertools.pairwise(edges))
 
 
 def products(rng):
