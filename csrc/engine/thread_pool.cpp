@@ -83,7 +83,8 @@ ThreadPool& ThreadPool::instance() {
   return pool;
 }
 
-ThreadPool::ThreadPool() : begins_(kMaxThreads + 1), members_(kMaxThreads) {
+ThreadPool::ThreadPool() : members_(kMaxThreads) {
+  for (Published& place : passes_) place.begins = std::vector<std::atomic<Index>>(kMaxThreads + 1);
   members_[0] = std::make_unique<Member>();
 }
 
@@ -125,9 +126,9 @@ void ThreadPool::run(const ThreadPass& given) {
 #ifdef __linux__
   members_[0]->place.store(sched_getcpu(), relaxed);
 #endif
-  const std::uint64_t turn = publish(pass);
+  const std::uint64_t number = publish(pass);
   wake_members(0, pass.threads);
-  work(pass, turn, 0);
+  work(pass, number, 0);
   double until = 0;  // unknown
   for (int poll = 1; done(pass.threads) - before < pass.count; ++poll) {
     pause();
@@ -144,47 +145,49 @@ Index ThreadPool::done(int threads) const {
   return sum;
 }
 
+// Returns the number of the pass.
 std::uint64_t ThreadPool::publish(const ThreadPass& pass) {
-  const std::uint64_t turn = pass_.turn.load(relaxed) + 2;
-  pass_.turn.store(turn - 1, relaxed);
-  // Who reads one of the new values reads a new number afterwards.
-  pass_.threads.store(pass.threads, release);
-  pass_.call.store(pass.call, release);
-  pass_.part.store(pass.part, release);
-  pass_.count.store(pass.count, release);
-  pass_.grain.store(pass.grain, release);
-  pass_.has_begins.store(pass.begins != nullptr, release);
+  const std::uint64_t number = number_.load(relaxed) + 1;
+  Published& place = passes_[number % 2];
+  // Who reads one of the new values finds the number of the last pass or of this one afterwards, and
+  // not that of the pass before, which was here.
+  place.threads.store(pass.threads, release);
+  place.call.store(pass.call, release);
+  place.part.store(pass.part, release);
+  place.count.store(pass.count, release);
+  place.grain.store(pass.grain, release);
+  place.has_begins.store(pass.begins != nullptr, release);
   if (pass.begins)
     for (int share = 0; share <= pass.threads; ++share)
-      begins_[std::size_t(share)].store(pass.begins[share], release);
+      place.begins[std::size_t(share)].store(pass.begins[share], release);
   // In one order with `asleep`: a member sees the pass before it sleeps, or is seen to sleep.
-  pass_.turn.store(turn, std::memory_order_seq_cst);
-  return turn;
+  number_.store(number, std::memory_order_seq_cst);
+  return number;
 }
 
-// Whether `pass` is now the pass of this turn, which is for the thread.
-bool ThreadPool::read(int thread, std::uint64_t turn, ThreadPass& pass) {
-  pass.threads = pass_.threads.load(acquire);
-  if (turn % 2 > 0 || thread >= pass.threads) return false;
-  pass.call = pass_.call.load(acquire);
-  pass.part = pass_.part.load(acquire);
-  pass.count = pass_.count.load(acquire);
-  pass.grain = pass_.grain.load(acquire);
+// Whether `pass` is now the pass of this number, which is for the thread.
+bool ThreadPool::read(int thread, std::uint64_t number, ThreadPass& pass) {
+  const Published& place = passes_[number % 2];
+  pass.threads = place.threads.load(acquire);
+  if (thread >= pass.threads) return false;
+  pass.call = place.call.load(acquire);
+  pass.part = place.part.load(acquire);
+  pass.count = place.count.load(acquire);
+  pass.grain = place.grain.load(acquire);
   pass.begins = nullptr;
-  if (pass_.has_begins.load(acquire)) {
+  if (place.has_begins.load(acquire)) {
     std::vector<Index>& begins = members_[std::size_t(thread)]->begins;
     begins.resize(std::size_t(pass.threads) + 1);
     for (std::size_t share = 0; share < begins.size(); ++share)
-      begins[share] = begins_[share].load(acquire);
+      begins[share] = place.begins[share].load(acquire);
     pass.begins = begins.data();
   }
-  return pass_.turn.load(relaxed) == turn;
+  return number_.load(relaxed) == number;
 }
 
 // Takes ranges until none are left.
-void ThreadPool::work(const ThreadPass& pass, std::uint64_t turn, int thread) {
+void ThreadPool::work(const ThreadPass& pass, std::uint64_t number, int thread) {
   std::atomic<Index>& done = members_[std::size_t(thread)]->done;
-  const std::uint64_t number = turn / 2;
   for (int visited = 0, share = thread; visited < pass.threads; ++visited) {
     const Index first = share_begin(pass, share), last = share_begin(pass, share + 1);
     std::atomic<std::uint64_t>& taken = members_[std::size_t(share)]->taken;
@@ -206,38 +209,38 @@ void ThreadPool::work(const ThreadPass& pass, std::uint64_t turn, int thread) {
 }
 
 void ThreadPool::live(int thread) {
-  std::uint64_t turn = 0;
+  std::uint64_t number = 0;
   leave_shared_processor(thread);
   for (;;) {
-    const ThreadPass pass = await(thread, turn);
+    const ThreadPass pass = await(thread, number);
 #ifdef __linux__
     members_[std::size_t(thread)]->place.store(sched_getcpu(), relaxed);
 #endif
     wake_members(thread, pass.threads);
-    work(pass, turn, thread);
+    work(pass, number, thread);
   }
 }
 
 // Waits for a pass with another number that is for this thread.
-ThreadPass ThreadPool::await(int thread, std::uint64_t& turn) {
+ThreadPass ThreadPool::await(int thread, std::uint64_t& number) {
   ThreadPass pass{};
   double begin = 0;  // unknown
   for (int poll = 1;; ++poll) {
-    const std::uint64_t next = pass_.turn.load(acquire);
-    if (next != turn && next % 2 == 0) {
-      const bool is_read = read(thread, next, pass);
-      if (is_read) {
-        turn = next;
+    const std::uint64_t next = number_.load(acquire);
+    if (next != number) {
+      const bool is_for_this = read(thread, next, pass);
+      if (number_.load(relaxed) == next) number = next;  // else it was read while another one began
+      if (is_for_this) {
+        number = next;
         return pass;
       }
-      if (pass_.turn.load(relaxed) == next) turn = next;  // of others
     }
     pause();
     if (poll % kPolls > 0) continue;
     const double time = now();
     if (begin == 0) begin = time;
     if (time - begin < seconds_to_wait(thread)) continue;
-    sleep(thread, turn);
+    sleep(thread, number);
     begin = 0;
   }
 }
@@ -251,10 +254,10 @@ double ThreadPool::seconds_to_wait(int thread) const {
 }
 
 // Sleeps unless there is another pass than that with this number.
-void ThreadPool::sleep(int thread, std::uint64_t turn) {
+void ThreadPool::sleep(int thread, std::uint64_t number) {
   Member& own = *members_[std::size_t(thread)];
   own.asleep.store(true, std::memory_order_seq_cst);
-  if (pass_.turn.load(std::memory_order_seq_cst) != turn) {
+  if (number_.load(std::memory_order_seq_cst) != number) {
     own.asleep.store(false, relaxed);
     return;
   }

@@ -64,33 +64,34 @@ class ThreadPool {
   ThreadPool();
   bool start_member(int thread);
   void live(int thread);
-  ThreadPass await(int thread, std::uint64_t& turn);
-  bool read(int thread, std::uint64_t turn, ThreadPass& pass);
+  ThreadPass await(int thread, std::uint64_t& number);
+  bool read(int thread, std::uint64_t number, ThreadPass& pass);
   double seconds_to_wait(int thread) const;
-  void sleep(int thread, std::uint64_t turn);
+  void sleep(int thread, std::uint64_t number);
   void wake_members(int thread, int threads);
   void leave_shared_processor(int thread);
   std::uint64_t publish(const ThreadPass& pass);
-  void work(const ThreadPass& pass, std::uint64_t turn, int thread);
+  void work(const ThreadPass& pass, std::uint64_t number, int thread);
   Index done(int threads) const;
 
   std::atomic<bool> taken_{false};
   std::atomic<int> awake_{0};
   std::atomic<int> threads_{1};  // with the caller
 
-  // The pass. The number is odd while it changes: who reads the same even number before and after
-  // has read one pass.
-  struct alignas(64) {
-    std::atomic<std::uint64_t> turn{0};
+  // Passes take turns in two places: who finds the same number before and after it has read one has
+  // read this pass. The number, at which all members look, is apart.
+  struct alignas(64) Published {
     std::atomic<int> threads{0};
     std::atomic<void (*)(const void*, Index, Index, int)> call{nullptr};
     std::atomic<const void*> part{nullptr};
     std::atomic<Index> count{0}, grain{0};
     std::atomic<bool> has_begins{false};
-  } pass_;
-  std::vector<std::atomic<Index>> begins_;
+    std::vector<std::atomic<Index>> begins;
+  };
+  Published passes_[2];
+  alignas(64) std::atomic<std::uint64_t> number_{0};  // of the last pass
   // There is room for all that there may be, as some read while others are added.
-  std::vector<std::unique_ptr<Member>> members_;
+  alignas(64) std::vector<std::unique_ptr<Member>> members_;
 };
 
 }  // namespace batchkron
