@@ -11,10 +11,11 @@ namespace {
 constexpr int kFirstCalls = 2;
 // Fewer threads are tried first as long as they do not take so many times as long as the best.
 constexpr float kWorse = 1.5f;
-// A trial of more threads ends after some calls, or at once with one that is faster than the way
-// that is taken or takes so many times as long. A trial of fewer, which are awake, is one call.
+// A trial ends after some calls, or at once with one that is faster than the way that is taken or
+// takes so many times as long: of more threads, which may be asleep, and of fewer, which are awake,
+// but find in their caches what others need.
 constexpr int kTrialCalls = 3;
-constexpr float kHopeless = 3;
+constexpr float kHopeless = 3, kHopelessOfFewer = 1.5f;
 // The slower ways are tried after so many calls that it costs about 1/kTrials of the time, and
 // earlier at first, as a comparison may have been lost by chance. More threads may lose by chance
 // far more often than fewer, which wait for nobody: their trials come early for longer.
@@ -118,8 +119,8 @@ void ThreadGain::record(int threads, double work, double begin, double end) {
   least_ = tried > 0 ? std::min(least_.load(), now) : now;
   tried_ = tried + 1;
   const float other = ways_[std::size_t(taken)].seconds.load();
-  const bool is_over = tried + 1 >= kTrialCalls || now < other || now > kHopeless * other;
-  if (way > taken || is_over) end_trial();
+  const float hopeless = way > taken ? kHopelessOfFewer : kHopeless;
+  if (tried + 1 >= kTrialCalls || now < other || now > hopeless * other) end_trial();
 }
 
 void ThreadGain::record_first(int way, float seconds) {

@@ -9,9 +9,9 @@ namespace batchkron {
 // The ways to make a call: with all threads that there are, with half of them, and so on, up to one.
 // With more threads a call is not always faster: they share caches and memory, they must be woken,
 // and other programs may have their processors. So the way that took the least time lately is taken,
-// and the others are tried again now and then. A trial of more threads has some calls one after the
-// other, as in the first they are still asleep and their caches hold other data. Calls in several
-// threads may share a gain; a lost update does no harm.
+// and the others are tried again now and then, in some calls one after the other, as in the first
+// some are still asleep and their caches hold other data. Calls in several threads may share a gain; a
+// lost update does no harm.
 class ThreadGain {
  public:
   ThreadGain() = default;

@@ -223,3 +223,17 @@ def test_late_calls_of_many_threads(rng):
 
     calls.run_by(seconds, 300, 16)
     assert calls.run_by(seconds, 4000, 16)[1] < 1.15 * 4000 * (scaling(16) + 0.02 * 2e-3)
+
+
+def test_fewer_that_are_slow_at_first():
+    """Eight threads are a tenth faster than sixteen, but not in the first call after these."""
+    last = [16]
+
+    def seconds(threads):
+        moved, last[0] = last[0] != threads, threads
+        return {16: 110e-6, 8: 100e-6}.get(threads, 1e-3 / threads) * (1.25 if moved else 1.0)
+
+    calls = Calls()
+    calls.run_by(seconds, 300, 16)
+    chosen, _ = calls.run_by(seconds, 300, 16)
+    assert np.median(chosen) == 8
