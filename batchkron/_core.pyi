@@ -7,6 +7,27 @@ from numpy.typing import NDArray
 _Array = NDArray[Any]
 _Indices = NDArray[np.int64]
 
+class Pass:
+    def __call__(self) -> None: ...
+
+class StepTable:
+    def __init__(self, steps: int, width: int, columns: int) -> None: ...
+    def begin(self) -> None: ...
+    def write(self, first: int, rows: NDArray[np.float64]) -> None: ...
+    def sum_pass(
+        self,
+        first: int,
+        vectors: Sequence[_Array],
+        out: _Array | None,
+        result: int,
+        ends: bool,
+    ) -> Pass: ...
+    def read(self, count: int) -> NDArray[np.float64]: ...
+
+class StepProgram:
+    def __init__(self, table: StepTable, passes: Sequence[Pass]) -> None: ...
+    def run(self, steps: int) -> None: ...
+
 class _KronPlan:
     def __init__(
         self, inputs: Sequence[int], outputs: Sequence[int], outer: int, inner: int
@@ -58,6 +79,9 @@ class _BatchPlan:
     def run(
         self, x: _Array, y: _Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None: ...
+    def bind(
+        self, x: _Array, y: _Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> Pass: ...
     @property
     def multiply_adds(self) -> float: ...
 
@@ -170,6 +194,9 @@ class _SweepPlan:
     def run(
         self, x: _Array, y: _Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None: ...
+    def bind(
+        self, x: _Array, y: _Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> Pass: ...
     @property
     def multiply_adds(self) -> float: ...
     @property

@@ -1,10 +1,11 @@
 """Whole steps of `evolve` beside what they are made of: ``python -m benchmarks.steps``.
 
-A case is a problem of the gallery at degree 2 and an explicit method with fixed steps, run as a
-user runs it: nothing recorded, nothing watched. Its step is the difference of two runs divided by
-the difference of their numbers of steps, so that the checks before a run do not count. Beside it
-stand the right-hand sides alone, on vectors in turn, and the floor of the step: its right-hand
-sides, and the vectors that are read and written between them at the bandwidth of a + s b.
+A case is a problem of the gallery at degree 2 and a method, run as a user runs it: nothing
+recorded, nothing watched. Its step is the difference of two runs divided by the difference of their
+numbers of steps, so that the checks before a run do not count. Beside it stand, on the CPU, the
+right-hand sides alone, on vectors in turn, and the floor of the step: its right-hand sides, and the
+vectors that are read and written between them at the bandwidth of a + s b; on a device, the step as
+one captured graph that is replayed without Python.
 """
 
 from __future__ import annotations
@@ -13,29 +14,59 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import batchkron as bk
 from batchkron.arrays import array_module
 from batchkron.problems import make
-from batchkron.solvers import evolve
+from batchkron.solvers import evolve, steppers
+from batchkron.solvers.steppers.step_runner import MAX_STEPS, StepTimes
 from benchmarks.machine import machine
 
-CASES = (  # problem, level, method, its right-hand sides, vectors that its sums read and write
-    ("continuity-2d", 7, "ssp-rk3", 3, 11),
-    ("continuity-2d", 10, "ssp-rk3", 3, 11),
-    ("continuity-3d", 8, "ssp-rk3", 3, 11),
-    ("continuity-6d", 5, "ssp-rk3", 3, 11),
-    ("continuity-6d", 6, "ssp-rk3", 3, 11),
-    ("continuity-6d", 7, "ssp-rk3", 3, 11),
-    ("continuity-3d", 8, "dormand-prince", 6, 40),
-    ("two-stream", 7, "rk4", 4, 15),
-)
+
+class Case(NamedTuple):
+    """A problem and a method; ``products`` and ``vectors`` count what an explicit step does."""
+
+    problem: str
+    level: int
+    method: str
+    products: int = 0
+    vectors: int = 0  # that its sums read and write, without sources
+    rtol: float | None = None
+    preconditioner: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.problem}-{self.level}-{self.method}" + ("-rtol" if self.rtol else "")
+
+
+CASES = (
+    *(
+        Case(problem, level, "ssp-rk3", 3, 11)
+        for problem, level in (
+            ("continuity-2d", 7), ("continuity-2d", 8), ("continuity-2d", 10),
+            ("continuity-3d", 7), ("continuity-3d", 8),
+            ("continuity-6d", 5), ("continuity-6d", 6), ("continuity-6d", 7),
+        )
+    ),
+    Case("continuity-2d", 7, "dormand-prince", 6, 40),
+    Case("continuity-2d", 7, "dormand-prince", 6, 40, rtol=1e-13),
+    Case("continuity-3d", 8, "dormand-prince", 6, 40, rtol=1e-13),
+    Case("continuity-6d", 5, "dormand-prince", 6, 40, rtol=1e-13),
+    Case("two-stream", 7, "rk4", 4, 15),
+    Case("landau-1x2v", 4, "rk4", 4, 15),
+    Case("diffusion-2d", 7, "crank-nicolson", preconditioner="auto"),
+    Case("diffusion-3d", 5, "esdirk3", preconditioner="auto"),
+    Case("relaxation-1x1v", 6, "ark3"),
+    Case("relaxation-1x1v", 6, "imex-euler"),
+    Case("relaxation-1x1v", 6, "backward-euler"),
+)  # fmt: skip
 _SECONDS = 0.4  # of the longer run of a case, at least
+_MOST_STEPS = 5000
 
 
 def seconds_of(work: Callable[[], object], wait: Callable[[], object]) -> float:
@@ -47,21 +78,28 @@ def seconds_of(work: Callable[[], object], wait: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def step_seconds(problem: Any, method: str, wait: Callable[[], object], rounds: int) -> float:
+def step_seconds(problem: Any, case: Case, wait: Callable[[], object], rounds: int) -> float:
     """Return the seconds of a step of `evolve`, the median of some pairs of runs."""
     dt = problem.stepper.dt
+    options: dict[str, Any] = {"method": case.method, "dt": dt}
+    if case.rtol is not None:
+        options["rtol"] = case.rtol
+    if case.preconditioner is not None:
+        options["preconditioner"] = case.preconditioner
 
-    def run(steps: int) -> float:
-        until = problem.t0 + steps * dt
-        return seconds_of(lambda: evolve(problem, method=method, dt=dt, until=until), wait)
+    def run(steps: int) -> tuple[float, int]:
+        until, found = problem.t0 + steps * dt, []
+        seconds = seconds_of(lambda: found.append(evolve(problem, until=until, **options)), wait)
+        return seconds, found[0].steps + found[0].rejected
 
-    run(20)
-    steps, once = 20, run(20)
-    while (longer := run(2 * steps)) < _SECONDS and steps < 5000:
-        steps, once = 2 * steps, longer
-    found = [(longer - once) / steps]
-    found += [(run(2 * steps) - run(steps)) / steps for _ in range(rounds - 1)]
-    return statistics.median(found)
+    def between(steps: int) -> float:
+        (longer, last), (shorter, first) = run(2 * steps), run(steps)
+        return (longer - shorter) / max(last - first, 1)
+
+    steps = 10
+    while run(2 * steps)[0] < _SECONDS and steps < _MOST_STEPS:
+        steps *= 2
+    return statistics.median(between(steps) for _ in range(rounds))
 
 
 def call_seconds(call: Callable[[int], object], wait: Callable[[], object], rounds: int) -> float:
@@ -76,15 +114,57 @@ def call_seconds(call: Callable[[int], object], wait: Callable[[], object], roun
     return statistics.median(seconds(count) / count for _ in range(rounds))
 
 
-def measure(case: Sequence[Any], device: str, threads: int, rounds: int) -> dict[str, Any]:
+def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
+    """Return the seconds of an explicit step as a graph, None if it is not recorded.
+
+    It is the graph of the steps that `evolve` takes, launched again and again.
+    """
+    cupy = array_module(problem.initial)
+    dt, u = problem.stepper.dt, cupy.array(problem.initial)
+    stepper = steppers.get(case.method)(problem, dt)
+    stepper.measures = True
+    for k in range(16):
+        times = problem.t0 + k * dt, problem.t0 + (k + 1) * dt, dt
+        stepper.take(u, [StepTimes(*times)])
+    runner = stepper._runner
+    graphs = [] if runner._recorder is None else list(runner._recorder._graphs.values())
+    if not graphs or graphs[-1] is None:
+        return None
+    stream, found = cupy.cuda.get_current_stream(), []
+    for _ in range(max(rounds, 3)):
+        runner._table.begin()
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record()
+        for _ in range(MAX_STEPS - 4):
+            graphs[-1].launch(stream)
+        end.record()
+        end.synchronize()
+        found.append(1e-3 * cupy.cuda.get_elapsed_time(begin, end) / (MAX_STEPS - 4))
+    return statistics.median(found)
+
+
+def measure(case: Case, device: str, threads: int, rounds: int) -> dict[str, Any]:
     """Return the times of a case, in seconds."""
-    name, level, method, stages, vectors = case
-    problem = make(name, level=level, degree=2)
+    problem = make(case.problem, level=case.level, degree=2)
     if device == "cuda":
         problem = problem.to("cuda")
     module = array_module(problem.initial)
     wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
     bk.set_num_threads(threads)
+    found: dict[str, Any] = {
+        "problem": case.problem,
+        "level": case.level,
+        "method": case.method,
+        "rtol": case.rtol,
+        "unknowns": len(problem.initial),
+        "threads": threads,
+        "step": step_seconds(problem, case, wait, rounds),
+    }
+    if not case.products:
+        return found
+    if module is not np:
+        graph = graph_seconds(problem, case, rounds)
+        return found if graph is None else {**found, "graph": graph}
     u = [module.asarray(problem.initial) + k for k in range(3)]
     t = problem.t0
     rhs = call_seconds(lambda k: problem.rhs(t, u[k % 3], u[(k + 1) % 3]), wait, rounds)
@@ -93,41 +173,37 @@ def measure(case: Sequence[Any], device: str, threads: int, rounds: int) -> dict
         wait,
         rounds,
     )
-    step = step_seconds(problem, method, wait, rounds)
-    return {
-        "problem": name,
-        "level": level,
-        "method": method,
-        "unknowns": len(u[0]),
-        "threads": threads,
-        "step": step,
-        "rhs": rhs,
-        "floor": stages * rhs + vectors / 3 * triad,
-    }
+    return {**found, "rhs": rhs, "floor": case.products * rhs + case.vectors / 3 * triad}
+
+
+def line(found: dict[str, Any]) -> str:
+    """Return the figures of a case in one line."""
+    method = found["method"] + (" rtol" if found["rtol"] else "")
+    text = (
+        f"{found['problem']:15} {found['level']:2} {method:19} {found['unknowns']:9} unknowns "
+        f"{found['threads']:3} threads: step {1e6 * found['step']:9.1f} µs"
+    )
+    for beside in ("floor", "graph"):
+        if beside in found:
+            text += f", {beside} {1e6 * found[beside]:8.1f} µs, {found['step'] / found[beside]:.2f}"
+    return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, nargs="+", default=[bk.get_num_threads()])
-    parser.add_argument("--only", default="", help="a part of a problem's name and level, 6d-5")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of cases' names, 6d-5")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     given = parser.parse_args()
     results = []
     for case in CASES:
-        if given.only not in f"{case[0]}-{case[1]}":
+        if not any(part in case.label for part in given.only):
             continue
         for threads in given.threads if given.device == "cpu" else given.threads[:1]:
-            found = measure(case, given.device, threads, given.rounds)
-            results.append(found)
-            print(
-                f"{found['problem']:14} {found['level']:2} {found['method']:14} "
-                f"{found['unknowns']:9} unknowns {threads:3} threads: step "
-                f"{1e6 * found['step']:9.1f} µs, rhs {1e6 * found['rhs']:8.1f} µs, "
-                f"step / floor {found['step'] / found['floor']:6.2f}",
-                flush=True,
-            )
+            results.append(measure(case, given.device, threads, given.rounds))
+            print(line(results[-1]), flush=True)
     if given.output:
         given.output.write_text(
             json.dumps({**machine(given.device), "cases": results}, indent=1) + "\n"

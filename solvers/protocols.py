@@ -88,6 +88,14 @@ class SplitRightSide(Protocol):
         """Returns a context manager, inside of which products are called and repeated."""
         ...
 
+    @property
+    def bind(self) -> Callable[[NDArray[Any], NDArray[Any]], Callable[[], object]] | None:
+        """``bind(u, out)`` returns a function that writes the only product; None if there is none.
+
+        See `batchkron.operators.Operator.bound`. The product must not depend on t then.
+        """
+        ...
+
 
 class ImplicitPart(Protocol):
     """f_I(t, u) = A_I(t, u) u + s_I(t, u) with coefficients that follow the state.

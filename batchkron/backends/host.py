@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import is_plain
 from batchkron.backends.kron_sum import ListedSum, SumOfModes
 from batchkron.backends.protocol import Backend, Product, SumPlan
+from batchkron.backends.protocol import StepTable as StepTables
 from batchkron.backends.workspace import Workspace
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import Array, ready
@@ -53,9 +54,11 @@ class StepTable:
         self._backend, self._step = backend, 0
         self._rows, self._results = np.zeros((steps, width)), np.zeros((steps, columns))
 
-    def begin(self) -> None:
-        """Go back to the first row."""
+    def begin(self, rows: Array | None = None) -> None:
+        """Go back to the first row, and write rows from there on."""
         self._step = 0
+        if rows is not None:
+            self.write(0, rows)
 
     def write(self, first: int, rows: Array) -> None:
         """Copy numbers (k, n <= width) to rows from ``first`` on."""
@@ -84,6 +87,12 @@ class StepTable:
                 self._step = step + 1
 
         return work
+
+    def program(self, work: Sequence[Callable[[], object]]) -> None:
+        """Return None: passes are called one by one."""
+
+    def recorder(self) -> None:
+        """Return None."""
 
     def read(self, count: int) -> Array:
         """Return the results (count, columns)."""
@@ -138,7 +147,7 @@ class HostBackend(Backend):
         out[...] = target
         return out
 
-    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
+    def step_table(self, steps: int, width: int, columns: int) -> StepTables:
         """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
         return StepTable(self, steps, width, columns)
 

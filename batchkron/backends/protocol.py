@@ -201,8 +201,8 @@ class StepTable(Protocol):
 
     max_vectors: int
 
-    def begin(self) -> None:
-        """Go back to the first row."""
+    def begin(self, rows: Array | None = None) -> None:
+        """Go back to the first row, and write rows from there on as `write` does."""
         ...
 
     def write(self, first: int, rows: Array) -> None:
@@ -224,6 +224,17 @@ class StepTable(Protocol):
         squares of the result goes to a column of the results, unless ``result`` is negative; if
         that is all, ``out`` may be None. ``ends``: whether a step ends with this pass.
         """
+        ...
+
+    def program(self, work: Sequence[Callable[[], object]]) -> Callable[[int], None] | None:
+        """Return what does the passes of so many steps in one call, None if there is no such call.
+
+        ``work`` has all that a step does: passes of `sum_pass`, and of the plans' ``bind``.
+        """
+        ...
+
+    def recorder(self) -> KrylovRecorder | None:
+        """Return a new object that repeats what a step does, None where that is not faster."""
         ...
 
     def read(self, count: int) -> Array:

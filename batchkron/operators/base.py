@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -87,6 +88,30 @@ class OperatorBase(LinearOperator[Related]):
 
         Both arrays are contiguous and of self.dtype.
         """
+
+    def bound(self, x: Array, out: Array) -> Callable[[], object]:
+        """Return a function that overwrites ``out`` with A x in each call.
+
+        Parameters
+        ----------
+        x, out : ndarray, shape (N,), (M,)
+            Contiguous vectors of the operator's dtype, which do not overlap; they are kept.
+
+        Returns
+        -------
+        callable
+            On the CPU, where the operator is a list of products or of sweeps, a pass of the
+            compiled core, which the steps of `batchkron.solvers.evolve` do without Python.
+        """
+        fits = x.dtype == out.dtype == self.dtype and is_plain(x) and is_plain(out)
+        found = self._bind(x, out) if fits else None
+        if found is None:
+            found = partial(self._dispatch, x, out, out.shape, 1, 1)
+        return found
+
+    def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
+        """Return a pass of the core that overwrites y with A x, if there is one."""
+        return None
 
     def _reserve(self, outer: int, inner: int) -> None:
         """Allocate workspace for `_run` on a device, so that it cannot fail after writing to y."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -217,6 +217,10 @@ class BatchedKron(BlockOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         self._plan.run(x, y, outer, inner, alpha, accumulate)
+
+    def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
+        make = None if self.batch_shape else getattr(self._plan, "bind", None)
+        return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
         self._backend.reserve(self._plan, outer, inner)

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bindings/plain_call.hpp"
+#include "bindings/plan_pass.hpp"
 #include "bindings/register.hpp"
 #include "engine/batch/list_call.hpp"
 
@@ -198,6 +199,17 @@ void register_plan(py::module_& module, const char* name) {
       .def("set_values", &set_values<T>, py::arg("pools"), py::arg("weights"))
       .def("run", &run_plan<T>, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
+      .def(
+          "bind",
+          [](const py::object& self, const py::array& x, const py::array& y, Index outer,
+             Index inner, const py::object& alpha, bool accumulate) -> std::shared_ptr<Pass> {
+            const auto& plan = self.cast<const BatchPlan<T>&>();
+            return std::make_shared<PlanPass<BatchPlan<T>, T>>(
+                self, plan, plan.list().multiply_adds, x, y, plan.input_elements(),
+                plan.output_elements(), outer, inner, alpha, accumulate);
+          },
+          py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"), py::arg("alpha"),
+          py::arg("accumulate"))
       .def_property_readonly(
           "multiply_adds", [](const BatchPlan<T>& plan) { return plan.list().multiply_adds; });
 }

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   // calls of two threads could wait for each other for ever, each with a lock that the other needs.
   pybind11::dtype::of<double>();
   batchkron::register_runtime(module);
+  batchkron::register_step_program(module);
   batchkron::register_fields(module);
   batchkron::register_interpolation(module);
   batchkron::register_jax_batch(module);

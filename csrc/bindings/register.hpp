@@ -21,6 +21,7 @@ void register_product(pybind11::module_& module);
 void register_batch(pybind11::module_& module);
 void register_kron_sparse(pybind11::module_& module);
 void register_segmented(pybind11::module_& module);
+void register_step_program(pybind11::module_& module);
 void register_sweeps(pybind11::module_& module);
 void register_small(pybind11::module_& module);
 void register_runtime(pybind11::module_& module);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "bindings/arrays.hpp"
+#include "bindings/plan_pass.hpp"
 #include "bindings/register.hpp"
 #include "engine/sweeps/plan.hpp"
 
@@ -144,6 +144,17 @@ void register_plan(py::module_& module, const char* name) {
       .def("gather", &Plan::gather)
       .def("run", &Plan::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
+      .def(
+          "bind",
+          [](const py::object& self, const py::array& x, const py::array& y, Index outer,
+             Index inner, const py::object& alpha, bool accumulate) -> std::shared_ptr<Pass> {
+            const auto& plan = self.cast<const Plan&>().plan;
+            return std::make_shared<PlanPass<SweepPlan<T>, T>>(
+                self, plan, plan.multiply_adds(), x, y, plan.elements(0), plan.elements(1), outer,
+                inner, alpha, accumulate);
+          },
+          py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"), py::arg("alpha"),
+          py::arg("accumulate"))
       .def_property_readonly("multiply_adds",
                              [](const Plan& bound) { return bound.plan.multiply_adds(); })
       .def_property_readonly("num_listed",

@@ -65,12 +65,16 @@ class SplitRightSide(NamedTuple):
         Whether products launch the same work on a device in each call.
     turn : callable
         Returns a context manager, inside of which they are called and repeated.
+    bind : callable, optional
+        ``bind(u, out)`` returns a function without arguments that writes the only product, which
+        does not depend on t.
     """
 
     products: tuple[tuple[TimeFunction | None, Callable[..., None]], ...]
     sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
     is_repeatable: bool = False
     turn: Callable[[], AbstractContextManager[None]] = nullcontext
+    bind: Callable[..., Callable[[], object]] | None = None
 
 
 class _StateProduct:
@@ -449,7 +453,11 @@ class SemidiscreteSystem(ProblemValue):
         """
         sources = self._sources.parts
         if self.device == "cpu":
-            return SplitRightSide(((None, self._write_product),), sources)
+            if self.has_fields or self._gains or len(self._groups) > 1:
+                return SplitRightSide(((None, self._write_product),), sources)
+            (group,) = self._groups
+            factor = None if group.time.is_constant else group.time
+            return SplitRightSide(((factor, group.write),), sources, bind=group.operator.bound)
         products: list[tuple[TimeFunction | None, Any]] = []
         if self._field_terms is not None or self._groups[0].time.is_constant:
             products.append((None, self._write_constant_terms))
@@ -466,7 +474,7 @@ class SemidiscreteSystem(ProblemValue):
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Have the operators of the terms with fields alone, and know that they have changed."""
-        repeated = self._repeated
+        repeated: Any = self._repeated
         with nullcontext() if repeated is None else repeated.turn():
             yield
         assert self._field_terms is not None

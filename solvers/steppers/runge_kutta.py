@@ -30,9 +30,10 @@ class RungeKutta(EmbeddedStepper):
 
     Notes
     -----
-    Storage: a vector for each stage and 1 (on the CPU 2 with an error estimate) besides u. If the
-    last stage is the first one of the next step (FSAL), an accepted step saves one evaluation of f.
-    After a rejected step, f is not evaluated again at the beginning of the step.
+    Storage: a vector for each stage and 1 besides u, 2 where the error estimate is wanted and not
+    only its norm. If the last stage is the first one of the next step (FSAL), an accepted step
+    saves one evaluation of f. After a rejected step, f is not evaluated again at the beginning of
+    the step.
     """
 
     works_on_ranks = True
@@ -44,8 +45,6 @@ class RungeKutta(EmbeddedStepper):
         self._runner = StepRunner(problem, self._slopes[0])
         self._first_is_last = self.tableau.first_is_last
         self._has_error = self.tableau.embedded is not None
-        if self._has_error and not self._runner.is_on_device:
-            self.error = self._vector()
         self._kinds: dict[tuple[bool, bool, bool], StepPasses] = {}
         self._known: float | None = None
 
@@ -91,13 +90,15 @@ class RungeKutta(EmbeddedStepper):
                 self.tableau, in_place=in_place, knows_first=knows_first, estimates=estimates
             )
         passes = self._kinds[kind]
+        if estimates and not self.measures and self.error is None:
+            self.error = self._vector()
         error = out if self.error is None else self.error
         return passes, [u, out, error, *self._slopes]
 
     @property
-    def is_on_device(self) -> bool:
-        """Whether `take` works on a device."""
-        return self._runner.is_on_device
+    def is_faster_ahead(self) -> bool:
+        """Whether several steps of `take` are faster than single ones."""
+        return self._runner.is_faster_ahead
 
     def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u_next‖², ‖error‖²) of the last steps, if `measures`."""

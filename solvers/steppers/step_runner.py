@@ -87,10 +87,14 @@ class _Numbers:
         rows: NDArray[np.float64] = constant[None] + per_dt * steps[0].dt
         if moments:
             t, t_next, dt = np.array(steps).T[:, :, None]
-            values = [np.ones((len(steps), 1))]
-            for function, nodes, ends in moments:
-                values.append(function(np.where(ends, t_next, t + nodes * dt)))
-            rows = rows * np.concatenate(values, axis=1)[:, places]
+            values = np.ones((len(steps), 1 + sum(len(own[0]) * len(own[2]) for own in moments)))
+            last = 1
+            for nodes, ends, functions in moments:
+                at = np.where(ends, t_next, t + nodes * dt)
+                for function in functions:
+                    first, last = last, last + len(nodes)
+                    values[:, first:last] = function(at)
+            rows = rows * values[:, places]
         elif len(steps) > 1:
             rows = np.repeat(rows, len(steps), axis=0)
         return rows if starts is None else np.add.reduceat(rows, starts, axis=1)
@@ -101,15 +105,25 @@ class _Numbers:
         return any(part.function is not None for own in self._parts for part in own)
 
     def _prepared(self) -> tuple[Any, ...]:
-        """Return the parts as arrays, and the nodes for which each function is evaluated."""
+        """Return the parts as arrays, and functions with the nodes that they have in common."""
         parts = [part for own in self._parts for part in own]
-        nodes: dict[TimeFactor, list[float]] = {}
+        of_function: dict[TimeFactor, list[float]] = {}
         for part in parts:
-            if part.function is not None and part.node not in nodes.setdefault(part.function, []):
-                nodes[part.function].append(part.node)
-        moments = [(function, node) for function, own in nodes.items() for node in own]
+            if part.function is not None:
+                own = of_function.setdefault(part.function, [])
+                if part.node not in own:
+                    own.append(part.node)
+        of_nodes: dict[tuple[float, ...], list[TimeFactor]] = {}
+        for function, nodes in of_function.items():
+            of_nodes.setdefault(tuple(nodes), []).append(function)
+        order = [
+            (function, node)
+            for nodes, functions in of_nodes.items()
+            for function in functions
+            for node in nodes
+        ]
         places = [
-            0 if part.function is None else 1 + moments.index((part.function, part.node))
+            0 if part.function is None else 1 + order.index((part.function, part.node))
             for part in parts
         ]
         starts = None
@@ -117,10 +131,11 @@ class _Numbers:
             starts = np.cumsum([0, *(len(own) for own in self._parts[:-1])])
         constant = np.array([part.constant for part in parts])
         per_dt = np.array([part.per_dt for part in parts])
-        timed = [
-            (function, np.array(own), _is_end(np.array(own))) for function, own in nodes.items()
+        moments = [
+            (np.array(nodes), _is_end(np.array(nodes)), functions)
+            for nodes, functions in of_nodes.items()
         ]
-        return constant, per_dt, np.array(places), starts, timed
+        return constant, per_dt, np.array(places), starts, moments
 
 
 class _Slope(NamedTuple):
@@ -146,6 +161,8 @@ class _Lowered:
         Those of the step.
     slopes : dict of int to _Slope
         The vectors that are values of f, by their numbers.
+    program : callable or None
+        What does the work of so many steps in one call.
     """
 
     passes: StepPasses
@@ -153,6 +170,7 @@ class _Lowered:
     work: list[Callable[[], object]]
     numbers: _Numbers
     slopes: dict[int, _Slope]
+    program: Callable[[int], None] | None = None
 
     def __call__(self) -> None:
         for each in self.work:
@@ -195,16 +213,12 @@ class StepRunner:
         self._times = StepTimes(0.0, 0.0, 0.0)
         self._last: _Lowered | None = None
         self._taken = 0
-        split = self._split
-        records = self._is_on_device and split is not None and split.is_repeatable
         self._recorder: Any = None
-        if records and like.size <= _MAX_RECORDED:
-            self._recorder = self._backend.krylov_recorder()
 
     @property
-    def is_on_device(self) -> bool:
-        """Whether looking at a result means to wait for a device."""
-        return self._is_on_device
+    def is_faster_ahead(self) -> bool:
+        """Whether several steps take less time if none of them is looked at."""
+        return self._is_on_device or (self._split is not None and self._split.bind is not None)
 
     def run(
         self,
@@ -221,17 +235,12 @@ class StepRunner:
             Whether the norms that passes speak of are found, see `squares`.
         """
         works = self._lower_all(steps, measures)
-        self._table.begin()
         with self._turn():
             for first, last in ((0, _FIRST_STEPS), (_FIRST_STEPS, len(steps))):
-                some = slice(first, last)
-                self._write(first, works[some], [times for _, _, times in steps[some]])
-                for work, (_, _, times) in zip(works[some], steps[some], strict=True):
-                    self._times = times
-                    if self._recorder is None:
-                        work()
-                    else:
-                        self._recorder.run(work, work)
+                some, times = works[first:last], [own for _, _, own in steps[first:last]]
+                if some:
+                    self._write(first, some, times)
+                    self._do(some, times)
         self._last, self._taken = works[-1], len(steps)
 
     def squares(self) -> NDArray[np.float64]:
@@ -265,19 +274,43 @@ class StepRunner:
         self.sum_of((Term(number, 1.0, 0.0),), out)
         return out
 
+    def _do(self, works: Sequence[_Lowered], steps: Sequence[StepTimes]) -> None:
+        """Do the work of steps whose numbers are in the table."""
+        for work, group in groupby(range(len(works)), works.__getitem__):
+            own = list(group)
+            self._times = steps[own[-1]]
+            if work.program is not None:
+                work.program(len(own))
+                continue
+            for k in own:
+                self._times = steps[k]
+                if self._recorder is None:
+                    work()
+                else:
+                    self._recorder.run(work, work)
+
     def _turn(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._split is None else self._split.turn()
 
     def _write(self, first: int, works: Sequence[_Lowered], steps: Sequence[StepTimes]) -> None:
-        """Put the numbers of steps into the table, if it does not have them already."""
+        """Put the numbers of steps into the table, unless it has them already."""
         kinds = [(work.numbers, times.dt) for work, times in zip(works, steps, strict=True)]
-        for (numbers, dt), group in groupby(range(len(kinds)), kinds.__getitem__):
-            own = list(group)
-            rows = slice(first + own[0], first + own[-1] + 1)
-            known = None if numbers.depends_on_time else (numbers, dt)
-            if known is None or any(row != known for row in self._filled[rows]):
-                self._table.write(rows.start, numbers.of([steps[k] for k in own]))
-            self._filled[rows] = [known] * len(own)
+        if any(kind != kinds[0] for kind in kinds):
+            for _, group in groupby(range(len(kinds)), kinds.__getitem__):
+                own = list(group)
+                some = slice(own[0], own[-1] + 1)
+                self._write(first + own[0], works[some], steps[some])
+            return
+        numbers = kinds[0][0]
+        rows = slice(first, first + len(works))
+        known = [None if numbers.depends_on_time else kinds[0]] * len(works)
+        missing = known[0] is None or self._filled[rows] != known
+        found = numbers.of(steps) if missing else None
+        self._filled[rows] = known
+        if first == 0:
+            self._table.begin(found)
+        elif found is not None:
+            self._table.write(first, found)
 
     # From passes to what is called.
 
@@ -300,8 +333,9 @@ class StepRunner:
 
     def _forget(self) -> None:
         self._lowered.clear()
-        if self._recorder is not None:
-            self._recorder.forget()
+        split = self._split
+        if split is not None and split.is_repeatable and self._like.size <= _MAX_RECORDED:
+            self._recorder = self._table.recorder()
 
     def _new_lowered(self, passes: StepPasses, vectors: list[Vector], measures: bool) -> _Lowered:
         found = _Lowered(passes, vectors, [], _Numbers(), {})
@@ -313,12 +347,11 @@ class StepRunner:
                 self._lower_evaluation(one, vectors, sums)
                 found.slopes[one.slope] = self._slope(one.node)
                 continue
-            norm = one.norm if measures else Norm.NONE
-            if one.is_read or norm != Norm.NONE:
-                self._lower_sum(one, vectors, norm, sums)
+            self._lower_sum(one, vectors, measures, sums)
         if len(found.numbers) > self._width:
             self._widen(len(found.numbers))
         sums.make(self._table, lambda: self._times)
+        found.program = self._table.program(found.work)
         found.numbers = self._numbers.setdefault((passes, measures), found.numbers)
         return found
 
@@ -343,7 +376,12 @@ class StepRunner:
         before: list[_Part] = []  # the factor of what is in the slope, while it is not in it
         for g, (function, product) in enumerate(self._split.products):
             target = slope if g == 0 else self._scratch_vector()
-            sums.found.work.append(partial(self._multiply, product, node, state, target))
+            bind = self._split.bind
+            sums.found.work.append(
+                partial(self._multiply, product, node, state, target)
+                if bind is None
+                else bind(state, target)
+            )
             part = _Part(1.0, 0.0, function, node)
             if g > 0:
                 sums.add([slope, target], [before or [_Part(1.0, 0.0)], [part]], slope)
@@ -352,8 +390,9 @@ class StepRunner:
     def _multiply(self, product: Any, node: float, state: Vector, target: Vector) -> None:
         product(self._times.at(node), state, target)
 
-    def _lower_sum(self, one: Combine, vectors: list[Vector], norm: int, sums: _Sums) -> None:
-        out = vectors[one.target] if one.is_read or not self._is_on_device else None
+    def _lower_sum(self, one: Combine, vectors: list[Vector], measures: bool, sums: _Sums) -> None:
+        norm = one.norm if measures else Norm.NONE
+        out = None if measures and not one.is_read else vectors[one.target]
         summands, parts = self._summands(one.terms, vectors, sums.found.slopes)
         most = self._table_limit
         while len(summands) > most:
@@ -428,7 +467,7 @@ class _Sums:
             self.found.work[place] = work
 
     def _plainly(
-        self, times: Callable[[], StepTimes], first: int, vectors: list[Vector], out: Vector
+        self, times: Callable[[], StepTimes], first: int, vectors: list[Vector], out: Any
     ) -> None:
         """Do a sum of vectors that a table does not take, such as those with strides."""
         numbers = self.found.numbers.of([times()])[0, first : first + len(vectors)]

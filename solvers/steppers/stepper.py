@@ -130,8 +130,8 @@ class Stepper(ABC):
         return type(self).take is not Stepper.take
 
     @property
-    def is_on_device(self) -> bool:
-        """Whether `take` works on a device, which has to be waited for to look at a state."""
+    def is_faster_ahead(self) -> bool:
+        """Whether several steps of `take` are faster than single ones, between which one looks."""
         return False
 
     def squares(self) -> NDArray[np.float64] | None:
@@ -171,9 +171,9 @@ class FixedStepper(Stepper):
         self._runner.run([(self.passes, vectors, times) for times in steps], self.measures)
 
     @property
-    def is_on_device(self) -> bool:
-        """Whether `take` works on a device."""
-        return self._runner.is_on_device
+    def is_faster_ahead(self) -> bool:
+        """Whether several steps of `take` are faster than single ones."""
+        return self._runner.is_faster_ahead
 
     def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u‖², -) at the ends of the last steps, if `measures`."""

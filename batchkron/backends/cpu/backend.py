@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from batchkron.backends.cpu import native as _native
 from batchkron.backends.cpu.environment import check_environment
 from batchkron.backends.cpu.inner_product import inner_product
+from batchkron.backends.cpu.step_table import StepTable
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
@@ -296,6 +297,10 @@ class CpuBackend(HostBackend, KrylovBackend):
         """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
         check_environment()
         _native.sum_vectors(factors, vectors, out)
+
+    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
+        """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
+        return StepTable(steps, width, columns)
 
     def inner_product(self, x: Array, y: Array) -> complex:
         """Return Σ conj(x_i) y_i of contiguous vectors, summed in an order of its own."""

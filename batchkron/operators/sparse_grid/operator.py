@@ -258,6 +258,9 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         self._program.run(x, y, outer, inner, alpha, accumulate)
 
+    def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
+        return self._program.bind(x, y)
+
     def _reserve(self, outer: int, inner: int) -> None:
         self._program.reserve(outer, inner)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,11 @@ class SweepProgram:
     ) -> None:
         """Map x (outer, cells, elements, inner) to alpha A x, added to y or overwriting it."""
         self._plan.run(x, y, outer, inner, alpha, accumulate)
+
+    def bind(self, x: Array, y: Array) -> Callable[[], object] | None:
+        """Return what writes A x to y in each call, if the plan has such passes."""
+        make = getattr(self._plan, "bind", None)
+        return None if make is None else make(x, y, 1, 1, 1, False)
 
     def reserve(self, outer: int, inner: int) -> None:
         """Allocate workspace for `run` on a device, so that it cannot fail after writing to y."""

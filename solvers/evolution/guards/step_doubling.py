@@ -251,7 +251,8 @@ class StepDoubling:
         if failed:
             self._failed = True
             end.fill(np.nan)
-        return end.copy()
+        found: Vector = end.copy()
+        return found
 
 
 def watched(

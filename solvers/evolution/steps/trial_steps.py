@@ -24,6 +24,8 @@ from .step_control import Step
 
 __all__ = ["TrialSteps"]
 
+_MIN_SHARED_COPY = 1 << 15  # elements from which a copy takes longer than a call; chosen by hand
+
 
 class TrialSteps:
     """A state, and a method that computes the end of a step from it.
@@ -71,6 +73,8 @@ class TrialSteps:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
         self._saved: Vector | None = None
+        limits = np.finfo(u.dtype)
+        self._least_square = float(limits.tiny / limits.eps)  # below it, one may have underflowed
         self._squares: NDArray[np.float64] | None = None  # of norms, found by the last trial step
 
     @property
@@ -125,7 +129,7 @@ class TrialSteps:
     @property
     def takes_several(self) -> bool:
         """Whether it saves time to take several steps before looking at any of them."""
-        return self._stepper.measures and self._stepper.is_on_device
+        return self._stepper.measures and self._stepper.is_faster_ahead
 
     def take_several(self, steps: Sequence[Step]) -> list[float] | None:
         """Take steps one after the other without looking at what is between them.
@@ -170,8 +174,7 @@ class TrialSteps:
 
     def _is_usual(self, square: float) -> bool:
         """Whether the square of a norm has neither overflowed nor underflowed."""
-        limits = np.finfo(self.u.dtype)
-        return bool(limits.tiny / limits.eps < square < math.inf)
+        return self._least_square < square < math.inf
 
     def _norm(self, vector: Vector, place: int) -> float:
         """Return ‖v‖₂, NaN if v is not finite; a single pass unless the squares overflow."""
@@ -188,8 +191,8 @@ class TrialSteps:
 
 
 def _copy(source: Vector, target: Vector) -> None:
-    """Copy a vector, on the CPU by as many threads as sums of vectors have."""
-    if type(source) is np.ndarray:
+    """Copy a vector, a long one on the CPU by as many threads as sums of vectors have."""
+    if type(source) is np.ndarray and source.size >= _MIN_SHARED_COPY:
         linear_combination([1.0], [source], target)
     else:
         target[...] = source

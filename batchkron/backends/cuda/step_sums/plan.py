@@ -17,6 +17,7 @@ from batchkron.backends.cuda.runtime.device import (
     runtime,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
+from batchkron.backends.cuda.runtime.recorder import Recorder
 from batchkron.backends.cuda.step_sums.kernel import (
     ADDRESSES,
     step_sum_arguments,
@@ -53,9 +54,9 @@ class StepTable:
             self._host_results = _pinned(steps * columns)
         self._host_numbers[0] = 0.0  # the integer 0, too
 
-    def begin(self) -> None:
-        """Go back to the first row."""
-        self._copy_numbers(0, 1)
+    def begin(self, rows: Array | None = None) -> None:
+        """Go back to the first row, and write rows from there on."""
+        self._copy_numbers(0, 1 if rows is None else self._put(0, rows)[1])
 
     def write(self, first: int, rows: Array) -> None:
         """Copy numbers (k, n <= width) to rows from ``first`` on.
@@ -63,11 +64,15 @@ class StepTable:
         A row is written once after `begin`, and `read` comes before the next `begin`, so that no
         copy or step is under way that needs the former ones.
         """
+        self._copy_numbers(*self._put(first, rows))
+
+    def _put(self, first: int, rows: Array) -> tuple[int, int]:
+        """Write rows to the host's numbers; return where these begin and end."""
         count, size = rows.shape
         begin = 1 + first * self._width
         end = begin + count * self._width
         self._host_numbers[begin:end].reshape(count, -1)[:, :size] = rows
-        self._copy_numbers(begin, end)
+        return begin, end
 
     def _copy_numbers(self, begin: int, end: int) -> None:
         at = 8 * begin
@@ -124,6 +129,13 @@ class StepTable:
         )
         device = self._device
         return lambda: launch(ready_stream(device), addresses, b"")
+
+    def program(self, work: Sequence[Callable[[], object]]) -> None:
+        """Return None: several steps are as many graphs."""
+
+    def recorder(self) -> Recorder:
+        """Return a new object that repeats work by CUDA graphs."""
+        return Recorder()
 
     def read(self, count: int) -> Array:
         """Wait for the device, and return the results (count, columns) of the steps since `begin`.
