@@ -123,7 +123,7 @@ class HostBackend(Backend):
     def reserve(self, plan: Product, outer: int, inner: int) -> None:
         """Do nothing: memory belongs to the calling thread."""
 
-    def with_factors(self, product: Any, factors: Sequence[Array]) -> Product:
+    def with_factors(self, product: Any, factors: Sequence[Array | int]) -> Product:
         """Return a new product."""
         return self.kron_product(factors)
 

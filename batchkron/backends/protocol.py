@@ -58,14 +58,17 @@ class KronPlan(Protocol):
 
     def run(
         self,
-        factors: Sequence[Array],
+        factors: Sequence[Array | int],
         x: Array,
         alpha: complex,
         beta: complex,
         y: Array | None,
         out: Array,
     ) -> None:
-        """Write alpha * (kron of factors) x + beta * y to ``out``; y may be ``out`` itself."""
+        """Write alpha * (kron of factors) x + beta * y to ``out``; y may be ``out`` itself.
+
+        Factors that the spec skips are ints.
+        """
 
 
 class Product(Protocol):
@@ -284,12 +287,20 @@ class Backend(ABC):
         """Return the plan of a multiply by one Kronecker product."""
 
     @abstractmethod
-    def kron_product(self, factors: Sequence[Array], precision: Precision | None = None) -> Product:
-        """Return the product with A_1 ⊗ … ⊗ A_d of these factors, host arrays of one dtype."""
+    def kron_product(
+        self, factors: Sequence[Array | int], precision: Precision | None = None
+    ) -> Product:
+        """Return the product with A_1 ⊗ … ⊗ A_d of these factors, host arrays of one dtype.
+
+        An int n stands for the identity of n rows; one factor at least is an array.
+        """
 
     @abstractmethod
-    def with_factors(self, product: Any, factors: Sequence[Array]) -> Product:
-        """Return a `kron_product` with new factors of the same shapes; it may be the same one."""
+    def with_factors(self, product: Any, factors: Sequence[Array | int]) -> Product:
+        """Return a `kron_product` with new factors of the same shapes; it may be the same one.
+
+        Identities are the same as before.
+        """
 
     @abstractmethod
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:

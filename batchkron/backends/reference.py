@@ -14,22 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends.host import HostBackend
+from batchkron.spec.identities import sizes_of
 from batchkron.spec.interpolated import WEIGHTS, Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
 
 
-def multiply_modes(factors: Sequence[Array], x: Array) -> Array:
-    """Apply one factor after another to x of shape (outer, product of columns, inner)."""
+def multiply_modes(factors: Sequence[Array | int], x: Array) -> Array:
+    """Apply one factor after another to x of shape (outer, product of columns, inner).
+
+    An int among the factors is the size of an identity.
+    """
     outer, _, inner = x.shape
     before = outer
-    for mode, factor in enumerate(factors):
-        rows, columns = factor.shape
-        after = inner * math.prod(f.shape[1] for f in factors[mode + 1 :])
-        x = np.einsum("kc,lcr->lkr", factor, x.reshape(before, columns, after))
+    all_rows, all_columns = sizes_of(factors)
+    for mode, (factor, rows) in enumerate(zip(factors, all_rows, strict=True)):
+        after = inner * math.prod(all_columns[mode + 1 :])
+        if not isinstance(factor, int):
+            x = np.einsum("kc,lcr->lkr", factor, x.reshape(before, all_columns[mode], after))
         before *= rows
-    return x.reshape(outer, math.prod(f.shape[0] for f in factors), inner)
+    return x.reshape(outer, math.prod(all_rows), inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class KronPlan:
 
     def run(
         self,
-        factors: Sequence[Array],
+        factors: Sequence[Array | int],
         x: Array,
         alpha: complex,
         beta: complex,
@@ -57,15 +62,14 @@ class KronPlan:
 class KronProduct:
     """y = alpha (A_1 ⊗ … ⊗ A_d) x, or added to y."""
 
-    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
-        self.factors = [factor.copy() for factor in factors]
+    def __init__(self, factors: Sequence[Array | int], precision: Precision | None = None) -> None:
+        self.factors = [one if isinstance(one, int) else one.copy() for one in factors]
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         """Add to y, or overwrite it."""
-        size = math.prod(factor.shape[1] for factor in self.factors)
-        blocks = x.reshape(outer, size, inner)
+        blocks = x.reshape(outer, math.prod(sizes_of(self.factors)[1]), inner)
         result = (alpha * multiply_modes(self.factors, blocks)).reshape(y.shape)
         y[...] = y + result if accumulate else result
 

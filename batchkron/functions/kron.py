@@ -15,8 +15,15 @@ from numpy.typing import ArrayLike
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, is_plain
 from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
+from batchkron.functions.kron_fast_path import fast_multiply
 from batchkron.spec.batch import batch_of_systems
 from batchkron.spec.gemm import gemm_spec
+from batchkron.spec.identities import (
+    Factor,
+    IdentityFactor,
+    is_identity,
+    with_marks_as_matrices,
+)
 from batchkron.spec.kron import (
     Array,
     KronCall,
@@ -31,7 +38,7 @@ from batchkron.spec.kron import (
 
 
 def gekmm(
-    factors: Sequence[ArrayLike],
+    factors: Sequence[Factor],
     x: ArrayLike,
     *,
     alpha: complex = 1,
@@ -47,9 +54,10 @@ def gekmm(
 
     Parameters
     ----------
-    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k), or of `Identity`
         The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
-        Leading axes broadcast together, and with those of x.
+        Leading axes broadcast together, and with those of x. An ``Identity(n)`` among them is
+        skipped; matrices are multiplied whatever their values.
     x : array_like, (ΠQ,) or (..., ΠQ, M)
         Vectors, as the right operand of `numpy.matmul`.
     alpha, beta : scalar
@@ -98,8 +106,7 @@ def gekmm(
     array([10.,  7., 22., 15.])
     """
     if transpose is False and conj is False and tune is False:
-        fast = backend_for(array_module(x)).fast_kron_multiply
-        result = fast(factors, x, True, alpha, beta, y, out, precision)
+        result = fast_multiply(factors, x, True, alpha, beta, y, out, precision)
         if result is not None:
             return result
     if any_foreign(factors, x, y, out):
@@ -125,7 +132,7 @@ def gekmm(
 
 def gemkm(
     x: ArrayLike,
-    factors: Sequence[ArrayLike],
+    factors: Sequence[Factor],
     *,
     alpha: complex = 1,
     beta: complex = 0,
@@ -142,9 +149,10 @@ def gemkm(
     ----------
     x : array_like, (ΠP,) or (..., M, ΠP)
         Vectors, as the left operand of `numpy.matmul`.
-    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k), or of `Identity`
         The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
-        Leading axes broadcast together, and with those of x.
+        Leading axes broadcast together, and with those of x. An ``Identity(n)`` among them is
+        skipped, as in `gekmm`.
     alpha, beta : scalar
         Scale the product and y.
     y : array_like, (ΠQ,) or (..., M, ΠQ), optional
@@ -182,8 +190,7 @@ def gemkm(
     array([14., 10., 20., 14.])
     """
     if transpose is False and conj is False and tune is False:
-        fast = backend_for(array_module(x)).fast_kron_multiply
-        result = fast(factors, x, False, alpha, beta, y, out, precision)
+        result = fast_multiply(factors, x, False, alpha, beta, y, out, precision)
         if result is not None:
             return result
     if any_foreign(factors, x, y, out):
@@ -228,7 +235,7 @@ def _run(call: KronCall, out: Array | None) -> Array:
     if not is_finite(call.alpha, dtype):
         product = times(call.alpha, _run(replace(call, alpha=1.0, beta=0.0, y=None), None))
         target[...] = product if y is None or call.beta == 0 else product + times(call.beta, y)
-    elif any(factor.ndim > 2 for factor in call.factors):
+    elif call.systems:
         _run_systems(call, y, target)
     else:
         plan = chosen.kron_plan(call.spec)
@@ -252,12 +259,12 @@ def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
     plan.run(call.x, target, batch.systems, spec.inner, call.alpha, accumulate)
 
 
-def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
+def kron(*factors: Factor | Sequence[Factor], out: Array | None = None) -> Array:
     """Compute the matrix A_1 ⊗ … ⊗ A_d explicitly.
 
     Parameters
     ----------
-    *factors : array_like, each (P_k, Q_k)
+    *factors : array_like, each (P_k, Q_k), or `Identity`
         The matrices, or one sequence of them.
     out : ndarray, (ΠP, ΠQ), optional
         Array that the result is written to.
@@ -290,6 +297,10 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     if any_foreign(given, out):
         kind = common_kind(factors=given, out=out)
         return in_kind(kron, kind, *given, out=out)  # type: ignore[no-any-return]
+    if any(isinstance(factor, IdentityFactor) for factor in given):
+        module = array_module(*given)
+        given = with_marks_as_matrices(given)
+        given = [module.asarray(one) if is_identity(one) else one for one in given]
     return chosen.kron(given, out)
 
 

@@ -25,6 +25,15 @@ from batchkron.arrays import (
     refuse_masked,
     to_host,
 )
+from batchkron.spec.identities import (
+    Factor,
+    IdentityFactor,
+    identity_matrix,
+    merged_identities,
+    multiple_of_identity,
+    sizes_of,
+    skipped_modes,
+)
 
 Array = NDArray[Any]
 """An array of NumPy or CuPy."""
@@ -52,7 +61,9 @@ class KronSpec:
 
     x has the shape ``(outer, prod(inputs), inner)`` and y ``(outer, prod(outputs), inner)``, both
     C-contiguous; factor k is a matrix of shape ``(outputs[k], inputs[k])``. ``precision`` says how
-    much less precisely than in full a device may multiply float32; None: in full.
+    much less precisely than in full a device may multiply float32; None: in full. ``skipped`` says
+    which factors are identities, of which calls give the size only; if empty, none is. The first
+    and the last one are not: they are part of ``outer`` and ``inner``.
     """
 
     inputs: tuple[int, ...]
@@ -61,20 +72,21 @@ class KronSpec:
     inner: int
     dtype: np.dtype[Any]
     precision: Precision | None = None
+    skipped: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KronCall:
     """One validated call of gekmm or gemkm: the spec, its arrays and the shape of the result.
 
-    ``factors[k]`` is ``(..., outputs[k], inputs[k])``, transposed where that is needed, and ``x``
-    is C-contiguous. ``systems`` is the shape to which the leading axes of x and the factors
-    broadcast, () if no factor has leading axes. ``given`` are the factors and x as the user passed
-    them: an output must not overlap them.
+    ``factors[k]`` is ``(..., outputs[k], inputs[k])``, transposed where that is needed, or the size
+    of an identity that is skipped, and ``x`` is C-contiguous. ``systems`` is the shape to which the
+    leading axes of x and the factors broadcast, () if no factor has leading axes. ``given`` are the
+    factors and x as the user passed them: an output must not overlap them.
     """
 
     spec: KronSpec
-    factors: list[Array]
+    factors: list[Any]
     systems: tuple[int, ...]
     x: Array
     alpha: complex
@@ -202,9 +214,7 @@ def ready(array: Array, dtype: np.dtype[Any]) -> Array:
     return array if is_plain(array) else array.copy()
 
 
-def given_factors(
-    factors: Iterable[ArrayLike] | ArrayLike, more: Sequence[ArrayLike]
-) -> list[ArrayLike]:
+def given_factors(factors: Iterable[Factor] | Factor, more: Sequence[Factor]) -> list[Factor]:
     """Return the list of matrices that an operator is given as arguments ``factors, *more``.
 
     The user may pass one sequence of matrices, several matrices as arguments, or a single matrix.
@@ -221,7 +231,7 @@ def given_factors(
     holds_matrices = isinstance(factors, np.ndarray) and rank == 1 and factors.dtype == np.object_
     if rank is not None and not holds_matrices and (more or rank <= 2):
         return [cast(ArrayLike, factors), *more]
-    given: list[ArrayLike] = as_list(factors, "factors[0]" if more else "factors")
+    given: list[Factor] = as_list(factors, "factors[0]" if more else "factors")
     if given and all(isinstance(row, Sequence) and all(map(np.isscalar, row)) for row in given):
         return [cast(ArrayLike, given), *more]
     if more:
@@ -233,19 +243,28 @@ def given_factors(
 
 
 def factor_list(
-    factors: Sequence[ArrayLike], *, matrices: bool = False, module: Any = np
-) -> list[Array]:
+    factors: Sequence[Any], *, matrices: bool = False, module: Any = np, marks: bool = False
+) -> list[Any]:
     """Return the factors as arrays of at least two dimensions, exactly two if ``matrices``.
+
+    With ``marks`` a factor may also be an `IdentityFactor`, which stays as it is.
 
     Raises
     ------
     ValueError
         If there is no factor, or one has another number of dimensions.
     """
-    arrays = [as_array(factor, f"factors[{k}]", module) for k, factor in enumerate(factors)]
+    arrays: list[Any] = [
+        factor
+        if marks and isinstance(factor, IdentityFactor)
+        else as_array(factor, f"factors[{k}]", module)
+        for k, factor in enumerate(factors)
+    ]
     if not arrays:
         raise ValueError("factors is empty; a Kronecker product needs at least one factor")
     for k, array in enumerate(arrays):
+        if marks and isinstance(array, IdentityFactor):
+            continue
         if array.ndim < 2 or (matrices and array.ndim > 2):
             raise ValueError(
                 f"factors[{k}] has shape {array.shape}; expected 2 dimensions, (rows, columns)"
@@ -259,6 +278,16 @@ def read_only_copies(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Arr
     for copy in copies:
         copy.flags.writeable = False
     return copies
+
+
+def structured_copies(factors: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Array, ...]:
+    """Return `read_only_copies`, in which identities are matrices of `identity_matrix`."""
+    return tuple(
+        identity_matrix(len(factor), dtype)
+        if multiple_of_identity(factor) == 1
+        else read_only_copies([factor], dtype)[0]
+        for factor in factors
+    )
 
 
 def same_shapes(
@@ -342,7 +371,7 @@ def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool
 
 
 def kron_call(
-    factors: Sequence[ArrayLike],
+    factors: Sequence[Factor],
     x: ArrayLike,
     *,
     left: bool,
@@ -363,7 +392,8 @@ def kron_call(
     check_precision(precision)
     factors = as_list(factors, "factors")
     module = array_module(*factors, x, y)
-    given = factor_list(factors, module=module)
+    marked = factor_list(factors, module=module, marks=True)
+    given = [factor for factor in marked if not isinstance(factor, IdentityFactor)]
     vector = as_array(x, "x", module)
     previous = None if y is None else as_array(y, "y", module)
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
@@ -371,14 +401,17 @@ def kron_call(
         raise ValueError(f"beta is {beta:g}, but y is missing; pass y, or beta=0 for no sum")
     operands = [*given, vector] if previous is None or beta == 0 else [*given, vector, previous]
     dtype = scaled_dtype(compute_dtype(*operands), alpha, beta)
-    transposed = per_factor(transpose, len(given), "transpose")
-    conjugated = per_factor(conj, len(given), "conj")
-    oriented = []
-    for array, swap, conjugate in zip(given, transposed, conjugated, strict=True):
+    transposed = per_factor(transpose, len(marked), "transpose")
+    conjugated = per_factor(conj, len(marked), "conj")
+    oriented: list[Any] = []
+    for array, swap, conjugate in zip(marked, transposed, conjugated, strict=True):
+        if isinstance(array, IdentityFactor):
+            oriented.append(array.shape[0])
+            continue
         # gekmm sums over a factor's columns, gemkm over its rows; the spec has (output, input)
         matrix = array.swapaxes(-1, -2) if swap == left else array
         oriented.append(_strided(matrix.conj() if conjugate else matrix, dtype))
-    call = _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
+    call = _placed(oriented, vector, dtype, left, alpha, beta, previous, marked)
     return replace(call, spec=replace(call.spec, precision=precision))
 
 
@@ -439,21 +472,21 @@ def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtyp
 
 
 def _placed(
-    oriented: list[Array],
+    oriented: list[Any],
     x: Array,
     dtype: np.dtype[Any],
     left: bool,
     alpha: complex,
     beta: complex,
     y: Array | None,
-    given: list[Array],
+    given: list[Any],
 ) -> KronCall:
     """Find the axis of x that the product acts on, and split x's shape into (outer, axis, inner).
 
-    ``oriented`` are the factors as (..., output, input), ``given`` as the user passed them.
+    ``oriented`` are the factors as (..., output, input) or the size of an identity, ``given`` as
+    the user passed them. Identities at the ends become part of outer and inner.
     """
-    outputs = tuple(matrix.shape[-2] for matrix in oriented)
-    inputs = tuple(matrix.shape[-1] for matrix in oriented)
+    outputs, inputs = sizes_of(oriented)
     size = math.prod(inputs)
     if x.ndim == 0:
         raise ValueError("x is a scalar; expected at least one dimension")
@@ -461,7 +494,9 @@ def _placed(
     if x.shape[axis] != size:
         raise ValueError(_size_message(x, axis, inputs, size, left, given))
     systems: tuple[int, ...] = ()
-    if any(matrix.ndim > 2 for matrix in oriented):
+    if any(getattr(matrix, "ndim", 0) > 2 for matrix in oriented):
+        eye = array_module(x).eye
+        oriented = [eye(one, dtype=dtype) if isinstance(one, int) else one for one in oriented]
         systems = _broadcast_systems(oriented, x.shape[:-2])
         x = array_module(x).broadcast_to(x, systems + x.shape[-2:])
     shape = list(x.shape)
@@ -470,11 +505,15 @@ def _placed(
     outer = math.prod(x.shape[:axis])
     if y is not None and y.shape != tuple(shape):
         raise ValueError(f"y has shape {y.shape}; expected the result's shape {tuple(shape)}")
-    spec = KronSpec(inputs, outputs, outer, inner, dtype)
+    before, kept, behind = merged_identities(oriented)
+    kept = kept or [array_module(x).ones((1, 1), dtype)]
+    outputs, inputs = sizes_of(kept)
+    sizes = outer * before, behind * inner
+    spec = KronSpec(inputs, outputs, *sizes, dtype, skipped=skipped_modes(kept))
     if y is not None and beta != 0:
         y = y.astype(dtype, copy=False)
-    arrays = [*given, x]
-    return KronCall(spec, oriented, systems, ready(x, dtype), alpha, beta, y, arrays, tuple(shape))
+    arrays = [*(one for one in given if not isinstance(one, IdentityFactor)), x]
+    return KronCall(spec, kept, systems, ready(x, dtype), alpha, beta, y, arrays, tuple(shape))
 
 
 def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[int, ...]:
@@ -490,7 +529,7 @@ def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[
 
 
 def _size_message(
-    x: Array, axis: int, inputs: tuple[int, ...], size: int, left: bool, given: list[Array]
+    x: Array, axis: int, inputs: tuple[int, ...], size: int, left: bool, given: list[Any]
 ) -> str:
     """Say which size x should have, and whether transposed factors would have it."""
     contracted = "columns" if left else "rows"

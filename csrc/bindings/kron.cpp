@@ -14,23 +14,29 @@ namespace {
 
 constexpr Index kMaxFactors = 32;  // of a call without conversions; chosen by hand
 
-// A plan that checks its factors, which are outputs[k] x inputs[k], in each call.
+// A plan that checks its factors, which are outputs[k] x inputs[k], in each call; what is given for
+// skipped ones is not looked at.
 template <class T>
 struct BoundKronPlan {
   std::vector<Index> inputs, outputs;
+  std::vector<bool> skipped;
   KronPlan<T> plan;
 
-  BoundKronPlan(std::vector<Index> in, std::vector<Index> out, Index outer, Index inner)
-      : inputs(std::move(in)), outputs(std::move(out)), plan(inputs, outputs, outer, inner) {}
+  BoundKronPlan(std::vector<Index> in, std::vector<Index> out, Index outer, Index inner,
+                std::vector<bool> not_multiplied)
+      : inputs(std::move(in)),
+        outputs(std::move(out)),
+        skipped(std::move(not_multiplied)),
+        plan(inputs, outputs, outer, inner, skipped) {}
 
-  void run(const std::vector<py::array>& factors, const py::array& x, const py::object& alpha,
+  void run(const std::vector<py::object>& factors, const py::array& x, const py::object& alpha,
            py::array y, bool accumulate) const {
     if (factors.size() != inputs.size())
       fail("factors", std::to_string(inputs.size()) + " matrices");
-    std::vector<FactorView<T>> views;
-    views.reserve(factors.size());
+    std::vector<FactorView<T>> views(factors.size());
     for (std::size_t k = 0; k < factors.size(); ++k)
-      views.push_back(factor_view<T>(factors[k], outputs[k], inputs[k]));
+      if (skipped.empty() || !skipped[k])
+        views[k] = factor_view<T>(factors[k].cast<py::array>(), outputs[k], inputs[k]);
     const T* source = read<T>(x, plan.input_elements(), "x");
     T* target = write<T>(y, plan.output_elements(), "y");
     const T factor = scalar<T>(alpha);
@@ -45,12 +51,17 @@ class KnownPlans {
  public:
   using Plan = BoundKronPlan<T>;
 
+  // Plans that skip factors are not among those that `find` knows.
   static std::shared_ptr<Plan> make(const std::vector<Index>& inputs,
-                                    const std::vector<Index>& outputs, Index outer, Index inner) {
+                                    const std::vector<Index>& outputs, Index outer, Index inner,
+                                    const std::vector<bool>& skipped) {
+    if (outputs.size() != inputs.size() || (!skipped.empty() && skipped.size() != inputs.size()))
+      fail("outputs and skipped", "of the length of inputs");
+    std::shared_ptr<Plan> plan = std::make_shared<Plan>(inputs, outputs, outer, inner, skipped);
+    if (!skipped.empty()) return plan;
     Sizes& sizes = begin(outer, inner);
-    for (std::size_t k = 0; k < inputs.size() && k < outputs.size(); ++k)
+    for (std::size_t k = 0; k < inputs.size(); ++k)
       sizes.insert(sizes.end(), {outputs[k], inputs[k]});
-    std::shared_ptr<Plan> plan = std::make_shared<Plan>(inputs, outputs, outer, inner);
     plans().insert(sizes, plan);
     return plan;
   }
@@ -193,7 +204,7 @@ void register_plan(py::module_& module, const char* name) {
   using Plan = BoundKronPlan<T>;
   py::class_<Plan, std::shared_ptr<Plan>>(module, name)
       .def(py::init(&KnownPlans<T>::make), py::arg("inputs"), py::arg("outputs"),
-           py::arg("outer"), py::arg("inner"))
+           py::arg("outer"), py::arg("inner"), py::arg("skipped") = std::vector<bool>())
       .def("run", &Plan::run, py::arg("factors"), py::arg("x"), py::arg("alpha"), py::arg("y"),
            py::arg("accumulate"))
       .def_property_readonly("order", [](const Plan& p) { return p.plan.schedule().order; })

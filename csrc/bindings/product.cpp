@@ -47,25 +47,35 @@ class PlanCache {
 };
 
 // I (x) A_1 (x) ... (x) A_m (x) I: factors on consecutive modes, and the identity on the modes
-// before and behind.
+// before and behind. An int n among the factors is an identity between others, of n rows.
 template <class T>
 struct Term {
   std::vector<Index> inputs, outputs;
+  std::vector<bool> skipped;          // which factors are such identities; empty if none is
   std::vector<Index> before, behind;  // sizes of the other modes
   PackedFactors<T> packed;
 
-  Term(const std::vector<py::array>& factors, std::vector<Index> sizes_before,
+  Term(const std::vector<py::object>& factors, std::vector<Index> sizes_before,
        std::vector<Index> sizes_behind)
       : before(std::move(sizes_before)), behind(std::move(sizes_behind)) {
     if (factors.empty()) fail("factors", "at least one");
     std::vector<FactorView<T>> views;
-    for (const py::array& factor : factors) {
+    for (const py::object& given : factors) {
+      if (py::isinstance<py::int_>(given)) {
+        skipped.resize(factors.size());
+        skipped[views.size()] = true;
+        outputs.push_back(given.cast<Index>());
+        inputs.push_back(outputs.back());
+        views.emplace_back();
+        continue;
+      }
+      const auto factor = given.cast<py::array>();
       if (factor.ndim() != 2) fail("a factor", "two-dimensional");
       views.push_back(factor_view<T>(factor, factor.shape(0), factor.shape(1)));
       outputs.push_back(factor.shape(0));
       inputs.push_back(factor.shape(1));
     }
-    packed.fill(merge_factors(inputs, outputs), views.data());
+    packed.fill(merge_factors(inputs, outputs, skipped), views.data());
   }
 };
 
@@ -94,7 +104,7 @@ class Terms {
 
  protected:
   // Adds a term; `before` and `behind` are the sizes of the modes that it leaves as they are.
-  const Term<T>& add(const std::vector<py::array>& factors, std::vector<Index> before,
+  const Term<T>& add(const std::vector<py::object>& factors, std::vector<Index> before,
                      std::vector<Index> behind) {
     return terms_.emplace_back(factors, std::move(before), std::move(behind));
   }
@@ -111,7 +121,7 @@ class Terms {
       Plans plans;
       for (const Term<T>& term : terms_)
         plans.emplace_back(term.inputs, term.outputs, checked_product(term.before, outer),
-                           checked_product(term.behind, inner));
+                           checked_product(term.behind, inner), term.skipped);
       return plans;
     });
   }
@@ -130,13 +140,14 @@ class Terms {
   PlanCache<Plans> plans_;
 };
 
-// A_1 (x) ... (x) A_d: one term.
+// I (x) A_1 (x) ... (x) A_d (x) I: one term. The first and the last factor are matrices.
 template <class T>
 class Product : public Terms<T> {
  public:
-  explicit Product(const std::vector<py::array>& factors) {
-    const Term<T>& whole = this->add(factors, {}, {});
-    this->set_size(size_of(whole.inputs), size_of(whole.outputs));
+  Product(const std::vector<py::object>& factors, Index before, Index behind) {
+    const Term<T>& whole = this->add(factors, {before}, {behind});
+    this->set_size(size_of({before, size_of(whole.inputs), behind}),
+                   size_of({before, size_of(whole.outputs), behind}));
   }
 };
 
@@ -157,26 +168,39 @@ class Sum : public Terms<T> {
   }
 };
 
-template <class Bound>
-void register_type(py::module_& module, const char* name) {
+template <class Bound, class Init, class... Arguments>
+void register_type(py::module_& module, const char* name, Init init, Arguments... arguments) {
   py::class_<Bound>(module, name)
-      .def(py::init<const std::vector<py::array>&>(), py::arg("factors"))
+      .def(init, arguments...)
       .def("run", &Bound::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
       .def("apply", &Bound::apply, py::arg("x"), py::arg("out"));
 }
 
+template <class T>
+void register_product_of(py::module_& module, const char* name) {
+  register_type<Product<T>>(module, name,
+                            py::init<const std::vector<py::object>&, Index, Index>(),
+                            py::arg("factors"), py::arg("before") = 1, py::arg("behind") = 1);
+}
+
+template <class T>
+void register_sum_of(py::module_& module, const char* name) {
+  register_type<Sum<T>>(module, name, py::init<const std::vector<py::array>&>(),
+                        py::arg("factors"));
+}
+
 }  // namespace
 
 void register_product(py::module_& module) {
-  register_type<Product<float>>(module, "KronProductFloat32");
-  register_type<Product<double>>(module, "KronProductFloat64");
-  register_type<Product<Complex<float>>>(module, "KronProductComplex64");
-  register_type<Product<Complex<double>>>(module, "KronProductComplex128");
-  register_type<Sum<float>>(module, "KronSumFloat32");
-  register_type<Sum<double>>(module, "KronSumFloat64");
-  register_type<Sum<Complex<float>>>(module, "KronSumComplex64");
-  register_type<Sum<Complex<double>>>(module, "KronSumComplex128");
+  register_product_of<float>(module, "KronProductFloat32");
+  register_product_of<double>(module, "KronProductFloat64");
+  register_product_of<Complex<float>>(module, "KronProductComplex64");
+  register_product_of<Complex<double>>(module, "KronProductComplex128");
+  register_sum_of<float>(module, "KronSumFloat32");
+  register_sum_of<double>(module, "KronSumFloat64");
+  register_sum_of<Complex<float>>(module, "KronSumComplex64");
+  register_sum_of<Complex<double>>(module, "KronSumComplex128");
 }
 
 }  // namespace batchkron

@@ -29,6 +29,7 @@ from batchkron.backends.protocol import (
     SumPlan,
     SweepPlan,
 )
+from batchkron.spec.identities import merged_identities
 from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
@@ -98,7 +99,7 @@ class KronPlan:
 
     def run(
         self,
-        factors: Sequence[Array],
+        factors: Sequence[Array | int],
         x: Array,
         alpha: complex,
         beta: complex,
@@ -140,8 +141,8 @@ class CpuBackend(HostBackend, KrylovBackend):
     def kron_plan(spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
         check_environment()
-        native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
-        return KronPlan(native)
+        sizes = spec.inputs, spec.outputs, spec.outer, spec.inner
+        return KronPlan(_KRON_PLANS[spec.dtype](*sizes, spec.skipped))
 
     @staticmethod
     def fast_kron_multiply(
@@ -197,10 +198,13 @@ class CpuBackend(HostBackend, KrylovBackend):
         check_environment()
         return _native.add_batch(pools, ids, x, inputs, outputs, y, weights)
 
-    def kron_product(self, factors: Sequence[Array], precision: Precision | None = None) -> Product:
+    def kron_product(
+        self, factors: Sequence[Array | int], precision: Precision | None = None
+    ) -> Product:
         """Return a product that holds its own packed copy of the factors, in full precision."""
         check_environment()
-        return _KRON_PRODUCTS[factors[0].dtype](factors)
+        before, kept, behind = merged_identities(factors)
+        return _KRON_PRODUCTS[kept[0].dtype](kept, before, behind)
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list; it holds its own copy of the pools."""

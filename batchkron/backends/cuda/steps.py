@@ -19,6 +19,9 @@ from batchkron.backends.cuda.runtime.hardware import round_up
 # Largest number of modes whose sizes are compiled into a kernel; with more it reads them from
 # memory.
 MAX_FIXED_MODES = 12
+# Rows of the largest identity between other factors that a kernel may multiply by, to take its
+# neighbours in one pass: the limit of kernels that hold several modes in registers.
+MAX_MULTIPLIED_IDENTITY = 16
 _RUNTIME_TILE = 4  # results that a thread computes at a time in kernels that read the sizes
 # The C++ struct RuntimeStep.
 STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
@@ -43,6 +46,9 @@ class ModeRun:
         Whether factors may lie in the kernel's constant memory.
     fixed_columns : bool
         Whether R may be compiled into the kernel; so if the vectors have no inner axis.
+    identities : tuple of bool
+        Which factors of a whole product are identities: their modes may be left as they are. Empty
+        if none is, and for a part of a product.
     """
 
     first: int
@@ -54,6 +60,7 @@ class ModeRun:
     products: int = 0
     constant: bool = False
     fixed_columns: bool = False
+    identities: tuple[bool, ...] = ()
 
     @property
     def itemsize(self) -> int:
@@ -79,7 +86,19 @@ class ModeRun:
             outputs=self.outputs[low:high],
             L=self.L * math.prod(sizes[:low]),
             R=math.prod(sizes[high:]) * self.R,
+            identities=(),
         )
+
+    @property
+    def multiplied(self) -> tuple[tuple[int, ...], ...]:
+        """The modes that may be multiplied: all but identities and, if these are small, all."""
+        every = tuple(range(len(self.inputs)))
+        if not self.identities:
+            return (every,)
+        sizes = zip(self.inputs, self.identities, strict=True)
+        is_small = max(size for size, skipped in sizes if skipped) <= MAX_MULTIPLIED_IDENTITY
+        fewest = tuple(mode for mode in every if not self.identities[mode])
+        return (fewest, every) if is_small else (fewest,)
 
     def parts(self, order: Iterable[tuple[int, int]]) -> Iterator[ModeRun]:
         """Yield the runs (low, high) of ``order``, multiplied one after another."""

@@ -21,6 +21,10 @@ class PackedFactors {
     T* memory = static_cast<T*>(memory_.reserve(bytes_of<T>(total, 1)));
     pointers_.clear();
     for (const MergedFactor& factor : merged) {
+      if (factor.skipped) {
+        pointers_.push_back(nullptr);
+        continue;
+      }
       pack_product(factors + factor.first, factor.last - factor.first + 1, factor.K, factor.C,
                    memory);
       pointers_.push_back(memory);
@@ -28,12 +32,12 @@ class PackedFactors {
     }
   }
 
-  // One for each merged factor.
+  // One for each merged factor; null for skipped ones.
   const T* const* pointers() const { return pointers_.data(); }
 
  private:
   static Index elements(const MergedFactor& factor) {
-    return padded<T>(packed_size<T>(factor.K, factor.C));
+    return factor.skipped ? 0 : padded<T>(packed_size<T>(factor.K, factor.C));
   }
 
   Workspace memory_;

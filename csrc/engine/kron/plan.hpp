@@ -15,20 +15,21 @@
 namespace batchkron {
 
 // x is (outer, product of inputs, inner) and y is (outer, product of outputs, inner), C-contiguous.
-// A row is one of the `outer`. Factor k is outputs[k] x inputs[k]. A plan never changes, but for
-// what it learns of threads: several threads may run it at once. Results have the same bits for any
-// number of threads.
+// A row is one of the `outer`. Factor k is outputs[k] x inputs[k]; if skipped[k], it is an identity
+// that nobody reads. The first and the last factor are not skipped: their sizes belong to outer and
+// inner. A plan never changes, but for what it learns of threads: several threads may run it at
+// once. Results have the same bits for any number of threads.
 template <class T>
 class KronPlan {
  public:
   KronPlan(const std::vector<Index>& inputs, const std::vector<Index>& outputs, Index outer,
-           Index inner)
+           Index inner, const std::vector<bool>& skipped = {})
       : kernels_(mode_kernels<T>()),
         outer_(outer),
         input_size_(checked_product(inputs, inner)),
         output_size_(checked_product(outputs, inner)),
-        schedule_(
-            schedule_product(inputs, outputs, outer, inner, KernelSizes::of(kernels_))) {
+        schedule_(schedule_product(inputs, outputs, outer, inner, KernelSizes::of(kernels_),
+                                   skipped)) {
     checked_product({outer, std::max(input_size_, output_size_)});
     for (const Group& group : schedule_.groups)
       tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));

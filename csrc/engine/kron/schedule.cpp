@@ -45,34 +45,46 @@ struct Machine {
 };
 
 bool merges(const MergedFactor& a, const MergedFactor& b) {
+  if (a.skipped || b.skipped) return false;
   const auto is = [](const MergedFactor& f, Index size) { return f.C == size && f.K == size; };
   return is(a, 1) || is(b, 1) || (is(a, 2) && is(b, 2));
 }
+
+// The product of the sizes of skipped modes between a step and the one that was taken before it.
+Index gap(const Step& step, const Step& earlier) { return step.R / (earlier.K * earlier.R); }
 
 // The group of these steps, which are modes in descending order, without a layout yet.
 Group group_of(const StepRange& steps) {
   Group group{};
   group.L = steps.back()->L;
   group.R = steps.front()->R;
-  group.input = group.output = 1;
-  for (const Step* step : steps) group.input *= step->C;
+  group.input = steps.front()->C;
+  group.output = 1;
+  for (std::size_t s = 1; s < steps.size(); ++s)
+    group.input *= steps[s]->C * gap(*steps[s], *steps[s - 1]);
   group.largest = group.input;
   Index before = group.input;
-  for (const Step* step : steps) {
-    before /= step->C;
-    group.passes.push_back({step->mode, before, step->C, step->K, group.output});
-    group.output *= step->K;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const Step& step = *steps[s];
+    const Index between = s > 0 ? gap(step, *steps[s - 1]) : 1;
+    before /= step.C * between;
+    group.output *= between;
+    group.passes.push_back({step.mode, before, step.C, step.K, group.output});
+    group.output *= step.K;
     group.largest = std::max(group.largest, before * group.output);
   }
   return group;
 }
 
-// How many passes from `first` on, up to `limit`, have square factors of one size.
+// How many passes from `first` on, up to `limit`, have square factors of one size, on neighbouring
+// modes.
 int equal_passes(const std::vector<Pass>& passes, std::size_t first, int limit) {
   const Index size = passes[first].C;
   int count = 0;
   for (std::size_t p = first; p < passes.size() && count < limit; ++p, ++count)
-    if (passes[p].C != size || passes[p].K != size) break;
+    if (passes[p].C != size || passes[p].K != size ||
+        passes[p].factor != passes[first].factor - count)
+      break;
   return count;
 }
 
@@ -195,10 +207,11 @@ Group next_group(const StepRange& steps, bool has_last_mode, const Machine& mach
 }  // namespace
 
 std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
-                                        const std::vector<Index>& outputs) {
+                                        const std::vector<Index>& outputs,
+                                        const std::vector<bool>& skipped) {
   std::vector<MergedFactor> merged;
   for (int k = int(inputs.size()) - 1; k >= 0; --k) {
-    const MergedFactor factor{k, k, inputs[k], outputs[k]};
+    const MergedFactor factor{k, k, inputs[k], outputs[k], !skipped.empty() && skipped[k]};
     if (!merged.empty() && merges(factor, merged.back())) {
       merged.back().first = k;
       merged.back().C *= factor.C;
@@ -224,18 +237,20 @@ Index Group::tiles(Index blocks, Index lanes) const {
 }
 
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                          Index outer, Index inner, const KernelSizes& kernels) {
+                          Index outer, Index inner, const KernelSizes& kernels,
+                          const std::vector<bool>& skipped) {
   Schedule schedule;
-  schedule.factors = merge_factors(inputs, outputs);
+  schedule.factors = merge_factors(inputs, outputs, skipped);
   std::vector<Index> merged_inputs, merged_outputs;
+  std::vector<bool> active;
   for (const MergedFactor& factor : schedule.factors) {
     merged_inputs.push_back(factor.C);
     merged_outputs.push_back(factor.K);
+    active.push_back(!factor.skipped);
   }
   const int last_mode = int(schedule.factors.size()) - 1;
-  const Steps steps = plan_steps(merged_inputs, merged_outputs,
-                                 std::vector<bool>(schedule.factors.size(), true), inner,
-                                 Ties::last_mode_first);
+  const Steps steps =
+      plan_steps(merged_inputs, merged_outputs, active, inner, Ties::last_mode_first);
   schedule.multiply_adds = steps.multiply_adds;
   for (const Step& step : steps.list)
     for (int k = schedule.factors[step.mode].last; k >= schedule.factors[step.mode].first; --k)
@@ -248,11 +263,16 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
   const Machine machine{outer, inner, kernels.lanes, kernels.item,
                         double(largest) * double(kernels.item) > kFarBytes};
 
+  const auto next_below = [&](int mode) {
+    do --mode;
+    while (mode >= 0 && !active[mode]);
+    return mode;
+  };
   // A group takes modes that follow each other downwards in the order of least work.
   for (std::size_t s = 0; s < steps.list.size();) {
     StepRange range{&steps.list[s]};
     while (s + range.size() < steps.list.size() &&
-           steps.list[s + range.size()].mode == range.back()->mode - 1)
+           steps.list[s + range.size()].mode == next_below(range.back()->mode))
       range.push_back(&steps.list[s + range.size()]);
     const bool has_last_mode = range.front()->mode == last_mode;
     schedule.groups.push_back(next_group(range, has_last_mode, machine, kernels));

@@ -14,17 +14,21 @@ namespace batchkron {
 struct MergedFactor {
   int first, last;  // the user's factors, both inclusive
   Index C, K;
+  bool skipped = false;  // an identity, which no pass multiplies
 };
 
 // Merges pairs of 2 x 2 factors to 4 x 4 ones, which takes the same multiplications in half the
 // passes, and 1 x 1 factors with a neighbour. Depends on the factors' sizes only, so that packed
-// factors serve any number of vectors.
+// factors serve any number of vectors. `skipped` says which factors are identities that are not
+// multiplied; if empty, none.
 std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
-                                        const std::vector<Index>& outputs);
+                                        const std::vector<Index>& outputs,
+                                        const std::vector<bool>& skipped = {});
 
 // One kernel call over a group's tile, which multiplies one mode, or `modes` neighbouring ones with
 // factors of one size: (before, C, inside * r) -> (before, K, inside * r). `before` and `inside`
-// are products of the sizes of the group's other modes, and r is the part of R in the tile.
+// are products of the sizes of the group's other modes, and of skipped ones between them; r is the
+// part of R in the tile.
 struct Pass {
   int factor;  // number of the merged factor of the last of the modes
   Index before, C, K, inside;
@@ -64,7 +68,7 @@ struct Group {
   Layout layout;
   std::vector<Pass> passes;
   Index L, R;
-  Index input, output;  // products of the sizes of the group's modes
+  Index input, output;  // products of the sizes of the group's modes and of what lies between them
   Index largest;        // the largest such product before, between and behind the passes
   Index rows, strip;
   bool copies_input;    // whether a strip is first copied to contiguous memory: large factors read
@@ -84,8 +88,10 @@ struct Schedule {
   double multiply_adds = 0;   // of one row; merging does not change it
 };
 
-// For factors outputs[k] x inputs[k] and x of shape (outer, product of inputs, inner).
+// For factors outputs[k] x inputs[k] and x of shape (outer, product of inputs, inner). `skipped` as
+// in merge_factors.
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                          Index outer, Index inner, const KernelSizes& kernels);
+                          Index outer, Index inner, const KernelSizes& kernels,
+                          const std::vector<bool>& skipped = {});
 
 }  // namespace batchkron

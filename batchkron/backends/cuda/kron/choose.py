@@ -43,6 +43,7 @@ def product_of(spec: KronSpec, constant: bool) -> ModeRun:
         products=PRODUCTS[spec.precision] if spec.dtype == np.float32 else 0,
         constant=constant,
         fixed_columns=spec.inner == 1,
+        identities=spec.skipped,
     )
 
 
@@ -107,15 +108,18 @@ def _orders(product: ModeRun) -> list[tuple[int, ...]]:
     """Return orders of modes to try: of rectangular factors several, that of least work first.
 
     Also backwards, and backwards with the last modes after all others, which is faster where they
-    make the vectors longer.
+    make the vectors longer. Identities are left out, or are modes like others.
     """
-    orders = [tuple(plan_order(product.inputs, product.outputs))]
-    if product.inputs == product.outputs:
-        return orders
-    backwards = tuple(reversed(range(len(product.inputs))))
-    orders.append(backwards)
-    if len(backwards) <= _MAX_PERMUTED:
-        orders += [backwards[-cut:] + backwards[:-cut] for cut in range(1, len(backwards))]
+    least = plan_order(product.inputs, product.outputs)
+    orders: list[tuple[int, ...]] = []
+    for modes in product.multiplied:
+        orders.append(tuple(mode for mode in least if mode in modes))
+        if product.inputs == product.outputs:
+            continue
+        backwards = modes[::-1]
+        orders.append(backwards)
+        if len(backwards) <= _MAX_PERMUTED:
+            orders += [backwards[-cut:] + backwards[:-cut] for cut in range(1, len(backwards))]
     return list(dict.fromkeys(orders))
 
 

@@ -44,8 +44,10 @@ from batchkron.backends.cuda.runtime.launch import (
     Place,
     ScalarArguments,
 )
+from batchkron.backends.cuda.steps import MAX_MULTIPLIED_IDENTITY
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
 from batchkron.backends.protocol import Owners
+from batchkron.spec.identities import merged_identities, sizes_of, skipped_modes
 from batchkron.spec.kron import Array, KronSpec, Precision
 
 if TYPE_CHECKING:
@@ -269,7 +271,8 @@ class _OwnKernels:
 
 def _may_be_constant(spec: KronSpec) -> bool:
     """Whether factors of these sizes may lie in a kernel's constant memory."""
-    return max(*spec.inputs, *spec.outputs) <= MAX_FACTOR_SIZE
+    modes = product_of(spec, constant=True).multiplied[0]
+    return max(max(spec.inputs[k], spec.outputs[k]) for k in modes) <= MAX_FACTOR_SIZE
 
 
 class PreparedMultiply:
@@ -350,7 +353,7 @@ class KronPlan:
 
     def run(
         self,
-        factors: Sequence[DeviceArray],
+        factors: Sequence[DeviceArray | int],
         x: DeviceArray,
         alpha: complex,
         beta: complex,
@@ -359,6 +362,7 @@ class KronPlan:
     ) -> None:
         """Write the result to the C-contiguous ``out``; y may be ``out`` itself."""
         device, spec = current_device(), self.spec
+        factors = [_identity_of(one, spec.dtype, device) for one in factors]
         check_device(device, x, out, *factors, *([] if y is None else [y]))
         if out.size == 0:
             return
@@ -390,24 +394,46 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(spec)
 
 
+@lru_cache(maxsize=256)
+def _identity_on(size: int, dtype: np.dtype[Any], device: int) -> DeviceArray:
+    (matrix,) = place([np.eye(size, dtype=dtype)])
+    return matrix
+
+
+def _identity_of(factor: Any, dtype: np.dtype[Any], device: int) -> DeviceArray:
+    """Return a factor on the device; for the size of an identity a matrix, one that may be read."""
+    if not isinstance(factor, int):
+        return factor
+    return _identity_on(factor if factor <= MAX_MULTIPLIED_IDENTITY else 1, dtype, device)
+
+
 class KronProduct(FastPath):
     """y = alpha (A_1 ⊗ … ⊗ A_d) x with factors on the current device, and one workspace."""
 
-    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
+    def __init__(self, factors: Sequence[Array | int], precision: Precision | None = None) -> None:
         super().__init__(current_device())
         self._tuning = wanted_tuning()  # used for each number of vectors when it first occurs
         self._precision = precision
-        self._factors = place(factors)
-        self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
+        self._before, kept, self._behind = merged_identities(factors)
+        self._outputs, self._inputs = sizes_of(kept)
+        self._skipped = skipped_modes(kept)
+        self._own = place([factor for factor in kept if not isinstance(factor, int)])
+        own = iter(self._own)
+        self._factors = tuple(
+            _identity_of(one, self._own[0].dtype, self._device)
+            if isinstance(one, int)
+            else next(own)
+            for one in kept
+        )
         self._workspaces = Workspaces()
         self._kernels = _OwnKernels(self._on_host(), self._device)
         self._prepared: dict[tuple[int, int], _Prepared] = {}
         self._spread: BoundedCache[Hashable, _Prepared | None] = BoundedCache()
         self._scalars = ScalarArguments(partial(kron_scalars, self._factors[0].dtype))
 
-    def set_values(self, factors: Sequence[Array]) -> None:
+    def set_values(self, factors: Sequence[Array | int]) -> None:
         """Copy new factors in place, so that captured graphs use them."""
-        upload(factors, self._factors)
+        upload([factor for factor in factors if not isinstance(factor, int)], self._own)
         self._kernels.set_factors(self._on_host())
 
     def _on_host(self) -> list[Array]:
@@ -415,19 +441,31 @@ class KronProduct(FastPath):
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Accept vectors (..., N)."""
-        rows, columns = math.prod(self._outputs), math.prod(self._inputs)
+        others = self._before * self._behind
+        rows, columns = others * math.prod(self._outputs), others * math.prod(self._inputs)
         fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
         if not (fits and out.shape == (*x.shape[:-1], rows)):
             return None
         prepared = self._prepare(x.size // columns, 1)
         return None if prepared is None else prepared.apply
 
+    def _spec(self, outer: int, inner: int) -> KronSpec:
+        """Return what is computed for vectors (outer, N, inner)."""
+        return KronSpec(
+            self._inputs,
+            self._outputs,
+            outer * self._before,
+            self._behind * inner,
+            self._factors[0].dtype,
+            self._precision,
+            self._skipped,
+        )
+
     def _prepare(self, outer: int, inner: int) -> _Prepared | None:
         """Return the product for vectors (outer, N, inner), None if something is empty."""
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
-            dtype = self._factors[0].dtype
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
+            dtype, spec = self._factors[0].dtype, self._spec(outer, inner)
             if is_empty(spec):
                 return None
             _tune(spec, _may_be_constant(spec), self._device, self._tuning)
@@ -464,8 +502,8 @@ class KronProduct(FastPath):
         self, owners: Owners, addresses: tuple[int, ...], outer: int, inner: int, alpha: complex
     ) -> _Prepared | None:
         dtype, limits = self._factors[0].dtype, device_limits(self._device)
-        spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
-        if is_empty(spec):
+        spec = self._spec(outer, inner)
+        if is_empty(spec) or self._before > 1 or self._behind > 1:  # rows of owners are others
             return None
         *between, last = _kernels(spec, False, self._device)
         kernel = spread_kernel(last, len(addresses))
@@ -502,12 +540,12 @@ class KronProduct(FastPath):
                 y[...] = 0
 
 
-def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
-    """Return the product with these factors, host arrays of one dtype."""
+def kron_product(factors: Sequence[Array | int], precision: Precision | None = None) -> KronProduct:
+    """Return the product with these factors, host arrays of one dtype, or sizes of identities."""
     return KronProduct(factors, precision)
 
 
-def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:
+def with_factors(product: KronProduct, factors: Sequence[Array | int]) -> KronProduct:
     """Return the product itself with new factors."""
     product.set_values(factors)
     return product

@@ -64,7 +64,7 @@ def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[KronKernel, ...]
     """Return the kernels of a choice, None if it does not fit the case or the device."""
     runs = [(one.low, one.high) for one in choice]
     modes = [mode for low, high in runs for mode in range(low, high)]
-    if sorted(modes) != list(range(len(case.product.inputs))):
+    if tuple(sorted(modes)) not in case.product.multiplied:
         return None
     if any(low >= high for low, high in runs):
         return None
@@ -127,6 +127,8 @@ class KronSpace:
     def _orders(self, parts: int) -> Iterator[list[tuple[int, int]]]:
         """Yield the divisions of the modes into ``parts`` runs, in the orders that are tried."""
         product = self.case.product
+        if len(product.inputs) != len(product.multiplied[-1]):
+            return  # identities of any size divide the modes: the rule's runs are the only ones
         square = product.inputs == product.outputs
         for cut in cuts(len(product.inputs), parts):
             if square or parts > _MAX_PERMUTED:

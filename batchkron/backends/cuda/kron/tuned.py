@@ -33,6 +33,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import MAX_MULTIPLIED_IDENTITY
 from batchkron.backends.cuda.tuning.store import kept_entry, tuned_version
 from batchkron.backends.cuda.tuning.trials import (
     Apply,
@@ -53,7 +54,10 @@ Prepare = Callable[[tuple[KronKernel, ...], Sequence[DeviceArray], Load], Apply]
 
 def kron_key(spec: KronSpec, constant: bool, device: str) -> str:
     """Return the key of a Kron-Matmul in the store."""
-    factors = ",".join(f"{K}x{C}" for K, C in zip(spec.outputs, spec.inputs, strict=True))
+    sizes = [f"{K}x{C}" for K, C in zip(spec.outputs, spec.inputs, strict=True)]
+    for mode, skipped in enumerate(spec.skipped):
+        sizes[mode] = f"I{spec.inputs[mode]}" if skipped else sizes[mode]
+    factors = ",".join(sizes)
     where = "constant" if constant else "read"
     vectors = f"outer {spec.outer}, inner {spec.inner}, {spec.dtype} {spec.precision}"
     return f"{device}; kron {factors}, {where} factors; {vectors}; {tuned_version()}"
@@ -115,10 +119,17 @@ def tune_kron(
 
 
 def random_factors(spec: KronSpec) -> list[Array]:
-    """Return host factors, scaled so that the norm of a vector stays about the same."""
+    """Return host factors, scaled so that the norm of a vector stays about the same.
+
+    In place of identities that are too large to be multiplied by, there are numbers.
+    """
+    shapes = list(zip(spec.outputs, spec.inputs, strict=True))
+    for mode, skipped in enumerate(spec.skipped):
+        if skipped and spec.inputs[mode] > MAX_MULTIPLIED_IDENTITY:
+            shapes[mode] = (1, 1)
     return [
         random_values((K, C), spec.dtype, mode) / spec.dtype.type(C**0.5)
-        for mode, (K, C) in enumerate(zip(spec.outputs, spec.inputs, strict=True))
+        for mode, (K, C) in enumerate(shapes)
     ]
 
 
