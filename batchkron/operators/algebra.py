@@ -22,6 +22,7 @@ from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
+from batchkron.spec.identities import IdentityFactor
 from batchkron.spec.kron import (
     Array,
     as_scalar,
@@ -216,8 +217,12 @@ class Operator(DirectOperator["Operator"]):
             return values, Identity(self.shape[0], self.dtype)
 
 
-class Identity(Operator):
-    """The identity on vectors of N elements.
+class Identity(Operator, IdentityFactor):
+    """The identity on vectors of N elements, also as a factor of a Kronecker product.
+
+    As a factor of `KroneckerProduct`, `gekmm`, `gemkm`, `kron`, and of ``kron_matmul`` and
+    ``gekmm`` of `batchkron.torch` and `batchkron.jax`, it says that this mode is not multiplied: it
+    costs neither time nor memory. There its dtype does not count.
 
     Parameters
     ----------
@@ -239,6 +244,8 @@ class Identity(Operator):
     >>> op = bk.Identity(2) + bk.KroneckerProduct([np.ones((2, 2))])
     >>> op @ [1.0, 2.0]
     array([4., 5.])
+    >>> bk.gekmm([bk.Identity(2), [[1.0, 2.0]]], [1.0, 2.0, 3.0, 4.0])
+    array([ 5., 11.])
     """
 
     def __init__(self, size: int, dtype: DTypeLike = np.float64) -> None:

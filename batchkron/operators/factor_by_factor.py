@@ -24,6 +24,7 @@ from batchkron.operators.determinants import (
 from batchkron.operators.hermitian import hermitian_part
 from batchkron.operators.memory import refuse_without_memory
 from batchkron.operators.scaling import balanced, exponent_of, norm, times_power_of_two
+from batchkron.spec.identities import is_identity
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def inverses(factors: Sequence[Array]) -> list[Array]:
     found = []
     for k, factor in enumerate(balanced(factors)):
         with _named(k, factor):
-            found.append(np.linalg.inv(factor))
+            found.append(factor if is_identity(factor) else np.linalg.inv(factor))
     return found
 
 
@@ -136,10 +137,13 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
     """
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
-    x, before, after = rhs, 1, rhs.size
+    x, before, after = rhs.astype(np.result_type(rhs, *factors)), 1, rhs.size
     for k, factor in enumerate(balanced(factors)):
         n = len(factor)
         after //= max(n, 1)
+        if is_identity(factor):
+            before *= n
+            continue
         front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
         with _named(k, factor):
             solved = np.linalg.solve(factor, front)
@@ -151,7 +155,7 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
 def slogdet_product(factors: Sequence[Array]) -> tuple[Any, Any]:
     """Return the sign, or phase, of det (A_1 ⊗ … ⊗ A_d) = Π det A_k^(N / n_k), and log |det|."""
     counts = repetitions(square_sizes(factors))
-    signs, logarithms = zip(*[np.linalg.slogdet(factor) for factor in factors], strict=True)
+    signs, logarithms = zip(*map(_slogdet, factors), strict=True)
     with np.errstate(over="ignore"):
         kind, logarithm = type(signs[0]), type(logarithms[0])(repeated_sum(logarithms, counts))
     vanishes = any(sign == 0 for sign, count in zip(signs, counts, strict=True) if count)
@@ -159,9 +163,15 @@ def slogdet_product(factors: Sequence[Array]) -> tuple[Any, Any]:
         return kind(repeated_signs(signs, counts)), logarithm
     # Determinants of Hermitian factors are real; powers of them would enlarge the rounding error.
     pairs = zip(signs, factors, strict=True)
-    exact = [s.real if np.array_equal(A, A.conj().T) else s for s, A in pairs]
+    exact = [s.real if s == 1 or np.array_equal(A, A.conj().T) else s for s, A in pairs]
     turns = np.angle(np.array(exact, np.complex128)) / (2 * np.pi)
     return kind(np.exp(2j * np.pi * repeated_phases(turns, counts))), logarithm
+
+
+def _slogdet(factor: Array) -> tuple[Any, Any]:
+    if is_identity(factor):
+        return factor.dtype.type(1), factor.real.dtype.type(0)
+    return np.linalg.slogdet(factor)
 
 
 def logarithm_of(sign: Any, logarithm: Any) -> Any:
@@ -180,11 +190,14 @@ def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Ar
         If a factor is not Hermitian.
     """
     square_sizes(factors)
-    parts = [
-        hermitian_part(factor, f"factors[{k}] is not Hermitian").astype(factor.dtype)
-        for k, factor in enumerate(factors)
-    ]
-    pairs = [np.linalg.eigh(part) for part in parts]
+
+    def pair(k: int, factor: Array) -> tuple[Array, Array]:
+        if is_identity(factor):
+            return np.ones(len(factor), factor.real.dtype), factor
+        part = hermitian_part(factor, f"factors[{k}] is not Hermitian")
+        return np.linalg.eigh(part.astype(factor.dtype))
+
+    pairs = [pair(k, factor) for k, factor in enumerate(factors)]
     return [values for values, _ in pairs], [vectors for _, vectors in pairs]
 
 
@@ -197,8 +210,20 @@ def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         If a factor is not square.
     """
     square_sizes(factors)
-    pairs = [np.linalg.eig(factor) for factor in factors]
+    pairs = [
+        (np.ones(len(factor), factor.dtype), factor)
+        if is_identity(factor)
+        else np.linalg.eig(factor)
+        for factor in factors
+    ]
     return [np.asarray(values) for values, _ in pairs], [np.asarray(v) for _, v in pairs]
+
+
+def singular_values(factor: Array) -> tuple[Array, Array, Array]:
+    """Return U (P, k), s (k,) and Vᴴ (k, Q) of a factor (P, Q) with k = min(P, Q)."""
+    if is_identity(factor):
+        return factor, np.ones(len(factor), factor.real.dtype), factor
+    return np.linalg.svd(factor, full_matrices=False)
 
 
 def apply_diagonalised(vectors: SciPyOperator[Any], values: Array, x: ArrayLike) -> Array:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, cast, overload
 
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, native_entries
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import array_module, as_list, to_host
 from batchkron.backends import (
+    Backend,
     BatchPlan,
     Owners,
     Product,
@@ -25,24 +27,31 @@ from batchkron.backends import (
 )
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
-from batchkron.operators.algebra import Operator
+from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.placement import on_device
-from batchkron.operators.scaling import balanced, multiplied, outer_product
+from batchkron.operators.scaling import balanced, kernel_factors, multiplied, outer_product
 from batchkron.operators.valued_operator import ValuedOperator
-from batchkron.spec.batch import one_product_spec
+from batchkron.spec.batch import identity_flags, one_product_spec
+from batchkron.spec.identities import (
+    Factor,
+    is_identity,
+    skipped_modes,
+    with_marks_as_matrices,
+)
 from batchkron.spec.kron import (
     Array,
+    BatchSpec,
     Precision,
     check_precision,
     compute_dtype,
     factor_list,
     given_factors,
-    read_only_copies,
     same_shapes,
+    structured_copies,
 )
 
 
@@ -51,11 +60,12 @@ class KroneckerProduct(ValuedOperator):
 
     Parameters
     ----------
-    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k), or of `Identity`
         The matrices; they are copied. A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
         Leading axes broadcast together to ``batch_shape``: one system for each index. As with
         `batchkron.kron`, the matrices may also be separate arguments:
-        ``KroneckerProduct(A_1, A_2)``.
+        ``KroneckerProduct(A_1, A_2)``. An ``Identity(n)`` among them takes no memory, unless
+        others have leading axes.
     *more : array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The other matrices, if the first argument is a single matrix.
     precision : {None, "tf32x3", "tf32"}
@@ -73,6 +83,13 @@ class KroneckerProduct(ValuedOperator):
     TypeError
         If a dtype has no kernels, or ``tune`` is not a bool.
 
+    Notes
+    -----
+    Factors that are exactly c I, an identity or a multiple of one, are found here and by `update`.
+    They are skipped: a product takes the time of the other factors alone, and 0 · inf is not
+    computed, so that an infinity or NaN in x stays in its place of these modes. Solves,
+    determinants and eigenvalues skip identities, too.
+
     Examples
     --------
     >>> import numpy as np, batchkron as bk
@@ -81,36 +98,35 @@ class KroneckerProduct(ValuedOperator):
     array([3., 3., 7., 7.])
     >>> op.trace()
     np.float64(10.0)
+    >>> bk.KroneckerProduct(bk.Identity(1000), [[0.0, 1.0]], bk.Identity(1000)).shape
+    (1000000, 2000000)
     """
 
     def __init__(
         self,
-        factors: Iterable[ArrayLike] | ArrayLike,
-        *more: ArrayLike,
+        factors: Iterable[Factor] | Factor,
+        *more: Factor,
         precision: Precision | None = None,
         tune: bool = False,
     ) -> None:
         self.precision = check_precision(precision)
         tuning, self._tune = tuning_for(tune), tune
-        matrices: list[Any] = native_entries(given_factors(factors, more), "factors")
-        module = array_module(*matrices)
+        entries: list[Any] = native_entries(given_factors(factors, more), "factors")
+        module = array_module(*entries)
         chosen = backend_for(module)
-        given = factor_list([to_host(f, "factors") for f in factor_list(matrices, module=module)])
+        matrices = factor_list(entries, module=module, marks=True)
+        given = [to_host(matrix, "factors") for matrix in with_marks_as_matrices(matrices)]
         dtype = compute_dtype(*given)
-        self.factors = read_only_copies(given, dtype)
+        self.factors = structured_copies(given, dtype)
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
         self._batch_plan: BatchPlan | None = None
         self._product: Product | None = None
-        batch_shape: tuple[int, ...] = ()
+        work, self._skipped = _work_of(self.factors)
         with tuned_plans(tuning):
-            if any(factor.ndim > 2 for factor in self.factors):
-                spec = one_product_spec(self.factors, 1)
-                self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
-            else:
-                # partial products of factors whose scales cancel must not leave the range
-                self._hold(chosen.kron_product(balanced(self.factors), precision))
+            self._plan_work(chosen, work)
         shape = (math.prod(self._outputs), math.prod(self._inputs))
+        batch_shape = work.batch_shape if isinstance(work, BatchSpec) else ()
         super().__init__(shape, dtype, batch_shape, chosen)
         self._merged: weakref.WeakSet[_MergedProduct] = weakref.WeakSet()
         self._kept_inverse: Kept[Operator] = Kept()
@@ -118,7 +134,20 @@ class KroneckerProduct(ValuedOperator):
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), precision=self.precision, tune=self._tune)
-        return made, (self.factors,)
+        return made, (self._mapped(lambda factor: factor),)
+
+    def _mapped(self, function: Callable[[Array], Array]) -> list[Any]:
+        """Return a function of each factor, and an `Identity` for each one that is the identity."""
+        return [
+            Identity(len(factor), self.dtype) if is_identity(factor) else function(factor)
+            for factor in self.factors
+        ]
+
+    def _plan_work(self, chosen: Backend, work: list[Any] | BatchSpec) -> None:
+        if isinstance(work, BatchSpec):
+            self._batch_plan = chosen.batch_plan(work)
+        else:
+            self._hold(chosen.kron_product(work, self.precision))
 
     def _hold(self, product: Product) -> None:
         self._product = product
@@ -142,14 +171,14 @@ class KroneckerProduct(ValuedOperator):
         """Write the product to the memory of its owners, if the backend can."""
         return self._backend.spread(self._plan, owners, x, outer, inner, alpha)
 
-    def update(self, factors: Sequence[ArrayLike]) -> None:
+    def update(self, factors: Sequence[Factor]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
 
         It must not be called while another thread applies the operator.
 
         Parameters
         ----------
-        factors : sequence of array_like, each of the old factor's shape
+        factors : sequence of array_like or `Identity`, each of the old factor's shape
 
         Raises
         ------
@@ -158,19 +187,24 @@ class KroneckerProduct(ValuedOperator):
         TypeError
             If the dtype cannot be converted to the operator's.
         """
-        self._update(
-            same_shapes(native_entries(factors, "factors"), self.factors, self.dtype, "factors"),
-            None,
-            set(),
-        )
+        given = as_list(native_entries(factors, "factors"), "factors")
+        matrices = with_marks_as_matrices(given, self.dtype)
+        self._update(same_shapes(matrices, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        self.factors = read_only_copies(matrices, self.dtype)
-        if self._batch_plan is not None:
-            spec = one_product_spec(self.factors, 1)
-            self._batch_plan.set_values(spec.pools, spec.weights)
-        elif self._product is not None:
-            self._hold(self._backend.with_factors(self._product, balanced(self.factors)))
+        factors = structured_copies(matrices, self.dtype)
+        work, skipped = _work_of(factors)
+        if skipped != self._skipped:  # other factors are identities than until now
+            self._refuse_elsewhere()
+            self._backend.note_move()
+            with tuned_plans(tuning_for(self._tune)):
+                self._plan_work(self._backend, work)
+        elif isinstance(work, BatchSpec):
+            assert self._batch_plan is not None
+            self._batch_plan.set_values(work.pools, work.weights)
+        else:
+            self._hold(self._backend.with_factors(self._product, work))
+        self.factors, self._skipped = factors, skipped
         for product in self._merged:
             product.merge_again()
 
@@ -216,8 +250,18 @@ class KroneckerProduct(ValuedOperator):
         if alike != (other._place, other.precision, other._tune, other.dtype):
             return False
         pairs = zip(self._outputs, other._inputs, strict=True)
-        merged = sum(rows * columns for rows, columns in pairs)
-        return bool(merged <= sum(factor.size for factor in (*self.factors, *other.factors)))
+        both = zip(self.factors, other.factors, pairs, strict=True)
+        merged = sum(
+            rows * columns
+            for left, right, (rows, columns) in both
+            if not (is_identity(left) and is_identity(right))
+        )
+        return bool(merged <= self._entries + other._entries)
+
+    @property
+    def _entries(self) -> int:
+        """The number of stored entries of factors that are no identities."""
+        return sum(factor.size for factor in self.factors if not is_identity(factor))
 
     def _merged_with(self, other: DirectOperator[Any]) -> KroneckerProduct | None:
         """Return the product with another Kronecker product of factors whose sizes fit, or None."""
@@ -233,27 +277,31 @@ class KroneckerProduct(ValuedOperator):
     def _of_terms(self, terms: KroneckerTerms) -> Operator | None:
         if terms.cells is not None or len(terms.terms) != 1:
             return None
-        factors = [terms.factor(0, mode) for mode in range(len(terms.sizes))]
+        modes = terms.terms[0].modes or (0,)
         coefficient = np.array([[terms.terms[0].coefficient]])
-        scale, *factors = balanced([coefficient, *factors])
-        factors[0] = scale[0, 0] * factors[0]
-        return KroneckerProduct([factor.astype(self.dtype) for factor in factors]).to(self.device)
+        scale, *given = balanced([coefficient, *[terms.factor(0, mode) for mode in modes]])
+        given[0] = scale[0, 0] * given[0]
+        factors: list[Any] = [Identity(size, self.dtype) for size in terms.sizes]
+        for mode, factor in zip(modes, given, strict=True):
+            factors[mode] = factor.astype(self.dtype)
+        return KroneckerProduct(factors).to(self.device)
 
-    def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
+    def _like(self, factors: Sequence[Factor]) -> KroneckerProduct:
         """Return a product of other factors with the same ``precision`` and ``tune``."""
         return KroneckerProduct(factors, precision=self.precision, tune=self._tune)
 
     def _build_on(self, device: str) -> KroneckerProduct:
-        return self._like(self.factors)
+        return self._like(self._mapped(lambda factor: factor))
 
     def _build_transpose(self) -> KroneckerProduct:
-        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
+        return self._like(self._mapped(lambda factor: factor.swapaxes(-1, -2)))
 
     def _build_conjugate(self) -> KroneckerProduct:
-        return self._like([factor.conj() for factor in self.factors])
+        return self._like(self._mapped(np.ndarray.conj))
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerProduct:
-        return self._like([factor.astype(dtype) for factor in self.factors])
+        factors = self._mapped(lambda factor: factor.astype(dtype))
+        return self._like(with_marks_as_matrices(factors, dtype))
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
@@ -325,7 +373,8 @@ class KroneckerProduct(ValuedOperator):
 
     def _precise_inverse(self) -> Operator:
         """Return the inverse in double precision, on the operator's device."""
-        factors = [f.astype(np.result_type(f, np.float64)) for f in self.factors]
+        wide = np.result_type(self.dtype, np.float64)
+        factors = structured_copies(self.factors, wide)
         return KroneckerProduct(direct.inverses(factors)).to(self.device)
 
     def _check_solvable(self, name: str) -> None:
@@ -422,7 +471,7 @@ class KroneckerProduct(ValuedOperator):
             Singular values, in the order of the columns of U, not sorted.
         """
         self._refuse_batch("svd")
-        parts = [np.linalg.svd(factor, full_matrices=False) for factor in self.factors]
+        parts = [direct.singular_values(factor) for factor in self.factors]
         values, left = self._placed([part[1] for part in parts], [part[0] for part in parts])
         right = KroneckerProduct([part[2] for part in parts]).to(self.device)
         return left, values, cast(KroneckerProduct, right)
@@ -488,12 +537,28 @@ class KroneckerProduct(ValuedOperator):
     def describe(self) -> str:
         """Return a text with the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
-        entries = sum(factor.size for factor in self.factors)
+        entries = self._entries
+        count = sum(self._skipped)
+        skipped = f"\n  {count} of {len(self.factors)} factors skipped: identities" if count else ""
         precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"
         return (
             f"{super().describe()}: {shapes}\n"
-            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}{precision}"
+            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}"
+            f"{skipped}{precision}"
         )
+
+
+def _work_of(factors: Sequence[Array]) -> tuple[list[Any] | BatchSpec, tuple[bool, ...]]:
+    """Return what a backend plans for factors, and which of these are skipped.
+
+    It plans a product or, of many systems, a list. Skipped are identities and multiples of one.
+    """
+    if all(factor.ndim == 2 for factor in factors):
+        kept = kernel_factors(factors)
+        return kept, skipped_modes(kept)
+    spec = one_product_spec(factors, 1)
+    flags = tuple(identity_flags(pool) for pool in spec.pools)
+    return replace(spec, identity=flags), tuple(bool(flag[0]) for flag in flags)
 
 
 class _MergedProduct(KroneckerProduct):
@@ -511,7 +576,8 @@ class _MergedProduct(KroneckerProduct):
             link._merged.add(self)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return partial(KroneckerProduct, precision=self.precision, tune=self._tune), (self.factors,)
+        made = partial(KroneckerProduct, precision=self.precision, tune=self._tune)
+        return made, (self._mapped(lambda factor: factor),)
 
     def merge_again(self) -> None:
         """Take the factors that A and B have now; NaN if no factors hold their product."""

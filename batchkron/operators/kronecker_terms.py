@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, levels_of
 from batchkron.operators.scaling import exponent_of, times_power_of_two, unit_exponent
+from batchkron.spec.identities import is_identity
 from batchkron.spec.kron import Array
 
 _MAX_ORDINARY_EXPONENT = 256  # of sums of two factors that are not scaled: far from any overflow
@@ -331,7 +332,8 @@ def terms_of(operator: Any) -> KroneckerTerms:
 def product_terms(factors: Sequence[Array]) -> KroneckerTerms:
     """Return a Kronecker product of square matrices as one term."""
     sizes = tuple(len(factor) for factor in factors)
-    return KroneckerTerms(sizes, (KroneckerTerm(1.0, tuple(factors)),))
+    known = tuple(None if is_identity(factor) else factor for factor in factors)
+    return KroneckerTerms(sizes, (KroneckerTerm(1.0, known),))
 
 
 def sum_terms(factors: Sequence[Array]) -> KroneckerTerms:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from batchkron.operators.memory import refuse_without_memory
+from batchkron.spec.identities import is_identity, multiple_of_identity
 from batchkron.spec.kron import Array
 
 __all__ = [
     "balanced",
     "exponent_of",
     "exponents_of",
+    "kernel_factors",
     "multiplied",
     "norm",
     "outer_product",
@@ -39,6 +41,8 @@ def exponents_of(matrices: Array) -> Array:
 
 def exponent_of(array: Any) -> int:
     """Return the exponent of `exponents_of` for all entries of an array of any shape."""
+    if is_identity(array):
+        return 0
     size = float(_sizes(np.asarray(array), None))
     return math.frexp(size)[1] - 1 if math.isfinite(size) and size > 0 else 0
 
@@ -100,16 +104,39 @@ def balanced(factors: Sequence[Array]) -> list[Array]:
     """Return factors with the same Kronecker product, of equal scales if some are far from 1.
 
     Then no product of some of the factors, nor of their inverses, leaves the range of the dtype
-    where that of all does not. Factors of ordinary scales are returned as they are.
+    where that of all does not. Factors of ordinary scales are returned as they are, and so are
+    identities.
     """
     exponents = [exponent_of(factor) for factor in factors]
     if sum(map(abs, exponents)) <= np.finfo(factors[0].dtype).maxexp // 4:
         return list(factors)
-    shares = _shared(exponents)
+    shares = _shares(factors, exponents)
     return [
         np.asarray(times_power_of_two(factor, share - own))
         for factor, own, share in zip(factors, exponents, shares, strict=True)
     ]
+
+
+def kernel_factors(factors: Sequence[Array]) -> list[Any]:
+    """Return matrices with the same Kronecker product as kernels take them: balanced.
+
+    Identities and their multiples c I are ints, their sizes. Each c becomes part of the first of
+    the others; if there are none, of one more factor of shape (1, 1).
+    """
+    scales = [multiple_of_identity(factor) for factor in factors]
+    numbers = [np.full((1, 1), scale) for scale in scales if scale is not None and scale != 1]
+    others = [factor for factor, scale in zip(factors, scales, strict=True) if scale is None]
+    if not others:
+        others = [np.ones((1, 1), factors[0].dtype)]
+    given = balanced([*numbers, *others])
+    matrices = given[len(numbers) :]
+    if numbers:
+        number = outer_product([one[0] for one in given[: len(numbers)]])
+        with np.errstate(over="ignore", under="ignore"):
+            matrices[0] = matrices[0] * number
+    found = iter(matrices)
+    sizes = [next(found) if s is None else len(f) for s, f in zip(scales, factors, strict=True)]
+    return [*found, *sizes]
 
 
 def multiplied(left: Sequence[Array], right: Sequence[Array]) -> list[Array] | None:
@@ -119,6 +146,10 @@ def multiplied(left: Sequence[Array], right: Sequence[Array]) -> list[Array] | N
     """
     found, exponents = [], []
     for a, b in zip(left, right, strict=True):
+        if is_identity(a) or is_identity(b):
+            found.append(b if is_identity(a) else a)
+            exponents.append(exponent_of(found[-1]))
+            continue
         units = unit_exponent(a), unit_exponent(b)
         product = times_power_of_two(a, -units[0]) @ times_power_of_two(b, -units[1])
         found.append(product)
@@ -126,13 +157,20 @@ def multiplied(left: Sequence[Array], right: Sequence[Array]) -> list[Array] | N
     kind = np.finfo(found[0].dtype)
     reach = kind.maxexp - kind.nmant - 4  # smaller entries have room for their digits
     if max(map(abs, exponents)) > reach:
-        exponents = _shared(exponents)
+        exponents = _shares(found, exponents)
     if max(map(abs, exponents)) > reach:
         return None
     return [
         times_power_of_two(one, wanted - exponent_of(one))
         for one, wanted in zip(found, exponents, strict=True)
     ]
+
+
+def _shares(factors: Sequence[Array], exponents: Sequence[int]) -> list[int]:
+    """Return exponents of the same sum, equal ones but for identities, which keep 0."""
+    scaled = [not is_identity(factor) for factor in factors]
+    shares = iter(_shared([e for e, one in zip(exponents, scaled, strict=True) if one]))
+    return [next(shares) if one else 0 for one in scaled]
 
 
 def _shared(exponents: Sequence[int]) -> list[int]:

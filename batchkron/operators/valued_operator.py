@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
+from batchkron.spec.identities import is_identity
 from batchkron.spec.kron import Array
 
 __all__ = ["ValuedOperator"]
@@ -38,6 +39,7 @@ class ValuedOperator(Operator):
                     relative._update([m.swapaxes(-1, -2) for m in matrices], weights, done)
                 elif kind == "conjugate":
                     conjugate = None if weights is None else weights.conj()
-                    relative._update([m.conj() for m in matrices], conjugate, done)
+                    conjugates = [m if is_identity(m) else m.conj() for m in matrices]
+                    relative._update(conjugates, conjugate, done)
                 else:
                     relative._update(matrices, weights, done)

@@ -245,7 +245,7 @@ NOT_ARRAYS = {
     "text": ("ab", "is 'ab', a str; expected an array of float32"),
     "a function": (len, "a builtin_function_or_method; expected an array of float32"),
     "an operator of SciPy": (OPERATOR, "a MatrixLinearOperator, a linear operator; .* its matrix"),
-    "an operator": (bk.Identity(2), r"a Identity, a linear operator; .* A.to_dense\(\)"),
+    "an operator": (bk.Diagonal(np.ones(2)), r"a Diagonal, a linear operator; .* A.to_dense\(\)"),
     "a sparse array": (scipy.sparse.csr_array(EYE), r"a sparse matrix; convert it with toarray"),
     "texts": ([["a", "b"], ["c", "d"]], r"\[0\]\[0\] is 'a', a str"),
     "rows of different lengths": ([[1.0, 2.0], [3.0]], "has rows of different lengths"),
