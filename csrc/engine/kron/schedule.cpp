@@ -29,11 +29,18 @@ constexpr double kMinLaneUse = 0.9;
 constexpr Index kMinLaneTiles = 4;
 constexpr double kMinTileUse = 0.8;
 constexpr std::size_t kMinLaneModes = 2, kMinSmallLaneModes = 3;
+// Sizes from which a product of one mode is worth transposing: without columns that of complex
+// numbers of 64 bits, whose kernel for the last mode is slower by more than a transposition; with
+// columns any that fill at most kMaxColumnsFilled of the lanes (AVX-512, sizes 3 to 64: up to
+// 1.9 and up to 10 times as fast).
+constexpr Index kMinComplexAlone = 8, kMinColumnsAlone = 16;
+constexpr double kMaxColumnsFilled = 0.7;
 
 using StepRange = std::vector<const Step*>;
 
 struct Machine {
   Index outer, inner, lanes, item;
+  bool complex;
   bool far;  // whether a row exceeds kFarBytes
 
   Index tile_bytes() const { return far ? kFarTileBytes : kTileBytes; }
@@ -131,6 +138,15 @@ bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
   return width < 8 * machine.lanes && machine.filled(width) < kMinLaneUse;
 }
 
+// Whether the `lanes` layout is wanted although there is one mode only.
+bool wants_lanes_alone(const Step& step, bool is_last_mode, const Machine& machine) {
+  if (machine.lanes == 1 || !is_last_mode) return false;
+  const Index size = std::min(step.C, step.K);
+  if (machine.inner == 1)
+    return machine.complex && machine.item == 8 && size >= kMinComplexAlone;
+  return machine.filled(machine.inner) <= kMaxColumnsFilled && size >= kMinColumnsAlone;
+}
+
 bool fits_lanes(const Group& group, const Machine& machine) {
   // As floating-point numbers, because sizes that no array can have would overflow here, before
   // they are refused elsewhere.
@@ -138,8 +154,8 @@ bool fits_lanes(const Group& group, const Machine& machine) {
 }
 
 // How many of the first steps make the longest group whose tiles fit, and are many and full enough;
-// 0 if these are too few.
-std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
+// 0 if these are fewer than `fewest`.
+std::size_t steps_in_lanes(const StepRange& steps, std::size_t fewest, const Machine& machine) {
   std::size_t best = 0;
   for (std::size_t count = 1; count <= steps.size(); ++count) {
     const Group group = group_of({steps.begin(), steps.begin() + count});
@@ -149,8 +165,16 @@ std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
       break;
     best = count;
   }
-  const bool is_small = steps.front()->C <= kMaxFixed && machine.item > Index(sizeof(float));
-  return best >= (is_small ? kMinSmallLaneModes : kMinLaneModes) ? best : 0;
+  return best >= fewest ? best : 0;
+}
+
+// The fewest modes in the `lanes` layout; 0 if it is not wanted.
+std::size_t fewest_in_lanes(const StepRange& steps, bool is_last_mode, const Machine& machine) {
+  const Step& first = *steps.front();
+  if (steps.size() == 1 && wants_lanes_alone(first, is_last_mode, machine)) return 1;
+  if (!wants_lanes(first, is_last_mode, machine)) return 0;
+  const bool is_small = first.C <= kMaxFixed && machine.item > Index(sizeof(float));
+  return is_small ? kMinSmallLaneModes : kMinLaneModes;
 }
 
 // How many of the first steps (at least one) go through a tile together in the other layouts: a
@@ -190,8 +214,9 @@ Group next_group(const StepRange& steps, bool has_last_mode, const Machine& mach
                  const KernelSizes& kernels) {
   const bool alone = has_last_mode && machine.inner == 1;  // no columns behind the last mode
   const bool in_registers = alone && last_modes_at_once(group_of(steps).passes, kernels) > 1;
-  if (!in_registers && wants_lanes(*steps.front(), has_last_mode, machine)) {
-    if (const std::size_t count = steps_in_lanes(steps, machine)) {
+  const std::size_t fewest = fewest_in_lanes(steps, has_last_mode, machine);
+  if (!in_registers && fewest > 0) {
+    if (const std::size_t count = steps_in_lanes(steps, fewest, machine)) {
       Group group = group_of({steps.begin(), steps.begin() + count});
       group.layout = Group::Layout::lanes;
       join_passes(group, false, kernels);
@@ -260,7 +285,7 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
 
   const Index largest =
       std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));
-  const Machine machine{outer, inner, kernels.lanes, kernels.item,
+  const Machine machine{outer, inner, kernels.lanes, kernels.item, kernels.complex,
                         double(largest) * double(kernels.item) > kFarBytes};
 
   const auto next_below = [&](int mode) {

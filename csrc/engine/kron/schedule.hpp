@@ -3,6 +3,7 @@
 // docs/developer/kernels.md explains it.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "engine/steps.hpp"
@@ -40,12 +41,13 @@ struct Pass {
 struct KernelSizes {
   Index lanes;  // elements in a vector
   Index item;   // bytes in an element
+  bool complex;
   int last_modes[kMaxFixed + 1];  // [n]: how many last modes of size n one kernel takes, at least 1
   bool mode_pair[kMaxFixed + 1];  // [n]: whether a kernel takes two modes of size n
 
   template <class T>
   static KernelSizes of(const ModeKernels<T>& kernels) {
-    KernelSizes sizes{kernels.lanes, Index(sizeof(T)), {}, {}};
+    KernelSizes sizes{kernels.lanes, Index(sizeof(T)), !std::is_floating_point_v<T>, {}, {}};
     for (int n = 0; n <= kMaxFixed; ++n) {
       sizes.last_modes[n] = 1;
       for (int modes = 2; modes <= kMaxModes; ++modes)
