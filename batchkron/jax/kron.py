@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
-from batchkron.jax.arrays import checked_arrays, numbered
+from batchkron.jax.arrays import checked_arrays
 from batchkron.jax.kron_primitives import multiply
+from batchkron.spec.identities import IdentityFactor, runs_between_identities
 
 __all__ = ["kron_matmul"]
 
 
-def kron_matmul(x: jax.Array, factors: Sequence[jax.Array]) -> jax.Array:
+def kron_matmul(x: jax.Array, factors: Sequence[jax.Array | IdentityFactor]) -> jax.Array:
     """Compute y = x (A_1 ⊗ … ⊗ A_d), which JAX differentiates, maps and compiles.
 
     Parameters
     ----------
     x : jax.Array, (..., ΠP)
         Vectors along the last axis; float32, float64, complex64 or complex128.
-    factors : sequence of jax.Array, each (P_k, Q_k)
+    factors : sequence of jax.Array, each (P_k, Q_k), or of `batchkron.Identity`
         The matrices, of the dtype of x. A_1 belongs to the slowest index, as in `jax.numpy.kron`.
+        An ``Identity(n)`` is skipped, by the product and by all derivatives. It is part of the
+        function, not an argument that JAX traces.
 
     Returns
     -------
@@ -61,10 +65,17 @@ def kron_matmul(x: jax.Array, factors: Sequence[jax.Array]) -> jax.Array:
     """
     if not len(factors):
         raise ValueError("factors is empty; a Kronecker product needs at least one factor")
-    x, *matrices = checked_arrays([x, *factors], numbered("x", rest="factors"))
+    skipped = [isinstance(factor, IdentityFactor) for factor in factors]
+    places = [k for k, is_identity in enumerate(skipped) if not is_identity]
+    x, *found = checked_arrays(
+        [x, *(factors[k] for k in places)], lambda k: f"factors[{places[k - 1]}]" if k else "x"
+    )
+    matrices: list[Any] = list(factors)
+    for k, matrix in zip(places, found, strict=True):
+        matrices[k] = matrix
     rows = 1
     for k, factor in enumerate(matrices):
-        if factor.ndim != 2:
+        if not skipped[k] and factor.ndim != 2:
             raise ValueError(
                 f"factors[{k}] has shape {factor.shape}; expected 2 dimensions, (rows, columns)"
             )
@@ -73,6 +84,9 @@ def kron_matmul(x: jax.Array, factors: Sequence[jax.Array]) -> jax.Array:
         raise ValueError(
             f"x has shape {x.shape}; expected {rows} columns, the product of the factors' rows"
         )
-    vectors = x.reshape(1, math.prod(x.shape[:-1]), rows, 1)
-    y = multiply(vectors, *(factor[None] for factor in matrices), transpose=False)
-    return y.reshape(*x.shape[:-1], y.shape[2])
+    inputs, outputs = zip(*[factor.shape for factor in matrices], strict=True)
+    y, outer = x, math.prod(x.shape[:-1])
+    for low, high, before, behind in runs_between_identities(inputs, outputs, skipped):
+        vectors = y.reshape(1, outer * before, math.prod(inputs[low:high]), behind)
+        y = multiply(vectors, *(one[None] for one in matrices[low:high]), transpose=False)
+    return y.reshape(*x.shape[:-1], math.prod(outputs))

@@ -6,7 +6,8 @@ one in the user's lists, and a matrix of `identity_matrix` in an operator's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,6 +108,24 @@ def merged_identities(factors: Sequence[Any]) -> tuple[int, list[Any], int]:
         [factor for factor in merged if not (type(factor) is int and factor == 1)],
         behind,
     )
+
+
+def runs_between_identities(
+    inputs: Sequence[int], outputs: Sequence[int], skipped: Sequence[bool]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the runs of neighbouring factors that are not skipped, the last one first.
+
+    A run is (low, high, before, behind): the factors ``low`` to ``high - 1``, and the products of
+    the sizes of the axes before and behind them when all later runs are multiplied.
+    """
+    high = len(skipped)
+    while high > 0:
+        low = high
+        while low > 0 and not skipped[low - 1]:
+            low -= 1
+        if low < high:
+            yield low, high, math.prod(inputs[:low]), math.prod(outputs[high:])
+        high = low - 1
 
 
 def sizes_of(factors: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from torch import Tensor
 from batchkron.array_kinds import dtype_in_numpy
 from batchkron.backends.cpu.gradients import by_one_call
 from batchkron.backends.cpu.native import kron_gradients
+from batchkron.spec.identities import IdentityFactor, runs_between_identities
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
 from batchkron.torch.registration import register
-from batchkron.torch.tensors import check_tensors, numbered, view
+from batchkron.torch.tensors import check_tensors, view
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.runtime.launch import Place
@@ -271,7 +272,7 @@ def _contract(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
 _multiply = register(_KronMatmul())
 
 
-def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+def kron_matmul(x: Tensor, factors: Sequence[Tensor | IdentityFactor]) -> Tensor:
     """Compute y = x (A_1 ⊗ … ⊗ A_d), with gradients of x and of the factors.
 
     Parameters
@@ -279,9 +280,9 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
     x : Tensor, (..., ΠP)
         Vectors along the last axis; float32, float64, complex64 or complex128, on the CPU or on a
         CUDA device.
-    factors : sequence of Tensor, each (P_k, Q_k)
+    factors : sequence of Tensor, each (P_k, Q_k), or of `batchkron.Identity`
         The matrices, of the dtype of x and on its device. A_1 belongs to the slowest index, as in
-        `torch.kron`.
+        `torch.kron`. An ``Identity(n)`` is skipped, by the product and by all gradients.
 
     Returns
     -------
@@ -316,22 +317,25 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
     tensor([[2., 2.],
             [2., 2.]])
     """
+    factors = list(factors)
     matrices = _checked(x, factors)
-    rows = math.prod([factor.shape[0] for factor in matrices])
+    rows = math.prod([factor.shape[0] for factor in factors])
     if x.dim() == 0 or x.shape[-1] != rows:
         raise ValueError(
             f"x has shape {tuple(x.shape)}; expected {rows} columns, the product of the factors' "
             f"rows"
         )
+    if len(matrices) < len(factors):
+        return _by_runs(x, factors, left=False)
     return _multiply(x, matrices, [], [])
 
 
-def gekmm(factors: Sequence[Tensor], x: Tensor) -> Tensor:
+def gekmm(factors: Sequence[Tensor | IdentityFactor], x: Tensor) -> Tensor:
     """Compute y = (A_1 ⊗ … ⊗ A_d) x, with gradients of x and of the factors.
 
     Parameters
     ----------
-    factors : sequence of Tensor, each (P_k, Q_k)
+    factors : sequence of Tensor, each (P_k, Q_k), or of `batchkron.Identity`
         The matrices, as for `kron_matmul`.
     x : Tensor, (ΠQ,) or (..., ΠQ, M)
         Vectors, as the right operand of `torch.matmul`; float32, float64, complex64 or complex128.
@@ -360,25 +364,48 @@ def gekmm(factors: Sequence[Tensor], x: Tensor) -> Tensor:
     >>> gekmm([A, torch.eye(2)], torch.ones(4, 1)).mT
     tensor([[3., 3., 7., 7.]])
     """
+    factors = list(factors)
     matrices = _checked(x, factors)
-    columns = math.prod([factor.shape[1] for factor in matrices])
+    columns = math.prod([factor.shape[1] for factor in factors])
     if x.dim() == 0 or x.shape[-2 if x.dim() > 1 else 0] != columns:
         raise ValueError(
             f"x has shape {tuple(x.shape)}; expected {columns} rows, the product of the factors' "
             f"columns"
         )
+    if len(matrices) < len(factors):
+        return _by_runs(x, factors, left=True)
     if x.dim() == 1:
         return _multiply(x[:, None], matrices, [], _FROM_THE_LEFT)[:, 0]
     return _multiply(x, matrices, [], _FROM_THE_LEFT)
 
 
-def _checked(x: Tensor, factors: Sequence[Tensor]) -> list[Tensor]:
-    """Return factors as a list after checking that they and x are tensors that kernels take."""
-    matrices = list(factors)
-    if not matrices:
+def _by_runs(x: Tensor, factors: Sequence[Any], *, left: bool) -> Tensor:
+    """Multiply by the runs of factors between identities, the last one first."""
+    skipped = [isinstance(factor, IdentityFactor) for factor in factors]
+    rows, columns = zip(*[factor.shape for factor in factors], strict=True)
+    inputs, outputs = (columns, rows) if left else (rows, columns)
+    axis = x.dim() - 2 if left and x.dim() > 1 else x.dim() - 1
+    shape = (*x.shape[:axis], math.prod(outputs), *x.shape[axis + 1 :])
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    for low, high, before, behind in runs_between_identities(inputs, outputs, skipped):
+        size, run = math.prod(inputs[low:high]), factors[low:high]
+        if behind * inner == 1 and not left:
+            x = _multiply(x.reshape(outer * before, size), run, [], [])
+        else:
+            turned = run if left else [factor.mT for factor in run]
+            vectors = x.reshape(outer * before, size, behind * inner)
+            x = _multiply(vectors, turned, [], _FROM_THE_LEFT)
+    return x.clone() if all(skipped) else x.reshape(shape)
+
+
+def _checked(x: Tensor, factors: Sequence[Any]) -> list[Tensor]:
+    """Return the matrices after checking that they and x are tensors that kernels take."""
+    if not factors:
         raise ValueError("factors is empty; a Kronecker product needs at least one factor")
-    check_tensors([x, *matrices], numbered("x", rest="factors"))
-    for k, factor in enumerate(matrices):
+    places = [k for k, factor in enumerate(factors) if not isinstance(factor, IdentityFactor)]
+    matrices = [factors[k] for k in places]
+    check_tensors([x, *matrices], lambda k: f"factors[{places[k - 1]}]" if k else "x")
+    for k, factor in zip(places, matrices, strict=True):
         if factor.dim() != 2:
             raise ValueError(
                 f"factors[{k}] has shape {tuple(factor.shape)}; expected 2 dimensions, "
