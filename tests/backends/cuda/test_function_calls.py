@@ -11,6 +11,7 @@ CHECKS = {  # by the modules of fake_device_checks
         "products_by_address",
         "unusual_arguments",
         "captures",
+        "identities",
     ),
     "explicit": ("explicit_products",),
     "gradients": ("kron_gradients", "known_layouts"),

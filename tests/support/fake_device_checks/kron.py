@@ -1,6 +1,8 @@
 """gekmm and gemkm: values, calls that are known, refusals, captured graphs."""
 
+import math
 from functools import partial
+from itertools import product
 
 import cupy
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 from dense_oracle import DTYPES, random_array, sizes
 
 import batchkron as bk
-from batchkron.backends.cuda.kron import function_calls, plan
+from batchkron.backends.cuda.kron import function_calls, plan, tuned
+from batchkron.spec.kron import KronSpec
 from fake_device_checks import DEVICE
 from fake_device_checks.common import Counted, close, on_device
 
@@ -191,3 +194,43 @@ def captures():
     DEVICE.stream.capturing = 3
     with pytest.raises(RuntimeError, match="contiguous arrays of one dtype, transpose=False"):
         bk.gemkm(given, factors, transpose=True)
+
+
+def identities():
+    """Identities at the ends and between factors: functions, and operators also after updates."""
+    rng = np.random.default_rng(6)
+    for dtype, pattern in product(
+        DTYPES, [[3, (2, 3), 2], [(2, 3), 2, (3, 1)], [(2, 2), 40, (3, 3)], [2, 3], [7, (4, 4)]]
+    ):
+        host = [
+            bk.Identity(o) if isinstance(o, int) else random_array(rng, o, dtype) for o in pattern
+        ]
+        given = [one if isinstance(one, bk.Identity) else cupy.asarray(one) for one in host]
+        columns = math.prod(one.shape[1] for one in host)
+        for lead in ((), (2,)):
+            x = random_array(rng, (*lead, columns, *((3,) if lead else ())), dtype)
+            expected = bk.gekmm(host, x)
+            for _ in range(2):
+                close(bk.gekmm(given, cupy.asarray(x)), expected)
+                y = cupy.asarray(random_array(rng, expected.shape, dtype))
+                close(bk.gekmm(given, cupy.asarray(x), beta=2, y=y), expected + 2 * y.get())
+        if pattern != [2, 3]:
+            close(bk.kron(given), bk.kron(host))
+        op = bk.KroneckerProduct(host).astype(dtype)
+        moved, x = op.to("cuda"), random_array(rng, columns, dtype)
+        close(moved @ cupy.asarray(x), op @ x)
+        close(moved.H @ cupy.asarray(op @ x), op.H @ (op @ x))
+        close(moved.to_dense(), op.to_dense())
+    op = bk.KroneckerProduct([np.eye(3), rng.random((2, 2)), rng.random((40, 40))])
+    moved, x = op.to("cuda"), rng.random(240)
+    for factors in (
+        [rng.random((3, 3)), bk.Identity(2), rng.random((40, 40))],
+        [rng.random((3, 3)), rng.random((2, 2)), 2 * np.eye(40)],
+        [rng.random((3, 3)), rng.random((2, 2)), rng.random((40, 40))],
+        [bk.Identity(3), bk.Identity(2), bk.Identity(40)],
+    ):
+        op.update(factors)
+        close(moved @ cupy.asarray(x), op @ x)
+    spec = KronSpec((4, 512, 4), (4, 512, 4), 64, 1, np.dtype("f8"), None, (False, True, False))
+    assert "4x4,I512,4x4" in tuned.kron_key(spec, False, "device")
+    assert [factor.shape for factor in tuned.random_factors(spec)] == [(4, 4), (1, 1), (4, 4)]
