@@ -1,0 +1,182 @@
+"""Identities among factors: ``python -m benchmarks.identity_factors [--device cuda]``.
+
+I ⊗ A ⊗ I, A ⊗ I and I ⊗ A next to one strided batched multiply (numpy.matmul, or cupy.matmul, which
+is cuBLAS); and the terms of a spin chain, 12 products of 2 × 2 factors of which all but three are
+identities, as a sum next to SciPy's CSR matrix: bytes, time of a product, and of eigsh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import eigsh
+
+import batchkron as bk
+from benchmarks.kronecker_chains import device_seconds, host_seconds
+from benchmarks.machine import machine
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+SIZES = (4, 8, 16, 32, 64)
+TERMS, SITES_OF_TERM = 12, 3
+
+
+def shapes_of(n: int, elements: int) -> dict[str, tuple[int, int]]:
+    """The sizes of the identities before and behind a factor n × n, by position."""
+    count = elements // n
+    half = math.isqrt(count)
+    return {"A ⊗ I": (1, count), "I ⊗ A ⊗ I": (half, half), "I ⊗ A": (count, 1)}
+
+
+def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    """Standard normal numbers."""
+    values = rng.standard_normal(shape)
+    if dtype.startswith("complex"):
+        values = values + 1j * rng.standard_normal(shape)
+    return values.astype(dtype)
+
+
+def one_factor(
+    position: str, n: int, dtype: str, elements: int, cuda: bool, rng: np.random.Generator
+) -> dict[str, Any]:
+    """A record of one product, by us and by the peer's multiply."""
+    before, behind = shapes_of(n, elements)[position]
+    matrix: Any = random(rng, (n, n), dtype)
+    op: Any = bk.KroneckerProduct(bk.Identity(before), matrix, bk.Identity(behind))
+    x: Any = random(rng, (before * n * behind,), dtype)
+    module: Any = np
+    if cuda:
+        import cupy
+
+        module, op, x, matrix = cupy, op.to("cuda"), cupy.asarray(x), cupy.asarray(matrix)
+    y, other = module.empty_like(x), module.empty_like(x)
+    shape = (n, behind) if before == 1 else (before, n, behind)
+    if behind == 1:
+        right = module.ascontiguousarray(matrix.T)
+        target = other.reshape(before, n)
+        peer: Callable[[], Any] = partial(module.matmul, x.reshape(before, n), right, out=target)
+    else:
+        peer = partial(module.matmul, matrix, x.reshape(shape), out=other.reshape(shape))
+    calls = [partial(op.apply, x, out=y), peer]
+    seconds = (device_seconds if cuda else host_seconds)(calls)
+    error = float(abs(y - other).max() / abs(other).max())
+    return {
+        "position": position,
+        "n": n,
+        "dtype": dtype,
+        "elements": x.size,
+        "seconds": dict(zip(("ours", "matmul"), seconds, strict=True)),
+        "ratio": seconds[0] / seconds[1],
+        "wrong": not error <= 100 * n * float(np.finfo(dtype).eps),
+    }
+
+
+def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """The sum of terms c σ_z ⊗ σ_x ⊗ σ_z at neighbouring sites, as our operator and in CSR."""
+    flip, sign = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
+    terms, matrix = [], sp.csr_array((2**sites, 2**sites))
+    for term in range(TERMS):
+        first = term % (sites - SITES_OF_TERM + 1)
+        own = [(1 + rng.random()) * sign, flip, sign]
+        factors: list[Any] = [np.eye(2)] * sites
+        factors[first : first + SITES_OF_TERM] = own
+        terms.append(bk.KroneckerProduct(factors))
+        ends = 2**first, 2 ** (sites - first - SITES_OF_TERM)
+        middle = sp.kron(sp.eye_array(ends[0]), reduce(np.kron, own))
+        matrix = matrix + sp.kron(middle, sp.eye_array(ends[1]), "csr")
+    return reduce(lambda a, b: a + b, terms), sp.csr_array(matrix)
+
+
+def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
+    """A record of the spin chain."""
+    op, matrix = spin_chain(sites, rng)
+    found = {
+        "sites": sites,
+        "bytes": {
+            "ours": sum(factor.nbytes for term in op.terms for factor in term.factors),
+            "CSR": matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes,
+        },
+    }
+    x: Any = rng.standard_normal(2**sites)
+    solve: Any = eigsh
+    if cuda:
+        import cupy
+        import cupyx.scipy.sparse
+        import cupyx.scipy.sparse.linalg
+
+        op, x = op.to("cuda"), cupy.asarray(x)
+        matrix = cupyx.scipy.sparse.csr_matrix(sp.csr_matrix(matrix))
+        solve = cupyx.scipy.sparse.linalg.eigsh
+    y = x.copy()
+    calls = [partial(op.apply, x, out=y), lambda: matrix @ x]
+    seconds = (device_seconds if cuda else host_seconds)(calls)
+    error = float(abs(y - matrix @ x).max())
+    found["seconds"] = dict(zip(("ours", "CSR"), seconds, strict=True))
+    values, times = [], []
+    for operator in (op, matrix):
+        begun = perf_counter()
+        values.append(float(solve(operator, k=1, which="SA", v0=x, return_eigenvectors=False)[0]))
+        times.append(perf_counter() - begun)
+    found["eigsh"] = dict(zip(("ours", "CSR"), times, strict=True))
+    found["wrong"] = not (error <= 1e-12 and abs(values[0] - values[1]) <= 1e-8 * abs(values[1]))
+    return found
+
+
+def rows(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[str]:
+    """Yield the report."""
+    yield "| product | n | dtype | ours, µs | matmul, µs | ratio |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for cell in cells:
+        ours, peer = (1e6 * cell["seconds"][name] for name in ("ours", "matmul"))
+        wrong = " wrong" if cell["wrong"] else ""
+        texts = cell["position"], cell["n"], cell["dtype"]
+        yield "| {} | {} | {} | {:.0f} | {:.0f} | {:.2f}{} |".format(
+            *texts, ours, peer, cell["ratio"], wrong
+        )
+    yield f"\n{TERMS} terms of {spins['sites']} factors{', wrong' if spins['wrong'] else ''}:\n"
+    yield "|  | bytes | product, ms | eigsh, s |"
+    yield "| --- | --- | --- | --- |"
+    for name in ("ours", "CSR"):
+        ms, seconds = 1e3 * spins["seconds"][name], spins["eigsh"][name]
+        yield f"| {name} | {spins['bytes'][name]} | {ms:.2f} | {seconds:.2f} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table, write a file; 1 if a result is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.identity_factors")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES)
+    parser.add_argument("--elements", type=int, help="of a vector; 2^20, on a device 2^26")
+    parser.add_argument("--sites", type=int, default=20, help="of the spin chain")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args(arguments)
+    cuda = options.device == "cuda"
+    elements = options.elements or (1 << 26 if cuda else 1 << 20)
+    rng = np.random.default_rng(1)
+    cells = [
+        one_factor(position, n, dtype, elements, cuda, rng)
+        for dtype in options.dtype
+        for n in options.size
+        for position in shapes_of(n, elements)
+    ]
+    spins = chain(options.sites, cuda, rng)
+    for row in rows(cells, spins):
+        print(row)
+    if options.json:
+        found = {"machine": machine(options.device), "cells": cells, "chain": spins}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 1 if any(one["wrong"] for one in (*cells, spins)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
