@@ -145,3 +145,21 @@ def test_refusals(rng):
         bk.gekmm([bk.Identity(3), A, bk.Identity(2)], x, out=np.empty(13))
     with pytest.raises(TypeError, match=r"factors\[1\] is a Diagonal, a linear operator"):
         bk.gekmm([bk.Identity(2), bk.Diagonal(np.ones(2))], x[:4])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_vectors_beyond_the_caches(rng, threads):
+    """Results of more than 32 MiB, with x, are written past the caches, in strips of long rows."""
+    before = bk.get_num_threads()
+    bk.set_num_threads(threads)
+    try:
+        for rows, columns, lead, behind in ((5, 3, 1, 1_100_003), (3, 4, 2, 700_001)):
+            matrix = rng.standard_normal((rows, columns)).astype(np.float32)
+            x = rng.standard_normal(lead * columns * behind, np.float32)
+            memory = np.full(lead * rows * behind + 1, np.nan, np.float32)
+            bk.gekmm([bk.Identity(lead), matrix, bk.Identity(behind)], x, out=memory[1:])
+            expected = np.matmul(matrix, x.reshape(lead, columns, behind)).reshape(-1)
+            np.testing.assert_allclose(memory[1:], expected, atol=1e-5)
+            assert np.isnan(memory[0])
+    finally:
+        bk.set_num_threads(before)

@@ -20,6 +20,7 @@ struct GroupTask {
   Index blocks;
   T alpha;
   bool accumulate;
+  bool streams;  // whether strips are written to y past the caches
 };
 
 // Two buffers of one thread, of group.tile_elements() elements each: a pass reads one and writes
@@ -97,11 +98,12 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     x_r = width;
     std::swap(buffers.first, buffers.second);
   }
+  T* y = task.y + l * group.output * R + r;
   for (std::size_t p = 0; p < group.passes.size(); ++p) {
     const Pass& pass = group.passes[p];
-    const bool last = p + 1 == group.passes.size();
-    T* target = last ? task.y + l * group.output * R + r : buffers.first;
-    const Index y_r = last ? R : width;
+    const bool last = p + 1 == group.passes.size(), writes = last && !task.streams;
+    T* target = writes ? y : buffers.first;
+    const Index y_r = writes ? R : width;
     PassTask<T> step{target, x, task.factors[pass.factor], pass.C, pass.K, 0, 0, 0, 0, 0, 0,
                      last ? task.alpha : T(1), last && task.accumulate};
     // A kernel has one strided index, l, besides the contracted one. The group's other modes lie
@@ -125,6 +127,8 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     x_r = width;
     std::swap(buffers.first, buffers.second);
   }
+  if (!task.streams) return;
+  for (Index k = 0; k < group.output; ++k) task.kernels.stream(y + k * R, x + k * width, width);
 }
 
 template <class T>

@@ -33,6 +33,10 @@ class KronPlan {
     checked_product({outer, std::max(input_size_, output_size_)});
     for (const Group& group : schedule_.groups)
       tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
+    if (schedule_.groups.empty()) return;
+    const Group& last = schedule_.groups.back();
+    streams_strips_ = last.layout == Group::Layout::strips && is_large();
+    if (streams_strips_) tile_ = std::max(tile_, padded<T>(last.largest * last.strip));
   }
 
   Index input_elements() const { return outer_ * input_size_; }
@@ -57,9 +61,8 @@ class KronPlan {
     const int threads = team.threads();
     const Index rows = rows_in_cache(threads);
     const bool shared = threads > 1 && !balanced(rows, threads);
-    const bool streams = !accumulate && !shared &&
-                         (input_elements() + output_elements()) * Index(sizeof(T)) >
-                             kLastLevelBytes;
+    const bool streams = !accumulate && !shared && is_large() &&
+                         rows * output_size_ * Index(sizeof(T)) <= kStreamedBytes;
     const Index between = padded<T>(rows * schedule_.largest_between);
     const Index result = streams ? padded<T>(rows * output_size_) : 0;
     const Index per_thread = 2 * tile_ + (shared ? 0 : 2 * between + result);
@@ -67,8 +70,9 @@ class KronPlan {
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads) +
                                                    bytes_of<T>(2 * between, shared ? 1 : 0)));
-    const Call call{factors.pointers(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
-                    streams};
+    const Call call{factors.pointers(), x,       y,      alpha,
+                    accumulate,         rows,    scratch, per_thread,
+                    between,            streams, streams_strips_ && !accumulate && !streams};
     if (shared)
       run_shared(call, team);
     else
@@ -82,6 +86,9 @@ class KronPlan {
   // Where x and y together are larger, y is written past the caches: the last-level cache of the
   // Zen 5 machine of docs/results/cpu.md.
   static constexpr Index kLastLevelBytes = 32 << 20;
+  // Results of a chunk that are more would leave the L2 cache before they are streamed: of longer
+  // rows strips are (A (x) I of 2^23 doubles).
+  static constexpr Index kStreamedBytes = 1 << 20;
 
   struct Call {
     const T* const* factors;
@@ -92,8 +99,13 @@ class KronPlan {
     Index rows;  // of x in a chunk
     T* scratch;
     Index per_thread, between;  // elements: a thread's scratch memory, a buffer between groups
-    bool streams;
+    bool streams;         // whether results of chunks are written past the caches
+    bool streams_strips;  // whether those of strips are
   };
+
+  bool is_large() const {
+    return (input_elements() + output_elements()) * Index(sizeof(T)) > kLastLevelBytes;
+  }
 
   // Rows in a chunk, which goes through all groups before the next chunk. Chunks fit in the cache
   // and are the same number for each thread. Where vector lanes hold different rows, a chunk is a
@@ -120,7 +132,7 @@ class KronPlan {
   GroupTask<T> task_of(const Call& call, std::size_t g, const T* x, T* y, Index blocks) const {
     const bool last = g + 1 == schedule_.groups.size();
     return {kernels_, schedule_.groups[g], call.factors, x, y, blocks, last ? call.alpha : T(1),
-            last && call.accumulate};
+            last && call.accumulate, last && call.streams_strips};
   }
 
   void run_chunk(const Call& call, Index first, Index rows, T* memory) const {
@@ -146,7 +158,8 @@ class KronPlan {
       for (Index i = begin; i < end; ++i)
         run_chunk(call, i * call.rows, std::min(call.rows, outer_ - i * call.rows),
                   call.scratch + call.per_thread * thread);
-      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (call.streams || call.streams_strips)
+        std::atomic_thread_fence(std::memory_order_seq_cst);
     });
   }
 
@@ -165,6 +178,7 @@ class KronPlan {
         team.run(task.group.tiles(rows, kernels_.lanes), [&](Index begin, Index end, int thread) {
           T* memory = call.scratch + call.per_thread * thread;
           for (Index i = begin; i < end; ++i) run_tile(task, i, {memory, memory + tile_});
+          if (call.streams_strips) std::atomic_thread_fence(std::memory_order_seq_cst);
         });
         x = target;
       }
@@ -175,6 +189,7 @@ class KronPlan {
   Index outer_, input_size_, output_size_;
   Schedule schedule_;
   Index tile_ = 0;  // elements of a tile buffer, for the largest group
+  bool streams_strips_ = false;  // whether the last group's strips may be written past the caches
   mutable ThreadGain gain_;
 };
 
