@@ -13,9 +13,10 @@ from batchkron.spec.kron import Array
 
 
 class BlockOperator(ValuedOperator):
-    """An operator whose `apply` and `accumulate` take vectors as arrays of blocks.
+    """An operator whose vectors are arrays of blocks, or flat.
 
-    As a linear operator it acts on flat vectors, the block index slowest.
+    `apply` and `accumulate` take both. As a linear operator it acts on flat vectors, the block
+    index slowest.
     """
 
     _input_shape: tuple[int, int]  # number of input blocks, elements of a block
@@ -23,31 +24,36 @@ class BlockOperator(ValuedOperator):
 
     def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
         """Check the axes of x; return it as an array, the size of its outer axes, A x's shape."""
-        blocks = as_array(x, "x", self._arrays)
-        if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
-            expected = ", ".join(str(n) for n in self._input_shape)
-            raise ValueError(
-                f"x has shape {blocks.shape}; expected (..., {expected}): (input blocks, elements "
-                f"of a block). Flat vectors go to matvec."
-            )
-        outer = self._outer(blocks.shape, 2)
-        return blocks, outer, blocks.shape[:-2] + self._output_shape
+        vectors = as_array(x, "x", self._arrays)
+        shape, (rows, columns) = vectors.shape, self.shape
+        if shape[-2:] == self._input_shape:
+            return vectors, self._outer(shape, 2), shape[:-2] + self._output_shape
+        if shape[-1:] == (columns,):
+            return vectors, self._outer(shape, 1), (*shape[:-1], rows)
+        expected = ", ".join(str(n) for n in self._input_shape)
+        raise ValueError(
+            f"x has shape {shape}; expected (..., {expected}), (input blocks, elements of a "
+            f"block), or flat vectors (..., {columns})"
+        )
 
     def _shape_of_vectors(self) -> str:
         return f"(..., {', '.join(map(str, self.batch_shape + self._input_shape))})"
 
     def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
-        """Compute y = A x on blocks, overwriting y.
+        """Compute y = A x on blocks or flat vectors, overwriting y.
 
         Parameters
         ----------
-        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
-        out : ndarray, (..., *batch_shape, num_outputs, ΠP), optional
-            Where the result is written; with it, nothing is allocated.
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ) or (..., *batch_shape, N)
+            With N = num_inputs · ΠQ and M = num_outputs · ΠP. A shape that fits both is taken for
+            blocks.
+        out : ndarray, (..., *batch_shape, num_outputs, ΠP) or (..., *batch_shape, M), optional
+            In blocks if x is, else flat. Where the result is written; with it, nothing is
+            allocated.
 
         Returns
         -------
-        ndarray, (..., *batch_shape, num_outputs, ΠP)
+        ndarray, (..., *batch_shape, num_outputs, ΠP) or (..., *batch_shape, M)
 
         Raises
         ------
@@ -55,7 +61,7 @@ class BlockOperator(ValuedOperator):
             As for `Operator.matvec`.
         """
         plain = self._apply_fast
-        if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
+        if out is not None and plain is not None and getattr(x, "ndim", 0) > 0 and plain(x, out):
             return out
         if type(x) is not self._arrays.ndarray and any_foreign(x, out):
             return cast(Array, self._in_kind(self.apply, x, out))
@@ -66,18 +72,18 @@ class BlockOperator(ValuedOperator):
         """Compute out[..., :] = A x[..., :] for flat vectors; see `Operator.apply_flat`."""
         if x.ndim == 1:
             return self.matvec(x, out)
-        blocks = x.reshape(*x.shape[:-1], *self._input_shape)
+        blocks = x.reshape(*x.shape[:-1], *self._input_shape)  # (K, N) may fit the shape of blocks
         self.apply(blocks, out.reshape(*out.shape[:-1], *self._output_shape))
         return out
 
     def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
-        """Compute y += alpha A x on blocks, in place.
+        """Compute y += alpha A x on blocks or flat vectors, in place.
 
         Parameters
         ----------
-        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
-        y : ndarray, (..., *batch_shape, num_outputs, ΠP)
-            Overwritten with the result; must have the dtype of A x.
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ) or (..., *batch_shape, N)
+        y : ndarray, (..., *batch_shape, num_outputs, ΠP) or (..., *batch_shape, M)
+            In blocks if x is, else flat. Overwritten with the result; must have the dtype of A x.
         alpha : scalar
             Scales the product.
 

@@ -77,6 +77,43 @@ def test_leading_axes_and_columns(rng, backend, dtype):
     np.testing.assert_array_equal(op.matvec(flat[4][:, None])[:, 0], y.reshape(6, 30)[4])
 
 
+def test_flat_vectors_pass_where_blocks_do(rng, backend, dtype):
+    pools, *lists, weights = random_batch(rng, [(3, 2), (2, 2)], dtype)
+    op = bk.BatchedKron(pools, *lists, weights=weights, num_inputs=7, num_outputs=5)
+    x = random_array(rng, (3, 7, 4), dtype)
+    y = op.apply(x)
+    for place in (0, slice(None)):
+        flat, expected = x[place].reshape(*x[place].shape[:-2], 28), y[place].reshape(-1, 30)
+        out = poisoned((*flat.shape[:-1], 30), dtype)
+        assert op.apply(flat, out=out) is out
+        np.testing.assert_array_equal(out.reshape(-1, 30), expected)
+        np.testing.assert_array_equal(op.apply(flat).reshape(-1, 30), expected)
+        before = random_array(rng, out.shape, dtype)
+        summed = op.accumulate(flat, before.copy(), alpha=0.5)
+        blocks = op.accumulate(x[place], before.reshape(*x[place].shape[:-2], 5, 6), alpha=0.5)
+        np.testing.assert_array_equal(summed.ravel(), blocks.ravel())
+    with pytest.raises(ValueError, match=r"out has shape \(5, 6\)"):
+        op.apply(x[0].ravel(), out=poisoned((5, 6), dtype))
+    with pytest.raises(ValueError, match=r"\(\.\.\., 7, 4\).* or flat vectors \(\.\.\., 28\)"):
+        op.apply(x[0].T)
+
+
+def test_a_shape_that_fits_both_is_of_blocks(rng):
+    op = bk.BatchedKron(rng.standard_normal((2, 3, 3)), [[0], [1]], [0, 0], [0, 1])
+    x = rng.standard_normal((1, 3))
+    assert op.apply(x).shape == (2, 3)
+    assert op.apply(np.concatenate([x, x])).shape == (2, 6)
+
+
+def test_flat_vectors_of_several_systems(rng, backend):
+    pools = rng.standard_normal((2, 1, 3, 3))
+    op = bk.BatchedKron(pools, [[0], [0]], [0, 1], [1, 0])
+    x = rng.standard_normal((5, 2, 2, 3))
+    np.testing.assert_array_equal(op.apply(x.reshape(5, 2, 6)), op.apply(x).reshape(5, 2, 6))
+    with pytest.raises(ValueError, match="batch_shape"):
+        op.apply(x.reshape(10, 6))
+
+
 def test_fortran_columns_pass_without_a_copy(rng):
     """Each column is a block: X.T is C-contiguous, and is read without a copy."""
     op = bk.BatchedKron(rng.standard_normal((4, 3, 3)), rng.integers(0, 4, (9, 2)), *[range(9)] * 2)
