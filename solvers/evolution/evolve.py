@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from batchkron.arrays import device_errors
+from batchkron.operators import Operator
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
@@ -14,7 +15,7 @@ from .adapt.adapt import Adapt, rule_of_run
 from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
-from .start.first_state import beginning_at
+from .start.given import as_time_problem
 
 # Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (
@@ -29,7 +30,7 @@ _FAILURES = (
 
 @device_errors()
 def evolve(
-    problem: TimeProblem,
+    problem: TimeProblem | Operator | Callable[..., Any],
     *,
     until: float,
     method: Any = None,
@@ -50,13 +51,17 @@ def evolve(
     allow_unstable: bool = False,
     adapt: Adapt | Literal[False] | None = None,
     u0: Any = None,
+    source: Any = None,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
 
     Parameters
     ----------
-    problem : TimeProblem
-        Any object with ``initial`` (shape (N,), float or complex) and ``rhs(t, u, out)``; for
+    problem : TimeProblem, Operator or function
+        An operator A, or a matrix, with ``u0`` and perhaps ``source``: u' = A u + s(t), from
+        t0 = 0 on. Or an object with ``operator`` alone. Or a function f(t, u) that returns an
+        array, or f(t, u, out) that writes it, with ``u0``; it is called with states of that shape.
+        Or any object with ``initial`` (shape (N,), float or complex) and ``rhs(t, u, out)``; for
         implicit methods f(t, u) = A(t) u + s(t) with ``operator`` or ``operator_at(t)``, for IMEX
         methods ``implicit_operator`` and ``implicit_source(t, out)``; see `TimeProblem`.
         Optional: ``t0`` (0), ``stepper`` (``method`` and ``dt`` by default), ``content_hash``.
@@ -123,9 +128,12 @@ def evolve(
         the last grid. Equal steps that the problem suggests follow its finest cells; steps of a
         given ``dt`` stay. Checkpoints have the state and the grid of the last adaptation, and that
         of the end; to resume, give the same rule.
-    u0 : ndarray, shape (N,), optional
+    u0 : ndarray, shape (N,) or in blocks, optional
         The state at t0, by default ``problem.initial``. A run that is resumed must be given the
-        same one.
+        same one. States of the run and of the result are flat.
+    source : ndarray, function or pairs, optional
+        s of an operator: a vector, flat or in blocks; a function s(t) that returns one, or
+        s(t, out) that writes it; or a sequence of pairs (f, vector), for Σ f(t) vector.
 
     Returns
     -------
@@ -205,9 +213,22 @@ def evolve(
     >>> result = evolve(decay, until=1.0, method="ssp-rk3", dt=0.01)
     >>> print(result.status, result.t, result.steps, result.u.round(6))
     completed 1.0 100 [0.367879]
+
+    A batch list, and a nonlinear right-hand side around it:
+
+    >>> import batchkron as bk
+    >>> pool = np.array([[[-1.0, 0.0], [0.0, -2.0]]])
+    >>> op = bk.BatchedKron(pool, [[0], [0]], inputs=[0, 1], outputs=[0, 1])
+    >>> evolve(op, u0=np.ones(4), until=1.0, method="rk4", dt=0.01).u.round(6)
+    array([0.367879, 0.135335, 0.367879, 0.135335])
+    >>> result = evolve(lambda t, u: op.apply(u) + u**2, u0=np.ones(4), until=1.0, method="rk4",
+    ...                 dt=0.01)
+    >>> result.u.round(6)
+    array([1.      , 0.238406, 1.      , 0.238406])
     """
+    begun = as_time_problem(problem, u0, source)
     plan = plan_run(
-        problem if u0 is None else beginning_at(problem, u0),
+        begun,
         until=until,
         method=method,
         dt=dt,
@@ -223,7 +244,7 @@ def evolve(
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
         allow_unstable=allow_unstable,
-        adapt=rule_of_run(problem, adapt),
+        adapt=rule_of_run(begun, adapt),
     )
     result = Run(plan).to_end(progress=progress)
     if raise_on_failure and result.status in _FAILURES:

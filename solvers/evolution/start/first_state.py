@@ -18,7 +18,7 @@ def beginning_at(problem: Any, u0: Any) -> Any:
     ----------
     problem : TimeProblem
         The problem; its method ``beginning_at(u)`` is used if it has one.
-    u0 : ndarray, shape (N,)
+    u0 : ndarray, shape (N,), or in the blocks of a problem that has some
         The state.
 
     Returns
@@ -43,9 +43,22 @@ def beginning_at(problem: Any, u0: Any) -> Any:
     if u0.dtype.char not in "fdFD":
         raise TypeError(f"u0 has dtype {u0.dtype}; expected that of problem.initial")
     if u0.shape != initial.shape:
-        raise ValueError(f"u0 has shape {u0.shape}; expected {initial.shape}, as problem.initial")
+        blocks = _blocks_of(problem, initial.size)
+        if u0.shape not in blocks:
+            expected = " or ".join(map(str, [initial.shape, *blocks]))
+            raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
+        u0 = u0.reshape(-1)
     own = getattr(problem, "beginning_at", None)
     return _BeginningAt(problem, u0) if own is None else own(u0)
+
+
+def _blocks_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
+    """Return the shapes of a problem's states in blocks: its ``blocks``, or by ``block_size``."""
+    shapes = [getattr(problem, "blocks", None)]
+    size = getattr(problem, "block_size", None)
+    if size:
+        shapes.append((unknowns // size, size))
+    return [shape for shape in shapes if shape is not None and len(shape) > 1]
 
 
 class _BeginningAt:

@@ -1,0 +1,124 @@
+"""What `evolve` is given, as a problem in time: a problem, an operator, or a function f(t, u)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module, as_array, is_sparse
+from batchkron.operators import Operator
+from batchkron.operators.linear_system import LinearSystem, is_function, writing
+from batchkron.spec.kron import compute_dtype
+
+from ...products import Vector, as_product
+from .first_state import beginning_at
+
+__all__ = ["as_time_problem"]
+
+# Attributes that an object with an operator alone may have beside it, see `TimeProblem`.
+_BESIDE = ("stepper", "content_hash", "check_interval")
+
+
+def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
+    """Return the problem in time that is meant by the arguments of `evolve`.
+
+    Parameters
+    ----------
+    given : TimeProblem, Operator, matrix, object with ``operator``, or function
+        u' = f(t, u), u' = A u + s(t), or f itself.
+    u0 : array_like or None
+        The state at t0; None for the problem's.
+    source : object
+        s of an operator, see `LinearSystem`.
+
+    Returns
+    -------
+    TimeProblem
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is missing, or does not belong to the others.
+    """
+    has_rhs = callable(getattr(given, "rhs", None))
+    operator = None
+    if not has_rhs:  # the operator of a problem may be made only when it is needed
+        operator = given if _is_matrix(given) else getattr(given, "operator", None)
+    if has_rhs or (operator is None and not is_function(given)):
+        if source is not None:
+            raise TypeError(
+                "source is the s(t) of an operator, u' = A u + s(t), and the problem has a rhs of "
+                "its own; leave source out"
+            )
+        return given if u0 is None else beginning_at(given, u0)
+    if operator is not None and _is_matrix(operator):
+        return _system(given, operator, u0, source)
+    if operator is not None:
+        raise TypeError(
+            f"operator is a {type(operator).__name__}; expected an operator of batchkron, a matrix "
+            "or a LinearOperator"
+        )
+    if u0 is None:
+        raise ValueError("u0 is missing: a function f(t, u) does not say where u begins")
+    if source is not None:
+        raise TypeError(
+            "source is the s(t) of an operator, u' = A u + s(t); add it inside of the function"
+        )
+    return FunctionProblem(given, u0)
+
+
+def _is_matrix(value: Any) -> bool:
+    """Whether a value multiplies vectors: an operator, a matrix or a SciPy LinearOperator."""
+    if isinstance(value, Operator) or is_sparse(value):
+        return True
+    is_array = isinstance(value, array_module(value).ndarray)
+    return is_array or (hasattr(value, "matvec") and hasattr(value, "shape"))
+
+
+def _system(given: Any, operator: Any, u0: Any, source: Any) -> LinearSystem:
+    """Return u' = A u + s(t) of an operator, or of an object that has one and no ``rhs``."""
+    initial, kept = (u0, None) if given is operator else (_first(given, u0), given)
+    if initial is None:
+        raise ValueError("u0 is missing: an operator does not say where u begins")
+    if kept is not None and source is None:
+        source = getattr(kept, "source", None)
+    product = None
+    if not isinstance(operator, Operator):
+        like = np.empty(0, getattr(operator, "dtype", np.float64))
+        state = as_array(initial, "u0", array_module(initial))
+        state = state.astype(compute_dtype(np.empty(0, state.dtype), like))
+        product = as_product(operator, "operator", state.reshape(-1))
+    t0 = float(getattr(kept, "t0", 0.0))
+    system = LinearSystem(operator, initial, source, t0=t0, product=product)
+    for name in _BESIDE:
+        if hasattr(kept, name):
+            setattr(system, name, getattr(kept, name))
+    return system
+
+
+def _first(given: Any, u0: Any) -> Any:
+    return getattr(given, "initial", None) if u0 is None else u0
+
+
+class FunctionProblem:
+    """u' = f(t, u) of a function f(t, u), which returns its value, or f(t, u, out).
+
+    Parameters
+    ----------
+    function : callable
+        It is called with states of the shape of ``u0``.
+    u0 : array_like
+        The state at 0, of any shape; integers are taken as float64.
+    """
+
+    t0 = 0.0
+
+    def __init__(self, function: Any, u0: Any) -> None:
+        given = as_array(u0, "u0", array_module(u0))
+        self._shape, self._write = given.shape, writing(function, "t, u", "f")
+        self.initial: Vector = given.astype(compute_dtype(given)).reshape(-1)
+
+    def rhs(self, t: float, u: Vector, out: Vector) -> None:
+        """Write f(t, u) into ``out``."""
+        self._write(t, u.reshape(self._shape), out.reshape(self._shape))
