@@ -1,4 +1,4 @@
-"""PDEs, their discretizations on sparse grids, a gallery of examples, and problem files."""
+"""PDEs, their discretizations on sparse grids, batch lists, a gallery, and problem files."""
 
 from batchkron.storage import load_checkpoint, load_result
 
@@ -19,6 +19,7 @@ from .files.asgard.state import AsgardField, AsgardState
 from .gallery import make
 from .grids.choice import Mixed
 from .grids.sparse_grid import SparseGrid
+from .linear.problem import LinearProblem
 from .pde import PDE
 from .semidiscrete.exact.function import ExactFunction
 from .semidiscrete.fields.field import Field
@@ -46,6 +47,7 @@ __all__ = [
     "FieldExpression",
     "Inflow",
     "JumpWarning",
+    "LinearProblem",
     "Mixed",
     "ModeOperator",
     "Moment",

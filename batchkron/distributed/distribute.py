@@ -354,7 +354,19 @@ def _problem(
     if device != "cpu":
         communicator = communicator.of_devices()
     ranks = Ranks(communicator, (1, size), communicator)
-    return DistributedProblem(whole, communicator, ProblemOperators(ranks, device, max_imbalance))
+    make = ProblemOperators(ranks, device, max_imbalance, _other_operator)
+    return DistributedProblem(whole, communicator, make)
+
+
+def _other_operator(operator: Operator, ranks: Ranks) -> DistributedOperator | None:
+    """Return the operator of a problem on blocks of one vector, None if it cannot be spread.
+
+    A product of one factor is a dense matrix.
+    """
+    is_dense = isinstance(operator, KroneckerProduct) and len(operator.factors) == 1
+    if is_dense or not isinstance(operator, _KINDS):
+        return None
+    return _kind(operator, ProductOptions(1, "group", True, False)).make(ranks)
 
 
 def _checked_imbalance(bound: object) -> float:

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,15 @@ from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array, compute_dtype
 
-__all__ = ["LinearSystem", "TimeParts", "VectorInTime", "flat_vector", "is_function", "writing"]
+__all__ = [
+    "LinearSystem",
+    "One",
+    "TimeParts",
+    "VectorInTime",
+    "flat_vector",
+    "is_function",
+    "writing",
+]
 
 Function = Callable[[float], float]  # of time
 
@@ -130,8 +137,24 @@ def blocks_of(operator: Any) -> tuple[int, ...]:
     return (operator.shape[1],)
 
 
+def shapes_of(operator: Any, blocks: tuple[int, ...] | None = None) -> list[tuple[int, ...]]:
+    """Return the shapes in which vectors may be given: flat, by blocks, with an index per mode.
+
+    ``blocks`` is another one; by default that of the operator.
+    """
+    own = blocks_of(operator)
+    given = [(operator.shape[1],), *(() if blocks is None else (blocks,)), own]
+    if len(own) > 2:
+        given.append((own[0], math.prod(own[1:])))
+    return list(dict.fromkeys(given))
+
+
 def flat_vector(
-    name: str, value: ArrayLike, blocks: tuple[int, ...], dtype: np.dtype[Any], device: str
+    name: str,
+    value: ArrayLike,
+    shapes: Sequence[tuple[int, ...]],
+    dtype: np.dtype[Any],
+    device: str,
 ) -> Array:
     """Return a vector that is given flat or in blocks as a new flat array.
 
@@ -139,9 +162,9 @@ def flat_vector(
     ----------
     name : str
         Its name, for error texts.
-    value : array_like, (N,), (blocks, N / blocks) or of the shape ``blocks``
-    blocks : tuple of int
-        The shape with an index for each mode.
+    value : array_like
+    shapes : sequence of tuple of int
+        The shapes that it may have, see `shapes_of`.
     dtype : dtype
         The dtype of states.
     device : {"cpu", "cuda"}
@@ -156,13 +179,10 @@ def flat_vector(
     """
     module = array_module(value)
     given = as_array(value, name, module)
-    size = math.prod(blocks)
-    shapes = [(size,), blocks]
-    if len(blocks) > 2:
-        shapes.insert(1, (blocks[0], math.prod(blocks[1:])))
     if given.shape not in shapes:
-        expected = " or ".join(map(str, dict.fromkeys(shapes)))
-        raise ValueError(f"{name} has shape {given.shape}; expected {expected}")
+        raise ValueError(
+            f"{name} has shape {given.shape}; expected {' or '.join(map(str, shapes))}"
+        )
     if given.dtype.kind == "c" and dtype.kind != "c":
         raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers ({dtype})")
     flat: Array = module.array(given.reshape(-1), dtype=dtype)
@@ -281,6 +301,8 @@ class LinearSystem:
     t0 : float
     device : {"cpu", "cuda"}
     blocks : tuple of int
+    vector_shapes : list of tuple of int
+        The shapes in which vectors may be given.
 
     Raises
     ------
@@ -311,6 +333,7 @@ class LinearSystem:
         self.operator = operator
         self.device: str = getattr(operator, "device", "cpu")
         self.blocks = blocks_of(operator) if blocks is None else blocks
+        self.vector_shapes = shapes_of(operator, blocks)
         self.t0 = t0
         given = as_array(initial, "the initial state", array_module(initial))
         entries = np.empty(0, getattr(operator, "dtype", None) or np.float64)
@@ -320,7 +343,7 @@ class LinearSystem:
         self._product = product
 
     def _vector(self, name: str, value: Any) -> Array:
-        vector = flat_vector(name, value, self.blocks, self._dtype, self.device)
+        vector = flat_vector(name, value, self.vector_shapes, self._dtype, self.device)
         if isinstance(vector, np.ndarray):  # CuPy has no such flag
             vector.flags.writeable = False
         return vector
@@ -385,10 +408,10 @@ class LinearSystem:
         """Return a vector as a flat view."""
         if vector.shape == self.initial.shape:
             return vector
-        if vector.size != self.initial.size or not vector.flags.c_contiguous:
+        if vector.shape not in self.vector_shapes or not vector.flags.c_contiguous:
             raise ValueError(
-                f"{name} has shape {vector.shape}; expected {self.initial.shape}, or C-contiguous "
-                f"blocks of the shape {self.blocks}"
+                f"{name} has shape {vector.shape}; expected "
+                f"{' or '.join(map(str, self.vector_shapes))}, C-contiguous"
             )
         return vector.reshape(-1)
 
@@ -427,7 +450,7 @@ class LinearSystem:
         sizes = self.unknowns, self.unknowns
         return backend_on(self.device).repeated_work(work, sizes, self.initial.dtype)
 
-    @cached_property
+    @property
     def content_hash(self) -> str | None:
         """SHA-256 (hexadecimal) of operator, source and initial state, for checkpoints.
 

@@ -28,14 +28,30 @@ VERSION_WITH_GRIDS = 2
 VERSION_WITH_RULES = 2
 """The version of problems with a rule by which their grid follows the solution."""
 
+VERSION_WITH_LISTS = 3
+"""The version of problems that are batch lists, as other programs may write them."""
+
 NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
     {
-        "batchkron-problem": VERSION_WITH_RULES,
+        "batchkron-problem": VERSION_WITH_LISTS,
         "batchkron-result": VERSION_WITH_GRIDS,
         "batchkron-checkpoint": VERSION_WITH_GRIDS,
     }
 )
 """The newest version of each format; this package reads it and those before."""
+
+
+def may_lack_hash(attributes: Mapping[str, Attribute]) -> bool:
+    """Return whether a file need not have the hash of its content: lists of other programs.
+
+    Parameters
+    ----------
+    attributes : mapping
+        Attributes of the root group, in which `find_format_fault` finds no fault.
+    """
+    version = attributes["format_version"]
+    is_problem = attributes["format"] == "batchkron-problem"
+    return is_problem and isinstance(version, int) and version >= VERSION_WITH_LISTS
 
 
 def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None) -> str | None:

@@ -28,7 +28,7 @@ from batchkron.storage.document import (
     check_name,
 )
 from batchkron.storage.file_errors import translated
-from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
+from batchkron.storage.formats import FOREIGN_HINT, find_format_fault, may_lack_hash
 from batchkron.storage.inspection import DatasetEntry, Limits, inspect_datasets, type_kind
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -290,10 +290,12 @@ def refusing_names(path: str) -> Iterator[None]:
 
 
 def _verified(path: str, attributes: dict[str, Attribute], datasets: dict[str, Value]) -> Document:
-    """Return the document after comparing its hash with the one that the file declares."""
+    """Return the document after comparing its hash with the one that the file declares, if any."""
     with refusing_names(path):
         document = Document(attributes, datasets)
     declared = attributes.get(HASH_ATTRIBUTE)
+    if declared is None and may_lack_hash(attributes):
+        return document
     if declared != document.content_hash:
         raise ProblemFileError(
             f"{path}: attribute '{HASH_ATTRIBUTE}' is {declared!r}, but the content has the hash "

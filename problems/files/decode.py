@@ -42,7 +42,7 @@ from .fields import decode_fields
 from .gains import decode_gains
 from .schema import ATTRIBUTES, OPTIONAL_ATTRIBUTES, check_counts, problem_fields
 
-__all__ = ["decode_problem"]
+__all__ = ["decode_problem", "decode_times"]
 
 _FILTER_TOLERANCE = 1e-12  # difference of two-scale filters (entries of at most 1) by rounding
 
@@ -203,7 +203,7 @@ def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[
                     f"dataset 'terms/operators' names at [{t}, {k}] an operator of level "
                     f"{operators[number].level}; expected level {levels[k]}, that of axis {k}"
                 )
-    times = _decode_times(document, "terms/time")
+    times = decode_times(document, "terms/time")
     sides = array_of(document, "terms/one_sided")
     check_range("terms/one_sided", sides, 0, 3)
     return tuple(
@@ -236,7 +236,7 @@ def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
 
 
 def _decode_vectors(document: Document, group: str, dimensions: int) -> tuple[SeparableVector, ...]:
-    times = _decode_times(document, f"{group}/time")
+    times = decode_times(document, f"{group}/time")
     tables = [array_of(document, f"{group}/factor_{k}") for k in range(dimensions)]
     return tuple(
         SeparableVector(tuple(table[i] for table in tables), time) for i, time in enumerate(times)
@@ -276,7 +276,8 @@ def _decode_masses(document: Document, grid: SparseGrid, n: int) -> Masses:
     return tuple(masses)
 
 
-def _decode_times(document: Document, path: str) -> Sequence[TimeFunction]:
+def decode_times(document: Document, path: str) -> Sequence[TimeFunction]:
+    """Return the functions of time of a dataset of texts."""
     functions = []
     for i, text in enumerate(texts_of(document, path)):
         with refusing(f"dataset '{path}'[{i}]"):

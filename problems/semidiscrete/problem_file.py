@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 
 from batchkron.operators import on_device
-from batchkron.storage import read_file, write_document
+from batchkron.storage import Document, read_file, write_document
 from batchkron.storage.file_errors import refusing
 
 from ..files.decode import decode_problem
 from ..files.encode import encode_problem
+from ..files.lists import decode_list, encode_list, holds_list
 from ..files.schema import FORMAT
+from ..linear.problem import LinearProblem
 from .problem import Problem
 from .value import content_of
 
@@ -20,7 +23,7 @@ __all__ = ["load_problem", "save_problem"]
 
 
 def save_problem(
-    path: str | os.PathLike[str], problem: Problem, *, overwrite: bool = False
+    path: str | os.PathLike[str], problem: Problem | LinearProblem, *, overwrite: bool = False
 ) -> None:
     """Write a problem as an HDF5 file, whole or not at all.
 
@@ -28,32 +31,39 @@ def save_problem(
     ----------
     path : path
         The file.
-    problem : Problem
-        Its whole content is stored, and no Python code, so that an exact solution which is a
-        function is left out; `docs/reference/problem-files.md` has the schema.
+    problem : Problem or LinearProblem
+        Its whole content is stored, and no Python code, so that an exact solution of a Problem
+        which is a function is left out; of a LinearProblem the operator must be a batch list.
+        `docs/reference/problem-files.md` has the schema.
     overwrite : bool
         Replace an existing file.
 
     Raises
     ------
     TypeError, ValueError
-        If units or provenance are not plain JSON data.
+        If units or provenance are not plain JSON data; if a LinearProblem has an operator that is
+        no BatchedKron, or a source that is Python code.
     FileExistsError
         If the file exists and `overwrite` is false.
     OSError
         If it cannot be written; an existing file is untouched.
     """
-    if not isinstance(problem, Problem):
+    if isinstance(problem, LinearProblem):
+        document = encode_list(problem.content)
+    elif isinstance(problem, Problem):
+        document = encode_problem(content_of(problem))
+    else:
         raise TypeError(
             f"problem is {type(problem).__name__}; expected a Problem, such as "
-            f"PDE(...).discretize(...) returns"
+            f"PDE(...).discretize(...) returns, or a LinearProblem, such as LinearProblem(op, u0) "
+            "of a BatchedKron"
         )
-    write_document(path, encode_problem(content_of(problem)), overwrite=overwrite)
+    write_document(path, document, overwrite=overwrite)
 
 
 def load_problem(
     path: str | os.PathLike[str], *, device: str = "cpu", trusted: bool = False
-) -> Problem:
+) -> Any:  # a union of both kinds would have the attributes of neither
     """Read a whole problem file and close it.
 
     Parameters
@@ -69,8 +79,9 @@ def load_problem(
 
     Returns
     -------
-    Problem
-        With the same bits as the one that was saved, and the same `content_hash`.
+    Problem or LinearProblem
+        With the same bits as the one that was saved, and the same `content_hash`. A file of a
+        batch list, of whatever program, gives a LinearProblem.
 
     Raises
     ------
@@ -86,7 +97,22 @@ def load_problem(
     on_device(np.zeros(0), device)  # raises for a bad device before the file is read
     document = read_file(path, FORMAT, trusted=trusted)
     with refusing(os.fspath(path)):
+        return _problem(document).to(device)
+
+
+def _problem(document: Document) -> Problem | LinearProblem:
+    """Return the problem of a document.
+
+    Raises
+    ------
+    ProblemFileError
+        If a check fails.
+    """
+    if not holds_list(document):
         content = decode_problem(document)
         with refusing("the problem"):
-            problem = Problem(**vars(content))
-        return problem.to(device)
+            return Problem(**vars(content))
+    parts = vars(decode_list(document))
+    operator, initial, sources = (parts.pop(name) for name in ("operator", "initial", "sources"))
+    with refusing("the problem"):
+        return LinearProblem(operator, initial, sources, **parts)

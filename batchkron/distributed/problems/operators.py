@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -47,6 +47,9 @@ class ProblemOperators:
     max_imbalance : float
         The work of the busiest rank in that of the mean, above which cells are dealt out anew when
         the grid changes.
+    make_other : callable
+        ``make_other(operator, ranks)`` distributes an operator that is no batch list and on no
+        sparse grid; None if it cannot be.
     before : OwnedCells, optional
         Those of the grid that the problem was on before. By default, or beyond the imbalance, cells
         are dealt out so that all ranks have nearly the same work.
@@ -60,16 +63,24 @@ class ProblemOperators:
     """
 
     def __init__(
-        self, ranks: Ranks, device: str, max_imbalance: float, before: OwnedCells | None = None
+        self,
+        ranks: Ranks,
+        device: str,
+        max_imbalance: float,
+        make_other: Callable[[Operator, Ranks], DistributedOperator | None],
+        before: OwnedCells | None = None,
     ) -> None:
         self._ranks, self._device, self._before = ranks, device, before
+        self._make_other = make_other
         self.max_imbalance = max_imbalance
         self.owned: OwnedCells | None = None
         self.imbalance, self.is_rebalanced = 1.0, False
 
     def on_another_grid(self) -> ProblemOperators:
         """Return what distributes the operators of the problem on another grid."""
-        return ProblemOperators(self._ranks, self._device, self.max_imbalance, self.owned)
+        return ProblemOperators(
+            self._ranks, self._device, self.max_imbalance, self._make_other, self.owned
+        )
 
     def __call__(self, operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
         """Return operators on blocks; those of a later call share the layout of the first.
@@ -88,9 +99,13 @@ class ProblemOperators:
         if len(batches) == len(operators):
             return [DistributedBatch(op._spec, self._ranks, 1, None, op._terms) for op in batches]
         if len(sweeps) < len(operators):
+            others = [self._make_other(op, self._ranks) for op in operators]
+            made = [op for op in others if op is not None]
+            if len(made) == len(operators) == 1:
+                return made
             raise TypeError(
-                "the problem's operator is a dense matrix; distribute its with_form('sweep') or "
-                "with_form('batch')"
+                f"the problem's operator is a {type(operators[0]).__name__}, which cannot be "
+                "distributed; with_form('sweep') or with_form('batch') of a Problem can"
             )
         listed = [list_sweeps(op._spec) for op in sweeps]
         if self.owned is None:

@@ -43,22 +43,20 @@ def beginning_at(problem: Any, u0: Any) -> Any:
     if u0.dtype.char not in "fdFD":
         raise TypeError(f"u0 has dtype {u0.dtype}; expected that of problem.initial")
     if u0.shape != initial.shape:
-        blocks = _blocks_of(problem, initial.size)
-        if u0.shape not in blocks:
-            expected = " or ".join(map(str, [initial.shape, *blocks]))
+        shapes = _shapes_of(problem, initial.size)
+        if u0.shape not in shapes:
+            expected = " or ".join(map(str, shapes))
             raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
         u0 = u0.reshape(-1)
     own = getattr(problem, "beginning_at", None)
     return _BeginningAt(problem, u0) if own is None else own(u0)
 
 
-def _blocks_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
-    """Return the shapes of a problem's states in blocks: its ``blocks``, or by ``block_size``."""
-    shapes = [getattr(problem, "blocks", None)]
+def _shapes_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
+    """Return the shapes in which a problem's states may be given: flat, or in blocks."""
+    shapes: list[tuple[int, ...]] = list(getattr(problem, "vector_shapes", [(unknowns,)]))
     size = getattr(problem, "block_size", None)
-    if size:
-        shapes.append((unknowns // size, size))
-    return [shape for shape in shapes if shape is not None and len(shape) > 1]
+    return [*shapes, (unknowns // size, size)] if size else shapes
 
 
 class _BeginningAt:

@@ -52,7 +52,8 @@ def test_vectors_are_flat_or_in_blocks(rng, shape):
     flat = evolve(op, u0=u0, source=s, **RUN)
     result = evolve(op, u0=u0.reshape(shape), source=s.reshape(shape), **RUN)
     assert result.u.tobytes() == flat.u.tobytes()
-    with pytest.raises(ValueError, match=r"has shape \(6, 4\); expected \(24,\) or \(4, 6\) or"):
+    expected = r"\(24,\) or \(4, 3, 2\) or \(4, 6\)"
+    with pytest.raises(ValueError, match=rf"has shape \(6, 4\); expected {expected}"):
         evolve(op, u0=u0.reshape(6, 4), **RUN)
     with pytest.raises(ValueError, match=r"source has shape \(12,\)"):
         evolve(op, u0=u0, source=s[:12], **RUN)
