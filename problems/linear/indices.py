@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.figures import new_figure, plain, require_matplotlib
+from batchkron.figures import new_figure, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MAX_INDICES", "IndexPlot", "check_blocks", "draw_indices", "index_names"]
+__all__ = ["MAX_INDICES", "IndexPlot", "check_blocks", "draw_on", "figure_of", "index_names"]
 
 MAX_INDICES = 32
 """Indices of a vector in blocks; NumPy's arrays have at most 64."""
@@ -113,36 +113,51 @@ def _place(name: str, given: Any, size: int) -> int:
     return place
 
 
-def draw_indices(
-    picture: IndexPlot, title: str, show: str | None, ax: Axes | None
-) -> Figure | Axes:
+def figure_of(picture: IndexPlot, title: str, show: str | None = None) -> Figure:
+    """Return a figure of a line; its arguments are those of `draw_on`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If Matplotlib is not installed.
+    ValueError
+        If ``show`` is not known.
+    """
+    require_matplotlib("plot")
+    figure = new_figure(7.0, 4.2, title)
+    draw_on(figure.subplots(), picture, show)
+    return figure
+
+
+def draw_on(axes: Axes, picture: IndexPlot, show: str | None = None) -> None:
     """Draw a line; of a complex state its real and imaginary part.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+    picture : IndexPlot
+    show : {"solution", "exact", "error"}, optional
+        By default the solution, and the exact one if it is known.
 
     Raises
     ------
     ValueError
         If ``show`` is not known.
     """
-    require_matplotlib("plot")
     if show is not None and show not in (SHOWN if picture.exact is not None else SHOWN[:1]):
         known = "the exact solution is not known" if show in SHOWN else f"expected one of {SHOWN}"
         raise ValueError(f"show is {show!r}; {known}")
-    figure = None
-    if ax is None:
-        figure = new_figure(7.0, 4.2, plain(title))
-        ax = figure.subplots()
     for label, values, color, width in _curves(picture, show):
         if values.dtype.kind == "c":
-            ax.plot(values.real, color=color, linewidth=width, label=f"{label}, real part")
-            ax.plot(values.imag, color=color, linewidth=width, linestyle=":", label="imaginary")
+            axes.plot(values.real, color=color, linewidth=width, label=f"{label}, real part")
+            axes.plot(values.imag, color=color, linewidth=width, linestyle=":", label="imaginary")
         else:
-            ax.plot(values, color=color, linewidth=width, label=label)
-    ax.set_xlabel(picture.along)
-    ax.set_ylabel("error of u" if show == "error" else "u")
-    ax.set_title(", ".join(f"{k} = {v}" for k, v in picture.fixed.items()), fontsize="small")
-    if len(ax.get_lines()) > 1:
-        ax.legend(loc="best", frameon=False)
-    return ax if figure is None else figure
+            axes.plot(values, color=color, linewidth=width, label=label)
+    axes.set_xlabel(picture.along)
+    axes.set_ylabel("error of u" if show == "error" else "u")
+    axes.set_title(", ".join(f"{k} = {v}" for k, v in picture.fixed.items()), fontsize="small")
+    if len(axes.get_lines()) > 1:
+        axes.legend(loc="best", frameon=False)
 
 
 def _curves(picture: IndexPlot, show: str | None) -> list[tuple[str, NDArray[Any], str, float]]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import array_module, to_host
+from batchkron.figures import plain
 from batchkron.operators import BatchedKron, Operator, ValidationReport
 from batchkron.operators.linear_system import LinearSystem, One, VectorInTime, flat_vector
 
@@ -19,7 +20,7 @@ from ..statement.number_checks import finite_number
 from ..statement.text import count, rows_text
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
-from .indices import IndexPlot, check_blocks, draw_indices, index_names
+from .indices import IndexPlot, check_blocks, draw_on, figure_of, index_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -336,15 +337,29 @@ class LinearProblem(LinearSystem):
             If the state has another shape, an index is unknown or outside of its range, or what is
             to be shown is not known.
         """
+        picture = self.picture(u, t, along=along, slice=slice)
+        if ax is None:
+            return figure_of(picture, self._title(t), show)
+        draw_on(ax, picture, show)
+        return ax
+
+    def picture(
+        self,
+        u: ArrayLike,
+        t: float | None = None,
+        *,
+        along: str | None = None,
+        slice: Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> IndexPlot:
+        """Return the values that `plot` draws, without Matplotlib; its arguments are those."""
         state = to_host(self._flat("u", _array(u)), "u").reshape(self.blocks)
         exact = None
         if t is not None and self._exact:
             exact = to_host(self.exact_at(t), "exact").reshape(self.blocks)
-        picture = IndexPlot.of(state, exact, along, slice or {})
-        return draw_indices(picture, self._title(t), show, ax)
+        return IndexPlot.of(state, exact, along, slice or {})
 
     def _title(self, t: float | None) -> str:
-        return self.name if t is None else f"{self.name},  t = {t:.6g}"
+        return plain(self.name if t is None else f"{self.name},  t = {t:.6g}")
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's products with dense ones; see `batchkron.BatchedKron.validate`.
@@ -407,8 +422,8 @@ class LinearProblem(LinearSystem):
             self._hashed = entries, found
         return self._hashed[1]
 
-    def describe(self) -> str:
-        """Return a table of the problem's operator, vectors, source and defaults."""
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the rows (name, text) of `describe`."""
         rows = [
             ("problem", self.name),
             ("unknowns", f"{self.unknowns} {self.initial.dtype}, {_names(self.blocks)}"),
@@ -421,7 +436,11 @@ class LinearProblem(LinearSystem):
         if self.stepper is not None:
             chosen = self.stepper
             rows.append(("stepper", f"{chosen.method}, dt = {chosen.dt:.4g} to {chosen.until:.4g}"))
-        return rows_text(rows)
+        return rows
+
+    def describe(self) -> str:
+        """Return a table of the problem's operator, vectors, source and defaults."""
+        return rows_text(self.rows())
 
     def __repr__(self) -> str:
         products = ""

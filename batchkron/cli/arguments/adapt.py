@@ -10,7 +10,7 @@ import click
 
 from batchkron.cli.arguments.parameters import levels, positive_number
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
 from batchkron.solvers import Adapt
 from batchkron.solvers.evolution.adapt.adapt import rule_of_run
 
@@ -108,16 +108,22 @@ class AdaptRequest:
     given: dict[str, Any] = field(default_factory=dict)
     fixed: bool = False
 
-    def rule(self, problem: Problem) -> Adapt | None:
+    def rule(self, problem: Problem | LinearProblem) -> Adapt | None:
         """Return the rule for a problem: its own, changed by the options; None for none.
 
         Raises
         ------
         CommandError
-            If options are given without a tolerance, or have a wrong value.
+            If options are given without a tolerance, or have a wrong value, or the problem is a
+            batch list.
         """
         if self.fixed:
             return None
+        if self.given and isinstance(problem, LinearProblem):
+            raise CommandError(
+                f"{problem.name} is a batch list without a grid that could follow the solution; "
+                f"leave {_word(self.given)} out."
+            )
         own = rule_of_run(problem, None)
         with usage_errors():
             if own is not None:
@@ -127,9 +133,14 @@ class AdaptRequest:
             if "tol" in self.given:
                 return Adapt(**self.given)
         raise CommandError(
-            f"{_OTHERS[next(iter(self.given))]} is for grids that follow the solution; give their "
+            f"{_word(self.given)} is for grids that follow the solution; give their "
             "tolerance with --adapt-tol, too."
         )
+
+
+def _word(given: dict[str, Any]) -> str:
+    """Return the word of the command line for the first option that is given."""
+    return {"tol": "--adapt-tol", **_OTHERS}[next(iter(given))]
 
 
 def adapt_request(options: dict[str, Any]) -> AdaptRequest:
@@ -144,8 +155,9 @@ def adapt_request(options: dict[str, Any]) -> AdaptRequest:
     given = {name: options.pop(f"adapt_{name}") for name in ("tol", *_OTHERS)}
     given = {name: value for name, value in given.items() if value is not None}
     if fixed and given:
-        word = {"tol": "--adapt-tol", **_OTHERS}[next(iter(given))]
-        raise CommandError(f"--no-adapt means that the grid does not change; leave {word} out.")
+        raise CommandError(
+            f"--no-adapt means that the grid does not change; leave {_word(given)} out."
+        )
     if "keep" in given:
         given["keep"] = [name.strip() for name in given["keep"].split(",")]
     return AdaptRequest(given, fixed)

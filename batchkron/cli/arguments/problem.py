@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 import numpy as np
@@ -16,9 +16,19 @@ import numpy as np
 from batchkron.cli.arguments.parameters import levels
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.operators import on_device
-from batchkron.problems import Problem, gallery, load_problem
+from batchkron.problems import LinearProblem, Problem, gallery, load_problem
 
-__all__ = ["ProblemArgument", "chosen_problem", "gallery_options", "operator_option"]
+__all__ = [
+    "AnyProblem",
+    "ProblemArgument",
+    "chosen_problem",
+    "default_method",
+    "gallery_options",
+    "operator_option",
+]
+
+AnyProblem: TypeAlias = Problem | LinearProblem
+"""What a file may hold."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -62,7 +72,7 @@ class ProblemArgument:
 
     def read(
         self, method: str | None = None, device: str = "cpu", form: str | None = None
-    ) -> Problem:
+    ) -> Any:  # a union of both kinds would have the attributes of neither
         """Load or make the problem.
 
         Parameters
@@ -76,7 +86,7 @@ class ProblemArgument:
 
         Returns
         -------
-        Problem
+        Problem or LinearProblem
 
         Raises
         ------
@@ -96,10 +106,34 @@ class ProblemArgument:
         return _of_form(made, form)
 
 
-def _of_form(problem: Problem, form: str | None) -> Problem:
+def _of_form(problem: AnyProblem, form: str | None) -> AnyProblem:
     """Return the problem with its operator in the given form; None leaves it unchanged."""
+    if form is None:
+        return problem
+    if isinstance(problem, LinearProblem):
+        raise CommandError(
+            f"--operator is for PDEs on grids, and {problem.name} is a batch list, which has one "
+            "form; leave it out."
+        )
     with usage_errors((ValueError,)):
-        return problem if form is None else problem.with_form(form)
+        return problem.with_form(form)
+
+
+def default_method(problem: AnyProblem, given: str | None) -> str:
+    """Return the time stepper of a run.
+
+    Raises
+    ------
+    CommandError
+        If none is given, and the problem has none.
+    """
+    if given is not None:
+        return given
+    if problem.stepper is None:
+        raise CommandError(
+            f"{problem.name} does not say how it is stepped in time; give --stepper, such as rk4."
+        )
+    return problem.stepper.method
 
 
 def chosen_problem(

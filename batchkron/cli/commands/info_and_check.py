@@ -11,7 +11,7 @@ from batchkron.cli.failure import CommandError
 from batchkron.cli.output.describe_file import describe_file
 from batchkron.cli.output.text import one_line, printable, table
 from batchkron.errors import ProblemFileError
-from batchkron.problems import Problem, load_problem
+from batchkron.problems import LinearProblem, Problem, load_problem
 from batchkron.storage import Checkpoint, ResultFile, identify, load_checkpoint, load_result
 
 __all__ = ["check", "info"]
@@ -39,7 +39,12 @@ def check(file: Path) -> ExitCode:
     except (ProblemFileError, OSError) as error:
         click.echo(f"not sound: {one_line(str(error))}")
         return ExitCode.FAILED_CHECK
-    kind = {Problem: "problem", ResultFile: "result", Checkpoint: "checkpoint"}[type(loaded)]
+    kind = {
+        Problem: "problem",
+        LinearProblem: "problem",
+        ResultFile: "result",
+        Checkpoint: "checkpoint",
+    }[type(loaded)]
     click.echo(printable(f"sound: {file} is a {kind} file"))
     return ExitCode.DONE
 
@@ -49,11 +54,12 @@ def _check_there(file: Path) -> None:
         raise CommandError(f"{file} does not exist; expected a file of batchkron.")
 
 
-def _load(file: Path) -> Problem | ResultFile | Checkpoint:
+def _load(file: Path) -> Problem | LinearProblem | ResultFile | Checkpoint:
     """Load a file of any kind with all checks, and no other file in place of a damaged one."""
     kind = identify(file)
     if kind == "batchkron-problem":
-        return load_problem(file)
+        problem: Problem | LinearProblem = load_problem(file)
+        return problem
     if kind == "batchkron-result":
         return load_result(file)
     return load_checkpoint(file, previous=False)

@@ -16,7 +16,7 @@ from batchkron.backends.cuda.runtime.kernel_cache import private_folder
 from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.tuning import DEFAULT_CANDIDATES, DEFAULT_SECONDS, Outcome
 from batchkron.cli.arguments.parameters import positive_number
-from batchkron.cli.arguments.problem import chosen_problem, gallery_options
+from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.arguments.shapes import KronShape, kron_shapes
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
@@ -118,8 +118,9 @@ def tune(
         try:
             if chosen is not None:
                 content = chosen.read(stepper, device)
+                method = default_method(content, stepper)
                 with usage_errors((ValueError,)):
-                    take_warm_up_step(content, stepper or content.stepper.method)
+                    take_warm_up_step(content, method)
             for shape in shapes:
                 for dtype in dtypes or _DTYPES[:2]:
                     _build(shape, columns, np.dtype(dtype), device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from batchkron.backends.cuda.runtime.kernel_cache import is_kept, private_folder, recorded_kernels
-from batchkron.cli.arguments.problem import chosen_problem, gallery_options
+from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.problem_size import describe_size
@@ -50,7 +50,7 @@ def warmup(
         content = chosen.read(stepper, device)
         with usage_errors((RuntimeError,)):
             folder = private_folder()
-        method = content.stepper.method if stepper is None else stepper
+        method = default_method(content, stepper)
         with usage_errors((ValueError,)):
             take_warm_up_step(content, method)
     lost = sum(not is_kept(key) for key in kernels.compiled)

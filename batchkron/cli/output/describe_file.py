@@ -8,9 +8,9 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from batchkron.cli.output.problem_size import added_cells
+from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import number, plural
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
 from batchkron.problems.semidiscrete.description import problem_rows
 from batchkron.problems.statement.text import named_values, size_of_state
 from batchkron.solvers.evolution.recording.recorded import recorded_in
@@ -22,14 +22,14 @@ __all__ = ["describe_file"]
 Rows = Iterator[tuple[str, str]]
 
 
-def describe_file(path: Path, content: Problem | ResultFile | Checkpoint) -> Rows:
+def describe_file(path: Path, content: Problem | LinearProblem | ResultFile | Checkpoint) -> Rows:
     """Describe a file in rows of a name and a text.
 
     Parameters
     ----------
     path : Path
         The file; it is read again for the record of how it was written.
-    content : Problem, ResultFile or Checkpoint
+    content : Problem, LinearProblem, ResultFile or Checkpoint
         The loaded content of the file.
 
     Yields
@@ -39,9 +39,13 @@ def describe_file(path: Path, content: Problem | ResultFile | Checkpoint) -> Row
     document = read_file(path, None)
     yield "file", f"{path}, a {str(document.attributes['format']).removeprefix('batchkron-')}"
     yield from _rows(content)
-    yield "written", named_values(json_of(document, "provenance/file", dict))
-    if isinstance(content, Problem):
-        yield "content hash", content.content_hash  # the hash by which results refer to problems
+    if "provenance/file" in document.datasets:  # other programs need not write it
+        yield "written", named_values(json_of(document, "provenance/file", dict))
+    if isinstance(content, (Problem, LinearProblem)):
+        yield (
+            "content hash",
+            str(content.content_hash),
+        )  # the hash by which results refer to problems
     else:
         yield "content hash", str(document.attributes["content_hash"])
 
@@ -57,6 +61,13 @@ def _(content: Problem) -> Rows:
         yield name, text
         if name == "grid":
             yield from added_cells(content)
+
+
+@_rows.register
+def _(content: LinearProblem) -> Rows:
+    yield "size", describe_size(content)
+    yield from content.rows()
+    yield "state", size_of_state(content.initial)
 
 
 @_rows.register

@@ -14,7 +14,12 @@ from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
 from batchkron.solvers.krylov.vectors.ranks import OnRanks
-from batchkron.solvers.protocols import implicit_part_of, whole_part_of
+from batchkron.solvers.protocols import (
+    implicit_operator_of,
+    implicit_part_of,
+    operator_of,
+    whole_part_of,
+)
 from batchkron.storage import StoredGrid
 
 __all__ = ["KernelClock", "TimedProblem"]
@@ -82,7 +87,7 @@ class TimedProblem:
 
     Parameters
     ----------
-    problem : Problem or DistributedProblem
+    problem : Problem, LinearProblem or DistributedProblem
         The problem; timing does not change the bits of its results.
     clock : KernelClock, optional
         By default a new one.
@@ -162,11 +167,11 @@ class TimedProblem:
 
     def operator_at(self, t: float) -> _TimedOperator:
         """Return A(t) with timing; the same object as long as the problem returns the same."""
-        return self._on_clock("whole", self._problem.operator_at(t))
+        return self._on_clock("whole", operator_of(self._problem, t))
 
     def implicit_operator_at(self, t: float) -> _TimedOperator:
         """Return the part of A(t) that an IMEX method treats implicitly, with timing."""
-        return self._on_clock("implicit", self._problem.implicit_operator_at(t))
+        return self._on_clock("implicit", implicit_operator_of(self._problem, t))
 
     def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with the sources that an IMEX method treats implicitly."""

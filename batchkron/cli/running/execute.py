@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import batchkron
 from batchkron.arrays import to_host
 from batchkron.cli.arguments.adapt import AdaptRequest
-from batchkron.cli.arguments.problem import ProblemArgument
+from batchkron.cli.arguments.problem import AnyProblem, ProblemArgument, default_method
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, describe_system_error, usage_errors
 from batchkron.cli.output.figures import require_plotting, save_figure
@@ -30,7 +32,6 @@ from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.distributed import distribute
 from batchkron.errors import NotPhysicalError
-from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.output.cut import Cut
 from batchkron.solvers import (
     Adapt,
@@ -201,7 +202,7 @@ def execute(
 
 def _read(
     chosen: ProblemArgument, options: RunOptions, files: RunFiles
-) -> tuple[Checkpoint | None, Problem]:
+) -> tuple[Checkpoint | None, Any]:
     """Return the checkpoint to resume from, and the problem, after checks of both."""
     resumed = None if files.resume is None else load_checkpoint(files.resume)
     # A problem of the gallery depends on the stepper, which determines its default step.
@@ -213,10 +214,15 @@ def _read(
     fault = unreadable_state(problem.unknowns)
     if fault is not None:
         raise CommandError(f"{problem.name}: {fault}; take a lower level or degree.")
+    if problem.initial.dtype.kind == "c":
+        raise CommandError(
+            f"{problem.name} has complex states, and files of results and checkpoints hold real "
+            "ones; run it with evolve in Python."
+        )
     return resumed, problem
 
 
-def _shared(whole: Problem, options: RunOptions, ranks: RunRanks) -> Any:
+def _shared(whole: AnyProblem, options: RunOptions, ranks: RunRanks) -> Any:
     """Return the problem whose state all ranks share; the problem itself on one."""
     if not ranks.several:
         return whole
@@ -264,14 +270,19 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
 
 
 def _plan(
-    problem: Any, whole: Problem, options: RunOptions, resumed: Checkpoint | None
+    problem: Any, whole: AnyProblem, options: RunOptions, resumed: Checkpoint | None
 ) -> Integration:
     """Return the integration after checking its arguments in the same way as `evolve`."""
     until = options.until
     if until is None:
-        until = whole.stepper.until if resumed is None else resumed.until
+        until = resumed.until if resumed is not None else _last_time(whole)
+    if resumed is None:
+        default_method(whole, options.stepper)  # raises if there is none
     given = options.dt is not None or options.chooses_steps or resumed is not None
+    if not given and whole.stepper is None:
+        raise CommandError(f"{whole.name} does not suggest a step; give --dt, or --rtol.")
     if not given and not step_suits(whole, options.stepper):
+        assert whole.stepper is not None
         raise CommandError(
             f"{options.stepper} is explicit, and the step of {whole.name}, "
             f"{number(whole.stepper.dt)}, is one for {whole.stepper.method}; give a smaller "
@@ -296,7 +307,20 @@ def _plan(
     return integration
 
 
-def _announce(problem: Problem, integration: Integration, ranks: RunRanks) -> None:
+def _last_time(problem: AnyProblem) -> float:
+    """Return a problem's own last time.
+
+    Raises
+    ------
+    CommandError
+        If it has none.
+    """
+    if problem.stepper is None:
+        raise CommandError(f"{problem.name} does not say when its runs end; give --until.")
+    return problem.stepper.until
+
+
+def _announce(problem: AnyProblem, integration: Integration, ranks: RunRanks) -> None:
     begin = f"from step {integration.first_step}, " if integration.resumed else ""
     place = "" if problem.device == "cpu" else f" on {problem.device}"
     place += f" on {ranks.size} ranks" if ranks.several else ""
@@ -359,23 +383,23 @@ def _march(
     return result, None
 
 
-def _write(report: RunReport, problem: Problem, options: RunOptions) -> None:
+def _write(report: RunReport, problem: AnyProblem, options: RunOptions) -> None:
     """Write the result file of a run of a problem, whose grid may have followed the solution."""
     result, path = report.result, report.written.result
-    grid = None if options.adapt is None else report.problem.stored_grid()
+    last: Any = report.problem
     content = ResultFile(
-        u=to_host(result.u, "u"),
+        u=to_host(result.u, "u").astype(np.float64, copy=False),
         t=result.t,
         status=str(result.status),
         steps=result.steps,
         dt=result.dt,
         method=result.method,
-        problem_hash=problem.content_hash,
+        problem_hash=str(problem.content_hash),
         problem_name=problem.name,
         l2_error=report.l2_error,
         relative_error=report.relative_error,
         history=result.history,
-        grid=grid,
+        grid=None if options.adapt is None else last.stored_grid(),
     )
     try:
         save_result(path, content, overwrite=options.force)
@@ -387,7 +411,7 @@ def _write(report: RunReport, problem: Problem, options: RunOptions) -> None:
         ) from error
 
 
-def _draw(report: RunReport, cut: Cut, force: bool) -> None:
+def _draw(report: RunReport, cut: Cut | Mapping[str, float], force: bool) -> None:
     """Write the plot, if one is wanted."""
     path = report.written.plot
     if path is not None:

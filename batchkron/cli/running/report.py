@@ -13,7 +13,7 @@ from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import finite, number
 from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
 from batchkron.solvers import EvolveStatus, Result
 from batchkron.solvers.evolution.start.provenance import surroundings
 
@@ -26,7 +26,7 @@ class RunReport:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or LinearProblem
         The problem.
     result : Result
         The return value of `evolve`.
@@ -46,7 +46,7 @@ class RunReport:
         How many ranks have shared the state.
     """
 
-    problem: Problem
+    problem: Problem | LinearProblem
     result: Result
     clock: KernelClock
     first_step: int
@@ -85,11 +85,7 @@ class RunReport:
         return {
             "problem": problem.name,
             "unknowns": problem.unknowns,
-            "cells": problem.grid.num_cells,
-            "added_cells": problem.num_added_cells,
-            "degree": problem.degree,
-            "levels": list(problem.grid.levels),
-            "grid": problem.grid.kind,
+            **_structure(problem),
             "stepper": result.method,
             "status": str(result.status),
             "steps": result.steps,
@@ -113,7 +109,7 @@ class RunReport:
             "checkpoint": str(files.checkpoint) if self.checkpointed else None,
             "plot": str(files.plot) if files.plot and self.completed else None,
             "movie": str(files.movie) if files.movie and self.completed else None,
-            "recurrence_time": finite(problem.recurrence_time),
+            "recurrence_time": finite(_recurrence_time(problem)),
             "adapt": self._adapt(),
             "recorded": {name: finite(value.last) for name, value in result.watched.items()},
         }
@@ -135,7 +131,7 @@ class RunReport:
         for name, value in result.watched.items():
             drift = f", largest change {number(value.drift, 3)}"
             rows.append((name, f"{number(value.last, 8)}{drift}"))
-        recurrence = self.problem.recurrence_time
+        recurrence = _recurrence_time(self.problem)
         if recurrence is not None:
             rows.append(("recurrence time", f"{number(recurrence)}, when damping ends at latest"))
         if self.completed:
@@ -167,7 +163,9 @@ class RunReport:
         return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def errors_of(problem: Problem, result: Result) -> tuple[float | None, float | None]:
+def errors_of(
+    problem: Problem | LinearProblem, result: Result
+) -> tuple[float | None, float | None]:
     """Return the L2 error and the relative error; None if unknown or not finite.
 
     Parameters
@@ -183,6 +181,24 @@ def errors_of(problem: Problem, result: Result) -> tuple[float | None, float | N
     if problem.exact is None or not np.isfinite(u).all():
         return None, None
     return finite(problem.l2_error(u, t)), finite(problem.relative_error(u, t))
+
+
+def _structure(problem: Problem | LinearProblem) -> dict[str, Any]:
+    """Return the size of a problem's grid, or of its batch list, for JSON."""
+    if isinstance(problem, LinearProblem):
+        operator: Any = problem.operator  # a BatchedKron, which is what files hold
+        return {"blocks": operator.num_inputs, "products": operator.num_products}
+    return {
+        "cells": problem.grid.num_cells,
+        "added_cells": problem.num_added_cells,
+        "degree": problem.degree,
+        "levels": list(problem.grid.levels),
+        "grid": problem.grid.kind,
+    }
+
+
+def _recurrence_time(problem: Problem | LinearProblem) -> float | None:
+    return None if isinstance(problem, LinearProblem) else problem.recurrence_time
 
 
 def _seconds(value: float | None) -> str:

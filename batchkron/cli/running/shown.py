@@ -11,7 +11,7 @@ from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.running.files import RunFiles
 from batchkron.cli.running.pictures import PicturesDuringRun, numbered, plan_pictures
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
 from batchkron.problems.semidiscrete.output.cut import Cut, make_cut
 from batchkron.solvers import EvolveState, Quantity
 from batchkron.solvers.evolution.start.integration import Integration
@@ -44,15 +44,15 @@ class Shown:
 
     Attributes
     ----------
-    cut : Cut
-        What is done to axes that are not drawn.
+    cut : Cut or mapping
+        What is done to axes that are not drawn; where indices of a batch list are fixed.
     watch : dict
         The quantities that are recorded, for `evolve`.
     pictures : PicturesDuringRun or None
         A movie or numbered pictures.
     """
 
-    cut: Cut
+    cut: Cut | Mapping[str, float]
     watch: dict[str, Any]
     pictures: PicturesDuringRun | None
 
@@ -88,13 +88,16 @@ def check_pictures(options: ShownOptions) -> None:
 
 
 def plan_shown(
-    problem: Problem, integration: Integration, files: RunFiles, options: ShownOptions
+    problem: Problem | LinearProblem,
+    integration: Integration,
+    files: RunFiles,
+    options: ShownOptions,
 ) -> Shown:
     """Return what a run shows, after checking all of it.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or LinearProblem
         The problem.
     integration : Integration
         The run.
@@ -112,6 +115,8 @@ def plan_shown(
     CommandError
         If a quantity or an axis is unknown, there are too many pictures, or a file exists.
     """
+    if isinstance(problem, LinearProblem):
+        return _shown_of_list(problem, options)
     with usage_errors():
         named = [name for name in options.record if name != "outflow"]
         watch: dict[str, Any] = dict(problem.quantities(*named)) if named else {}
@@ -128,3 +133,29 @@ def plan_shown(
     pictures = PicturesDuringRun(plan, problem, cut, files.movie, plot, force=options.force)
     pictures.begin(problem, integration.u, integration.begin)
     return Shown(cut, {name: watch[name] for name in watch}, pictures)
+
+
+def _shown_of_list(problem: LinearProblem, options: ShownOptions) -> Shown:
+    """Return what a run of a batch list shows: quantities, and a picture along one index.
+
+    Raises
+    ------
+    CommandError
+        If a quantity or an index is unknown, or an option belongs to grids.
+    """
+    for name, given in {
+        "--movie": options.movie,
+        "--plot-every": options.plot_every,
+        "--marginal": options.marginal,
+    }.items():
+        if given:
+            raise CommandError(
+                f"{name} is for functions on a grid, and {problem.name} is a batch list; --plot "
+                "draws its last state along one index, and --slice fixes others, such as "
+                "--slice i1=0."
+            )
+    with usage_errors():
+        watch = dict(problem.quantities(*options.record)) if options.record else {}
+        if options.plot is not None:
+            problem.picture(problem.initial, None, slice=options.slices)  # checks the indices
+    return Shown(options.slices, watch, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,8 @@ from batchkron.arrays import to_host
 from batchkron.cli.output.sampling import plane_cells
 from batchkron.cli.output.text import number
 from batchkron.figures import new_figure, plain
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
+from batchkron.problems.linear.indices import figure_of as draw_list
 from batchkron.problems.semidiscrete.output.cut import Cut
 from batchkron.problems.semidiscrete.output.draw import draw_on, drawn_state, make_view
 
@@ -30,24 +32,28 @@ _EDGE = 1.0  # line width of the edges of the coarsest cells, in points; chosen 
 _MIN_VISIBLE_NORM = 1e-12
 
 
-def draw(report: RunReport, cut: Cut | None = None) -> Figure:
+def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Figure:
     """Draw the final state of a run.
 
     Parameters
     ----------
     report : RunReport
         The report, with the problem and its final state.
-    cut : Cut, optional
-        What is done to axes that are not drawn.
+    cut : Cut or mapping, optional
+        What is done to axes that are not drawn; where indices of a batch list are fixed.
 
     Returns
     -------
     matplotlib.figure.Figure
         Along one axis the solution as a curve, and its difference from the exact solution if that
         is known. Along two the solution as an image, the exact solution and the difference if they
-        are known, and the cells of the grid by level.
+        are known, and the cells of the grid by level. Of a batch list the state along one index.
     """
     problem, u = report.problem, report.result.u
+    if isinstance(problem, LinearProblem):
+        places = {} if cut is None or isinstance(cut, Cut) else cut
+        return draw_list(problem.picture(u, report.result.t, slice=places), _title(report))
+    assert cut is None or isinstance(cut, Cut)
     view = make_view(problem, u, report.result.t, cut or Cut(), None)
     if len(view.axes) == 1:
         figure = drawn_state(view, None)
@@ -64,9 +70,10 @@ def draw(report: RunReport, cut: Cut | None = None) -> Figure:
 
 
 def _title(report: RunReport) -> str:
-    t_unit = report.problem.units.get("t")
+    problem = report.problem
+    t_unit = None if isinstance(problem, LinearProblem) else problem.units.get("t")
     parts = [
-        report.problem.name,
+        problem.name,
         f"t = {number(report.result.t, 6)}" + (f" {t_unit}" if t_unit else ""),
     ]
     if report.l2_error is not None:

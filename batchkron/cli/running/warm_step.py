@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from batchkron.arrays import array_module
-from batchkron.problems import Problem
+from batchkron.cli.arguments.problem import AnyProblem
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.protocols import (
     implicit_operator_of,
@@ -20,14 +20,17 @@ __all__ = ["take_warm_up_step"]
 _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 
 
-def take_warm_up_step(problem: Problem, method: str) -> None:
+_SHORT_STEP = 1e-6  # of a problem that suggests none, in its unit of time; kernels do not know it
+
+
+def take_warm_up_step(problem: AnyProblem, method: str) -> None:
     """Take one step, which builds and compiles everything that the steps of a run need.
 
     A rule of adaptation that the problem has is left out: it would change the grid between steps.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or LinearProblem
         The problem, on the device of the runs.
     method : str
         The time stepper of the runs.
@@ -47,7 +50,7 @@ def take_warm_up_step(problem: Problem, method: str) -> None:
         basis = array_module(problem.initial).ones((2, problem.unknowns))
         is_imex = issubclass(kind, steppers.DiagonallyImplicit) and kind.tableau.is_imex
         _stage_operator(problem, is_imex).matvec(basis[1], out=basis[0])
-    dt = problem.stepper.dt
+    dt = _SHORT_STEP if problem.stepper is None else problem.stepper.dt
     evolve(
         problem,
         until=problem.t0 + dt,
@@ -59,7 +62,7 @@ def take_warm_up_step(problem: Problem, method: str) -> None:
     )
 
 
-def _stage_operator(problem: Problem, is_imex: bool) -> Any:
+def _stage_operator(problem: AnyProblem, is_imex: bool) -> Any:
     """Return the operator with which a method solves its stages, at the initial state."""
     part = implicit_part_of(problem) if is_imex else whole_part_of(problem)
     if part is None:

@@ -103,9 +103,10 @@ class ProblemOperators:
             made = [op for op in others if op is not None]
             if len(made) == len(operators) == 1:
                 return made
+            kind = type(operators[0]).__name__
             raise TypeError(
-                f"the problem's operator is a {type(operators[0]).__name__}, which cannot be "
-                "distributed; with_form('sweep') or with_form('batch') of a Problem can"
+                f"the problem's operator is a {kind}, which cannot be distributed, or is a dense "
+                "matrix; distribute a Problem's with_form('sweep') or with_form('batch')"
             )
         listed = [list_sweeps(op._spec) for op in sweeps]
         if self.owned is None:

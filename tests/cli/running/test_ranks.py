@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi_launcher import MPIEXEC
+from random_lists import random_problem
 
 from batchkron.cli.running import ranks as module
 from batchkron.errors import BackendUnavailableError
+from batchkron.problems import save_problem
 from batchkron.storage import load_checkpoint, load_result
 
 needs_mpi = pytest.mark.skipif(
@@ -136,3 +138,13 @@ def test_without_mpi4py_a_launcher_is_refused(refused, monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setattr(module, "world", missing)
     assert "MPI cannot be used" in refused("run", *C2)
+
+
+@needs_mpi
+def test_a_batch_list(cli, rng):
+    save_problem("list.h5", random_problem(rng))
+    cli("run", "list.h5", "-o", "one.h5", "--quiet")
+    run("run", "list.h5", "-o", "two.h5", "--quiet", "--checkpoint", "c.h5")
+    one, two = load_result("one.h5"), load_result("two.h5")
+    np.testing.assert_allclose(two.u, one.u, rtol=0, atol=1e-12 * np.abs(one.u).max())
+    assert (two.problem_hash, load_checkpoint("c.h5").step) == (one.problem_hash, 25)
