@@ -33,12 +33,16 @@ from ..statement.time_functions import TimeFunction
 from .decode import decode_times
 from .schema import FORMAT
 
-__all__ = ["ListContent", "decode_list", "encode_list", "holds_list"]
+__all__ = ["OWN_QUANTITIES", "ListContent", "decode_list", "encode_list", "holds_list"]
 
 MAX_MODES = 31
 """Modes of a list in a file: with the block, vectors have at most 32 indices."""
 
 _IDS = "list/factor_ids"
+_WEIGHTS = "quantities/weights"
+OWN_QUANTITIES = ("norm", "error")
+"""Names of quantities that a problem has by itself."""
+
 _ORDERS = ("row-major", "column-major")
 _OPTIONAL_ATTRIBUTES = {"t0": float, "matrix_order": str}
 _PRECISIONS = ("float32", "float64")
@@ -130,7 +134,7 @@ def list_fields(document: Document, modes: int, order: str) -> dict[str, Field]:
         if not isinstance(value, np.ndarray):
             return Field("float64", shape, group)
         kind = value_kind(value)
-        pair = (2,) if value.ndim == len(shape) + 1 and path != "quantities/weights" else ()
+        pair = (2,) if value.ndim == len(shape) + 1 and path != _WEIGHTS else ()
         return Field(kind if kind in _PRECISIONS else "float64", (*shape, *pair), group)
 
     one = ("text", (1,))
@@ -149,9 +153,7 @@ def list_fields(document: Document, modes: int, order: str) -> dict[str, Field]:
         "exact/time": Field("text", ("parts",), "exact"),
         "exact/vectors": numbers("exact/vectors", ("parts", "unknowns"), "exact"),
         "quantities/name": Field("text", ("quantities",), "quantities"),
-        "quantities/weights": numbers(
-            "quantities/weights", ("quantities", "unknowns"), "quantities"
-        ),
+        _WEIGHTS: numbers(_WEIGHTS, ("quantities", "unknowns"), "quantities"),
         "stepper/method": Field(*one, "stepper"),
         "stepper/dt": Field("float64", (1,), "stepper"),
         "stepper/until": Field("float64", (1,), "stepper"),
@@ -191,10 +193,15 @@ def decode_list(document: Document) -> ListContent:
     operator = _decode_operator(document, ids, pools, lengths["unknowns"])
     if "provenance/file" in document.datasets:
         json_of(document, "provenance/file", dict)
+    initial = _numbers(document, "initial", 1)
+    states = np.result_type(operator.dtype, initial.dtype)
+    for path, dimensions in (("sources/vectors", 2), ("exact/vectors", 2), (_WEIGHTS, 2)):
+        if path in document.datasets:
+            _check_fits(path, _numbers(document, path, dimensions), states)
     return ListContent(
         name=_decode_name(document),
         operator=operator,
-        initial=_numbers(document, "initial", 1),
+        initial=initial,
         blocks=_decode_blocks(document, operator, lengths["unknowns"]),
         t0=number_of(document, "t0") if "t0" in document.attributes else 0.0,
         sources=_decode_parts(document, "sources"),
@@ -214,6 +221,22 @@ def _numbers(document: Document, path: str, dimensions: int) -> NDArray[Any]:
     kind = np.result_type(array.dtype, np.complex64)
     pairs: NDArray[Any] = np.ascontiguousarray(array).view(kind)
     return pairs.reshape(array.shape[:-1])
+
+
+def _check_fits(path: str, vectors: NDArray[Any], states: np.dtype[Any]) -> None:
+    """Refuse vectors that are complex, or too large, where states are not."""
+    if vectors.dtype.kind == "c" and states.kind != "c":
+        raise ProblemFileError(
+            f"dataset '{path}' is complex, and the states, as 'initial' and the list, are real"
+        )
+    with np.errstate(over="ignore"):
+        wrong = np.argwhere(~np.isfinite(vectors.astype(states)))
+    if wrong.size:
+        place = ", ".join(map(str, wrong[0].tolist()))
+        raise ProblemFileError(
+            f"dataset '{path}' holds {vectors[tuple(wrong[0])]} at [{place}], which is too large "
+            f"for states of {states}"
+        )
 
 
 def _decode_operator(
@@ -296,11 +319,11 @@ def _decode_parts(document: Document, group: str) -> Parts:
 def _decode_quantities(document: Document) -> dict[str, NDArray[Any]]:
     if "quantities/name" not in document.datasets:
         return {}
-    names, weights = texts_of(document, "quantities/name"), array_of(document, "quantities/weights")
-    if not names or len(set(names)) != len(names) or not all(names):
+    names, weights = texts_of(document, "quantities/name"), array_of(document, _WEIGHTS)
+    if not names or len({*names, "", *OWN_QUANTITIES}) != len(names) + 1 + len(OWN_QUANTITIES):
         raise ProblemFileError(
-            "dataset 'quantities/name' has no names, an empty one, or one twice; expected "
-            "different ones"
+            "dataset 'quantities/name' has no names, an empty one, one twice, or one of "
+            f"{', '.join(OWN_QUANTITIES)}, which every problem has; expected different ones"
         )
     return dict(zip(names, weights, strict=True))
 

@@ -15,7 +15,7 @@ from batchkron.operators import BatchedKron, Operator, ValidationReport
 from batchkron.operators.linear_system import LinearSystem, One, VectorInTime, flat_vector
 
 from ..discretization.parts import StepperSettings
-from ..files.lists import ListContent, encode_list
+from ..files.lists import OWN_QUANTITIES, ListContent, encode_list
 from ..statement.number_checks import finite_number
 from ..statement.text import count, rows_text
 from ..statement.time import constant
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["LinearProblem"]
-
-# Names of quantities that a problem has by itself.
-_OWN_QUANTITIES = ("norm", "error")
 
 
 class LinearProblem(LinearSystem):
@@ -135,10 +132,10 @@ class LinearProblem(LinearSystem):
     def _checked_weights(self, given: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         found = {}
         for name, weights in given.items():
-            if not isinstance(name, str) or not name or name in _OWN_QUANTITIES:
+            if not isinstance(name, str) or not name or name in OWN_QUANTITIES:
                 raise ValueError(
                     f"a quantity is named {name!r}; expected a text other than "
-                    f"{' and '.join(map(repr, _OWN_QUANTITIES))}, which every problem has"
+                    f"{' and '.join(map(repr, OWN_QUANTITIES))}, which every problem has"
                 )
             module = array_module(weights)
             if module.iscomplexobj(weights):

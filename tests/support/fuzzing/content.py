@@ -9,7 +9,10 @@ INTEGERS = (0, 1, -1, 2, 3, 7, 8, 30, 31, 63, 64, 255, 1 << 31, 1 << 62, -(1 << 
 REALS = (
     0.0, -0.0, 1.0, -1.0, 0.5, 1e-300, 5e-324, 1e300, -1e308, np.nan, np.inf, -np.inf, 1 + 2**-52,
 )  # fmt: skip
-NAMES = ("u", "initial", "more", "grid/cells", "exact/time", "masses/axis_0", "sources/factor_2")
+NAMES = (
+    "u", "initial", "more", "grid/cells", "exact/time", "masses/axis_0", "sources/factor_2",
+    "blocks", "list/weights", "list/pool_2", "list/cells", "quantities/name",
+)  # fmt: skip
 WORDS = (
     "",
     "x",
@@ -86,7 +89,8 @@ def change_rows(attributes, datasets, rng):
 
 def change_rows_of_a_group(attributes, datasets, rng):
     """Keep a group's tables in step: fewer, more or permuted sources, terms, operators, …."""
-    groups = [g for g in ("terms", "sources", "exact", "operators") if _in_group(datasets, g)]
+    known = ("terms", "sources", "exact", "operators", "list", "quantities")
+    groups = [g for g in known if _in_group(datasets, g)]
     if not groups:
         return change_rows(attributes, datasets, rng)
     group = _pick(groups, rng)
@@ -178,8 +182,8 @@ def drop_attribute(attributes, datasets, rng):
 
 
 def add_attribute(attributes, datasets, rng):
-    name = _pick(("l2_error", "relative_error", "more", "step", "dtype", "t"), rng)
-    attributes[name] = _pick((1, 0.25, "float64"), rng)
+    name = _pick(("l2_error", "relative_error", "more", "step", "dtype", "t", "matrix_order"), rng)
+    attributes[name] = _pick((1, 0.25, "float64", "column-major"), rng)
 
 
 def change_text(attributes, datasets, rng):

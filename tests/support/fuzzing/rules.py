@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from batchkron.problems.discretization.basis.multiwavelets import filters
+from fuzzing.list_rules import check_list
 
 COMMON = {"format": str, "format_version": int}
 RESULT = {
@@ -46,8 +47,17 @@ def fault_of(document, expected):
     try:
         _check_values(attributes, datasets)
         _require(attributes.get("format") == expected, "format")
-        _require(attributes.get("format_version") in (1, 2), "format_version")
-        if expected == "batchkron-problem":
+        is_list = expected == "batchkron-problem" and attributes.get("format_version") == 3
+        _require(is_list or attributes.get("format_version") in (1, 2), "format_version")
+        if is_list:
+            _require(type(attributes["format_version"]) is int, "format_version")
+            check_list(attributes, datasets, _require)
+            for text in datasets.get("provenance/file", ()):
+                _read_json(text, dict)
+            for group in ("sources", "exact"):
+                for text in datasets.get(f"{group}/time", ()):
+                    _check_time(_read_json(text, dict))
+        elif expected == "batchkron-problem":
             _check_problem(attributes, datasets)
         else:
             _check_state(attributes, datasets, expected)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from crafted_files import SIGNATURES
+from crafted_files import SIGNATURES, changed
+from random_lists import random_list, random_problem
 
 from batchkron.problems import (
+    LinearProblem,
     OperatorTerm,
     Problem,
     SeparableVector,
@@ -19,6 +21,7 @@ from batchkron.problems import (
 )
 from batchkron.problems.files.asgard.file import load_asgard
 from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.files.lists import encode_list
 from batchkron.problems.semidiscrete.value import content_of
 from batchkron.storage import Checkpoint, Document, ResultFile, load_checkpoint, load_result
 from batchkron.storage import results as states
@@ -32,6 +35,7 @@ class Sample:
     name: str
     document: object
     image: bytes
+    has_hash: bool = True
 
     @property
     def format(self):
@@ -54,8 +58,10 @@ def all_samples():
     rng = np.random.default_rng(11)
     rich = _undated(encode_problem(content_of(_rich_problem(rng))))
     return {
-        _sample("problem", rich): 0.3,
-        Sample("relaid problem", rich, _relaid(rich)): 0.2,
+        _sample("problem", rich): 0.2,
+        Sample("relaid problem", rich, _relaid(rich)): 0.15,
+        _sample("list", encode_list(random_problem(rng).content)): 0.1,
+        _foreign_list(rng): 0.05,
         _sample("bare problem", encode_problem(content_of(_bare_problem(rng)))): 0.1,
         _sample("result", states._encode("batchkron-result", _result(rng))): 0.1,
         _sample("checkpoint", states._encode("batchkron-checkpoint", _checkpoint(rng))): 0.2,
@@ -67,6 +73,18 @@ def all_samples():
 def _undated(document):
     """The document without the time of its writing, so that its file is always the same."""
     return Document(document.attributes, {**document.datasets, "provenance/file": ("{}",)})
+
+
+def _foreign_list(rng):
+    """A list with little more than a name, and no hash, as another program may write it."""
+    problem = LinearProblem(random_list(rng, "complex64"), rng.normal(size=24))
+    document = encode_list(problem.content)
+    left_out = {"blocks": None, "provenance/file": None}
+    document = changed(document, datasets=left_out, attributes={"t0": None})
+    buffer = io.BytesIO(bytes(file_image(document)))
+    with h5py.File(buffer, "r+", libver=("v110", "v110")) as file:
+        del file.attrs["content_hash"]
+    return Sample("foreign list", document, buffer.getvalue(), has_hash=False)
 
 
 def _sample(name, document):

@@ -2,11 +2,13 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from batchkron.problems import Problem
+from batchkron.problems import LinearProblem, Problem
+from fuzzing.list_rules import list_pairs
 
 
 def disagreement(loaded, document, *, provenance):
@@ -15,6 +17,8 @@ def disagreement(loaded, document, *, provenance):
     `provenance`: whether that has to agree, too; it is outside the hash.
     """
     pairs = _problem_pairs if isinstance(loaded, Problem) else _state_pairs
+    if isinstance(loaded, LinearProblem):
+        pairs = partial(list_pairs, time_pairs=_time_pairs)
     for place, found, said in pairs(loaded, document.attributes, document.datasets):
         if place.startswith("provenance") and not provenance:
             continue

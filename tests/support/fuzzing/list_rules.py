@@ -1,0 +1,182 @@
+"""The schema of batch lists in problem files as plain rules, and what loaded lists say."""
+
+import math
+
+import numpy as np
+
+
+def check_list(attributes, datasets, require):
+    """Rules of the section on lists; ``require(condition, what)`` raises.
+
+    Functions of time and JSON have rules of their own.
+    """
+    require(set(attributes) <= {"format", "format_version", "t0", "matrix_order"}, "attributes")
+    require(type(attributes.get("t0", 0.0)) is float, "t0")
+    order = attributes.get("matrix_order", "row-major")
+    require(order in ("row-major", "column-major"), "matrix_order")
+    ids = datasets.get("list/factor_ids")
+    require(_has_kind(ids, np.int64) and ids.ndim == 2, "factor_ids")
+    products, modes = ids.shape
+    require(1 <= modes <= 31, "modes")
+    _check_names(datasets, modes, require)
+    sides = [1, 1]
+    for k in range(modes):
+        pool = datasets.get(f"list/pool_{k}")
+        require(_is_numbers(pool, 3), f"pool_{k}")
+        require(min(pool.shape[1:3]) >= 1, "sides of matrices")
+        sides[0] *= pool.shape[1 if order == "row-major" else 2]
+        sides[1] *= pool.shape[2 if order == "row-major" else 1]
+        require(((ids[:, k] >= 0) & (ids[:, k] < len(pool))).all(), "factor_ids in range")
+    initial = datasets.get("initial")
+    require(_is_numbers(initial, 1), "initial")
+    unknowns, blocks = len(initial), 0
+    require(unknowns > 0, "unknowns")
+    for name, size in (("outputs", sides[0]), ("inputs", sides[1])):
+        places = datasets.get(f"list/{name}")
+        require(_has_kind(places, np.int64) and places.shape == (products,), name)
+        require(unknowns % size == 0, "whole blocks")
+        blocks = unknowns // size
+        require(((places >= 0) & (places < blocks)).all(), f"{name} in range")
+    if "list/weights" in datasets:
+        weights = datasets["list/weights"]
+        require(_is_numbers(weights, 1) and len(weights) == products, "weights")
+    _check_optional(datasets, unknowns, blocks, require)
+    _check_states(datasets, modes, require)
+
+
+def _check_names(datasets, modes, require):
+    allowed = {f"list/pool_{k}" for k in range(modes)}
+    allowed |= {"list/factor_ids", "list/inputs", "list/outputs", "list/weights", "list/levels"}
+    allowed |= {"list/cells", "initial", "blocks", "name", "provenance/file"}
+    for group in (
+        {"sources/time", "sources/vectors"},
+        {"exact/time", "exact/vectors"},
+        {"quantities/name", "quantities/weights"},
+        {"stepper/method", "stepper/dt", "stepper/until"},
+    ):
+        allowed |= group
+        require(len(group & set(datasets)) in (0, len(group)), "a group is whole")
+    require(set(datasets) <= allowed, "unknown dataset")
+
+
+def _check_optional(datasets, unknowns, blocks, require):
+    if "name" in datasets:
+        require(_is_text(datasets["name"], 1) and datasets["name"][0] != "", "name")
+    if "provenance/file" in datasets:
+        require(_is_text(datasets["provenance/file"], 1), "provenance")
+    if "blocks" in datasets:
+        shape = datasets["blocks"]
+        require(_has_kind(shape, np.int64) and shape.ndim == 1 and 1 <= len(shape) <= 32, "blocks")
+        sizes = shape.tolist()
+        require(min(sizes) >= 1 and math.prod(sizes) == unknowns, "blocks")
+    levels, cells = datasets.get("list/levels"), datasets.get("list/cells")
+    if levels is not None:
+        require(_has_kind(levels, np.int64) and levels.ndim == 1, "levels")
+        require(((levels >= 0) & (levels <= 30)).all(), "levels")
+    if cells is not None:
+        require(_has_kind(cells, np.int64) and cells.ndim == 2 and len(cells) == blocks, "cells")
+        require(((cells >= 0) & (cells < 1 << 62)).all(), "cells")
+        require(levels is None or cells.shape[1] == len(levels), "axes")
+    for group in ("sources", "exact"):
+        if f"{group}/time" in datasets:
+            times, vectors = datasets[f"{group}/time"], datasets[f"{group}/vectors"]
+            require(isinstance(times, tuple) and len(times) >= 1, group)
+            require(_is_numbers(vectors, 2), group)
+            require(vectors.shape[:2] == (len(times), unknowns), group)
+    if "quantities/name" in datasets:
+        names, weights = datasets["quantities/name"], datasets["quantities/weights"]
+        require(isinstance(names, tuple) and len(names) >= 1, "quantities")
+        require(len(set(names)) == len(names), "quantities")
+        require(not {"", "norm", "error"} & set(names), "names of quantities")
+        require(_is_real(weights) and weights.shape == (len(names), unknowns), "quantities")
+    if "stepper/method" in datasets:
+        require(_is_text(datasets["stepper/method"], 1), "method")
+        require(datasets["stepper/method"][0] != "", "method")
+        for name in ("dt", "until"):
+            value = datasets[f"stepper/{name}"]
+            require(_has_kind(value, np.float64) and value.shape == (1,), name)
+        require(datasets["stepper/dt"][0] > 0.0, "dt")
+
+
+def _check_states(datasets, modes, require):
+    """Other vectors are complex, or as large as doubles may be, only where states are."""
+    numbers = [("initial", 1), ("list/weights", 1), *((f"list/pool_{k}", 3) for k in range(modes))]
+    given = [(datasets[path], axes) for path, axes in numbers if path in datasets]
+    is_complex = any(_is_complex(value, axes) for value, axes in given)
+    is_single = all(value.dtype == np.float32 for value, _ in given)
+    for path in ("sources/vectors", "exact/vectors", "quantities/weights"):
+        if path in datasets:
+            require(is_complex or not _is_complex(datasets[path], 2), f"real {path}")
+            largest = np.abs(datasets[path]).max(initial=0.0)
+            require(not is_single or largest < 3.40282357e38, f"single {path}")
+
+
+def _is_complex(value, axes):
+    return isinstance(value, np.ndarray) and value.ndim == axes + 1
+
+
+def _has_kind(value, kind):
+    return isinstance(value, np.ndarray) and value.dtype == kind
+
+
+def _is_real(value):
+    return isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64)
+
+
+def _is_numbers(value, axes):
+    """Whether a dataset has real numbers along so many axes, or pairs for complex ones."""
+    if not _is_real(value):
+        return False
+    return value.ndim == axes or (value.ndim == axes + 1 and value.shape[-1] == 2)
+
+
+def _is_text(value, count):
+    return isinstance(value, tuple) and len(value) == count
+
+
+def list_pairs(loaded, attributes, datasets, time_pairs):
+    """Places of a loaded list, each with what was found and what the file says."""
+    yield "name", loaded.name, datasets.get("name", ("list",))[0]
+    yield "t0", loaded.t0, attributes.get("t0", 0.0)
+    spec = loaded.operator._spec
+    yield "factor_ids", spec.factor_ids, datasets["list/factor_ids"]
+    yield "inputs", spec.inputs, datasets["list/inputs"]
+    yield "outputs", spec.outputs, datasets["list/outputs"]
+    turned = attributes.get("matrix_order") == "column-major"
+    for k, pool in enumerate(spec.pools):
+        said = _numbers(datasets[f"list/pool_{k}"], 3)
+        said = said.swapaxes(1, 2) if turned else said
+        yield f"pool_{k}", pool[0], np.ascontiguousarray(said, pool.dtype)
+    count = len(spec.inputs)
+    weights = _numbers(datasets.get("list/weights", np.ones(count)), 1)
+    yield "weights", spec.weights[0], weights.astype(spec.dtype)
+    dtype = loaded.initial.dtype
+    yield "initial", loaded.initial, _numbers(datasets["initial"], 1).astype(dtype)
+    if "blocks" in datasets:
+        yield "blocks", list(loaded.blocks), datasets["blocks"].tolist()
+    for name in ("levels", "cells"):
+        yield name, getattr(loaded, name), datasets.get(f"list/{name}")
+    for group, given in (("sources", loaded._source), ("exact", loaded._exact)):
+        texts = datasets.get(f"{group}/time", ())
+        yield group, len(given.parts), len(texts)
+        for k, ((function, vector), text) in enumerate(zip(given.parts, texts, strict=True)):
+            yield from time_pairs(f"{group}/time[{k}]", function, text)
+            said = _numbers(datasets[f"{group}/vectors"], 2)[k].astype(dtype)
+            yield f"{group}/vectors[{k}]", vector, said
+    names = datasets.get("quantities/name", ())
+    yield "quantities", list(loaded._weights), list(names)
+    for k, name in enumerate(names):
+        said = datasets["quantities/weights"][k].astype(loaded.initial.real.dtype)
+        yield f"quantities[{name}]", loaded._weights[name], said
+    yield "stepper", loaded.stepper is None, "stepper/method" not in datasets
+    if loaded.stepper is not None:
+        yield "method", loaded.stepper.method, datasets["stepper/method"][0]
+        yield "dt", loaded.stepper.dt, float(datasets["stepper/dt"][0])
+        yield "until", loaded.stepper.until, float(datasets["stepper/until"][0])
+
+
+def _numbers(array, axes):
+    if array.ndim == axes:
+        return array
+    kind = np.complex64 if array.dtype == np.float32 else np.complex128
+    return np.ascontiguousarray(array).view(kind)[..., 0]
