@@ -1,6 +1,6 @@
-"""A batch list of another program: its file written with h5py alone, checked and run by the command.
+"""A batch list of another program: its file, written with h5py alone, checked and run.
 
-u' = -(T ⊗ I + I ⊗ T) u on a row of blocks, whose neighbours exchange a little: a C++ or Fortran
+u' = -(T ⊗ I + I ⊗ T) u on a row of blocks, whose neighbours exchange a little. A C++ or Fortran
 code would write the same datasets with the HDF5 library.
 """
 
@@ -39,7 +39,9 @@ with tempfile.TemporaryDirectory() as folder:
     run = ["--until", "1", "--stepper", "backward-euler", "--dt", "0.05", "--quiet"]
     for words in (["check", path], ["run", path, *run, "--checkpoint", Path(folder, "c.h5")]):
         done = subprocess.run(
-            [sys.executable, "-m", "batchkron.cli", *map(str, words)], capture_output=True, text=True
+            [sys.executable, "-m", "batchkron.cli", *map(str, words)],
+            capture_output=True,
+            text=True,
         )
         print(done.stdout.replace(folder, "").strip() or f"exit status {done.returncode}")
     with h5py.File(path.with_suffix(".result.h5")) as result:

@@ -22,6 +22,13 @@ from batchkron.backends import (
 )
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerms
+from batchkron.operators.kronmult_layout import (
+    KronmultLayout,
+    bases_of,
+    block_ids,
+    layout_of,
+    offsets_of,
+)
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
 from batchkron.spec.batch import (
     batch_spec,
@@ -90,6 +97,8 @@ class BatchedKron(BlockOperator):
     array([[5., 5., 5., 5.]])
     """
 
+    _layout: KronmultLayout | None = None  # where `update` finds the matrices in one array
+
     def __init__(
         self,
         pools: Sequence[ArrayLike] | Array,
@@ -125,12 +134,16 @@ class BatchedKron(BlockOperator):
 
     @classmethod
     def _from_spec(
-        cls, spec: BatchSpec, tune: bool = False, terms: KroneckerTerms | None = None
+        cls,
+        spec: BatchSpec,
+        tune: bool = False,
+        terms: KroneckerTerms | None = None,
+        layout: KronmultLayout | None = None,
     ) -> BatchedKron:
         """Build the operator from a validated batch list."""
         operator = cls.__new__(cls)
         operator._prepare(spec, tune)
-        operator._terms = terms
+        operator._terms, operator._layout = terms, layout
         return operator
 
     def _prepare(self, spec: BatchSpec, tune: bool) -> None:
@@ -146,7 +159,7 @@ class BatchedKron(BlockOperator):
             self._apply_fast = own_apply(self._plan)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return BatchedKron._from_spec, (self._spec, self._tune, self._terms)
+        return BatchedKron._from_spec, (self._spec, self._tune, self._terms, self._layout)
 
     @classmethod
     def from_products(
@@ -198,6 +211,79 @@ class BatchedKron(BlockOperator):
         with building_on(backend_for(array_module(*itertools.chain(*given)))):
             return cls(pools, ids, inputs, outputs, **options)
 
+    @classmethod
+    def from_kronmult(
+        cls,
+        matrices: ArrayLike,
+        matrix_offsets: ArrayLike,
+        x_offsets: ArrayLike,
+        y_offsets: ArrayLike,
+        *,
+        n: int,
+        lda: int | None = None,
+        bases: Sequence[int] | None = None,
+        **options: Any,
+    ) -> BatchedKron:
+        """Build the operator from the arguments of kronmult: column-major matrices, and offsets.
+
+        Product b is y[y_b … y_b + n^d - 1] += (A_1b ⊗ … ⊗ A_db) x[x_b … x_b + n^d - 1], where
+        A_kb has the entry (i, j) at ``matrices[matrix_offsets[b, k] + i + lda * j]``.
+
+        Parameters
+        ----------
+        matrices : array_like, (elements,) or (rows, columns)
+            All matrices; they are copied. With two axes one large matrix, whose elements count
+            column by column, and which the n × n matrices are blocks of.
+        matrix_offsets : array_like of int, (products, d)
+            Where the matrices of each product begin; a matrix that several products have is stored
+            once.
+        x_offsets, y_offsets : array_like of int, (products,)
+            Where a product's block of x and of y begins: multiples of n^d.
+        n : int
+            The size of the matrices.
+        lda : int, optional
+            The leading dimension; by default the rows of a matrix with two axes, else n.
+        bases : (int, int, int), optional
+            The addresses of the arrays of matrices, of x and of y. With it all offsets are
+            addresses in bytes, as rows of pointers have.
+        **options
+            As for the constructor.
+
+        Returns
+        -------
+        BatchedKron
+            ``apply`` and ``accumulate`` take the whole arrays x and y as flat vectors, and
+            ``update(matrices)`` copies new values of the whole array of matrices, here and in
+            .to("cuda").
+
+        Raises
+        ------
+        ValueError, TypeError, IndexError
+            If arguments do not fit together; the text names the first wrong entry.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> matrices = np.array([0.0, 1.0, 1.0, 0.0, 2.0, 0.0, 0.0, 3.0])  # two, by columns
+        >>> offsets = [[0, 4], [4, 4]]  # A₀ ⊗ A₁ and A₁ ⊗ A₁
+        >>> op = bk.BatchedKron.from_kronmult(matrices, offsets, [0, 4], [0, 0], n=2)
+        >>> op.apply(np.ones(8))
+        array([ 6.,  9.,  8., 12.])
+        """
+        if bases is not None:
+            base, x_base, y_base = bases_of(bases)
+            itemsize = to_host(matrices, "matrices").itemsize
+            matrix_offsets = offsets_of(matrix_offsets, base, itemsize, "matrix_offsets", 2)
+            x_offsets = offsets_of(x_offsets, x_base, itemsize, "x_offsets", 1)
+            y_offsets = offsets_of(y_offsets, y_base, itemsize, "y_offsets", 1)
+        layout, ids = layout_of(matrices, lda, matrix_offsets, n)
+        size = layout.size ** ids.shape[1]
+        places = block_ids(x_offsets, "x_offsets", size), block_ids(y_offsets, "y_offsets", size)
+        with building_on(backend_for(array_module(matrices))):
+            made = cls(layout.pools(matrices), ids, *places, **options)
+        made._layout = layout
+        return made
+
     @property
     def num_products(self) -> int:
         """Number of products in the batch list."""
@@ -238,6 +324,7 @@ class BatchedKron(BlockOperator):
         Parameters
         ----------
         pools : sequence of array_like (..., count_k, P_k, Q_k), or one for all modes, optional
+            Of an operator of `from_kronmult` also its array of matrices, with one axis or two.
         weights : array_like, (..., products), optional
 
         Raises
@@ -248,6 +335,8 @@ class BatchedKron(BlockOperator):
             If a dtype cannot be converted to the operator's.
         """
         pools, weights = native_entries(pools, "pools"), native(weights, "weights")
+        if self._layout is not None and getattr(pools, "ndim", 3) < 3:
+            pools = self._layout.pools(pools)  # type: ignore[arg-type]
         spec = self._spec
         new_pools, new_weights = list(spec.pools), spec.weights
         if pools is not None:
@@ -289,7 +378,7 @@ class BatchedKron(BlockOperator):
         self._terms = None
 
     def _build_on(self, device: str) -> BatchedKron:
-        return BatchedKron._from_spec(self._spec, self._tune, self._terms)
+        return BatchedKron._from_spec(self._spec, self._tune, self._terms, self._layout)
 
     def _build_transpose(self) -> BatchedKron:
         spec = self._spec

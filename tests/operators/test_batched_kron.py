@@ -1,5 +1,7 @@
 """Batch lists of Kronecker products."""
 
+import pickle
+
 import numpy as np
 import pytest
 from dense_oracle import batch_bound, dense_batch, dense_kron, poisoned, random_array
@@ -296,3 +298,99 @@ def test_errors_at_apply(rng):
         op.accumulate(x, x)
     with pytest.raises(TypeError, match="out has dtype float32"):
         op.apply(x, out=np.ones((3, 4), "f4"))
+
+
+def kronmult_by_hand(matrices, lda, offsets, x_offsets, y_offsets, n, x, y):
+    """kronmult as its paper writes it: y += kron(A_1, …, A_d) x of column-major matrices."""
+    size = n ** offsets.shape[1]
+    for row, source, target in zip(offsets, x_offsets, y_offsets, strict=True):
+        factors = [
+            np.array([[matrices[at + i + lda * j] for j in range(n)] for i in range(n)])
+            for at in row
+        ]
+        y[target : target + size] += dense_kron(*factors) @ x[source : source + size]
+
+
+@pytest.mark.parametrize(("n", "d", "lda"), [(1, 1, 1), (3, 2, 3), (2, 3, 7), (4, 1, 5)])
+def test_the_arguments_of_kronmult(rng, dtype, n, d, lda):
+    size, products = n**d, 9
+    matrices = random_array(rng, 6 * lda * n + 3, dtype)
+    offsets = rng.integers(0, len(matrices) - lda * n, (products, d))
+    places = size * rng.integers(0, 5, (2, products))
+    op = bk.BatchedKron.from_kronmult(
+        matrices, offsets, *places, n=n, lda=lda, num_inputs=5, num_outputs=6
+    )
+    x, y = random_array(rng, 5 * size, dtype), random_array(rng, 6 * size, dtype)
+    for values in (matrices, random_array(rng, len(matrices), dtype)):
+        if values is not matrices:
+            op.update(values)
+        expected, magnitude = y.copy(), np.abs(y)
+        kronmult_by_hand(values, lda, offsets, *places, n, x, expected)
+        kronmult_by_hand(np.abs(values), lda, offsets, *places, n, np.abs(x), magnitude)
+        result = op.accumulate(x, y.copy())
+        bound = 2 * np.finfo(dtype).eps * (n * d + d + products + 4) * magnitude
+        assert (np.abs(result - expected) <= bound).all()
+
+
+def test_kronmult_blocks_of_one_large_matrix(rng):
+    """ASGarD's layout: blocks of a matrix that is stored column by column, or row by row."""
+    large = rng.standard_normal((12, 9))
+    offsets = np.array([[3 + 12 * 6, 0], [9 + 12 * 3, 3]])
+    given = (offsets, [0, 9], [9, 0])
+    op = bk.BatchedKron.from_kronmult(large, *given, n=3)
+    x = rng.standard_normal(18)
+    first = dense_kron(large[3:6, 6:9], large[0:3, 0:3]) @ x[:9]
+    second = dense_kron(large[9:12, 3:6], large[3:6, 0:3]) @ x[9:]
+    np.testing.assert_allclose(op.apply(x), np.concatenate([second, first]), atol=1e-13)
+    same = bk.BatchedKron.from_kronmult(np.asfortranarray(large), *given, n=3)
+    flat = bk.BatchedKron.from_kronmult(large.ravel(order="F"), *given, n=3, lda=12)
+    for other in (same, flat):
+        np.testing.assert_array_equal(other.apply(x), op.apply(x))
+    copy = pickle.loads(pickle.dumps(op))
+    for updated in (op, copy):
+        updated.update(2.0 * large)
+        np.testing.assert_allclose(updated.apply(x), 4.0 * same.apply(x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_kronmult_rows_of_pointers(rng, kind):
+    matrices, x, y = rng.standard_normal(40), rng.standard_normal(16), np.zeros(16)
+    offsets, places = rng.integers(0, 32, (5, 2)), 4 * rng.integers(0, 4, (2, 5))
+    bases = [array.ctypes.data for array in (matrices, x, y)]
+    addresses = [
+        (base + 8 * given).astype(kind)
+        for base, given in zip(bases, (offsets, *places), strict=True)
+    ]
+    counts = {"num_inputs": 4, "num_outputs": 4}
+    op = bk.BatchedKron.from_kronmult(matrices, *addresses, n=2, bases=bases, **counts)
+    same = bk.BatchedKron.from_kronmult(matrices, offsets, *places, n=2, **counts)
+    np.testing.assert_array_equal(op.apply(x), same.apply(x))
+    addresses[1][3] += kind(4)
+    with pytest.raises(ValueError, match=r"x_offsets\[3\] is 0x.*no whole number of elements"):
+        bk.BatchedKron.from_kronmult(matrices, *addresses, n=2, bases=bases)
+
+
+def test_kronmult_arguments_that_do_not_fit(rng):
+    matrices = rng.standard_normal(20)
+    make = bk.BatchedKron.from_kronmult
+    op = make(matrices, [[0, 16]], [4], [0], n=2)
+    assert (op.num_inputs, op.num_outputs) == (2, 1)
+    one, zero = [[0, 0]], ([0], [0])
+    for error, text, lists, options in [
+        (IndexError, r"offsets\[0, 1\] is 17; expected 0 to 16", ([[0, 17]], *zero), {}),
+        (IndexError, r"matrix_offsets\[1, 0\] is -1", ([[0], [-1]], [0, 0], [0, 0]), {}),
+        (ValueError, r"x_offsets\[0\] is 2; expected a multiple of 4", (one, [2], [0]), {}),
+        (IndexError, r"y_offsets\[0\] is -4; expected 0 or more", (one, [0], [-4]), {}),
+        (ValueError, "n is 2 and lda 1", (one, *zero), {"lda": 1}),
+        (ValueError, "bases has 2 addresses", (one, *zero), {"bases": (0, 0)}),
+        (TypeError, "matrix_offsets has dtype float64", ([[0.5, 0]], *zero), {}),
+    ]:
+        with pytest.raises(error, match=text):
+            make(matrices, *lists, n=2, **options)
+    with pytest.raises(ValueError, match="matrices has 19 elements; expected 20"):
+        op.update(matrices[1:])
+    with pytest.raises(ValueError, match="expected one axis, or two"):
+        make(matrices.reshape(1, 4, 5), [[0]], [0], [0], n=2)
+    plain = bk.BatchedKron(np.ones((1, 2, 2)), [[0]], [0], [0])
+    with pytest.raises(ValueError, match=r"pools\[0\] has shape \(20,\); expected 3 dimensions"):
+        plain.update(matrices)

@@ -1,0 +1,168 @@
+"""The layout of kronmult's arguments: column-major matrices in one array, places as offsets."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from batchkron.arrays import to_host
+from batchkron.spec.batch import index_array
+from batchkron.spec.kron import Array
+
+__all__ = ["KronmultLayout", "bases_of", "block_ids", "layout_of", "offsets_of"]
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class KronmultLayout:
+    """Where the distinct matrices of each mode are in one array of numbers.
+
+    Attributes
+    ----------
+    offsets : tuple of ndarray of int64, each (matrices_k,)
+        Where the matrices begin; entry (i, j) is lda · j + i further.
+    size, lda : int
+        n, and the leading dimension.
+    length : int
+        The number of elements of the array.
+    """
+
+    offsets: tuple[Ids, ...]
+    size: int
+    lda: int
+    length: int
+
+    def pools(self, matrices: ArrayLike) -> list[Array]:
+        """Return the pools of matrices, one (matrices_k, n, n) per mode.
+
+        Raises
+        ------
+        ValueError
+            If the array has another size than the one from which the layout was made.
+        """
+        values = _elements(matrices)
+        if len(values) != self.length:
+            raise ValueError(
+                f"matrices has {len(values)} elements; expected {self.length}, as when the "
+                "operator was built"
+            )
+        steps = np.arange(self.size)
+        inside = steps[:, None] + self.lda * steps[None, :]
+        return [values[first[:, None, None] + inside] for first in self.offsets]
+
+
+def layout_of(
+    matrices: ArrayLike,
+    lda: int | None,
+    offsets: ArrayLike,
+    n: int,
+) -> tuple[KronmultLayout, Ids]:
+    """Return the layout of distinct matrices, and the number in its pool of each one.
+
+    Parameters
+    ----------
+    matrices : array_like, (elements,) or (rows, columns)
+    lda : int or None
+        None for the rows of a matrix with two axes, else n.
+    offsets : array_like of int, (products, modes)
+    n : int
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        If they do not fit together; the text names the first wrong entry.
+    """
+    given = to_host(matrices, "matrices")
+    size = operator.index(n)
+    leading = (given.shape[0] if given.ndim == 2 else size) if lda is None else operator.index(lda)
+    if size < 1 or leading < size:
+        raise ValueError(
+            f"n is {size} and lda {leading}; expected n >= 1, and a leading dimension of at least n"
+        )
+    places = index_array(offsets, "matrix_offsets", 2)
+    length = len(_elements(given))
+    last = length - (leading * (size - 1) + size)
+    wrong = np.argwhere((places < 0) | (places > last))
+    if wrong.size:
+        row, mode = wrong[0].tolist()
+        raise IndexError(
+            f"matrix_offsets[{row}, {mode}] is {places[row, mode]}; expected 0 to {last}, from "
+            f"which a {size} × {size} matrix with lda {leading} fits into {length} elements"
+        )
+    found = [np.unique(column, return_inverse=True) for column in places.T]
+    ids = np.empty(places.shape, np.int64)
+    for k, (_, numbers) in enumerate(found):
+        ids[:, k] = numbers
+    return KronmultLayout(tuple(first for first, _ in found), size, leading, length), ids
+
+
+def block_ids(offsets: ArrayLike, name: str, size: int) -> Ids:
+    """Return the numbers of blocks of so many elements from where they begin.
+
+    Raises
+    ------
+    ValueError
+        If a block begins inside of another one.
+    IndexError
+        If an offset is negative.
+    """
+    places = index_array(offsets, name, 1)
+    blocks, rest = np.divmod(places, size)
+    for wrong, error, expected in (
+        (places < 0, IndexError, "0 or more"),
+        (rest != 0, ValueError, f"a multiple of {size}, the elements of a block"),
+    ):
+        if wrong.any():
+            b = int(np.argmax(wrong))
+            raise error(f"{name}[{b}] is {places[b]}; expected {expected}")
+    return blocks
+
+
+def offsets_of(addresses: ArrayLike, base: int, itemsize: int, name: str, axes: int) -> Ids:
+    """Return offsets in elements from addresses in bytes.
+
+    Raises
+    ------
+    ValueError
+        If an address is not that of an element.
+    """
+    given = np.asarray(to_host(addresses, name))
+    places = index_array(given.astype(np.int64) if given.dtype == np.uint64 else given, name, axes)
+    offsets, rest = np.divmod(places - operator.index(base), itemsize)
+    if rest.any():
+        first = tuple(np.argwhere(rest)[0].tolist())
+        raise ValueError(
+            f"{name}[{', '.join(map(str, first))}] is {places[first]:#x}, which is no whole number "
+            f"of elements of {itemsize} bytes from the base {base:#x}"
+        )
+    return offsets
+
+
+def _elements(matrices: ArrayLike) -> Array:
+    """Return all elements of an array in the order of columns."""
+    given: Any = to_host(matrices, "matrices")
+    if given.ndim not in (1, 2):
+        raise ValueError(
+            f"matrices has shape {given.shape}; expected one axis, or two of one large matrix"
+        )
+    return given.reshape(-1, order="F")  # type: ignore[no-any-return]
+
+
+def bases_of(bases: Sequence[int]) -> tuple[int, int, int]:
+    """Return the addresses of the arrays of matrices, of x and of y.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no three integers.
+    """
+    found = [operator.index(base) for base in bases]
+    if len(found) != 3:
+        raise ValueError(f"bases has {len(found)} addresses; expected those of matrices, x and y")
+    return found[0], found[1], found[2]
