@@ -471,10 +471,10 @@ def _names(blocks: tuple[int, ...]) -> str:
 
 
 def _refuse_not_finite(name: str, vector: Any) -> None:
-    finite = array_module(vector).isfinite(vector)
-    if not bool(finite.all()):
-        place = int(finite.argmin())
-        raise ValueError(f"{name} is {vector[place]} at {place}; expected finite values")
+    if not bool(array_module(vector).isfinite(vector).all()):
+        values = to_host(vector, name)
+        place = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"{name} is {values[place]} at {place}; expected finite values")
 
 
 def _index_array(name: str, given: Any, dimensions: int) -> NDArray[np.int64] | None:

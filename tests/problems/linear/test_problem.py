@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from dense_oracle import random_array
+from device_check import run_check
 from random_lists import random_list, random_problem
 
 import batchkron as bk
@@ -203,3 +204,7 @@ def test_parts_that_do_not_fit(rng):
         given = {"operator": op, "initial": u0, **options}
         with pytest.raises(error, match=text):
             LinearProblem(given.pop("operator"), given.pop("initial"), **given)
+
+
+def test_on_a_device():
+    run_check("linear_problems", "on_a_device")

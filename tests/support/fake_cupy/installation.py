@@ -39,6 +39,7 @@ class OnlyDevice:
 FUNCTIONS = (
     *("arange", "broadcast_to", "ceil", "concatenate", "cumsum", "exp", "eye", "floor", "maximum"),
     *("minimum", "ones", "repeat", "searchsorted", "sqrt", "stack", "where", "zeros_like"),
+    *("empty_like", "iscomplexobj", "isfinite"),
 )
 
 
@@ -96,7 +97,7 @@ def install():
         fft=SimpleNamespace(
             **{name: from_numpy_fft(name) for name in ("rfft", "irfft", "fft", "ifft")}
         ),
-        array=lambda value, dtype, order: Array(
+        array=lambda value, dtype=None, order="K": Array(
             None, host=np.array(getattr(value, "host", value), dtype, order=order)
         ),
         argsort=sorted_stably,
