@@ -100,7 +100,7 @@ def distribute(
 
     Parameters
     ----------
-    obj : Operator, Problem or CombinationPreconditioner
+    obj : Operator, Problem, LinearProblem or CombinationPreconditioner
         The whole KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator, KroneckerSparse
         or KroneckerSparseChain, the same on every rank. Of a batch list each rank has some output
         blocks, and the products for them; of a sparse grid some consecutive cells; of a

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from numpy.typing import NDArray
+
 from batchkron.arrays import device_errors
 from batchkron.operators import Operator
 from batchkron.storage import Checkpoint
@@ -30,7 +32,7 @@ _FAILURES = (
 
 @device_errors()
 def evolve(
-    problem: TimeProblem | Operator | Callable[..., Any],
+    problem: TimeProblem | Operator | Callable[..., Any] | NDArray[Any],
     *,
     until: float,
     method: Any = None,
