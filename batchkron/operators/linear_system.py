@@ -335,10 +335,10 @@ class LinearSystem:
         self.blocks = blocks_of(operator) if blocks is None else blocks
         self.vector_shapes = shapes_of(operator, blocks)
         self.t0 = t0
-        given = as_array(initial, "the initial state", array_module(initial))
+        given = as_array(initial, "u0", array_module(initial))
         entries = np.empty(0, getattr(operator, "dtype", None) or np.float64)
         self._dtype = compute_dtype(np.empty(0, given.dtype), entries)
-        self.initial = self._vector("the initial state", given)
+        self.initial = self._vector("u0", given)
         self._source = VectorInTime("source", source, self._vector)
         self._product = product
 

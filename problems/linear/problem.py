@@ -37,9 +37,9 @@ class LinearProblem(LinearSystem):
 
     Parameters
     ----------
-    operator : Operator
+    op : Operator
         A, of shape (N, N), such as a `batchkron.BatchedKron`.
-    initial : array_like, (N,) or in blocks
+    u0 : array_like, (N,) or in blocks
         The state at t0; it is copied to the operator's device. States have the dtype that
         `numpy.result_type` gives for it and the operator.
     source : array_like, function, or pairs, optional
@@ -94,8 +94,8 @@ class LinearProblem(LinearSystem):
 
     def __init__(
         self,
-        operator: Operator,
-        initial: ArrayLike,
+        op: Operator,
+        u0: ArrayLike,
         source: Any = None,
         *,
         exact: Any = None,
@@ -107,18 +107,18 @@ class LinearProblem(LinearSystem):
         levels: ArrayLike | None = None,
         cells: ArrayLike | None = None,
     ) -> None:
-        if not isinstance(operator, Operator):
+        if not isinstance(op, Operator):
             raise TypeError(
-                f"operator is a {type(operator).__name__}; expected an operator of batchkron, such "
+                f"op is a {type(op).__name__}; expected an operator of batchkron, such "
                 "as a BatchedKron"
             )
         if not isinstance(name, str) or not name:
             raise TypeError(f"name is {name!r}; expected a text that is not empty")
         if stepper is not None and not isinstance(stepper, StepperSettings):
             raise TypeError(f"stepper is a {type(stepper).__name__}; expected StepperSettings")
-        shape = None if blocks is None else check_blocks(blocks, operator.shape[1])
-        super().__init__(operator, initial, source, t0=finite_number("t0", t0), blocks=shape)
-        _refuse_not_finite("initial", self.initial)
+        shape = None if blocks is None else check_blocks(blocks, op.shape[1])
+        super().__init__(op, u0, source, t0=finite_number("t0", t0), blocks=shape)
+        _refuse_not_finite("u0", self.initial)
         self.name, self.stepper = name, stepper
         self._exact = VectorInTime("exact", exact, self._vector)
         for what, given in (("source", self._source), ("exact", self._exact)):
@@ -148,8 +148,8 @@ class LinearProblem(LinearSystem):
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments that make the problem again."""
         return {
-            "operator": self.operator,
-            "initial": self.initial,
+            "op": self.operator,
+            "u0": self.initial,
             "source": self._source.given,
             "exact": self._exact.given,
             "blocks": self.blocks,
@@ -188,7 +188,7 @@ class LinearProblem(LinearSystem):
             If CuPy is not installed, or there is no usable device; the text says what to do.
         """
         moved = self.operator.to(device)
-        return self if moved is self.operator else self._with(operator=moved)
+        return self if moved is self.operator else self._with(op=moved)
 
     def with_operator(self, operator: Operator) -> LinearProblem:
         """Return the problem with another operator of the same shape, such as A in another form.
@@ -200,10 +200,10 @@ class LinearProblem(LinearSystem):
         """
         if getattr(operator, "shape", None) != self.operator.shape:
             raise ValueError(
-                f"the operator has shape {getattr(operator, 'shape', None)}; expected "
+                f"operator has shape {getattr(operator, 'shape', None)}; expected "
                 f"{self.operator.shape}, that of the one before"
             )
-        return self._with(operator=operator)
+        return self._with(op=operator)
 
     def beginning_at(self, u: ArrayLike, t: float | None = None) -> LinearProblem:
         """Return the problem with another initial state, as ``evolve(problem, u0=u)`` takes it.
@@ -215,7 +215,7 @@ class LinearProblem(LinearSystem):
         t : float, optional
             Its time, by default `t0`.
         """
-        return self._with(initial=u, t0=self.t0 if t is None else t)
+        return self._with(u0=u, t0=self.t0 if t is None else t)
 
     @property
     def exact(self) -> Any:

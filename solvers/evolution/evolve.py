@@ -132,7 +132,8 @@ def evolve(
         of the end; to resume, give the same rule.
     u0 : ndarray, shape (N,) or in blocks, optional
         The state at t0, by default ``problem.initial``. A run that is resumed must be given the
-        same one. States of the run and of the result are flat.
+        same one. For an operator it is copied to where that is, and may be a list; the states have
+        the dtype that `numpy.result_type` gives for both. States of a run are flat.
     source : ndarray, function or pairs, optional
         s of an operator: a vector, flat or in blocks; a function s(t) that returns one, or
         s(t, out) that writes it; or a sequence of pairs (f, vector), for Σ f(t) vector.

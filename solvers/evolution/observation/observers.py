@@ -26,7 +26,7 @@ class Quantity:
 
     Parameters
     ----------
-    measure : callable or array_like, shape (N,)
+    measure : callable or array_like, shape (N,) or in blocks
         A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i. In a run whose grid
         changes the function takes states of any grid, or has a method ``for_problem(problem)``
         that returns the measure for the problem on another one. A measure that depends on the
@@ -119,7 +119,7 @@ class Quantity:
             return float(number_or_bool(self.measure(t, u), f"the measure {name!r}", t))
         measure = self.measure
         given = measure.weights if isinstance(measure, MomentWeights) else measure
-        weights = array_module(u).asarray(given)
+        weights = array_module(u).asarray(given).reshape(-1)
         return dot_over(ranks, weights, u).real
 
 

@@ -202,11 +202,11 @@ def test_parts_that_do_not_fit(rng):
     op, u0 = random_list(rng), rng.standard_normal(24)
     bad = np.where(np.arange(24) == 7, np.nan, u0)
     for error, text, options in [
-        (TypeError, "expected an operator of batchkron", {"operator": np.eye(24)}),
+        (TypeError, "expected an operator of batchkron", {"op": np.eye(24)}),
         (TypeError, "name is ''", {"name": ""}),
         (TypeError, "expected StepperSettings", {"stepper": "rk4"}),
         (ValueError, r"blocks is \(5, 5\); expected .* the product 24", {"blocks": (5, 5)}),
-        (ValueError, "initial is nan at 7", {"initial": bad}),
+        (ValueError, "u0 is nan at 7", {"u0": bad}),
         (ValueError, r"the vector of source\[0\] is nan at 7", {"source": bad}),
         (ValueError, "the weights of 'm' is nan at 7", {"quantities": {"m": bad}}),
         (ValueError, "a quantity is named 'norm'", {"quantities": {"norm": u0}}),
@@ -215,9 +215,8 @@ def test_parts_that_do_not_fit(rng):
         (ValueError, "cells has shape", {"cells": [1, 2]}),
         (ValueError, "t0", {"t0": np.inf}),
     ]:
-        given = {"operator": op, "initial": u0, **options}
         with pytest.raises(error, match=text):
-            LinearProblem(given.pop("operator"), given.pop("initial"), **given)
+            LinearProblem(**{"op": op, "u0": u0, **options})
 
 
 def test_on_a_device():

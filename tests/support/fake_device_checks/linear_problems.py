@@ -64,7 +64,7 @@ def _not_finite(rng):
     problem = _problem(rng).to("cuda")
     u = rng.standard_normal(12)
     u[7] = np.inf
-    with pytest.raises(ValueError, match="initial is inf at 7"):
+    with pytest.raises(ValueError, match="u0 is inf at 7"):
         problem.beginning_at(cupy.asarray(u))
     with pytest.raises(ValueError, match=r"u has shape \(5,\)"):
         problem.rhs(0.0, cupy.asarray(u)[:5], cupy.asarray(u))

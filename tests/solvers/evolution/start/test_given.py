@@ -50,8 +50,10 @@ def test_vectors_are_flat_or_in_blocks(rng, shape):
     op, _ = a_list(rng)
     u0, s = rng.standard_normal((2, 24))
     flat = evolve(op, u0=u0, source=s, **RUN)
-    result = evolve(op, u0=u0.reshape(shape), source=s.reshape(shape), **RUN)
+    weights = {"sum": np.ones(shape)}
+    result = evolve(op, u0=u0.reshape(shape), source=s.reshape(shape), watch=weights, **RUN)
     assert result.u.tobytes() == flat.u.tobytes()
+    assert result.watched["sum"].last == pytest.approx(flat.u.sum())
     expected = r"\(24,\) or \(4, 3, 2\) or \(4, 6\)"
     with pytest.raises(ValueError, match=rf"has shape \(6, 4\); expected {expected}"):
         evolve(op, u0=u0.reshape(6, 4), **RUN)
