@@ -6,13 +6,13 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array, to_host
-from batchkron.backends import backend_on
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators.algebra import Operator
 from batchkron.operators.batched_kron import BatchedKron
@@ -49,6 +49,27 @@ class TimeParts(NamedTuple):
 
     operators: tuple[tuple[Any, Operator], ...]
     sources: tuple[tuple[Any, Array], ...]
+
+
+class SplitRightSide(NamedTuple):
+    """A system u' = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h.
+
+    Attributes
+    ----------
+    products : tuple of (callable or None, callable)
+        The f_g, of which None is 1, and ``product(t, u, out)`` for each P_g.
+    sources : tuple of (callable, ndarray)
+        The f_h and s_h.
+    is_repeatable : bool
+        Whether products launch the same work on a device in each call.
+    turn : callable
+        Returns a context manager, inside of which they are called and repeated.
+    """
+
+    products: tuple[tuple[Any, Callable[..., None]], ...]
+    sources: tuple[tuple[Any, Array], ...]
+    is_repeatable: bool = False
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class One:
@@ -379,10 +400,8 @@ class LinearSystem:
         if self._source:
             self._source.write(t, out)
             self._add(u, out)
-        elif self._product is not None:
-            self._product(u, out)
         else:
-            self.operator.apply_flat(u, out)
+            self._write_product(t, u, out)
 
     def accumulate(self, t: float, u: Array, out: Array) -> None:
         """Add A u to ``out``: what `rhs` does after `source`."""
@@ -430,25 +449,24 @@ class LinearSystem:
             )
         return TimeParts(((_ONE, self.operator),), self._source.parts)
 
-    def repeated_work(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None] | None:
-        """Return what does work of calls of `rhs` and other launches, such as a step, by a graph.
-
-        Parameters
-        ----------
-        work : callable
-            ``work(u, out)`` reads a vector (N,) and overwrites another, which may be the same one.
+    def split_rhs(self) -> SplitRightSide | None:
+        """Return A u + s(t) in the parts by which explicit methods take their steps.
 
         Returns
         -------
-        callable or None
-            It takes (u, out); after a few calls it is a CUDA graph. None on the CPU, if the source
-            depends on time, or the operator's products cannot be captured.
+        SplitRightSide or None
+            None if the source is a function.
         """
-        fixed = self._source.is_constant and self._product is None
-        if self.device == "cpu" or not fixed or not self.operator.capturable:
+        if self._source.function is not None:
             return None
-        sizes = self.unknowns, self.unknowns
-        return backend_on(self.device).repeated_work(work, sizes, self.initial.dtype)
+        repeats = self._product is None and self.operator.capturable
+        return SplitRightSide(((None, self._write_product),), self._source.parts, repeats)
+
+    def _write_product(self, t: float, u: Array, out: Array) -> None:
+        if self._product is None:
+            self.operator.apply_flat(u, out)
+        else:
+            self._product(u, out)
 
     @property
     def content_hash(self) -> str | None:

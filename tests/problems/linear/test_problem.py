@@ -221,3 +221,18 @@ def test_parts_that_do_not_fit(rng):
 
 def test_on_a_device():
     run_check("linear_problems", "on_a_device")
+
+
+def test_the_right_hand_side_in_parts(rng, dtype):
+    problem = random_problem(rng, dtype)
+    split = problem.split_rhs()
+    u, out, whole = (random_array(rng, 24, dtype) for _ in range(3))
+    ((factor, product),) = split.products
+    product(0.7, u, out)
+    for function, vector in split.sources:
+        out += np.dtype(dtype).type(function(0.7)) * vector
+    problem.rhs(0.7, u, whole)
+    assert factor is None
+    assert np.abs(out - whole).max() <= 400 * np.finfo(dtype).eps * np.abs(whole).max()
+    code = LinearProblem(problem.operator, u, lambda t: u)
+    assert code.split_rhs() is None

@@ -24,7 +24,7 @@ def on_a_device():
     """All checks, in one process."""
     rng = np.random.default_rng(3)
     _moved(rng)
-    _repeated(rng)
+    _in_parts(rng)
     _not_finite(rng)
 
 
@@ -50,13 +50,19 @@ def _moved(rng):
     np.testing.assert_array_equal(back.initial, problem.initial)
 
 
-def _repeated(rng):
-    """Steps are repeated by a graph where nothing depends on time."""
-    work = lambda u, out: None  # noqa: E731
-    assert _problem(rng).repeated_work(work) is None
-    assert _problem(rng).to("cuda").repeated_work(work) is None
-    for source in (None, rng.standard_normal(12), (time.constant(2.0), rng.standard_normal(12))):
-        assert _problem(rng, source=source).to("cuda").repeated_work(work) is not None
+def _in_parts(rng):
+    """Explicit methods get the product and the vectors of the source, on the device."""
+    problem = _problem(rng)
+    device = problem.to("cuda")
+    split = device.split_rhs()
+    assert split.is_repeatable
+    ((factor, product),), ((function, vector),) = split.products, split.sources
+    assert (factor, function(0.0)) == (None, 1.0)
+    u, out = rng.standard_normal(12), cupy.asarray(np.full(12, np.nan))
+    product(0.0, cupy.asarray(u), out)
+    close(out, problem.operator @ u)
+    assert isinstance(vector, cupy.ndarray)
+    assert _problem(rng, source=lambda t: vector).to("cuda").split_rhs() is None
 
 
 def _not_finite(rng):
