@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +33,6 @@ __all__ = [
     "is_function",
     "writing",
 ]
-
-Function = Callable[[float], float]  # of time
 
 
 class TimeParts(NamedTuple):
@@ -77,12 +76,33 @@ class One:
 
     is_constant = True
 
-    def __call__(self, t: float) -> float:
-        """Return 1."""
-        return 1.0
+    def __call__(self, t: Any) -> Any:
+        """Return 1, or as many as there are times."""
+        return np.ones(np.shape(t)) if np.ndim(t) else 1.0
 
 
 _ONE = One()
+
+
+@dataclass(frozen=True)
+class GivenFunction:
+    """A function of time of a user's own, which need not take arrays.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(t)`` returns a number.
+    """
+
+    function: Callable[[float], float]
+
+    def __call__(self, t: Any) -> Any:
+        """Return its value at a time, or an array of those at several times."""
+        if not np.ndim(t):
+            return float(self.function(float(t)))
+        times = np.asarray(t, np.float64)
+        values = [float(self.function(float(time))) for time in times.flat]
+        return np.array(values).reshape(times.shape)
 
 
 def is_function(value: object) -> bool:
@@ -249,7 +269,7 @@ class VectorInTime:
             self.parts = ((_ONE, as_vector(name, given)),)
             return
         self.parts = tuple(
-            (function, as_vector(f"the vector of {name}[{k}]", vector))
+            (_in_time(function), as_vector(f"the vector of {name}[{k}]", vector))
             for k, (function, vector) in enumerate(pairs)
         )
 
@@ -271,6 +291,11 @@ class VectorInTime:
             linear_combination(factors, [vector for _, vector in self.parts], out)
         else:
             out[...] = 0.0
+
+
+def _in_time(function: Any) -> Any:
+    """Return a function that takes arrays of times, too, as those of `batchkron.problems.time`."""
+    return function if hasattr(function, "is_constant") else GivenFunction(function)
 
 
 def _pairs(given: Any) -> Sequence[tuple[Any, Any]] | None:

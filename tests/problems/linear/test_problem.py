@@ -236,3 +236,8 @@ def test_the_right_hand_side_in_parts(rng, dtype):
     assert np.abs(out - whole).max() <= 400 * np.finfo(dtype).eps * np.abs(whole).max()
     code = LinearProblem(problem.operator, u, lambda t: u)
     assert code.split_rhs() is None
+    own = LinearProblem(problem.operator, u, [(lambda t: 2.0 * t if t < 1.0 else 3.0, u)])
+    for given in (problem, own, LinearProblem(problem.operator, u, u)):
+        for function, _ in given.split_rhs().sources:  # of many times at once, too
+            times = np.array([0.25, 0.5, 1.5])
+            assert function(times).tolist() == [function(t) for t in times]
