@@ -11,6 +11,11 @@ from batchkron.solvers import evolve
 from batchkron.storage import load_checkpoint, load_result
 
 
+def agree(u, expected):
+    """Whether states of 25 steps differ by rounding alone; the command's sums are in parts."""
+    return np.abs(u - expected).max() <= 1e3 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+
+
 @pytest.fixture
 def problem(rng, folder):
     """A problem with all parts, and the file list.h5."""
@@ -31,9 +36,9 @@ def test_a_run(cli, problem):
     result = evolve(problem, until=0.5)
     printed = cli("run", "list.h5", "--record", "mass,norm").stdout
     written = load_result("list.result.h5")
-    assert written.u.tobytes() == result.u.tobytes()
+    assert agree(written.u, result.u)
     assert (written.problem_hash, written.problem_name) == (problem.content_hash, problem.name)
-    assert written.l2_error == problem.l2_error(result.u, result.t)
+    assert written.l2_error == problem.l2_error(written.u, result.t)
     assert "24 unknowns in 4 blocks, 12 products of a batch list" in printed
     assert "mass" in printed
 
@@ -59,7 +64,7 @@ def test_single_precision(cli, rng):
     problem = random_problem(rng, "float32")
     save_problem("single.h5", problem)
     cli("run", "single.h5", "--quiet", "--checkpoint", "c.h5")
-    np.testing.assert_array_equal(load_result("single.result.h5").u, evolve(problem, until=0.5).u)
+    assert agree(load_result("single.result.h5").u, evolve(problem, until=0.5).u)
     assert load_checkpoint("c.h5").dtype == "float32"
 
 
@@ -114,7 +119,7 @@ def test_what_does_not_say_how_to_step_it(cli, refused, bare):
     given = ("--until", "0.5", "--stepper", "rk4", "--dt", "0.01", "--quiet")
     cli("run", "bare.h5", *given)
     expected = evolve(load_problem("bare.h5"), until=0.5, method="rk4", dt=0.01)
-    assert load_result("bare.result.h5").u.tobytes() == expected.u.tobytes()
+    assert agree(load_result("bare.result.h5").u, expected.u)
 
 
 def test_complex_states_have_no_result_files(refused, rng):
