@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Connections", "Half", "Ids", "Part", "joined", "levels_of", "narrow"]
+__all__ = ["Connections", "Half", "Ids", "Part", "joined", "levels_of", "narrow", "row_range"]
 
 Ids: TypeAlias = NDArray[np.int64]  # or int32 for arrays that are stored, see `narrow`
 Part: TypeAlias = Literal["upper", "lower", "full"]
@@ -97,3 +97,26 @@ def joined(starts: Ids, stops: Ids) -> tuple[Ids, Ids]:
     owners = np.repeat(np.arange(counts.size), counts)
     before = np.cumsum(counts) - counts
     return owners, np.arange(owners.size) - (before - starts)[owners]
+
+
+def row_range(keys: Ids, width: int, rows: Ids, last_columns: Ids) -> tuple[Ids, Ids]:
+    """Return where the pairs of rows, up to a last column in each, begin and end.
+
+    Parameters
+    ----------
+    keys : ndarray of int64, (pairs,)
+        row * width + column of each pair, ascending.
+    width : int
+        More than the largest column.
+    rows, last_columns : ndarray of int64, (m,)
+        Those that are looked for.
+
+    Returns
+    -------
+    first, stop : ndarray of int64, (m,)
+        Pairs first … stop - 1 are those of the row with columns 0 … last_column.
+    """
+    starts = rows * np.int64(width)
+    first = np.searchsorted(keys, starts)
+    stop = np.searchsorted(keys, starts + last_columns, side="right")
+    return first.astype(np.int64), stop.astype(np.int64)

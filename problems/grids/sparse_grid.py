@@ -1,14 +1,14 @@
 """Sparse, full, mixed and custom grids: sets of multi-indices of 1-D hierarchical cells."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import lcm
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from batchkron.operators.grid_cells import cells_of_levels, count_cells_of_levels
 
 from ..statement.text import count
 from .levels import check_level
@@ -117,14 +117,9 @@ class SparseGrid:
         ------
         TypeError, ValueError
             If there is no axis, or a level is not an integer or out of range.
-
-        Notes
-        -----
-        The condition is decided in integers, as Σ (m / L_i) l_i ≤ m with m the least common
-        multiple of the positive L_i.
         """
         limits = _check_levels(levels)
-        return cls(_cells_within(limits, *_sparse_costs(limits)), limits, "sparse")
+        return cls(cells_of_levels("sparse", limits), limits, "sparse")
 
     @classmethod
     def full(cls, levels: Sequence[int]) -> "SparseGrid":
@@ -146,7 +141,7 @@ class SparseGrid:
             If there is no axis, or a level is not an integer or out of range.
         """
         limits = _check_levels(levels)
-        return cls(_cells_within(limits, (0,) * len(limits), 0), limits, "full")
+        return cls(cells_of_levels("full", limits), limits, "full")
 
     @classmethod
     def custom(cls, cells: ArrayLike, levels: Sequence[int]) -> "SparseGrid":
@@ -373,40 +368,7 @@ def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
     (256, 1073741824)
     """
     limits = _check_levels(levels)
-    costs, budget = _sparse_costs(limits) if kind == "sparse" else ((0,) * len(limits), 0)
-    ways = {budget: 1}  # remaining budget → number of multi-indices along the axes so far
-    for limit, cost in zip(limits, costs, strict=True):
-        more: Counter[int] = Counter()
-        for left, number in ways.items():
-            for level in range(min(limit, left // cost if cost else limit) + 1):
-                more[left - cost * level] += number * (1 << max(level - 1, 0))
-        ways = more
-    return sum(ways.values())
-
-
-def _sparse_costs(limits: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return integers c_i and m with Σ c_i l_i ≤ m if and only if Σ l_i / L_i ≤ 1.
-
-    c_i is the cost of one level along axis i, and m the budget for all levels of a cell.
-    """
-    budget = lcm(*(limit for limit in limits if limit > 0))
-    return tuple(budget // limit if limit else 0 for limit in limits), budget
-
-
-def _cells_within(
-    limits: tuple[int, ...], costs: tuple[int, ...], budget: int
-) -> NDArray[np.int64]:
-    """Return all cells with l_i ≤ limits[i] and Σ costs[i] l_i ≤ budget, in lexicographic order."""
-    cells = np.zeros((1, 0), dtype=np.int64)
-    left = np.array([budget], dtype=np.int64)
-    for limit, cost in zip(limits, costs, strict=True):
-        largest = np.minimum(left // cost, limit) if cost else np.full(left.size, limit)
-        counts = np.int64(1) << largest
-        stops = np.cumsum(counts)
-        new = np.arange(stops[-1]) - np.repeat(stops - counts, counts)
-        cells = np.column_stack((np.repeat(cells, counts, axis=0), new))
-        left = np.repeat(left, counts) - cost * levels_of_cells(new)
-    return cells
+    return count_cells_of_levels(kind, limits)
 
 
 def grid_text(grid: SparseGrid) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
+from batchkron.operators.couplings import row_range
+
 from ...grids.levels import check_level
 from ..basis.multiwavelets import check_degree, filters
 
@@ -183,10 +185,7 @@ class ModeOperator:
         first, stop : int64 (m,)
             Blocks first … stop - 1 are those of the row with columns 0 … last_column.
         """
-        starts = rows * np.int64(self.cells)
-        first = np.searchsorted(self._keys, starts)
-        stop = np.searchsorted(self._keys, starts + last_columns, side="right")
-        return first.astype(np.int64), stop.astype(np.int64)
+        return row_range(self._keys, self.cells, rows, last_columns)
 
     def transpose(self) -> "ModeOperator":
         """Return the transpose A^T.

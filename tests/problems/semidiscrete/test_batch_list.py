@@ -10,7 +10,6 @@ from batchkron.problems.discretization.matrices.dg_matrices import (
 )
 from batchkron.problems.discretization.matrices.mode_operator import ModeOperator
 from batchkron.problems.grids.sparse_grid import SparseGrid
-from batchkron.problems.semidiscrete import batch_list as batch_list_module
 from batchkron.problems.semidiscrete.batch_list import batch_list
 from batchkron.problems.statement.axis import Axis
 
@@ -149,7 +148,7 @@ def test_small_chunks_give_the_same_list(monkeypatch):
     terms = [(made[0][2], made[1][0]), (made[0][0], None)]
     whole = batch_list(grid, terms, 1)
     for chunk in (1, 7, 1000):
-        monkeypatch.setattr(batch_list_module, "_CHUNK", chunk)
+        monkeypatch.setattr("batchkron.operators.coupled_pairs._CHUNK", chunk)
         pieces = batch_list(grid, terms, 1)
         for name in ("factor_ids", "inputs", "outputs"):
             np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
