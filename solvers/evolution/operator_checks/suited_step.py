@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...protocols import has_operator
+from ...protocols import has_operator, says_linear
 from ...steppers.registry import get
 from ...steppers.stepper import Stepper
-from ..start.arguments import finite_number, setting, step_suits
+from ..start.arguments import finite_number, setting, step_suits, suggests_step
 from ..start.integration import Integration, plan_integration
 from .spectrum import random_start
 from .stability import is_explicit_and_linear, largest_explicit_step
@@ -40,7 +40,8 @@ def suited_step(problem: Any, until: float, method: Any) -> float | None:
     float or None
         0.8 times the largest step with which the method is stable, but not more than the problem
         suggests for its implicit method. None if that suits the method, or the largest stable step
-        is not known: f is not A(t) u + s(t) with an operator, or no step is stable.
+        is not known: f is not A(t) u + s(t) with an operator, or no step is stable. Without a
+        suggestion f must be that by ``is_linear``, and the step is not more than the whole run.
 
     Notes
     -----
@@ -48,11 +49,15 @@ def suited_step(problem: Any, until: float, method: Any) -> float | None:
     operators that are not normal, so it is confirmed by 100 powers of the step on a random vector
     and 20 steps of Arnoldi's method, and shortened by a fifth until they do.
     """
-    if step_suits(problem, method) or not has_operator(problem):
+    stepper, t0 = get(setting(problem, method, "method")), getattr(problem, "t0", 0.0)
+    whole = until - finite_number("problem.t0", t0)
+    if suggests_step(problem):
+        is_wanted, suggested = not step_suits(problem, method), setting(problem, None, "dt")
+    else:
+        is_wanted, suggested = not stepper.implicit and says_linear(problem), whole
+    if not (is_wanted and has_operator(problem) and whole > 0.0):
         return None
-    stepper, suggested = get(method), float(setting(problem, None, "dt"))
-    t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
-    run = plan_integration(problem, until=until, method=stepper, dt=max(until - t0, suggested))
+    run = plan_integration(problem, until=until, method=stepper, dt=max(whole, float(suggested)))
     if run.is_done or not is_explicit_and_linear(run):
         return None
     dt = SAFE_FRACTION * largest_explicit_step(run)
@@ -62,7 +67,7 @@ def suited_step(problem: Any, until: float, method: Any) -> float | None:
         dt *= _SHORTER
     else:
         return None
-    return min(dt, suggested) or None
+    return min(dt, float(suggested)) or None
 
 
 def _is_confirmed(run: Integration, stepper: type[Stepper], dt: float) -> bool:

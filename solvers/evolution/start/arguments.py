@@ -25,6 +25,7 @@ __all__ = [
     "refuse_unsuited_step",
     "setting",
     "step_suits",
+    "suggests_step",
 ]
 
 
@@ -177,6 +178,11 @@ def step_suits(problem: Any, method: Any) -> bool:
     return get(method).implicit or not get(own).implicit
 
 
+def suggests_step(problem: Any) -> bool:
+    """Return whether a problem has a default step."""
+    return _suggested(problem, "dt") is not None
+
+
 def refuse_unsuited_step(problem: Any, method: Any) -> None:
     """Raise ValueError if the problem's default step does not suit a method, see `step_suits`."""
     if not step_suits(problem, method):
@@ -190,6 +196,8 @@ def refuse_unsuited_step(problem: Any, method: Any) -> None:
 
 def found_step_text(problem: Any, method: str) -> str:
     """Return a text that says where the step of an explicit method without dt comes from."""
+    if not suggests_step(problem):
+        return f"dt was not given: it is at most 0.8 times the largest stable step of {method!r}."
     return (
         f"dt was not given, and the problem suggests {_suggested(problem, 'dt'):.4g} for "
         f"{_suggested(problem, 'method')!r}: it is at most that and 0.8 times the largest stable "

@@ -27,6 +27,7 @@ from .arguments import (
     refuse_unsuited_step,
     setting,
     step_suits,
+    suggests_step,
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
 from .time_grid import fewest_steps, is_step_of, last_step_of, time_grid
@@ -232,11 +233,12 @@ def plan_integration(
             ranks=ranks,
         )
     note = ""
-    if dt is None and not step_suits(problem, method):
+    if dt is None and not (suggests_step(problem) and step_suits(problem, method)):
         dt = None if find_step is None else find_step(problem, until, stepper)
         if dt is None:
             refuse_unsuited_step(problem, method)
-        note = found_step_text(problem, stepper.name)
+        else:
+            note = found_step_text(problem, stepper.name)
     steps, dt = time_grid(t0, until, positive_step(setting(problem, dt, "dt")))
     _check_interval(problem, t0, until)
     return Integration(problem, stepper, t0, until, dt, steps, initial, ranks=ranks, note=note)

@@ -67,3 +67,19 @@ def test_where_no_step_is_known_it_has_to_be_given():
         evolve(problem, until=1.0, method="rk4")
     turning = suggesting([[0.0, 1.0], [-1.0, 0.0]], 0.1)
     assert evolve(turning, until=20.0, method="forward-euler").dt < 0.06
+
+
+def test_a_linear_problem_without_defaults_has_a_step_of_explicit_methods():
+    problem = suggesting(np.diag([-1.0, -200.0]), 0.1)
+    del problem.stepper
+    with pytest.raises(ValueError, match="dt is missing"):
+        evolve(problem, until=1.0, method="rk4")
+    problem.is_linear = True
+    result = evolve(problem, until=1.0, method="rk4")
+    largest = 2.785293563405282 / 200.0  # where the stability polynomial is 1
+    assert 0.7 * largest < result.dt <= 0.81 * largest
+    assert "at most 0.8 times the largest stable step of 'rk4'" in result.message
+    assert evolve(problem, until=1e-3, method="rk4").steps <= 2
+    for until, method in ((1.0, "backward-euler"), (0.0, "rk4")):
+        with pytest.raises(ValueError, match="dt is missing"):
+            evolve(problem, until=until, method=method)
