@@ -13,6 +13,7 @@ from scipy.sparse.linalg import aslinearoperator
 from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array, is_scalar, is_sparse, refuse_masked, to_host
 from batchkron.backends import Backend, building_on
+from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.operators.direct_combinations import (
     CompositionMethods,
     MultipleMethods,
@@ -362,6 +363,10 @@ class ScaledOperator(MultipleMethods["Operator"], Operator):
         """Return the terms of c A."""
         return self.operator.kronecker_terms().scaled(self.scalar)
 
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the diagonal blocks of c A."""
+        return self.operator.diagonal_blocks().scaled(self.scalar)
+
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
         return (self.scalar * self.operator.diagonal()).astype(self.dtype, copy=False)
@@ -422,7 +427,11 @@ class SumOperator(SumMethods["Operator"], Operator):
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of all summands; multiples of `Identity` become one on their product."""
-        return self._added_terms("kronecker_terms")
+        return self._added_terms("kronecker_terms")  # type: ignore[no-any-return]
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the sums of the diagonal blocks of all summands."""
+        return self._added_terms("diagonal_blocks")  # type: ignore[no-any-return]
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""

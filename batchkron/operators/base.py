@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import as_array, is_plain
 from batchkron.backends import Backend, backend
+from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_terms
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.linear_operator import LinearOperator
 from batchkron.spec.kron import (
@@ -350,6 +351,22 @@ class OperatorBase(LinearOperator[Related]):
             "built from; a KroneckerProduct, KroneckerSum, SparseGridOperator, sums and multiples "
             "of them, and the operator of a Problem do"
         )
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the diagonal blocks, from which `block_jacobi` is built.
+
+        Blocks are those of a batch list, the cells of a grid, or a whole Kronecker product or sum.
+
+        Returns
+        -------
+        DiagonalBlocks
+
+        Raises
+        ------
+        TypeError
+            If the operator has no such structure.
+        """
+        return blocks_of_terms(self.kronecker_terms().balanced())
 
     def describe(self) -> str:
         """Return a few lines of text about the operator's structure and cost."""

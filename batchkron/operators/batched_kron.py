@@ -21,6 +21,7 @@ from batchkron.backends import (
     tuning_for,
 )
 from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (
     KronmultLayout,
@@ -437,6 +438,12 @@ class BatchedKron(BlockOperator):
             If there are none, or `update` has replaced the entries since.
         """
         return super().kronecker_terms() if self._terms is None else self._terms
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the products of the list that map a block to itself, or those of its terms."""
+        if self._terms is not None and self._terms.cells is not None:
+            return super().diagonal_blocks()
+        return blocks_of_list(self._spec)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),); from the factors' diagonals if they are square."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import mul
 from typing import Any, TypeVar, cast
@@ -17,7 +16,7 @@ from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.direct_methods import DirectOperator, kind_of
 from batchkron.operators.factor_by_factor import checked_time
-from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.spec.kron import Array, compute_dtype, is_finite
 
 __all__ = ["CompositionMethods", "MultipleMethods", "SumMethods"]
@@ -171,20 +170,19 @@ class SumMethods(DirectOperator[Related]):
         return f"the summands are on different tensor products, of the sizes {text}"
 
     def _direct_terms(self) -> KroneckerTerms:
-        return self._added_terms("_direct_terms")
+        terms: KroneckerTerms = self._added_terms("_direct_terms")
+        return terms
 
-    def _added_terms(self, name: str) -> KroneckerTerms:
-        """Return the terms of all summands by a method of theirs."""
+    def _added_terms(self, name: str) -> Any:
+        """Return the terms, or the diagonal blocks, of all summands by a method of theirs."""
         multiples = [term._multiple_of_identity() for term in self.terms]
         pairs = list(zip(self.terms, multiples, strict=True))
-        known: list[KroneckerTerms] = [
-            getattr(term, name)() for term, multiple in pairs if multiple is None
-        ]
+        known = [getattr(term, name)() for term, multiple in pairs if multiple is None]
         if not known:
             known, multiples = [getattr(term, name)() for term in self.terms], []
-        one = replace(known[0], terms=(KroneckerTerm(1.0, (None,) * len(known[0].sizes)),))
+        one = known[0].identity()
         known += [one.scaled(multiple) for multiple in multiples if multiple is not None]
-        return reduce(KroneckerTerms.plus, known)
+        return reduce(lambda first, second: first.plus(second), known)
 
 
 class CompositionMethods(DirectOperator[Related]):

@@ -159,6 +159,10 @@ class KroneckerTerms:
             sums[mode] = sums[mode] + term.coefficient * self.factor(number, mode)
         return sums
 
+    def identity(self) -> KroneckerTerms:
+        """Return the identity on the same tensor product or grid."""
+        return replace(self, terms=(KroneckerTerm(1.0, (None,) * len(self.sizes)),))
+
     def scaled(self, scalar: Any) -> KroneckerTerms:
         """Return the terms of scalar · A."""
         return replace(
@@ -225,8 +229,7 @@ class KroneckerTerms:
 
     def shifted(self, scale: Any) -> KroneckerTerms:
         """Return the terms of I - scale · A."""
-        identity = KroneckerTerm(1.0, (None,) * len(self.sizes))
-        return replace(self, terms=(identity, *self.scaled(-scale).terms))
+        return self.identity().plus(self.scaled(-scale))
 
 
 def _entries(factor: Factor) -> Array:

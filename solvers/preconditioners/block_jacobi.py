@@ -1,4 +1,4 @@
-"""Block Jacobi on a sparse grid: the cells' diagonal blocks, approximated by products."""
+"""Block Jacobi: the diagonal blocks of an operator, approximated by products."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import BatchedKron, KroneckerTerms, Operator
-from batchkron.operators.kronecker_terms import Factor, terms_of
+from batchkron.operators import BatchedKron, KroneckerSparse, KroneckerTerms, Operator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_terms
 
 from .nearest import nearest_product
 from .scale import dtype_with_scale
 
-__all__ = ["block_jacobi"]
+__all__ = ["block_jacobi", "blocks_of"]
 
 
 def block_jacobi(
     operator: Any, scale: Any = None, *, dtype: Any = None, device: str | None = None
 ) -> Operator:
-    """Return M = ⊕_cells (X_1 ⊗ … ⊗ X_d)⁻¹, X the Kronecker product nearest to a cell's block of B.
+    """Return M = ⊕_i (X_1 ⊗ … ⊗ X_d)⁻¹, X the Kronecker product nearest to diagonal block i of B.
 
     Parameters
     ----------
-    operator : Operator or KroneckerTerms
-        The operator A, on the cells of a grid; B is I - scale · A, or A itself.
+    operator : Operator, KroneckerTerms or DiagonalBlocks
+        The operator A; B is I - scale · A, or A itself. Its blocks are those of a batch list, the
+        cells of a grid, or the dense blocks of a Kronecker-sparse matrix. A Kronecker product or
+        sum is one block.
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
     dtype : dtype, optional
-        Dtype of the vectors; float64 by default, complex128 for complex terms or a
+        Dtype of the vectors; float64 by default, complex128 for complex blocks or a
         complex scale.
     device : {"cpu", "cuda"}, optional
         Device of the vectors; by default the operator's.
 
     Returns
     -------
-    BatchedKron
-        One product per cell. For singular factors the identity is taken.
+    BatchedKron or KroneckerSparse
+        One product per block. For singular factors the identity is taken.
 
     Raises
     ------
     TypeError
-        If the operator does not know its Kronecker terms, or the scale is not a number that the
-        dtype holds.
+        If the operator has no diagonal blocks, or the scale is not a number that the dtype holds.
     ValueError
-        If its terms are not on the cells of a grid, or the scale is infinite or NaN.
+        If the scale is infinite or NaN.
 
     Notes
     -----
-    Storage: d n² numbers per cell. Only n × n matrices are factorised, so that it can be used at
-    any level; the number of iterations grows with the level.
+    Storage: Σ n_k² numbers per block. Only n_k × n_k matrices are factorised, so that it can be
+    used at any level; the number of iterations grows with the level.
 
     Examples
     --------
@@ -58,38 +59,50 @@ def block_jacobi(
     >>> print(block_jacobi(gallery.make("diffusion-2d", level=3).operator, 0.01).shape)
     (180, 180)
     """
-    terms = terms_of(operator)
-    if terms.cells is None:
-        raise ValueError("the operator has no cells, whose blocks block Jacobi would invert")
-    kind = dtype_with_scale(scale, terms.dtype, dtype)
-    whole = terms if scale is None else terms.shifted(scale)
-    coefficients = np.array([term.coefficient for term in whole.terms])
-    stacks = []
-    for mode in range(len(terms.sizes)):
-        blocks = [_blocks(term.factors[mode], whole, mode) for term in whole.terms]
-        stacks.append(np.stack(blocks, axis=1))
-    stacks[0] = stacks[0] * coefficients[:, None, None]
-    inverses = [_inverted(factor) for factor in nearest_product(stacks)]
-    cells = np.arange(len(terms.cells))
-    ids = np.repeat(cells[:, None], len(inverses), axis=1)
-    found = BatchedKron([pool.astype(kind) for pool in inverses], ids, cells, cells)
-    return found.to(str(device or getattr(operator, "device", "cpu")))
+    blocks = blocks_of(operator)
+    kind = dtype_with_scale(scale, blocks.dtype, dtype)
+    whole = blocks if scale is None else blocks.shifted(scale)
+    wide = np.result_type(np.float64, whole.dtype)
+    inverses = [np.empty((whole.count, n, n), wide) for n in whole.sizes]
+    for numbers, stacks in whole.stacks():
+        for inverse, factor in zip(inverses, nearest_product(stacks), strict=True):
+            inverse[numbers] = _inverted(factor)
+    return _assembled(inverses, whole.interleaved, kind).to(
+        str(device or getattr(operator, "device", "cpu"))
+    )
 
 
-def _blocks(factor: Factor, terms: KroneckerTerms, mode: int) -> NDArray[Any]:
-    """Return the diagonal block of one factor for each cell of the grid, (cells, n, n)."""
-    assert terms.cells is not None
-    n, own = terms.sizes[mode], terms.cells[:, mode]
-    if factor is None:
-        return np.broadcast_to(np.eye(n), (len(own), n, n))
-    if isinstance(factor, np.ndarray):
-        count = len(factor) // n
-        return np.asarray(factor).reshape(count, n, count, n)[own, :, own, :]
-    diagonal = factor.rows == factor.columns
-    blocks = np.zeros((int(own.max()) + 1, n, n), factor.blocks.dtype)
-    kept = diagonal & (factor.rows < len(blocks))
-    blocks[factor.rows[kept]] = factor.blocks[kept]
-    return blocks[own]
+def blocks_of(operator: Any) -> DiagonalBlocks:
+    """Return the diagonal blocks of an operator, or of Kronecker terms.
+
+    Raises
+    ------
+    TypeError
+        If it has none.
+    """
+    if isinstance(operator, DiagonalBlocks):
+        return operator
+    if isinstance(operator, KroneckerTerms):
+        return blocks_of_terms(operator.balanced())
+    known = getattr(operator, "diagonal_blocks", None)
+    if known is None:
+        raise TypeError(
+            f"the operator is a {type(operator).__name__}; expected one with diagonal blocks, such "
+            "as BatchedKron, SparseGridOperator or KroneckerSparse"
+        )
+    found: DiagonalBlocks = known()
+    return found
+
+
+def _assembled(inverses: list[NDArray[Any]], interleaved: int, kind: Any) -> Operator:
+    """Return the block-diagonal operator of one product per block."""
+    count = len(inverses[0])
+    if interleaved > 1:
+        blocks = inverses[0].reshape(-1, interleaved, *inverses[0].shape[1:])
+        return KroneckerSparse(blocks.transpose(0, 2, 3, 1).astype(kind))
+    numbers = np.arange(count)
+    ids = np.repeat(numbers[:, None], len(inverses), axis=1)
+    return BatchedKron([pool.astype(kind) for pool in inverses], ids, numbers, numbers)
 
 
 def _inverted(factors: NDArray[Any]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.problems import Problem, StepperSettings
 from batchkron.solvers.krylov.vectors.ranks import OnRanks
 from batchkron.solvers.protocols import (
@@ -259,6 +260,10 @@ class _TimedOperator(OnRanks):
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the operator's terms."""
         return self.operator.kronecker_terms()
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the operator's diagonal blocks."""
+        return self.operator.diagonal_blocks()
 
     def matvec(
         self, x: NDArray[np.float64], out: NDArray[np.float64] | None = None

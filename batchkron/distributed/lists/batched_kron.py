@@ -15,6 +15,7 @@ from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron, KroneckerTerms
+from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
 from batchkron.spec.batch import pool_arrays, pool_values, weight_values
 from batchkron.spec.kron import Array, BatchSpec
 
@@ -111,6 +112,12 @@ class DistributedBatch(DistributedOperator):
             If they are not known, or `update` has replaced the entries since.
         """
         return super().kronecker_terms() if self._terms is None else self._terms
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the diagonal blocks of the whole list, on every rank."""
+        if self._terms is not None and self._terms.cells is not None:
+            return super().diagonal_blocks()
+        return blocks_of_list(self._spec)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self._terms = None

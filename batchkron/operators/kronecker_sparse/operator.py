@@ -14,6 +14,7 @@ from batchkron.array_kinds import native
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import backend_for, building_on, own_apply, own_apply_last
 from batchkron.operators.algebra import Operator, SumOperator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import (
@@ -278,6 +279,23 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         inside = np.flatnonzero(i == block)
         entries[inside] = self.values[i[inside], k[inside], column[inside], j[inside]]
         return self._arrays.asarray(entries)  # type: ignore[no-any-return]
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the a d interleaved b × b blocks, whose inverses are exact.
+
+        Raises
+        ------
+        TypeError
+            If they are not square.
+        """
+        a, b, c, d = self.pattern
+        if b != c:
+            raise TypeError(f"the blocks of {self.pattern} are {b} × {c}; expected square ones")
+        numbers = np.arange(a * d)
+        pool = self.values.transpose(0, 3, 1, 2).reshape(a * d, b, b)
+        return DiagonalBlocks(
+            a * d, (pool,), numbers[:, None], numbers, np.ones(a * d), interleaved=d
+        )
 
     def describe(self) -> str:
         """Return a text with the pattern and the number of stored entries."""

@@ -150,8 +150,11 @@ def test_nonsymmetric_sums_keep_single_precision(rng):
 
 def test_automatic_preconditioners_are_never_an_error():
     assert preconditioners.make("auto", bk.KroneckerSum([np.eye(4100)])) is None
-    for name in ("combination", "block-jacobi"):
-        with pytest.raises(TypeError, match="knows its Kronecker terms"):
+    for name, text in (
+        ("combination", "knows its Kronecker terms"),
+        ("block-jacobi", "with diagonal blocks"),
+    ):
+        with pytest.raises(TypeError, match=text):
             preconditioners.make(name, np.eye(3))
 
 

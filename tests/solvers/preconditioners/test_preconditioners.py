@@ -458,8 +458,8 @@ def test_refusals():
         preconditioners.make("combinatoin", unknown)
     with pytest.raises(ValueError, match="local is"):
         CombinationPreconditioner(bk.KroneckerSum([np.eye(2)]), local="best")  # type: ignore
-    with pytest.raises(ValueError, match="no cells"):
-        preconditioners.block_jacobi(bk.KroneckerSum([np.eye(2)]))
+    with pytest.raises(TypeError, match="does not know its Kronecker terms"):
+        preconditioners.block_jacobi(unknown)
     with pytest.raises(ValueError, match="not square"):
         bk.KroneckerProduct([np.ones((2, 3))]).kronecker_terms()
     with pytest.raises(ValueError, match="more than 4096"):

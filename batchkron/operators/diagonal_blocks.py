@@ -1,0 +1,200 @@
+"""The diagonal blocks of an operator, as sums of small Kronecker products; for block Jacobi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.couplings import Ids
+from batchkron.operators.kronecker_terms import Factor, KroneckerTerms
+from batchkron.spec.kron import Array, BatchSpec
+
+__all__ = ["DiagonalBlocks", "blocks_of_list", "blocks_of_terms"]
+
+_CHUNK = 1 << 22  # entries of the matrices of one mode that are stacked at once
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalBlocks:
+    """The block-diagonal operator ⊕_i Σ_b weights[b] (A_1b ⊗ … ⊗ A_db), b over i's products.
+
+    `Operator.diagonal_blocks` returns it. It is all that block Jacobi knows of an operator.
+
+    Attributes
+    ----------
+    count : int
+        The number of blocks.
+    pools : tuple of ndarray, (count_k, n_k, n_k)
+        Matrices of each mode.
+    ids : ndarray of int64, (products, modes)
+        Product b has the matrices ``pools[k][ids[b, k]]``.
+    blocks : ndarray of int64, (products,)
+        The block that each product belongs to.
+    weights : ndarray, (products,)
+    interleaved : int
+        d: elements of a block are d places apart, and d blocks are interleaved; 1 for blocks of
+        consecutive elements.
+    """
+
+    count: int
+    pools: tuple[Array, ...]
+    ids: Ids
+    blocks: Ids
+    weights: Array
+    interleaved: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes n_k of the matrices of each mode."""
+        return tuple(pool.shape[-1] for pool in self.pools)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The common dtype of all matrices and weights, at least float64."""
+        return np.result_type(np.float64, self.weights, *self.pools)
+
+    def identity(self) -> DiagonalBlocks:
+        """Return the identity on the same blocks."""
+        numbers = np.arange(self.count)
+        pools = tuple(np.eye(n)[None] for n in self.sizes)
+        ids = np.zeros((self.count, len(pools)), np.int64)
+        return replace(self, pools=pools, ids=ids, blocks=numbers, weights=np.ones(self.count))
+
+    def scaled(self, scalar: Any) -> DiagonalBlocks:
+        """Return the blocks of scalar · A."""
+        return replace(self, weights=scalar * self.weights)
+
+    def plus(self, other: DiagonalBlocks) -> DiagonalBlocks:
+        """Return the blocks of the sum of two operators.
+
+        Raises
+        ------
+        TypeError
+            If the two have blocks of different sizes or numbers.
+        """
+        layouts = [(one.count, one.sizes, one.interleaved) for one in (self, other)]
+        if layouts[0] != layouts[1]:
+            raise TypeError(
+                f"{self.count} diagonal blocks of sizes {self.sizes} and {other.count} of "
+                f"{other.sizes} are of different structures, so their sum has no common blocks"
+            )
+        starts = np.array([len(pool) for pool in self.pools])
+        return replace(
+            self,
+            pools=tuple(map(_joined, self.pools, other.pools)),
+            ids=np.concatenate([self.ids, other.ids + starts]),
+            blocks=np.concatenate([self.blocks, other.blocks]),
+            weights=np.concatenate([self.weights, other.weights]),
+        )
+
+    def shifted(self, scale: Any) -> DiagonalBlocks:
+        """Return the blocks of I - scale · A."""
+        return self.identity().plus(self.scaled(-scale))
+
+    def stacks(self) -> Iterator[tuple[Ids, list[Array]]]:
+        """Yield some blocks at a time, and the matrices of their products.
+
+        Yields
+        ------
+        numbers : ndarray of int64, (m,)
+            The blocks.
+        stacks : list of ndarray, (m, T, n_k, n_k), one per mode
+            The matrices, with weights multiplied into the first mode. Blocks of fewer products than
+            others have zeros.
+        """
+        order = np.argsort(self.blocks, kind="stable")
+        counts = np.bincount(self.blocks, minlength=self.count)
+        starts = np.cumsum(counts) - counts
+        by_count = np.argsort(-counts, kind="stable")
+        first = 0
+        while first < self.count:
+            most = max(1, int(counts[by_count[first]]))
+            size = max(1, _CHUNK // (most * max(n * n for n in self.sizes)))
+            numbers = np.sort(by_count[first : first + size])
+            first += size
+            place = starts[numbers, None] + np.arange(most)
+            is_own = np.arange(most) < counts[numbers, None]
+            product = order[np.where(is_own, place, 0)] if len(order) else np.zeros_like(place)
+            yield numbers, self._stacked(product, is_own)
+
+    def _stacked(self, products: Ids, is_own: NDArray[np.bool_]) -> list[Array]:
+        shape = (*products.shape, 1, 1)
+        if not len(self.blocks):
+            return [np.zeros((*products.shape, n, n)) for n in self.sizes]
+        weights = np.where(is_own, self.weights[products], 0).reshape(shape)
+        found = [pool[self.ids[products, k]] for k, pool in enumerate(self.pools)]
+        found[0] = found[0] * weights
+        return found
+
+
+def _joined(first: Array, second: Array) -> Array:
+    return np.concatenate([first, second])
+
+
+def blocks_of_list(spec: BatchSpec) -> DiagonalBlocks:
+    """Return the diagonal blocks of a batch list.
+
+    Raises
+    ------
+    TypeError
+        If its products are not square, its inputs not its outputs, or it has several systems.
+    """
+    is_square = all(pool.shape[2] == pool.shape[3] > 0 for pool in spec.pools)
+    if spec.batch_shape or not is_square or spec.num_inputs != spec.num_outputs:
+        raise TypeError(
+            "the batch list has no diagonal blocks: its products are not square, its inputs not "
+            "its outputs, or it has several systems"
+        )
+    chosen = np.flatnonzero(spec.inputs == spec.outputs)
+    return DiagonalBlocks(
+        spec.num_outputs,
+        tuple(pool[0] for pool in spec.pools),
+        spec.factor_ids[chosen],
+        spec.outputs[chosen],
+        spec.weights[0, chosen],
+    )
+
+
+def blocks_of_terms(terms: KroneckerTerms) -> DiagonalBlocks:
+    """Return the diagonal blocks of the cells of a grid, or of a whole tensor product as one."""
+    count = 1 if terms.cells is None else len(terms.cells)
+    pools, ids = [], []
+    for mode, n in enumerate(terms.sizes):
+        parts, numbers, start = [np.zeros((0, n, n))], [], 0
+        for term in terms.terms:
+            part, own = _blocks(term.factors[mode], terms, mode)
+            parts.append(part)
+            numbers.append(start + own)
+            start += len(part)
+        pools.append(np.concatenate(parts))
+        ids.append(np.stack(numbers, axis=1).ravel() if numbers else np.zeros(0, np.int64))
+    coefficients = np.array([term.coefficient for term in terms.terms])
+    return DiagonalBlocks(
+        count,
+        tuple(pools),
+        np.stack(ids, axis=1),
+        np.repeat(np.arange(count), len(terms.terms)),
+        np.tile(coefficients, count),
+    )
+
+
+def _blocks(factor: Factor, terms: KroneckerTerms, mode: int) -> tuple[Array, Ids]:
+    """Return diagonal blocks of one factor, (…, n, n), and the number of each cell's block."""
+    n = terms.sizes[mode]
+    if factor is None:
+        return np.eye(n)[None], np.zeros(1 if terms.cells is None else len(terms.cells), np.int64)
+    if terms.cells is None:
+        return np.asarray(factor)[None], np.zeros(1, np.int64)
+    own = terms.cells[:, mode]
+    if isinstance(factor, np.ndarray):
+        count = len(factor) // n
+        every = np.arange(count)
+        return factor.reshape(count, n, count, n)[every, :, every, :], own
+    blocks = np.zeros((int(own.max(initial=0)) + 1, n, n), factor.blocks.dtype)
+    kept = (factor.rows == factor.columns) & (factor.rows < len(blocks))
+    blocks[factor.rows[kept]] = factor.blocks[kept]
+    return blocks, own
