@@ -363,6 +363,10 @@ class ScaledOperator(MultipleMethods["Operator"], Operator):
         """Return the terms of c A."""
         return self.operator.kronecker_terms().scaled(self.scalar)
 
+    def recover_terms(self) -> KroneckerTerms:
+        """Return the terms of c A, which are found if A is a batch list."""
+        return self.operator.recover_terms().scaled(self.scalar)
+
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the diagonal blocks of c A."""
         return self.operator.diagonal_blocks().scaled(self.scalar)
@@ -428,6 +432,10 @@ class SumOperator(SumMethods["Operator"], Operator):
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of all summands; multiples of `Identity` become one on their product."""
         return self._added_terms("kronecker_terms")  # type: ignore[no-any-return]
+
+    def recover_terms(self) -> KroneckerTerms:
+        """Return the terms of all summands, which are found for batch lists."""
+        return self._added_terms("recover_terms")  # type: ignore[no-any-return]
 
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the sums of the diagonal blocks of all summands."""

@@ -352,6 +352,16 @@ class OperatorBase(LinearOperator[Related]):
             "of them, and the operator of a Problem do"
         )
 
+    def recover_terms(self) -> KroneckerTerms:
+        """Return the terms of `kronecker_terms`; batch lists find theirs if they do not know them.
+
+        Raises
+        ------
+        TypeError
+            If the operator has none.
+        """
+        return self.kronecker_terms()
+
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the diagonal blocks, from which `block_jacobi` is built.
 

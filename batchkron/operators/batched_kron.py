@@ -30,6 +30,7 @@ from batchkron.operators.kronmult_layout import (
     layout_of,
     offsets_of,
 )
+from batchkron.operators.recovered_terms import TermsOfList
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
 from batchkron.spec.batch import (
     batch_spec,
@@ -47,7 +48,7 @@ from batchkron.spec.kron import (
 )
 
 
-class BatchedKron(BlockOperator):
+class BatchedKron(TermsOfList, BlockOperator):
     """The operator y[outputs[b]] += weights[b] (A_1b ⊗ … ⊗ A_db) x[inputs[b]], A_kb from a pool.
 
     Vectors consist of blocks: x has ``num_inputs`` of them with ΠQ elements each, y has
@@ -149,7 +150,6 @@ class BatchedKron(BlockOperator):
 
     def _prepare(self, spec: BatchSpec, tune: bool) -> None:
         self._spec, self._tune = spec, tune
-        self._terms: KroneckerTerms | None = None
         with tuned_plans(tuning_for(tune)):
             self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
@@ -376,7 +376,7 @@ class BatchedKron(BlockOperator):
         weights = np.asarray(weights, self.dtype)
         self._plan.set_values(pools, weights)
         self._spec = replace(spec, pools=pools, weights=weights)
-        self._terms = None
+        self._forget_terms()
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(self._spec, self._tune, self._terms, self._layout)
@@ -410,8 +410,8 @@ class BatchedKron(BlockOperator):
     def declare_terms(self, terms: KroneckerTerms) -> None:
         """Declare the Kronecker terms on a grid from which the batch list was made.
 
-        They cannot be recovered from the list. `kronecker_terms` returns them from now on, here and
-        on other devices, until `update` replaces the entries.
+        `kronecker_terms` returns them from now on, here and on other devices, until `update`
+        replaces the entries. `recover_terms` finds them instead.
 
         Parameters
         ----------
@@ -427,15 +427,16 @@ class BatchedKron(BlockOperator):
             raise ValueError(
                 f"terms are of {terms.unknowns} unknowns; the operator has shape {self.shape}"
             )
+        self._forget_terms()
         self._terms = terms
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the terms that were passed to `declare_terms`.
+        """Return the terms of `declare_terms` or `recover_terms`.
 
         Raises
         ------
         TypeError
-            If there are none, or `update` has replaced the entries since.
+            If neither was called, or `update` has replaced the entries since.
         """
         return super().kronecker_terms() if self._terms is None else self._terms
 
@@ -499,4 +500,5 @@ class BatchedKron(BlockOperator):
             f"{super().describe()}: {self.num_products} products of {shapes}\n"
             f"  {spec.num_inputs} input and {spec.num_outputs} output blocks, "
             f"{identities} of {spec.factor_ids.size} factors are identities and cost nothing"
+            + (f"\n  {self._remark}" if self._remark else "")
         )

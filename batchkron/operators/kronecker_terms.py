@@ -312,18 +312,18 @@ def leading_part(factor: Array | Blocks, rows: int) -> Array:
 
 
 def terms_of(operator: Any) -> KroneckerTerms:
-    """Return the argument if it is `KroneckerTerms`, else the operator's ``kronecker_terms()``.
+    """Return the argument if it is `KroneckerTerms`, else the operator's ``recover_terms()``.
 
     They are balanced, see `KroneckerTerms.balanced`.
 
     Raises
     ------
     TypeError
-        If it has no such method.
+        If it has neither that method nor ``kronecker_terms``, or no terms.
     """
     if isinstance(operator, KroneckerTerms):
         return operator.balanced()
-    known = getattr(operator, "kronecker_terms", None)
+    known = getattr(operator, "recover_terms", getattr(operator, "kronecker_terms", None))
     if known is None:
         raise TypeError(
             f"the operator is a {type(operator).__name__}; expected one that knows its Kronecker "

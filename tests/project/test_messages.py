@@ -445,6 +445,7 @@ KINDS = {
     "IndexError",
     "ProblemFileError",
     "NotPhysicalError",
+    "TermsNotFoundError",  # a TypeError
     "UnstableStepError",  # a ValueError
     "ZeroDivisionError",  # as of Python's numbers
     "BackendUnavailableError",

@@ -261,6 +261,10 @@ class _TimedOperator(OnRanks):
         """Return the operator's terms."""
         return self.operator.kronecker_terms()
 
+    def recover_terms(self) -> KroneckerTerms:
+        """Return the operator's terms, which a batch list finds."""
+        return self.operator.recover_terms()
+
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the operator's diagonal blocks."""
         return self.operator.diagonal_blocks()

@@ -16,13 +16,14 @@ from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
+from batchkron.operators.recovered_terms import TermsOfList
 from batchkron.spec.batch import pool_arrays, pool_values, weight_values
 from batchkron.spec.kron import Array, BatchSpec
 
 __all__ = ["DistributedBatch"]
 
 
-class DistributedBatch(DistributedOperator):
+class DistributedBatch(TermsOfList, DistributedOperator):
     """The operator of a batch list on blocks of vectors; `distribute` makes it.
 
     Each rank has some blocks of x and of y, and works on flat vectors of these.
@@ -120,7 +121,7 @@ class DistributedBatch(DistributedOperator):
         return blocks_of_list(self._spec)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        self._terms = None
+        self._forget_terms()
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
         known = self._spec.weights if weights is None else np.asarray(weights, self.dtype)
         self._spec = replace(self._spec, pools=pools, weights=known)
