@@ -21,6 +21,7 @@ from .krylov.iteration.workspace_cache import free_workspaces
 from .krylov.minres import Minres, minres
 from .krylov.systems.result import KrylovResult, Status
 from .lanczos import LogdetEstimate, logdet_slq
+from .preconditioners.choice import PreconditionerWarning
 
 __all__ = [
     "Adapt",
@@ -39,6 +40,7 @@ __all__ = [
     "KrylovResult",
     "LogdetEstimate",
     "Minres",
+    "PreconditionerWarning",
     "Quantity",
     "Recorded",
     "Result",

@@ -1,7 +1,7 @@
 """Preconditioners M ≈ A⁻¹ or (I - c A)⁻¹ from the Kronecker terms of A, for any solver."""
 
 from .block_jacobi import block_jacobi
-from .choice import NamedPreconditioner, make, names
+from .choice import NamedPreconditioner, PreconditionerWarning, make, names
 from .combination import CombinationPreconditioner
 from .fibre_inverse import FibreInverse
 from .nearest import nearest_product, nearest_sum
@@ -10,6 +10,7 @@ __all__ = [
     "CombinationPreconditioner",
     "FibreInverse",
     "NamedPreconditioner",
+    "PreconditionerWarning",
     "block_jacobi",
     "make",
     "names",

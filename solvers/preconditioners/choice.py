@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
+from weakref import WeakSet
 
-from batchkron.operators import KroneckerTerms
+from batchkron.operators import BatchedKron, KroneckerTerms
+from batchkron.operators.kronecker_terms import terms_of
 
-from .block_jacobi import block_jacobi
+from .block_jacobi import block_jacobi, blocks_of
 from .combination import CombinationPreconditioner
 from .fibre_inverse import FibreInverse
 
-__all__ = ["NamedPreconditioner", "make", "names"]
+__all__ = ["NamedPreconditioner", "PreconditionerWarning", "make", "names"]
 
 # Names of combination preconditioners, with the options of `CombinationPreconditioner`.
 _COMBINATIONS: dict[str, dict[str, Any]] = {
@@ -23,6 +26,12 @@ _COMBINATIONS: dict[str, dict[str, Any]] = {
     "kronecker-product": {"local": "product"},
 }
 _NAMES = ("auto", *_COMBINATIONS, "fibre-inverse", "block-jacobi", "none")
+_WARNED: WeakSet[Any] = WeakSet()  # operators of which a warning has been given
+_MAX_ROWS = 1024  # of the factors of blocks that are inverted where terms are not known; by hand
+
+
+class PreconditionerWarning(UserWarning):
+    """The preconditioner "auto" is not built from Kronecker terms, but block Jacobi or none."""
 
 
 def names() -> tuple[str, ...]:
@@ -49,7 +58,9 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
         or near it (`FibreInverse.if_suitable`). Otherwise it is "symmetric-combination" in two
         dimensions and "combination" in other dimensions, if the 1-D matrices are small enough to be
         factorised. If they are not, it is "block-jacobi" on the cells of a grid, and "none" without
-        cells. For an operator that does not know its Kronecker terms, it is "none".
+        cells. For an operator without Kronecker terms, such as a batch list in which none are
+        found, it is "block-jacobi", or "none" if the operator has no diagonal blocks either; then
+        a warning says so, once for each operator.
     operator : Operator or KroneckerTerms
         The operator A.
     scale : scalar, optional
@@ -67,7 +78,12 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     ValueError
         If the name is unknown, or the preconditioner does not fit the operator.
     TypeError
-        If the operator does not know its Kronecker terms.
+        If the operator has no Kronecker terms, or no diagonal blocks for "block-jacobi".
+
+    Warns
+    -----
+    PreconditionerWarning
+        If "auto" is not built from Kronecker terms.
 
     Examples
     --------
@@ -138,19 +154,51 @@ def _check(name: Any) -> None:
 def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
     if isinstance(operator, KroneckerTerms):  # "symmetric" would need products with the operator
         return CombinationPreconditioner(operator, scale, dtype=dtype)
-    known: Callable[[], Any] | None = getattr(operator, "kronecker_terms", None)
-    if known is None or getattr(operator, "batch_shape", None):
-        return None
+    if getattr(operator, "batch_shape", None):
+        return _without_terms(operator, scale, dtype, "it has several systems")
     try:
-        terms = known().balanced()
-    except TypeError:
-        return None
+        terms = terms_of(operator)
+    except TypeError as fault:
+        return _without_terms(operator, scale, dtype, str(fault))
     if getattr(operator, "communicator", None) is None:
         fibres = FibreInverse.if_suitable(operator, terms, scale, dtype=dtype)
         if fibres is not None:
             return fibres
     if not CombinationPreconditioner.fits(terms):
-        return None if terms.cells is None else block_jacobi(operator, scale, dtype=dtype)
+        if terms.cells is not None:
+            return block_jacobi(operator, scale, dtype=dtype)
+        return _without_terms(operator, scale, dtype, "its 1-D matrices are too large")
     # With more than two modes, the residuals between the two parts cost more than they save.
     name = "symmetric-combination" if len(terms.sizes) == 2 else "combination"
     return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)
+
+
+def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
+    """Return block Jacobi, or None for an operator without diagonal blocks; warn of that."""
+    made, name = None, "none"
+    try:
+        blocks = blocks_of(operator)
+    except (TypeError, ValueError):
+        blocks = None
+    if blocks is not None and max(blocks.sizes) <= _MAX_ROWS:
+        device = str(getattr(operator, "device", "cpu"))
+        made, name = block_jacobi(blocks, scale, dtype=dtype, device=device), "block-jacobi"
+    text = f"the preconditioner 'auto' is {name!r} here: {reason}"
+    if isinstance(made, BatchedKron):
+        made._remark = text
+    if _is_first(operator):
+        warnings.warn(text, PreconditionerWarning, stacklevel=4)
+    return made
+
+
+def _is_first(operator: Any) -> bool:
+    """Whether no warning of this operator has been given, as far as that is known."""
+    if getattr(getattr(operator, "communicator", None), "rank", 0):
+        return False  # rank 0 says it for all
+    try:
+        if operator in _WARNED:
+            return False
+        _WARNED.add(operator)
+    except TypeError:  # some arrays and matrices have no hash
+        pass
+    return True

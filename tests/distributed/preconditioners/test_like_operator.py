@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from raw_lists import as_raw
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, div, grad, make, time
+from batchkron.solvers import preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner, block_jacobi
 
 
@@ -95,6 +97,33 @@ def test_terms_are_those_of_present_entries():
         batch.kronecker_terms()
     with pytest.raises(TypeError, match="does not know its Kronecker terms"):
         distribute(bk.BatchedKron([np.ones((1, 2, 2))], [[0]], [0], [0])).kronecker_terms()
+
+
+def test_lists_of_numbers_alone_on_ranks(rng):
+    """Each rank finds the terms in the whole list; rank 0 says it if there are none."""
+    raw = as_raw(make("diffusion-2d", 3, 1).with_form("batch").operator)
+    strange = as_raw(raw)
+    strange.update(weights=1.0 + rng.random(raw.num_products))
+    x = rng.standard_normal(raw.shape[0])
+
+    def program(comm):
+        found = []
+        for op in (raw, strange):
+            A = distribute(op, comm)
+            M = distribute(preconditioners.make("auto", A, 0.01), comm, like=A)
+            found.append(A.gather(M.matvec(A.scatter(x))))
+        return found
+
+    expected = [
+        CombinationPreconditioner(raw, 0.01, composition="symmetric").matvec(x),
+        block_jacobi(strange, 0.01) @ x,
+    ]
+    with pytest.warns(preconditioners.PreconditionerWarning, match="'block-jacobi' here") as seen:
+        results = simulate(3, program)
+    assert len(seen) == 1
+    for found in results:
+        for y, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(y, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
 
 def test_errors():

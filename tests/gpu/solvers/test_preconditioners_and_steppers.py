@@ -1,12 +1,15 @@
 """Preconditioners and time steppers with their vectors on a device, against the CPU."""
 
+import warnings
+
 import numpy as np
 import pytest
+from raw_lists import as_raw
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, gallery
 from batchkron.problems.statement.terms import div, grad, mass
-from batchkron.solvers import evolve, gmres, preconditioners, steppers
+from batchkron.solvers import PreconditionerWarning, evolve, gmres, preconditioners, steppers
 
 pytestmark = pytest.mark.gpu
 
@@ -19,6 +22,22 @@ def with_pitch():
         mass(p, lambda s: 1 / s) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
     ]
     return PDE(axes, terms, boundary=Neumann(), initial=1.0)
+
+
+@pytest.mark.parametrize("name", ["auto", "block-jacobi"])
+@pytest.mark.parametrize("has_terms", [True, False])
+def test_raw_lists_have_the_preconditioners_that_they_have_on_the_cpu(cupy, rng, name, has_terms):
+    raw = as_raw(gallery.make("diffusion-2d", level=4).with_form("batch").operator)
+    if not has_terms:
+        raw.update(weights=1.0 + 0.1 * rng.random(raw.num_products))
+    x = rng.standard_normal(raw.shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PreconditionerWarning)
+        expected = preconditioners.make(name, raw, 1e-3).matvec(x)
+        M = preconditioners.make(name, as_raw(raw).to("cuda"), 1e-3)
+    out = cupy.full(x.size, np.nan)
+    assert M.matvec(cupy.asarray(x), out=out) is out
+    np.testing.assert_allclose(out.get(), expected, atol=1e-9 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", [n for n in preconditioners.names() if n != "none"])

@@ -149,7 +149,10 @@ def test_nonsymmetric_sums_keep_single_precision(rng):
 
 
 def test_automatic_preconditioners_are_never_an_error():
-    assert preconditioners.make("auto", bk.KroneckerSum([np.eye(4100)])) is None
+    with pytest.warns(preconditioners.PreconditionerWarning, match="are too large"):
+        assert preconditioners.make("auto", bk.KroneckerSum([np.eye(4100)])) is None
+    with pytest.warns(preconditioners.PreconditionerWarning, match="the operator is a ndarray"):
+        assert preconditioners.make("auto", np.eye(3)) is None
     for name, text in (
         ("combination", "knows its Kronecker terms"),
         ("block-jacobi", "with diagonal blocks"),
