@@ -65,7 +65,7 @@ class SweepPlan {
   // x is (outer, blocks of vector 0, block, inner), y (outer, blocks of vector 1, block, inner),
   // both contiguous; y does not alias x. accumulate = false overwrites y and never reads it.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
-    const Index size = elements(1) * inner;
+    const Index size = elements(1) * inner, given = elements(0) * inner;
     if (size == 0 || outer == 0) return;
     if (shape_.steps.empty()) {
       if (!accumulate) std::fill_n(y, outer * size, T{});
@@ -94,10 +94,10 @@ class SweepPlan {
     for (Index i = 0; i < outer; ++i) {
       std::size_t first = 0;  // number of the step's first part among all parts
       for (std::size_t s = 0; s < shape_.steps.size(); ++s) {
-        find_passes(run, s, first, x + i * size, y + i * size, list);
+        find_passes(run, s, first, x + i * given, y + i * size, list);
         team.run(shares->begins[s], nodes_in_range(run, s),
                  [&](Index begin, Index end, int thread) {
-                   add_nodes(run, s, begin, end, x + i * size, y + i * size,
+                   add_nodes(run, s, begin, end, x + i * given, y + i * size,
                              run.sums + sums * thread, list);
                  });
         first += shape_.steps[s].parts.size();

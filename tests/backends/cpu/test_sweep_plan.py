@@ -41,10 +41,10 @@ def random_part(rng, source, mode, inputs, outputs, count):
     return SweepPart(source, mode, count, starts, ids, children)
 
 
-def build(rng, sizes, dtype, cells=7, between=5):
+def build(rng, sizes, dtype, cells=7, between=5, outputs=None):
     """From x (0) by a vector in between (2) to y (1), twice, and from x to y along every mode."""
     modes = len(sizes)
-    vectors = (SweepVector(0, cells), SweepVector(0, cells), SweepVector(0, between))
+    vectors = tuple(SweepVector(0, count) for count in (cells, outputs or cells, between))
 
     def part(source, mode, target):
         count = int(rng.integers(1, 4))
@@ -80,8 +80,10 @@ def run(plan, sweeps, x, outer, inner, alpha=1, y=None):
 def check(rng, sweeps, matrices, outer, inner, alpha):
     """Compare with the reference in double precision; sums of magnitudes bound the rounding."""
     wide = sweeps._replace(dtype=np.dtype(np.result_type(sweeps.dtype, np.float64)))
-    x = random_array(rng, (outer, sweeps.vectors[0].blocks, sweeps.block_size, inner), sweeps.dtype)
-    y = random_array(rng, x.shape, sweeps.dtype)
+    x, y = (
+        random_array(rng, (outer, vector.blocks, sweeps.block_size, inner), sweeps.dtype)
+        for vector in sweeps.vectors[:2]
+    )
     plan = cpu.sweep_plan(sweeps, matrices)
     right = reference.sweep_plan(wide, [m.astype(wide.dtype) for m in matrices])
     bound = reference.sweep_plan(
@@ -104,6 +106,13 @@ def check(rng, sweeps, matrices, outer, inner, alpha):
         )
         size = magnitude if start is None else magnitude + np.abs(start)
         assert (np.abs(result - expected) <= eps * size).all(), (sweeps.sizes, inner, alpha)
+
+
+@pytest.mark.parametrize("outputs", [2, 13])
+def test_the_result_may_have_another_number_of_blocks(rng, dtype, outputs):
+    sweeps, matrices = build(rng, (3, 2), np.dtype(dtype), outputs=outputs)
+    for outer, inner in ((1, 1), (3, 1), (1, 2), (3, 2)):
+        check(rng, sweeps, matrices, outer, inner, 1.5)
 
 
 def test_every_shape_equals_the_reference(rng, dtype):

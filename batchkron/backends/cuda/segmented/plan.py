@@ -259,6 +259,7 @@ class SweepPlan(FastPath):
         super().__init__(device)
         self._dtype = sweeps.dtype
         self._shape = sweeps.vectors[0].blocks, sweeps.block_size
+        self._result = sweeps.vectors[1].blocks, sweeps.block_size
         self._counts = [part.matrices for step in sweeps.steps for part in step.parts]
         self._sums: EdgeSums | None = None
         levels = sweep_levels(sweeps)
@@ -314,9 +315,10 @@ class SweepPlan(FastPath):
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Accept a flat vector (N,), or blocks (..., blocks, elements)."""
-        sums, shape = self._sums, self._shape
-        fits = x.shape == out.shape and (x.shape[-2:] == shape or x.shape == (math.prod(shape),))
-        if sums is None or not fits or x.dtype != self._dtype:
+        sums, shape, result = self._sums, self._shape, self._result
+        flat = x.shape == (math.prod(shape),) and out.shape == (math.prod(result),)
+        blocks = x.shape[-2:] == shape and out.shape == (*x.shape[:-2], *result)
+        if sums is None or not (flat or blocks) or x.dtype != self._dtype:
             return None
         outer = x.size // math.prod(shape)
 

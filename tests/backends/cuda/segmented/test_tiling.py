@@ -207,9 +207,9 @@ def random_part(rng, source, mode, inputs, outputs, count=3):
     return SweepPart(source, mode, count, starts, ids, children)
 
 
-def random_sweeps(rng, sizes, dtype):
+def random_sweeps(rng, sizes, dtype, outputs=6):
     """From x (0) to vector 2 to 3 to y (1); x to y; x to 4, in the memory of 2, to y."""
-    blocks = [6, 6, 4, 5, 4]
+    blocks = [6, outputs, 4, 5, 4]
     starts = [0, 0, 0, 4, 0]
 
     def part(source, target):
@@ -256,15 +256,16 @@ def by_levels(levels, matrices, sweeps, x):
 @pytest.mark.parametrize("sizes", [(2,), (4, 2), (2, 1, 4)], ids=str)
 def test_levels_compute_what_the_steps_do(rng, name, sizes):
     """Sizes whose columns fill their words: what the copy above reads is what the kernel does."""
-    for _ in range(20):
-        sweeps = random_sweeps(rng, sizes, name)
+    for trial in range(20):
+        sweeps = random_sweeps(rng, sizes, name, (6, 3, 8)[trial % 3])
         matrices = [
             random_array(rng, (part.matrices, sizes[part.mode], sizes[part.mode]), name)
             for step in sweeps.steps
             for part in step.parts
         ]
         x = random_array(rng, (6, sweeps.block_size), name)
-        expected = np.full_like(x, np.nan)
+        shape = sweeps.vectors[1].blocks, sweeps.block_size
+        expected = np.full(shape, np.nan, sweeps.dtype)
         ReferenceBackend().sweep_plan(sweeps, matrices).run(x, expected, 1, 1, 1, False)
         levels = sweep_levels(sweeps)
         assert len(levels.tables) == 3
