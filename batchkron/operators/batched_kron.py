@@ -22,6 +22,8 @@ from batchkron.backends import (
 )
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
+from batchkron.operators.conversions import relatives_lock
+from batchkron.operators.factored_list.choice import PlanName, plan_choice
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (
     KronmultLayout,
@@ -141,26 +143,111 @@ class BatchedKron(TermsOfList, BlockOperator):
         tune: bool = False,
         terms: KroneckerTerms | None = None,
         layout: KronmultLayout | None = None,
+        wanted: PlanName = "direct",
+        direct: Any = None,
     ) -> BatchedKron:
-        """Build the operator from a validated batch list."""
+        """Build the operator from a validated batch list, perhaps with a direct plan of it."""
         operator = cls.__new__(cls)
-        operator._prepare(spec, tune)
+        operator._prepare(spec, tune, wanted, direct)
         operator._terms, operator._layout = terms, layout
         return operator
 
-    def _prepare(self, spec: BatchSpec, tune: bool) -> None:
+    def _prepare(
+        self, spec: BatchSpec, tune: bool, wanted: PlanName = "direct", direct: Any = None
+    ) -> None:
         self._spec, self._tune = spec, tune
-        with tuned_plans(tuning_for(tune)):
-            self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
-        if not spec.batch_shape:
-            self._apply_fast = own_apply(self._plan)
+        self._make_plan(spec, wanted, direct)
+
+    def _make_plan(self, spec: BatchSpec, wanted: PlanName, direct: Any = None) -> None:
+        choice = plan_choice(spec, wanted)
+        listing = choice.listing
+        self._plan: Any
+        if listing is not None:
+            self._plan = backend().sweep_plan(listing.sweeps, listing.matrices_of(spec))
+            choice = choice._replace(listing=listing.without_steps())  # the plan has them
+        elif direct is not None:
+            self._plan = direct
+        else:
+            with tuned_plans(tuning_for(self._tune)):
+                self._plan = backend().batch_plan(spec)
+        self._choice = choice
+        # A factored plan takes the vectors of all systems as one.
+        self._together = 1 if listing is None else spec.systems
+        self._apply_fast = None if spec.batch_shape else own_apply(self._plan)
+
+    def plan(self, name: PlanName) -> BatchedKron:
+        """Return the operator with another plan, the way in which its products are computed.
+
+        An update of one of the two operators changes both.
+
+        Parameters
+        ----------
+        name : {"direct", "factored", "auto"}
+            "direct", as every list is built: product by product. "factored": products that begin or
+            end with the same factors share them, so that a list of a grid costs about as much as
+            multiplying mode by mode. The factors are square; multiples of the identity are skipped,
+            unless the operator has ``skip_identities=False``. "auto": one of the two, by counted
+            multiply-adds and bytes; `describe` says which and why.
+
+        Returns
+        -------
+        BatchedKron
+            ``self`` if it has this plan already. Its transposes, conversions and copies elsewhere
+            have the plan, too.
+
+        Raises
+        ------
+        ValueError
+            If the name is unknown; for "factored" if factors are not square, or partial products
+            would take more than 1 GiB and more than eight times the bytes of the vectors.
+
+        Notes
+        -----
+        The plans add in another order, so that the last bits of their results differ. Those of
+        "factored" are the same in each run and for any number of threads, also with
+        ``accumulation="atomic"``. It takes some seconds to factor ten million products. `update`
+        has to do it again if weights that were equal become different, or if a skipped multiple of
+        the identity becomes another matrix; then CUDA graphs have to be captured again.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> pool = np.random.default_rng(0).standard_normal((64, 2, 2))
+        >>> out, source = np.divmod(np.arange(64**2), 64)  # all pairs of the 8 × 8 cells of a grid
+        >>> ids = np.stack([out // 8 * 8 + source // 8, out % 8 * 8 + source % 8], axis=1)
+        >>> op = bk.BatchedKron(pool, ids, source, out)
+        >>> factored = op.plan("factored")
+        >>> print(factored.describe())
+        BatchedKron 256×256 float64: 4096 products of 2×2 ⊗ 2×2
+          64 input and 64 output blocks, 0 of 8192 factors are identities and cost nothing
+          plan: factored
+        """
+        if name == self._choice.wanted:
+            return self
+        kind = f"plan {name}"
+        with relatives_lock:
+            if kind not in self._relatives:
+                direct = self._plan if self._choice.listing is None else None
+                with building_on(self._backend):
+                    other = BatchedKron._from_spec(
+                        self._spec, self._tune, self._terms, self._layout, name, direct
+                    )
+                other._relatives[f"plan {self._choice.wanted}"] = self
+                self._relatives[kind] = other
+            return self._relatives[kind]  # type: ignore[return-value]
 
     def _recipe(self) -> tuple[Any, ...]:
-        return BatchedKron._from_spec, (self._spec, self._tune, self._terms, self._layout)
+        return BatchedKron._from_spec, (
+            self._spec,
+            self._tune,
+            self._terms,
+            self._layout,
+            self._choice.wanted,
+        )
 
     @classmethod
     def from_products(
@@ -303,14 +390,14 @@ class BatchedKron(TermsOfList, BlockOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        self._plan.run(x, y, outer, inner, alpha, accumulate)
+        self._plan.run(x, y, outer // self._together, inner, alpha, accumulate)
 
     def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
         make = None if self.batch_shape else getattr(self._plan, "bind", None)
         return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._plan, outer, inner)
+        self._backend.reserve(self._plan, outer // self._together, inner)
 
     def update(
         self,
@@ -374,12 +461,26 @@ class BatchedKron(TermsOfList, BlockOperator):
         if weights is None:
             weights = spec.weights
         weights = np.asarray(weights, self.dtype)
-        self._plan.set_values(pools, weights)
-        self._spec = replace(spec, pools=pools, weights=weights)
+        spec = replace(spec, pools=pools, weights=weights)
+        listing = self._choice.listing
+        if listing is None:
+            self._plan.set_values(pools, weights)
+        elif listing.still_fits(spec):
+            self._plan.set_values(listing.matrices_of(spec))
+        else:
+            with building_on(self._backend):
+                self._make_plan(spec, self._choice.wanted)
+        self._spec = spec
         self._forget_terms()
 
     def _build_on(self, device: str) -> BatchedKron:
-        return BatchedKron._from_spec(self._spec, self._tune, self._terms, self._layout)
+        return BatchedKron._from_spec(
+            self._spec, self._tune, self._terms, self._layout, self._choice.wanted
+        )
+
+    def _like(self, spec: BatchSpec) -> BatchedKron:
+        """Return the operator of another list, with a plan of the same name."""
+        return BatchedKron._from_spec(spec, self._tune, None, None, self._choice.wanted)
 
     def _build_transpose(self) -> BatchedKron:
         spec = self._spec
@@ -392,20 +493,20 @@ class BatchedKron(TermsOfList, BlockOperator):
             num_inputs=spec.num_outputs,
             num_outputs=spec.num_inputs,
         )
-        return BatchedKron._from_spec(swapped, self._tune)
+        return self._like(swapped)
 
     def _build_conjugate(self) -> BatchedKron:
         spec = self._spec
         pools = tuple(pool.conj() for pool in spec.pools)
         conjugate = replace(spec, pools=pools, weights=spec.weights.conj())
-        return BatchedKron._from_spec(conjugate, self._tune)
+        return self._like(conjugate)
 
     def _build_as(self, dtype: np.dtype[Any]) -> BatchedKron:
         spec = self._spec
         pools = tuple(pool.astype(dtype) for pool in spec.pools)
         weights = spec.weights.astype(dtype)
         converted = replace(spec, pools=pools, weights=weights, dtype=dtype)
-        return BatchedKron._from_spec(converted, self._tune)
+        return self._like(converted)
 
     def declare_terms(self, terms: KroneckerTerms) -> None:
         """Declare the Kronecker terms on a grid from which the batch list was made.
@@ -501,4 +602,5 @@ class BatchedKron(TermsOfList, BlockOperator):
             f"  {spec.num_inputs} input and {spec.num_outputs} output blocks, "
             f"{identities} of {spec.factor_ids.size} factors are identities and cost nothing"
             + (f"\n  {self._remark}" if self._remark else "")
+            + (f"\n  plan: {self._choice.reason}" if self._choice.reason else "")
         )

@@ -16,6 +16,7 @@ CHECKS = {  # by the modules of fake_device_checks
     "explicit": ("explicit_products",),
     "gradients": ("kron_gradients", "known_layouts"),
     "batch": ("batches", "lists_once"),
+    "factored_lists": ("factored_lists",),
     "kron_sparse": (
         "kronecker_sparse",
         "kronecker_sparse_calls",

@@ -27,6 +27,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
+    from batchkron.backends.cuda.segmented.kernel import SumsKernel
     from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
     def load(program, _):
@@ -40,7 +41,7 @@ def replace_driver(device):
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (
         KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel,
-        SmallGram, RowGradients, Total,
+        SmallGram, RowGradients, Total, SumsKernel,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
     program_of = list_calls.unsorted_program

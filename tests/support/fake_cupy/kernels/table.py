@@ -17,6 +17,7 @@ from fake_cupy.kernels.kron_sparse import (
     transpose,
 )
 from fake_cupy.kernels.kron_sum import substitute_back
+from fake_cupy.kernels.segmented import sum_edges
 from fake_cupy.kernels.vector_sum import add_vectors
 
 
@@ -53,4 +54,5 @@ COMPUTE = {
     "SmallGram": multiply_small,
     "RowGradients": rows_at_once,
     "Total": add_parts,
+    "SumsKernel": sum_edges,
 }

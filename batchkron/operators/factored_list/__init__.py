@@ -1,0 +1,1 @@
+"""Batch lists whose products share their partial products: the plan "factored"."""
