@@ -1,0 +1,194 @@
+"""Factored plans of batch lists: ``python -m benchmarks.factored_lists [--device cuda]``.
+
+- Lists of all products of an operator on a sparse grid: next to its sweeps, and product by product.
+- All pairs of cells of a sparse grid, each mode with a matrix for each pair of 1-D cells: how many
+  times fewer multiply-adds and less time than product by product.
+- Random lists, whose products share nothing: `plan("auto")` next to product by product.
+- Ten million products of a three-dimensional grid, and random ones: a processor's seconds
+  and memory of ``plan("auto")``, without the direct plan; the memory next to that of the list.
+
+Times are the least of several in turn, of one vector. The results are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.operators.factored_list.choice import plan_choice
+from batchkron.operators.sparse_grid.rows import rows_as_products
+from batchkron.problems import SparseGrid, gallery
+from batchkron.problems.discretization.matrices.mode_operator import connected
+from benchmarks.cpu.machine import describe_machine
+from benchmarks.lists_once import CASES, random_list, synchronize
+
+GRIDS = (
+    *(("diffusion-2d", level) for level in (6, 7, 8, 9)),
+    *(("diffusion-3d", level) for level in (5, 6, 7)),
+    *(("v f_x", level) for level in (6, 7, 8)),
+    *(("continuity-6d", level) for level in (2, 3)),
+)
+PAIRS = ((2, 8), (3, 6), (4, 4), (6, 3))  # modes, level
+PRODUCTS = 10_000_000
+ROUNDS = 15
+
+
+def both_forms(rng: np.random.Generator, name: str, level: int) -> tuple[Any, bk.BatchedKron]:
+    """An operator as sweeps and as a list, with 3 functions per 1-D cell."""
+    if name != "v f_x":
+        problem = gallery.make(name, level, 2)
+        return problem.with_form("sweep").operator, problem.with_form("batch").operator
+    fluxes = [_mode_operator(rng, level, "full", 0, 1) for _ in range(2)]
+    halves = [_mode_operator(rng, level, "volume", *half) for half in ((0.5, 1), (0, 0.5))]
+    grid = SparseGrid.sparse([level, level])
+    sweeps = bk.SparseGridOperator(grid, list(zip(fluxes, halves, strict=True)), 3)
+    spec = rows_as_products(sweeps._spec, np.arange(len(grid.cells)))
+    return sweeps, bk.BatchedKron._from_spec(spec)
+
+
+def _mode_operator(
+    rng: np.random.Generator, level: int, kind: str, begin: float, end: float
+) -> SimpleNamespace:
+    """Random blocks for pairs of 1-D cells whose supports both meet begin … end of [0, 1]."""
+    cells = np.arange(2**level)
+    length = 2.0 ** np.minimum(0, 1 - np.frexp(cells.astype(float))[1])
+    start = np.where(cells > 0, cells * length - 1, 0)
+    meets = (start < end) & (start + length > begin)
+    rows, columns = np.nonzero(connected(level, kind) & meets & meets[:, None])
+    return SimpleNamespace(
+        rows=rows, columns=columns, blocks=rng.standard_normal((len(rows), 3, 3))
+    )
+
+
+def all_pairs(rng: np.random.Generator, modes: int, level: int, count: int) -> bk.BatchedKron:
+    """The first ``count`` products of all pairs of a grid's cells, with 3 × 3 matrices."""
+    cells, wide = SparseGrid.sparse([level] * modes).cells, 2**level
+    count = min(count, len(cells) ** 2)
+    out, source = np.divmod(np.arange(count), len(cells))
+    pool = rng.standard_normal((wide**2, 3, 3))
+    return bk.BatchedKron(pool, cells[out] * wide + cells[source], source, out)
+
+
+def least_seconds(
+    ways: dict[str, bk.Operator], rng: np.random.Generator, device: str
+) -> dict[str, float]:
+    """The least time of each operator on one vector, after a comparison of the results."""
+    operators = {name: op.to(device) for name, op in ways.items()}
+    first = next(iter(operators.values()))
+    x = first._arrays.asarray(rng.standard_normal(first.shape[1]).astype(first.dtype))
+    results = {name: op.matvec(x) for name, op in operators.items()}
+    expected = next(iter(results.values()))
+    for name, result in results.items():
+        error = float(abs(result - expected).max() / abs(expected).max())
+        if not error < 1000 * np.finfo(first.dtype).eps:
+            raise AssertionError(f"{name} differs by {error:.1e} of the largest element")
+    seconds = dict.fromkeys(ways, np.inf)
+    for _ in range(ROUNDS):
+        for name, op in operators.items():
+            begin = time.perf_counter()
+            op.matvec(x, out=results[name])
+            synchronize(results[name])
+            seconds[name] = min(seconds[name], time.perf_counter() - begin)
+    return {name: float(value) for name, value in seconds.items()}
+
+
+def fewer(op: bk.BatchedKron) -> float:
+    """How many times fewer multiply-adds a factored plan has."""
+    direct = sum(
+        np.count_nonzero(~flags[ids]) * pool.shape[2]
+        for flags, ids, pool in zip(
+            op._spec.identity, op._spec.factor_ids.T, op._spec.pools, strict=True
+        )
+    )
+    listing = plan_choice(op._spec, "factored").listing
+    assert listing is not None
+    return float(direct * op._spec.input_size / listing.sweeps.multiply_adds)
+
+
+def measured_lists(
+    rng: np.random.Generator, device: str, quick: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lists of operators, all pairs, and random ones: a line and a record for each."""
+    for name, level in GRIDS[:1] if quick else GRIDS:
+        sweeps, op = both_forms(rng, name, level)
+        ways = {"sweeps": sweeps, "direct": op, "auto": op.plan("auto")}
+        times = least_seconds(ways, rng, device)
+        line = f"{name} {level}: auto / sweeps {times['auto'] / times['sweeps']:.2f}"
+        line += f", direct / sweeps {times['direct'] / times['sweeps']:.2f}"
+        yield line, {"case": f"{name} {level}", "seconds": times}
+    for modes, level in ((2, 4),) if quick else PAIRS:
+        op = all_pairs(rng, modes, level, PRODUCTS)
+        times = least_seconds({"direct": op, "auto": op.plan("auto")}, rng, device)
+        name, ratio = f"all pairs, {modes}-D, level {level}", fewer(op)
+        line = f"{name}: {ratio:.1f} times fewer multiply-adds, "
+        line += f"{times['direct'] / times['auto']:.1f} times less time"
+        yield line, {"case": name, "fewer": ratio, "seconds": times}
+    for modes, size in CASES[:1] if quick else CASES:
+        pools, ids, _, inputs, outputs, _ = random_list(rng, modes, size, "float64", True)
+        op = bk.BatchedKron(pools, ids, inputs, outputs)
+        times = least_seconds({"direct": op, "auto": op.plan("auto")}, rng, device)
+        name = f"random ({modes},{size})"
+        line = f"{name}: auto / direct {times['auto'] / times['direct']:.2f}"
+        yield line, {"case": name, "seconds": times}
+
+
+def measured_setup(rng: np.random.Generator, products: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Seconds and memory of the choice of a plan for long lists."""
+    makers: dict[str, Callable[[], bk.BatchedKron]] = {
+        "grid": lambda: all_pairs(rng, 3, 8, products),
+        "random": lambda: bk.BatchedKron(
+            rng.standard_normal((4096, 3, 3)),
+            rng.integers(4096, size=(products, 3)),
+            *rng.integers(max(1, products // 64), size=(2, products)),
+        ),
+    }
+    for name, make in makers.items():
+        spec = make()._spec
+        size = sum(a.nbytes for a in (spec.factor_ids, spec.inputs, spec.outputs, spec.weights))
+        begin = time.process_time()
+        plan_choice(spec, "auto")
+        seconds = time.process_time() - begin
+        tracemalloc.start()
+        plan_choice(spec, "auto")
+        peak = tracemalloc.get_traced_memory()[1] / size
+        tracemalloc.stop()
+        case = f"{len(spec.inputs)} products, {name}"
+        line = f"{case}: {seconds:.1f} s, {peak:.2f} times the memory of the list"
+        yield line, {"case": case, "seconds": {"plan": seconds}, "memory": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="one small case of each kind")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    bk.set_num_threads(options.threads)
+    rng, cells = np.random.default_rng(options.seed), []
+    products = 10_000 if options.quick else PRODUCTS
+    for measured in (
+        measured_lists(rng, options.device, options.quick),
+        measured_setup(rng, products),
+    ):
+        for line, cell in measured:
+            print(line, flush=True)
+            cells.append(cell)
+    if options.json:
+        machine = describe_machine([], {}, [])
+        report = {"machine": machine, "device": options.device, "cells": cells}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
