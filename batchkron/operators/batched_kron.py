@@ -21,8 +21,8 @@ from batchkron.backends import (
     tuning_for,
 )
 from batchkron.operators.block_operator import BlockOperator
-from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
 from batchkron.operators.conversions import relatives_lock
+from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
 from batchkron.operators.factored_list.choice import PlanName, plan_choice
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (

@@ -27,6 +27,7 @@ from batchkron.spec.kron import Array, compute_dtype
 __all__ = [
     "LinearSystem",
     "One",
+    "SplitRightSide",
     "TimeParts",
     "VectorInTime",
     "flat_vector",
@@ -63,12 +64,16 @@ class SplitRightSide(NamedTuple):
         Whether products launch the same work on a device in each call.
     turn : callable
         Returns a context manager, inside of which they are called and repeated.
+    bind : callable, optional
+        ``bind(u, out)`` returns a function without arguments that writes the only product, which
+        does not depend on t.
     """
 
     products: tuple[tuple[Any, Callable[..., None]], ...]
     sources: tuple[tuple[Any, Array], ...]
     is_repeatable: bool = False
     turn: Callable[[], AbstractContextManager[None]] = nullcontext
+    bind: Callable[[Array, Array], Callable[[], object]] | None = None
 
 
 class One:
@@ -484,8 +489,12 @@ class LinearSystem:
         """
         if self._source.function is not None:
             return None
-        repeats = self._product is None and self.operator.capturable
-        return SplitRightSide(((None, self._write_product),), self._source.parts, repeats)
+        products, sources = ((None, self._write_product),), self._source.parts
+        if self._product is not None:
+            return SplitRightSide(products, sources)
+        is_ours = self.operator.dtype == self._dtype and self.operator.communicator is None
+        bind = self.operator.bound if is_ours and self.device == "cpu" else None
+        return SplitRightSide(products, sources, self.operator.capturable, bind=bind)
 
     def _write_product(self, t: float, u: Array, out: Array) -> None:
         if self._product is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.backends import backend_on
 from batchkron.operators import Operator, SparseGridOperator, ValidationReport
+from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
 from ..discretization.parts import OperatorTerm
 from ..statement.time import constant
@@ -35,46 +36,6 @@ from .vector_checks import check_vector
 __all__ = ["SemidiscreteSystem", "TimeParts"]
 
 _building = threading.Lock()  # of what threads that share a problem must have in common
-
-
-class TimeParts(NamedTuple):
-    """A system u' = Σ_g f_g(t) A_g u + Σ_h f_h(t) s_h.
-
-    Attributes
-    ----------
-    operators : tuple of (TimeFunction, Operator)
-        The f_g and A_g.
-    sources : tuple of (TimeFunction, ndarray)
-        The f_h and s_h.
-    """
-
-    operators: tuple[tuple[TimeFunction, Operator], ...]
-    sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
-
-
-class SplitRightSide(NamedTuple):
-    """A system u' = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h.
-
-    Attributes
-    ----------
-    products : tuple of (TimeFunction or None, callable)
-        The f_g, of which None is 1, and ``product(t, u, out)`` for each P_g.
-    sources : tuple of (TimeFunction, ndarray)
-        The f_h and s_h.
-    is_repeatable : bool
-        Whether products launch the same work on a device in each call.
-    turn : callable
-        Returns a context manager, inside of which they are called and repeated.
-    bind : callable, optional
-        ``bind(u, out)`` returns a function without arguments that writes the only product, which
-        does not depend on t.
-    """
-
-    products: tuple[tuple[TimeFunction | None, Callable[..., None]], ...]
-    sources: tuple[tuple[TimeFunction, NDArray[np.float64]], ...]
-    is_repeatable: bool = False
-    turn: Callable[[], AbstractContextManager[None]] = nullcontext
-    bind: Callable[..., Callable[[], object]] | None = None
 
 
 class _StateProduct:

@@ -422,7 +422,11 @@ class StepRunner:
                 continue
             numbers.append([_Part(constant, per_dt, slope.factor, slope.node)])
             for own, (function, _) in zip(of_sources, sources, strict=True):
-                own.append(_Part(constant, per_dt, function, slope.node))
+                if getattr(function, "is_constant", False):
+                    value = float(function(0.0))
+                    own.append(_Part(value * constant, value * per_dt))
+                else:
+                    own.append(_Part(constant, per_dt, function, slope.node))
         for own, (_, source) in zip(of_sources, sources, strict=True):
             if own:
                 found.append(source)
