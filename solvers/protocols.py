@@ -60,10 +60,14 @@ class TimeProblem(Protocol):
 
 
 class SplitRightSide(Protocol):
-    """f(t, u) = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h."""
+    """f(t, u) = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h.
+
+    The f_g and f_h are functions of an array of times, which return real numbers in its shape: they
+    are evaluated for all stages of several steps at once.
+    """
 
     @property
-    def products(self) -> Sequence[tuple[Callable[[float], float] | None, Product]]:
+    def products(self) -> Sequence[tuple[Callable[[Any], Any] | None, Product]]:
         """The f_g, of which None is 1, and the P_g; at least one.
 
         ``product(t, u, out)`` writes P_g(t, u) into ``out`` without reading it.
@@ -71,8 +75,8 @@ class SplitRightSide(Protocol):
         ...
 
     @property
-    def sources(self) -> Sequence[tuple[Callable[[float], float], NDArray[Any]]]:
-        """The f_h and the vectors s_h, shape (N,), of the dtype of the state."""
+    def sources(self) -> Sequence[tuple[Callable[[Any], Any], NDArray[Any]]]:
+        """The f_h and the vectors s_h, shape (N,), of the dtype of the state; none change."""
         ...
 
     @property

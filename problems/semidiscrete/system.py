@@ -428,9 +428,8 @@ class SemidiscreteSystem(ProblemValue):
         if self._gains:
             products.append((None, self._gains.write))
         terms = self._field_terms
-        if terms is None:
-            return SplitRightSide(tuple(products), sources, is_repeatable=True)
-        return SplitRightSide(tuple(products), sources, terms.is_repeatable, self._turn)
+        repeats = terms is None or terms.is_repeatable
+        return SplitRightSide(tuple(products), sources, repeats, self._turn)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -438,8 +437,8 @@ class SemidiscreteSystem(ProblemValue):
         repeated: Any = self._repeated
         with nullcontext() if repeated is None else repeated.turn():
             yield
-        assert self._field_terms is not None
-        self._field_terms.note_replay()
+        if self._field_terms is not None:
+            self._field_terms.note_replay()
 
     def _write_product(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with A(t, u) u."""

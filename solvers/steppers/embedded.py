@@ -30,7 +30,7 @@ class EmbeddedStepper(Stepper):
         steps.
     error : ndarray, shape (N,), or None
         The estimated error of the last attempt: u_next minus the embedded method's result. None if
-        the method has no estimate.
+        the method has no estimate; also if ``measures`` on a device, where `squares` has its norm.
     """
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:

@@ -89,11 +89,10 @@ class RungeKutta(EmbeddedStepper):
             self._kinds[kind] = tableau_passes(
                 self.tableau, in_place=in_place, knows_first=knows_first, estimates=estimates
             )
-        passes = self._kinds[kind]
         if estimates and not self.measures and self.error is None:
             self.error = self._vector()
-        error = out if self.error is None else self.error
-        return passes, [u, out, error, *self._slopes]
+        error = out if self.error is None else self.error  # of the former, nothing is written
+        return self._kinds[kind], [u, out, error, *self._slopes]
 
     @property
     def is_faster_ahead(self) -> bool:

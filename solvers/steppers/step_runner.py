@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from batchkron.functions.vector_sum import linear_combination
 from ..products import Vector
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
 from .passes import Combine, Evaluate, Norm, StepPasses, Term
+from .step_numbers import Numbers, Part, StepTimes, TimeFactor
 
 __all__ = ["MAX_STEPS", "StepRunner", "StepTimes"]
 
@@ -34,108 +35,10 @@ _MAX_LOWERED = 16  # steps over different vectors that are kept; chosen by hand
 _COLUMNS = 2  # results of a step: the places of `Norm`
 
 
-class StepTimes(NamedTuple):
-    """The times of a step: t, t_next and dt."""
+class _Clock:
+    """The times of the step under way, for its work, which does not know the runner."""
 
-    t: float
-    t_next: float
-    dt: float
-
-    def at(self, node: float) -> float:
-        """Return t + node dt, exactly t_next at the end."""
-        return self.t_next if _is_end(node) else self.t + node * self.dt
-
-
-def _is_end(node: Any) -> Any:
-    """Whether a node stands for the end of the step, but for rounding."""
-    return abs(node - 1.0) < 1e-14
-
-
-TimeFactor: TypeAlias = Callable[[Any], Any]  # of a time, or of times (k,)
-
-
-class _Part(NamedTuple):
-    """A part (constant + per_dt dt) f(t + node dt) of a number; without f that is 1."""
-
-    constant: float
-    per_dt: float
-    function: TimeFactor | None = None
-    node: float = 0.0
-
-
-class _Numbers:
-    """The numbers of a step, each a sum of parts."""
-
-    def __init__(self) -> None:
-        self._parts: list[list[_Part]] = []
-        self._ready: tuple[Any, ...] | None = None
-
-    def add(self, numbers: Sequence[Sequence[_Part]]) -> int:
-        """Add numbers; return the place of the first one."""
-        place = len(self._parts)
-        self._parts += [list(parts) for parts in numbers]
-        return place
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def of(self, steps: Sequence[StepTimes]) -> NDArray[np.float64]:
-        """Return the numbers (steps, n) of steps of one length."""
-        if self._ready is None:
-            self._ready = self._prepared()
-        constant, per_dt, places, starts, moments = self._ready
-        rows: NDArray[np.float64] = constant[None] + per_dt * steps[0].dt
-        if moments:
-            t, t_next, dt = np.array(steps).T[:, :, None]
-            values = np.ones((len(steps), 1 + sum(len(own[0]) * len(own[2]) for own in moments)))
-            last = 1
-            for nodes, ends, functions in moments:
-                at = np.where(ends, t_next, t + nodes * dt)
-                for function in functions:
-                    first, last = last, last + len(nodes)
-                    values[:, first:last] = function(at)
-            rows = rows * values[:, places]
-        elif len(steps) > 1:
-            rows = np.repeat(rows, len(steps), axis=0)
-        return rows if starts is None else np.add.reduceat(rows, starts, axis=1)
-
-    @cached_property
-    def depends_on_time(self) -> bool:
-        """Whether the numbers of steps of one length differ."""
-        return any(part.function is not None for own in self._parts for part in own)
-
-    def _prepared(self) -> tuple[Any, ...]:
-        """Return the parts as arrays, and functions with the nodes that they have in common."""
-        parts = [part for own in self._parts for part in own]
-        of_function: dict[TimeFactor, list[float]] = {}
-        for part in parts:
-            if part.function is not None:
-                own = of_function.setdefault(part.function, [])
-                if part.node not in own:
-                    own.append(part.node)
-        of_nodes: dict[tuple[float, ...], list[TimeFactor]] = {}
-        for function, nodes in of_function.items():
-            of_nodes.setdefault(tuple(nodes), []).append(function)
-        order = [
-            (function, node)
-            for nodes, functions in of_nodes.items()
-            for function in functions
-            for node in nodes
-        ]
-        places = [
-            0 if part.function is None else 1 + order.index((part.function, part.node))
-            for part in parts
-        ]
-        starts = None
-        if len(parts) > len(self._parts):
-            starts = np.cumsum([0, *(len(own) for own in self._parts[:-1])])
-        constant = np.array([part.constant for part in parts])
-        per_dt = np.array([part.per_dt for part in parts])
-        moments = [
-            (np.array(nodes), _is_end(np.array(nodes)), functions)
-            for nodes, functions in of_nodes.items()
-        ]
-        return constant, per_dt, np.array(places), starts, moments
+    times = StepTimes(0.0, 0.0, 0.0)
 
 
 class _Slope(NamedTuple):
@@ -157,10 +60,12 @@ class _Lowered:
         The vectors.
     work : list of callable
         What does the passes, one after the other.
-    numbers : _Numbers
+    numbers : Numbers
         Those of the step.
     slopes : dict of int to _Slope
         The vectors that are values of f, by their numbers.
+    in_table : bool
+        Whether a table does the sums, and finds norms.
     program : callable or None
         What does the work of so many steps in one call.
     """
@@ -168,8 +73,9 @@ class _Lowered:
     passes: StepPasses
     vectors: list[Vector]
     work: list[Callable[[], object]]
-    numbers: _Numbers
+    numbers: Numbers
     slopes: dict[int, _Slope]
+    in_table: bool
     program: Callable[[int], None] | None = None
 
     def __call__(self) -> None:
@@ -206,14 +112,18 @@ class StepRunner:
         self._table: Any = None
         self._width = 0
         # what the rows of the table have, where that does not depend on time
-        self._filled: list[tuple[_Numbers, float] | None] = []
-        self._numbers: dict[tuple[StepPasses, bool], _Numbers] = {}
+        self._filled: list[tuple[Numbers, float] | None] = []
+        self._numbers: dict[tuple[StepPasses, bool], Numbers] = {}
         self._lowered: dict[tuple[Any, ...], _Lowered] = {}
         self._scratch: Vector | None = None
-        self._times = StepTimes(0.0, 0.0, 0.0)
+        self._clock = _Clock()
         self._last: _Lowered | None = None
         self._taken = 0
         self._recorder: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy without what was made for the vectors of this one."""
+        return StepRunner, (self._problem, self._like)
 
     @property
     def is_faster_ahead(self) -> bool:
@@ -243,12 +153,15 @@ class StepRunner:
                     self._do(some, times)
         self._last, self._taken = works[-1], len(steps)
 
-    def squares(self) -> NDArray[np.float64]:
+    def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u_next‖², ‖error‖²) of the steps since `run` began, shape (steps, 2).
 
-        Norms that no pass finds are any numbers. The result is valid until the next `run`.
+        Norms that no pass finds are any numbers. The result is valid until the next `run`. It is
+        None if vectors are not contiguous, or of a dtype without kernels.
         """
-        assert self._table is not None
+        assert self._last is not None
+        if not self._last.in_table:
+            return None
         found: NDArray[np.float64] = self._table.read(self._taken)
         return found
 
@@ -258,10 +171,10 @@ class StepRunner:
         last = self._last
         vectors, parts = self._summands(terms, last.vectors, last.slopes)
         if base is not None:
-            vectors, parts = [base, *vectors], [[_Part(1.0, 0.0)], *parts]
-        numbers = _Numbers()
+            vectors, parts = [base, *vectors], [[Part(1.0, 0.0)], *parts]
+        numbers = Numbers()
         numbers.add(parts)
-        linear_combination(numbers.of([self._times])[0].tolist(), vectors, out)
+        linear_combination(numbers.of([self._clock.times])[0].tolist(), vectors, out)
 
     def whole_slope(self, number: int) -> Vector:
         """Return the value of f with a number, of the last step; the next call overwrites it."""
@@ -278,12 +191,12 @@ class StepRunner:
         """Do the work of steps whose numbers are in the table."""
         for work, group in groupby(range(len(works)), works.__getitem__):
             own = list(group)
-            self._times = steps[own[-1]]
+            self._clock.times = steps[own[-1]]
             if work.program is not None:
                 work.program(len(own))
                 continue
             for k in own:
-                self._times = steps[k]
+                self._clock.times = steps[k]
                 if self._recorder is None:
                     work()
                 else:
@@ -338,22 +251,33 @@ class StepRunner:
             self._recorder = self._table.recorder()
 
     def _new_lowered(self, passes: StepPasses, vectors: list[Vector], measures: bool) -> _Lowered:
-        found = _Lowered(passes, vectors, [], _Numbers(), {})
+        found = _Lowered(passes, vectors, [], Numbers(), {}, self._fit(passes, vectors))
         if passes.known is not None:
             found.slopes[passes.known] = self._slope(0.0)
-        sums = _Sums(found, all(is_plain(vector) for vector in vectors))
+        sums = _Sums(found)
         for one in passes.passes:
             if isinstance(one, Evaluate):
                 self._lower_evaluation(one, vectors, sums)
                 found.slopes[one.slope] = self._slope(one.node)
-                continue
-            self._lower_sum(one, vectors, measures, sums)
+            else:
+                self._lower_sum(one, vectors, measures, sums)
         if len(found.numbers) > self._width:
             self._widen(len(found.numbers))
-        sums.make(self._table, lambda: self._times)
+        sums.make(self._table, self._clock)
         found.program = self._table.program(found.work)
         found.numbers = self._numbers.setdefault((passes, measures), found.numbers)
         return found
+
+    def _fit(self, passes: StepPasses, vectors: Sequence[Vector]) -> bool:
+        """Whether vectors are such as a table takes, which checks nothing."""
+        like = self._like
+        sources = () if self._split is None else [source for _, source in self._split.sources]
+        written = [vectors[one.target] for one in passes.passes if isinstance(one, Combine)]
+        return (
+            like.dtype.char in "fdFD"
+            and all(_is_like(vector, like) for vector in [*vectors, *sources])
+            and (self._is_on_device or all(vector.flags.writeable for vector in written))
+        )
 
     def _widen(self, width: int) -> None:
         """Make a larger table; what was lowered for the former one is forgotten."""
@@ -369,36 +293,33 @@ class StepRunner:
     def _lower_evaluation(self, one: Evaluate, vectors: list[Vector], sums: _Sums) -> None:
         """Add f without its sources, and without its factor if it is one product."""
         node, (state, slope) = one.node, (vectors[one.state], vectors[one.slope])
+        work: Callable[[], object]
         if self._split is None:
-            rhs = self._problem.rhs
-            sums.found.work.append(lambda: rhs(self._times.at(node), state, slope))
+            work = partial(_evaluate, self._clock, self._problem.rhs, node, state, slope)
+            sums.found.work.append(work)
             return
-        before: list[_Part] = []  # the factor of what is in the slope, while it is not in it
+        before: list[Part] = []  # the factor of what is in the slope, while it is not in it
         for g, (function, product) in enumerate(self._split.products):
             target = slope if g == 0 else self._scratch_vector()
-            bind = self._split.bind
-            sums.found.work.append(
-                partial(self._multiply, product, node, state, target)
-                if bind is None
-                else bind(state, target)
-            )
-            part = _Part(1.0, 0.0, function, node)
+            if self._split.bind is not None and sums.found.in_table:
+                work = self._split.bind(state, target)
+            else:
+                work = partial(_evaluate, self._clock, product, node, state, target)
+            sums.found.work.append(work)
+            part = Part(1.0, 0.0, function, node)
             if g > 0:
-                sums.add([slope, target], [before or [_Part(1.0, 0.0)], [part]], slope)
+                sums.add([slope, target], [before or [Part(1.0, 0.0)], [part]], slope)
             before = [part] if g == 0 else []
 
-    def _multiply(self, product: Any, node: float, state: Vector, target: Vector) -> None:
-        product(self._times.at(node), state, target)
-
     def _lower_sum(self, one: Combine, vectors: list[Vector], measures: bool, sums: _Sums) -> None:
-        norm = one.norm if measures else Norm.NONE
-        out = None if measures and not one.is_read else vectors[one.target]
+        norm = one.norm if measures and sums.found.in_table else Norm.NONE
+        out = None if norm != Norm.NONE and not one.is_read else vectors[one.target]
         summands, parts = self._summands(one.terms, vectors, sums.found.slopes)
         most = self._table_limit
         while len(summands) > most:
-            out = vectors[one.target]
-            sums.add(summands[:most], parts[:most], out)
-            summands, parts = [out, *summands[most:]], [[_Part(1.0, 0.0)], *parts[most:]]
+            room = self._scratch_vector() if out is None else out
+            sums.add(summands[:most], parts[:most], room)
+            summands, parts = [room, *summands[most:]], [[Part(1.0, 0.0)], *parts[most:]]
         sums.add(summands, parts, out, norm)
 
     @property
@@ -410,23 +331,23 @@ class StepRunner:
 
     def _summands(
         self, terms: Sequence[Term], vectors: Sequence[Vector], slopes: dict[int, _Slope]
-    ) -> tuple[list[Vector], list[list[_Part]]]:
+    ) -> tuple[list[Vector], list[list[Part]]]:
         """Return the vectors and numbers of a sum, with the sources of the values of f in it."""
         found = [vectors[term.vector] for term in terms]
         numbers, sources = [], () if self._split is None else self._split.sources
-        of_sources: list[list[_Part]] = [[] for _ in sources]
+        of_sources: list[list[Part]] = [[] for _ in sources]
         for number, constant, per_dt in terms:
             slope = slopes.get(number)
             if slope is None:
-                numbers.append([_Part(constant, per_dt)])
+                numbers.append([Part(constant, per_dt)])
                 continue
-            numbers.append([_Part(constant, per_dt, slope.factor, slope.node)])
+            numbers.append([Part(constant, per_dt, slope.factor, slope.node)])
             for own, (function, _) in zip(of_sources, sources, strict=True):
                 if getattr(function, "is_constant", False):
                     value = float(function(0.0))
-                    own.append(_Part(value * constant, value * per_dt))
+                    own.append(Part(value * constant, value * per_dt))
                 else:
-                    own.append(_Part(constant, per_dt, function, slope.node))
+                    own.append(Part(constant, per_dt, function, slope.node))
         for own, (_, source) in zip(of_sources, sources, strict=True):
             if own:
                 found.append(source)
@@ -442,14 +363,14 @@ class StepRunner:
 class _Sums:
     """The sums of a step, which are made when it is known which one is the last."""
 
-    def __init__(self, found: _Lowered, plain: bool) -> None:
-        self.found, self._plain = found, plain
+    def __init__(self, found: _Lowered) -> None:
+        self.found = found
         self._places: list[tuple[int, int, list[Vector], Vector | None, int]] = []
 
     def add(
         self,
         vectors: list[Vector],
-        numbers: Sequence[Sequence[_Part]],
+        numbers: Sequence[Sequence[Part]],
         out: Vector | None,
         norm: int = Norm.NONE,
     ) -> None:
@@ -458,24 +379,36 @@ class _Sums:
         self._places.append((len(self.found.work), first, vectors, out, norm))
         self.found.work.append(lambda: None)
 
-    def make(self, table: Any, times: Callable[[], StepTimes]) -> None:
+    def make(self, table: Any, clock: _Clock) -> None:
         """Put the sums into the work."""
         for number, (place, first, vectors, out, norm) in enumerate(self._places):
             ends = number == len(self._places) - 1
-            if self._plain:
+            if self.found.in_table:
                 real = [_real(vector) for vector in vectors]
                 target = None if out is None else _real(out)
-                work = table.sum_pass(first, real, target, norm, ends=ends)
-            else:
-                work = partial(self._plainly, times, first, vectors, out)
-            self.found.work[place] = work
+                self.found.work[place] = table.sum_pass(first, real, target, norm, ends=ends)
+            elif out is not None:  # only a table finds a norm alone
+                work = partial(_sum_checked, clock, self.found.numbers, first, vectors, out)
+                self.found.work[place] = work
 
-    def _plainly(
-        self, times: Callable[[], StepTimes], first: int, vectors: list[Vector], out: Any
-    ) -> None:
-        """Do a sum of vectors that a table does not take, such as those with strides."""
-        numbers = self.found.numbers.of([times()])[0, first : first + len(vectors)]
-        linear_combination(numbers.tolist(), vectors, out)
+
+def _evaluate(clock: _Clock, function: Any, node: float, state: Vector, slope: Vector) -> None:
+    """Write f, or a part of it, at a node of the step under way."""
+    function(clock.times.at(node), state, slope)
+
+
+def _sum_checked(
+    clock: _Clock, numbers: Numbers, first: int, vectors: list[Vector], out: Vector
+) -> None:
+    """Do a sum of vectors that a table does not take, or refuse those that do not fit."""
+    own = numbers.of([clock.times])[0, first : first + len(vectors)]
+    linear_combination(own.tolist(), vectors, out)
+
+
+def _is_like(vector: Vector, like: Vector) -> bool:
+    """Whether a vector is of the kind, dtype and shape of another one, and contiguous."""
+    same = type(vector) is type(like) and vector.dtype == like.dtype and vector.shape == like.shape
+    return same and is_plain(vector)
 
 
 def _real(vector: Vector) -> Vector:

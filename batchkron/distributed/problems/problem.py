@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +44,15 @@ class SeparableProblem(Protocol):
         With ``implicit`` the part that IMEX methods treat implicitly.
         """
         ...
+
+
+class _SplitRightSide(NamedTuple):
+    """Blocks of a product and of sources, as `DistributedProblem.split_rhs` returns them."""
+
+    products: Sequence[tuple[None, Callable[[float, Array, Array], None]]]
+    sources: Sequence[tuple[Callable[[Any], Any], Array]]
+    is_repeatable: bool = False
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class DistributedProblem:
@@ -234,6 +244,22 @@ class DistributedProblem:
             alpha = 1.0 if getattr(function, "is_constant", False) else function(t)
             operator.accumulate(u, out, alpha=alpha)
 
+    def split_rhs(self) -> _SplitRightSide:
+        """Return A(t) u and s(t) apart, as the whole problem's steps on the CPU have them."""
+        sources = [(_of_arrays(function), vector) for function, vector in self._sources]
+        return _SplitRightSide(((None, self._write_product),), sources)
+
+    def _write_product(self, t: float, u: Array, out: Array) -> None:
+        """Overwrite ``out`` with A(t) u; the terms that do not depend on time are first."""
+        first = [part for part in self._operators if _is_constant([part])]
+        if first:
+            first[0][1].matvec(u, out)
+        else:
+            out[...] = 0.0
+        for function, operator in self._operators:
+            if not first or operator is not first[0][1]:
+                operator.accumulate(u, out, alpha=function(t))
+
     def source(self, t: float, out: Array) -> None:
         """Overwrite ``out`` with this rank's block of s(t)."""
         _combine(self._sources, t, out)
@@ -319,6 +345,13 @@ class DistributedProblem:
 
     def _block(self, vector: Array) -> Array:
         return self.layout.block_of(vector, self.communicator.rank)
+
+
+def _of_arrays(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    """Return a function of arrays of times; those of `batchkron.problems.time` are."""
+    if hasattr(function, "is_constant"):
+        return function
+    return np.vectorize(function, otypes=[np.float64])
 
 
 def _is_constant(parts: _Operators) -> bool:

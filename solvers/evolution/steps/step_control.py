@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import ClassVar, NamedTuple
 
 from ...steppers.stepper import Stepper
@@ -219,7 +219,7 @@ class FixedSteps(StepControl):
         """Return the next steps, as far as time resolves them."""
         ends = [self.t, *(self._integration.time(self.step + k) for k in range(1, count + 1))]
         steps = [Step(t, t_next, self.dt) for t, t_next in pairwise(ends)]
-        return [step for step in steps if self.dt >= _MIN_STEP * math.ulp(step.t)]
+        return list(takewhile(lambda step: self.dt >= _MIN_STEP * math.ulp(step.t), steps))
 
     def shorten(self) -> bool:
         """Return False: equal steps cannot be shortened."""

@@ -73,9 +73,9 @@ class TrialSteps:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
         self._saved: Vector | None = None
-        limits = np.finfo(u.dtype)
-        self._least_square = float(limits.tiny / limits.eps)  # below it, one may have underflowed
         self._squares: NDArray[np.float64] | None = None  # of norms, found by the last trial step
+        limits = np.finfo(u.dtype)
+        self._least = float(limits.tiny) / float(limits.eps)  # square that has not underflowed
 
     @property
     def size(self) -> float:
@@ -116,8 +116,10 @@ class TrialSteps:
     def error_size(self) -> float:
         """Return ‖e‖₂ of the estimated error e of the last trial step."""
         assert self._embedded is not None
-        error = self._embedded.error
-        return self._norm(self.end if error is None else error, Norm.ERROR)
+        if self._embedded.error is not None:
+            return self._norm(self._embedded.error, Norm.ERROR)
+        assert self._squares is not None  # of double precision; below 1e-162 the norm is 0
+        return math.sqrt(self._squares[-1, Norm.ERROR])
 
     def accept(self) -> None:
         """Make the end of the last trial step the state."""
@@ -174,7 +176,7 @@ class TrialSteps:
 
     def _is_usual(self, square: float) -> bool:
         """Whether the square of a norm has neither overflowed nor underflowed."""
-        return self._least_square < square < math.inf
+        return self._least < square < math.inf
 
     def _norm(self, vector: Vector, place: int) -> float:
         """Return ‖v‖₂, NaN if v is not finite; a single pass unless the squares overflow."""
@@ -195,4 +197,4 @@ def _copy(source: Vector, target: Vector) -> None:
     if type(source) is np.ndarray and source.size >= _MIN_SHARED_COPY:
         linear_combination([1.0], [source], target)
     else:
-        target[...] = source
+        np.copyto(target, source)

@@ -71,6 +71,32 @@ def test_derivative_is_the_limit_of_differences(f, t):
     assert f.derivative()(t) == pytest.approx(difference, abs=1e-4 * scale * (1 + abs(difference)))
 
 
+KINDS = {
+    "constant": time.constant(0.3),
+    "polynomial": time.polynomial([1.0, -2.0, 0.5, 0.1]),
+    "sin": time.sin(40.0, 0.3),
+    "cos": time.cos(-7.3, 1e6),
+    "exp": time.exp(-1.7),
+    "spline": TABLE,
+    "spline's slope": TABLE.derivative(),
+    "product": 0.7 * time.sin(3.0) * time.exp(0.4) * TABLE,
+    "sum": time.cos(2.0) - 0.3 * time.exp(1.1) + time.polynomial([0.0, 1.0]) * time.sin(5.0),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_many_times_give_the_bits_of_single_ones(rng, name):
+    """Steps evaluate some ahead, and have to be those that are taken singly."""
+    function = KINDS[name]
+    for shape in [(1, 1), (7, 1), (1, 3), (8, 4), (56, 3), (64, 7), (61,)]:
+        t = rng.uniform(-1.0, 3.0, shape)
+        single = [function(one) for one in t.ravel().tolist()]
+        for times in (t, np.asfortranarray(t), np.repeat(t, 2, axis=0)[::2]):
+            found = function(times)
+            assert found.shape == shape
+            np.testing.assert_array_equal(found.ravel(), single)
+
+
 @settings(max_examples=60, deadline=None)
 @given(functions)
 def test_json_brings_back_the_same_value(f):
