@@ -64,6 +64,9 @@ class SplitRightSide(Protocol):
 
     The f_g and f_h are functions of an array of times, which return real numbers in its shape: they
     are evaluated for all stages of several steps at once.
+
+    An optional attribute ``bind`` is for a single product, which does not depend on t:
+    ``bind(u, out)`` returns a function that writes it, as `batchkron.operators.Operator.bound` does.
     """
 
     @property
@@ -90,14 +93,6 @@ class SplitRightSide(Protocol):
     @property
     def turn(self) -> Callable[[], AbstractContextManager[Any]]:
         """Returns a context manager, inside of which products are called and repeated."""
-        ...
-
-    @property
-    def bind(self) -> Callable[[NDArray[Any], NDArray[Any]], Callable[[], object]] | None:
-        """``bind(u, out)`` returns a function that writes the only product; None if there is none.
-
-        See `batchkron.operators.Operator.bound`. The product must not depend on t then.
-        """
         ...
 
 

@@ -107,6 +107,7 @@ class StepRunner:
         self._problem, self._like = problem, like
         split = known_beside_rhs(problem, "split_rhs")
         self._split: SplitRightSide | None = None if split is None else split()
+        self._bind = getattr(self._split, "bind", None)
         module = array_module(like)
         self._backend, self._is_on_device = backend_for(module), module is not np
         self._table: Any = None
@@ -128,7 +129,7 @@ class StepRunner:
     @property
     def is_faster_ahead(self) -> bool:
         """Whether several steps take less time if none of them is looked at."""
-        return self._is_on_device or (self._split is not None and self._split.bind is not None)
+        return self._is_on_device or self._bind is not None
 
     def run(
         self,
@@ -301,8 +302,8 @@ class StepRunner:
         before: list[Part] = []  # the factor of what is in the slope, while it is not in it
         for g, (function, product) in enumerate(self._split.products):
             target = slope if g == 0 else self._scratch_vector()
-            if self._split.bind is not None and sums.found.in_table:
-                work = self._split.bind(state, target)
+            if self._bind is not None and sums.found.in_table:
+                work = self._bind(state, target)
             else:
                 work = partial(_evaluate, self._clock, product, node, state, target)
             sums.found.work.append(work)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchkron.backends.host import StepTable
+from batchkron.backends.cpu.step_table import StepTable
 from batchkron.solvers import evolve
 from batchkron.solvers.evolution.steps import pace
 from batchkron.solvers.steppers.step_runner import StepRunner
@@ -19,7 +19,7 @@ def several_at_once():
 
     def made(self, problem, like):
         make(self, problem, like)
-        self._is_faster_ahead = True
+        self._is_on_device = True
 
     def counted(self, count):
         seen.reads += 1

@@ -25,7 +25,6 @@ class StepTable:
     def __init__(self, steps: int, width: int, columns: int) -> None:
         check_environment()
         self._native = native.StepTable(steps, width, columns)
-        self.read = self._native.read
 
     def begin(self, rows: Array | None = None) -> None:
         """Go back to the first row, and write rows from there on."""
@@ -55,6 +54,10 @@ class StepTable:
         if len(passes) < len(work):
             return None
         return native.StepProgram(self._native, passes).run
+
+    def read(self, count: int) -> Array:
+        """Return the results (count, columns)."""
+        return self._native.read(count)
 
     def recorder(self) -> None:
         """Return None: `program` repeats work."""
