@@ -84,10 +84,13 @@ def evolve(
         ``solver(A, b, M=...) -> (x, info)``. rtol is 1e-9 by default (1e-5 in single
         precision), relative to the right-hand side of the increment, which is O(dt). For
         exponential methods "krylov", "kronecker" or "auto".
-    preconditioner : str, object or callable, optional
+    preconditioner : str, object, callable or False, optional
         For implicit methods: a name of `batchkron.solvers.preconditioners.names`, M ≈ (I - c A)⁻¹
         (c = dt for backward Euler, dt/2 for Crank-Nicolson, else a tableau's diagonal times dt), or
-        a function ``(A, c) -> M``, called again when c changes.
+        a function ``(A, c) -> M``, called again when c changes. "none", or False, is none. If it is
+        omitted, it is "auto" where A knows its Kronecker terms, c |λ| ≥ 20 for the eigenvalue λ of
+        A with the largest modulus, the solver is gmres, fgmres or bicgstab, and M helps in a trial;
+        a solve that fails with this M is done again without.
     callback : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional

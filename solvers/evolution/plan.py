@@ -14,6 +14,7 @@ from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import ranks_of_problem
 from ..preconditioners import NamedPreconditioner
+from ..steppers.default_preconditioner import DefaultPreconditioner
 from ..steppers.stepper import Stepper
 from .adapt.adapt import adaptive_problem
 from .adapt.follower import GridFollower
@@ -262,9 +263,27 @@ def _stepper_factory(
     problem, method = integration.problem, integration.method
     if method.implicit:
         make: Callable[..., Stepper] = method
-        if integration.ranks is not None and isinstance(preconditioner, str):
+        given, like, deal = preconditioner, integration.u, None
+        if integration.ranks is not None:
             deal = getattr(problem, "distribute_preconditioner", None)
-            preconditioner = NamedPreconditioner(preconditioner, integration.u.dtype, deal)
-        settings = {"t0": integration.t0, "solver": solver, "preconditioner": preconditioner}
-        return lambda dt: make(problem, dt, **settings)
+        adapts = integration.tolerances is not None
+        chooses = given is None and method.preconditions and _takes_any(solver)
+        if given is False:
+            given = None
+        elif integration.ranks is not None and isinstance(given, str):
+            given = NamedPreconditioner(given, like.dtype, deal)
+        elif integration.ranks is not None and deal is None:
+            chooses = False
+
+        def made(dt: float) -> Stepper:
+            chosen = DefaultPreconditioner(like, deal, adapts) if chooses else given
+            return make(problem, dt, t0=integration.t0, solver=solver, preconditioner=chosen)
+
+        return made
     return lambda dt: method(problem, dt)
+
+
+def _takes_any(solver: Any) -> bool:
+    """Whether a solver takes a preconditioner of any kind; CG and MINRES want definite ones."""
+    name = solver.get("name", "gmres") if isinstance(solver, Mapping) else solver
+    return name is None or (isinstance(name, str) and name in ("gmres", "fgmres", "bicgstab"))

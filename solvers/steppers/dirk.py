@@ -19,7 +19,7 @@ from ..protocols import (
 from .embedded import EmbeddedStepper
 from .runge_kutta import combine
 from .stage_iteration import StageIteration
-from .stage_solver import StageSolver
+from .stage_solver import StageSolver, at_beginning
 from .tableau import Tableau
 
 
@@ -59,6 +59,7 @@ class DiagonallyImplicit(EmbeddedStepper):
     implicit = True
     works_on_ranks = True
     iterates = True
+    preconditions = True
     tableau: ClassVar[Tableau]
 
     def __init__(
@@ -82,16 +83,17 @@ class DiagonallyImplicit(EmbeddedStepper):
         self._is_whole = bool(getattr(self._part, "is_whole", False))
         if self._part is not None:
             part = self._part
-            if preconditioner is not None:
-                part.follow(t0, problem.initial)
+            preconditioner = at_beginning(preconditioner, part, t0, problem.initial)
             self._source, find = part.source, lambda problem, t: part.operator
         self._solver = StageSolver(
             lambda t: find(problem, t),
             self._increment,
             self.tableau.diagonal * self.dt,
-            t0 + self.dt,
+            t0,
+            self.dt,
             solver=solver,
             preconditioner=preconditioner,
+            changes=self._part is not None,
         )
         self._iteration: StageIteration | None = None
         if self._part is not None and not self.tableau.is_imex:

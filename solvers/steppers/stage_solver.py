@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
+
+from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult
 from ..krylov.vectors.ranks import Ranks, any_over, ranks_of
 from ..preconditioners import NamedPreconditioner
 from ..products import as_product
+from ..protocols import ImplicitPart
+from .default_preconditioner import DefaultPreconditioner
 from .linear_solver import LinearSolver, ShiftedOperator
 
 
@@ -25,14 +30,18 @@ class StageSolver:
         A vector of the run.
     scale : float
         The number c for which the preconditioner is built first.
-    t : float
-        The time for which the preconditioner is built.
+    t0, dt : float
+        The preconditioner is built for A(t0 + dt), one of `DefaultPreconditioner` for A(t0): dt of
+        a resumed run differs where steps are adapted.
     solver : str, mapping, callable or None
         See `LinearSolver`.
     preconditioner : str, object, callable or None
         A name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for `gmres`; or a function
-        ``(A, c) -> M``, called with A at ``t`` and whenever c changes. Solves begin with M r if
-        ``M.is_near_inverse`` says that M was nearly the inverse when it was made.
+        ``(A, c) -> M``, called at first and whenever c changes, which may return None. Solves begin
+        with M r if ``M.is_near_inverse`` says that M was nearly the inverse when it was made. If
+        the function has a true ``is_optional``, a solve that fails is done again without M.
+    changes : bool
+        Whether the values of A change during the run, so that M is that of the present ones.
 
     Attributes
     ----------
@@ -45,13 +54,16 @@ class StageSolver:
         operator_at: Callable[[float], Any],
         like: NDArray[Any],
         scale: float,
-        t: float,
+        t0: float,
+        dt: float,
         *,
         solver: Any = None,
         preconditioner: Any = None,
+        changes: bool = False,
     ) -> None:
         self._operator_at, self._like = operator_at, like
-        operator = operator_at(t)
+        self._is_optional = bool(getattr(preconditioner, "is_optional", False))
+        operator = operator_at(t0 if self._is_optional else t0 + dt)
         self._first = operator
         self._shifted = ShiftedOperator(operator, scale, like)
         self._solver = LinearSolver(solver, like, self._shifted)
@@ -62,6 +74,8 @@ class StageSolver:
             self._make = preconditioner
         self._preconditioner = preconditioner
         if self._make is not None:
+            if changes and isinstance(self._make, DefaultPreconditioner):
+                self._make.begin_now(operator)
             self._preconditioner = self._make(operator, scale)
         if self._preconditioner is not None:
             _refuse_unfit(self._preconditioner, like, ranks_of(self._shifted))
@@ -86,8 +100,13 @@ class StageSolver:
         ``rtol`` is a relative tolerance for this solve, where it is larger than the solver's.
         """
         self._at(t, scale)
-        self.last = self._solver.solve(self._shifted, right, self._preconditioner, out, rtol=rtol)
-        return self.last
+        M = self._preconditioner
+        result = self._solver.solve(self._shifted, right, M, out, rtol=rtol)
+        if M is not None and self._is_optional and not result.converged:
+            alone = self._solver.solve(self._shifted, right, None, out, rtol=rtol)
+            result = replace(alone, iterations=result.iterations + alone.iterations)
+        self.last = result
+        return result
 
     def _at(self, t: float, scale: float) -> None:
         """Set A(t) and c, and a preconditioner for this c."""
@@ -97,6 +116,22 @@ class StageSolver:
             self._shifted = ShiftedOperator(operator, scale, self._like)
         if changed and self._make is not None:
             self._preconditioner = self._make(self._first, scale)
+
+
+def at_beginning(
+    preconditioner: Any, part: ImplicitPart | None, t0: float, initial: NDArray[Any]
+) -> Any:
+    """Let a part follow the initial state, for a preconditioner that will be made of it.
+
+    Return the preconditioner, None if the state is not physical: the first step will say so.
+    """
+    if part is None or preconditioner is None:
+        return preconditioner
+    try:
+        part.follow(t0, initial)
+    except NotPhysicalError:
+        return None
+    return preconditioner
 
 
 def _refuse_unfit(preconditioner: Any, like: NDArray[Any], ranks: Ranks | None) -> None:

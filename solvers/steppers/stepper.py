@@ -15,7 +15,7 @@ from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem, operator_of, whole_part_of
 from .passes import StepPasses
 from .stage_iteration import StageIteration
-from .stage_solver import StageSolver
+from .stage_solver import StageSolver, at_beginning
 from .step_runner import StepRunner, StepTimes
 
 
@@ -55,6 +55,9 @@ class Stepper(ABC):
     iterates : bool
         Whether an implicit method iterates where a problem's ``whole_part()`` gives it an operator
         that follows the state.
+    preconditions : bool
+        Whether linear solves of an implicit method take a preconditioner, so that `evolve` may
+        choose one where none is given.
     stability_polynomial : tuple of float
         For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
@@ -71,6 +74,7 @@ class Stepper(ABC):
     nonlinear: ClassVar[bool] = False
     works_on_ranks: ClassVar[bool] = False
     iterates: ClassVar[bool] = False
+    preconditions: ClassVar[bool] = False
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
@@ -204,6 +208,7 @@ class ImplicitStepper(Stepper):
     implicit = True
     works_on_ranks = True
     iterates = True
+    preconditions = True
     weight: ClassVar[float]
 
     def __init__(
@@ -219,15 +224,16 @@ class ImplicitStepper(Stepper):
         self._scale = self.weight * self.dt
         self._right_side, self._increment = self._vector(), self._vector()
         self._part = whole_part_of(problem)
-        if self._part is not None and preconditioner is not None:
-            self._part.follow(t0, problem.initial)
+        preconditioner = at_beginning(preconditioner, self._part, t0, problem.initial)
         self._solver = StageSolver(
             self._operator_at,
             self._increment,
             self._scale,
-            t0 + self.dt,
+            t0,
+            self.dt,
             solver=solver,
             preconditioner=preconditioner,
+            changes=self._part is not None,
         )
 
         self._iteration: StageIteration | None = None

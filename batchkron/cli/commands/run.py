@@ -79,7 +79,8 @@ class RunCommand(click.Command):
     "--preconditioner",
     type=click.Choice(preconditioners.names()),
     metavar="NAME",
-    help="For implicit steppers; none by default, auto takes the one that fits.",
+    help="For implicit steppers: auto takes the one that fits, none none; by default it is auto "
+    "where steps are stiff and it helps.",
 )
 @click.option(
     "--device",

@@ -25,7 +25,7 @@ def test_steps_take_the_iterations_of_one_process(name, form):
     problem = make("diffusion-2d", 4, 1).with_form(form)
     options = {"until": 0.02, "dt": 0.01, "method": "backward-euler", "preconditioner": name}
     alone = evolve(problem, **options)
-    plain = evolve(problem, **{**options, "preconditioner": None})
+    plain = evolve(problem, **{**options, "preconditioner": "none"})
     assert (iterations(alone) < iterations(plain)) == (name != "none")
 
     def program(comm):

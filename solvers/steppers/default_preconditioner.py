@@ -1,0 +1,137 @@
+"""The preconditioner of implicit steps where none is named: "auto" where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module
+
+from ..krylov.gmres import Gmres
+from ..krylov.vectors.ranks import norm_over, ranks_of
+from ..preconditioners import NamedPreconditioner
+from ..products import Vector, as_product
+from .linear_solver import ShiftedOperator
+
+__all__ = ["DefaultPreconditioner"]
+
+# c times the estimate of the largest |eigenvalue| of A from which solves have a preconditioner:
+# GMRES takes about 50 iterations without one. On the CPU steps of the gallery's diffusion problems
+# then take as long with it (Xeon, 2026-11); below that, making it is not worth its time.
+_MIN_STIFFNESS = 20.0
+_PRODUCTS = 8  # of the estimate; the norms of A^k x then grow by within a fifth of it
+# It is taken if GMRES with it solves a trial system that is ten times as stiff, for which it would
+# take some 150 iterations without, to this tolerance in so many iterations.
+_TRIAL_STIFFNESS, _TRIAL_ITERATIONS = 10.0 * _MIN_STIFFNESS, 20
+_TRIAL_RTOL = {"f": 1e-4, "F": 1e-4, "d": 1e-6, "D": 1e-6}
+
+
+class DefaultPreconditioner:
+    """A function (A, c) -> M ≈ (I - c A)⁻¹, or None where a solve does better without.
+
+    M is that of the name "auto". It is None where A does not know its Kronecker terms, where
+    c |λ|, of the eigenvalue λ of A with the largest modulus, is less than 20, so that GMRES needs
+    few iterations, or where M does not help: it is tried once on a system with a random right-hand
+    side. The answer depends on A and c only, so that a resumed run gets the same.
+
+    Parameters
+    ----------
+    like : ndarray, shape (N,)
+        A vector of the run.
+    deal : callable, optional
+        As for `NamedPreconditioner`.
+    adapts : bool
+        Whether c may become larger than it is at first.
+
+    Attributes
+    ----------
+    is_optional : bool
+        True: a solve that fails with M is done without.
+
+    Examples
+    --------
+    >>> from batchkron.problems import gallery
+    >>> heat = gallery.make("diffusion-2d", level=4)
+    >>> chosen = DefaultPreconditioner(heat.initial)
+    >>> print(chosen(heat.operator, 1e-6), type(chosen(heat.operator, 1.0)).__name__)
+    None CombinationPreconditioner
+    """
+
+    is_optional = True
+
+    def __init__(
+        self,
+        like: Vector,
+        deal: Callable[[Any, Any], Any] | None = None,
+        adapts: bool = False,
+    ) -> None:
+        self._like, self._adapts = like, adapts
+        self._named = NamedPreconditioner("auto", like.dtype, deal)
+        self._operator: Any = None
+        self._rate = 0.0  # the estimate of the largest |eigenvalue|
+        self._helps: bool | None = None  # None until it has been tried
+
+    def __call__(self, operator: Any, scale: float) -> Any:
+        """Return M for the operator A and the number c, or None."""
+        if operator is not self._operator:
+            self._begin(operator)
+        if abs(scale) * self._rate < _MIN_STIFFNESS:
+            return None
+        self._try(operator)
+        return self._named(operator, scale) if self._helps else None
+
+    def begin_now(self, operator: Any) -> None:
+        """Compute all that may be needed for any c from the present values of A, as they change."""
+        self._begin(operator)
+        if self._adapts:
+            self._try(operator)
+
+    def _begin(self, operator: Any) -> None:
+        self._operator, self._rate = operator, self._estimate(operator)
+        self._helps = None if self._rate > 0.0 else False
+
+    def _estimate(self, operator: Any) -> float:
+        """Return about the largest |eigenvalue| by powers of A, 0 if A does not know its terms."""
+        known = callable(getattr(operator, "kronecker_terms", None))
+        if not known or getattr(operator, "batch_shape", None):
+            return 0.0
+        multiply, ranks = as_product(operator, "problem.operator", self._like), ranks_of(operator)
+        x, product = self._random(), np.empty_like(self._like)
+        rate = 0.0
+        for _ in range(_PRODUCTS):
+            size = norm_over(ranks, x)
+            if not (np.isfinite(size) and size > 0.0):
+                return 0.0
+            x /= size
+            multiply(x, product)
+            rate, (x, product) = norm_over(ranks, product), (product, x)
+        return rate if np.isfinite(rate) else 0.0
+
+    def _try(self, operator: Any) -> None:
+        """See whether M helps, unless that is known."""
+        if self._helps is not None:
+            return
+        scale = _TRIAL_STIFFNESS / self._rate
+        M = self._named(operator, scale)
+        if M is None:
+            self._helps = False
+            return
+        shifted = ShiftedOperator(operator, scale, self._like)
+        b = self._random()
+        size = self._like.size if ranks_of(operator) is None else shifted
+        solver = Gmres(size, b.dtype, restart=_TRIAL_ITERATIONS, like=b)
+        self._helps = solver.solve(
+            shifted, b, M=M, rtol=_TRIAL_RTOL[b.dtype.char], maxiter=1
+        ).converged
+
+    def _random(self) -> Vector:
+        """Return a vector of normal numbers, on each rank those of the same generator."""
+        generator, like = np.random.default_rng(0), self._like
+        values = generator.standard_normal(like.size)
+        if like.dtype.kind == "c":
+            values = values + 1j * generator.standard_normal(like.size)
+        found = np.empty_like(like)
+        found[...] = array_module(found).asarray(values.astype(like.dtype)).reshape(like.shape)
+        return found
