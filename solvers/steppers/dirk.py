@@ -113,17 +113,18 @@ class DiagonallyImplicit(EmbeddedStepper):
         """
         tableau = self.tableau
         nodes = tableau.nodes
+        explicit = tableau.explicit if tableau.is_imex else np.zeros_like(tableau.implicit)
         for i in range(self.stages):
-            combine(u, dt * tableau.implicit[i, :i], self._slopes, out, self._work)
-            if self._others:
-                self._add(dt * tableau.explicit[i, :i], self._others, out)
+            self._sum(u, dt * tableau.implicit[i, :i], dt * explicit[i, :i], out)
             now = t_next if abs(nodes[i] - 1.0) < 1e-14 else t + float(nodes[i]) * dt
             failed = self._stage(i, now, dt * float(tableau.implicit[i, i]), u, out)
             if failed is not None:
                 return failed
-        self._sum(u, dt * tableau.weights, out)
+        weights = dt * tableau.weights
+        self._sum(u, weights, weights, out)
         if self.error is not None and self.estimates:
-            self._sum(None, dt * (tableau.weights - tableau.embedded), self.error)
+            weights = dt * (tableau.weights - tableau.embedded)
+            self._sum(None, weights, weights, self.error)
         return None
 
     def _stage(
@@ -178,14 +179,16 @@ class DiagonallyImplicit(EmbeddedStepper):
                 self._solver.multiply(t, self._right, self._increment)
                 np.add(out, self._increment, out=out)
 
-    def _sum(self, u: NDArray[Any] | None, weights: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write u + Σ_i weights[i] k_i into ``out``, with implicit and explicit part of k_i."""
-        combine(u, weights, self._slopes, out, self._work)
+    def _sum(
+        self,
+        u: NDArray[Any] | None,
+        implicit: NDArray[Any],
+        explicit: NDArray[Any],
+        out: NDArray[Any],
+    ) -> None:
+        """Write u + Σ_i implicit[i] k_i into ``out``, and with IMEX the same of explicit parts."""
+        weights, vectors = implicit, self._slopes[: len(implicit)]
         if self._others:
-            self._add(weights, self._others, out)
-
-    def _add(self, weights: NDArray[Any], vectors: list[NDArray[Any]], out: NDArray[Any]) -> None:
-        for weight, vector in zip(weights, vectors, strict=False):
-            if weight != 0.0:
-                np.multiply(vector, float(weight), out=self._work)
-                np.add(out, self._work, out=out)
+            weights = np.concatenate([implicit, explicit])
+            vectors = vectors + self._others[: len(explicit)]
+        combine(u, weights, vectors, out, self._work)
