@@ -17,6 +17,7 @@ from .systems.limits import SolveLimits
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem, check_count
 from .vectors.passes import Pass, SharedVectors
+from .vectors.space import Passes
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 
@@ -214,6 +215,7 @@ class Gmres(KrylovMethod):
 
     _measures = True
     _never_worse = True
+    _checks_ahead = True
 
     def _allocate(self, preconditioned: bool) -> SharedVectors:
         x, work = self._vector("x"), self._vector("work")
@@ -227,7 +229,7 @@ class Gmres(KrylovMethod):
         self._step = self._passes((GmresProject, GmresExtend), at, columns=self.restart)
         self._combine = self._passes((GmresCombine,), at)
         self._correct = self._passes((GmresCorrect,), at)
-        self._judge = self._passes((GmresResidual, GmresAccept), at)
+        self._judges: dict[int, Passes] = {}
         return SharedVectors(r=self._slots[0], x=at.x, w=self._slots[1])
 
     def _direction(self, system: LinearSystem, step: int) -> Vector:
@@ -250,19 +252,35 @@ class Gmres(KrylovMethod):
     def forget_operands(self) -> None:
         """Let go of the arrays of the last solve that are not the workspace's own."""
         super().forget_operands()
-        self._judge.set_vector(_B, None, 0)
+        for judge in self._judges.values():
+            judge.set_vector(_B, None, 0)
 
-    def _check(self, system: LinearSystem) -> int:
-        """Form the trial solution; take it over if its residual is smaller."""
+    def _check(self, system: LinearSystem, ahead: int = 0) -> int:
+        """Form the trial solution; take it over if its residual is smaller.
+
+        The residual takes the place of the basis, or where that is still needed the next one.
+        """
         assert self._space is not None
+        self._place = ahead + 1 if 0 < ahead < self.restart else 0
+        judge = self._judges.get(self._place)
+        if judge is None:
+            at = self._at._replace(basis=self._slots[self._place])
+            judge = self._judges[self._place] = self._passes((GmresResidual, GmresAccept), at)
         _, _, work, corrected, _, _ = self._at
         self._combine.run()
         if corrected is not None:
             system.precondition(work, corrected)
             self._correct.run()
-        system.apply(work, self._slots[0])
-        self._judge.set_vector(_B, system.b, self._space.address(system.b))
-        return self._judge.run()
+        system.apply(work, self._slots[self._place])
+        judge.set_vector(_B, system.b, self._space.address(system.b))
+        return judge.run()
+
+    def _checked_residual(self) -> Vector:
+        return self._slots[self._place]
+
+    def _go_on(self) -> None:
+        if self._place:
+            np.copyto(self._slots[0], self._slots[self._place])
 
     def solve(
         self,

@@ -30,6 +30,7 @@ from .workspace import MethodWorkspace
 _ITERATIONS_PER_CHECK = 8  # at most, on a device, between two readings of its status
 _ITERATIONS_PER_CHECK_SMALL = 16  # the same where reading takes as long as several iterations
 _SMALL_UNKNOWNS = 1 << 18  # of all systems together, up to which that is so
+_MAX_AHEAD = 32  # iterations that are done at once with the check; chosen by hand
 _MIN_CAPTURED_ITERATIONS = 2  # number of iterations from which capturing a CUDA graph pays
 # Residual / √N in units of the recursion, below which squares of entries may have underflowed.
 _MIN_MEASURABLE_RESIDUAL = {"d": 1e-140, "f": 1e-30}
@@ -77,6 +78,14 @@ class KrylovMethod(MethodWorkspace):
 
     _max_steps: int | float = math.inf  # of a recursion, before the true residual is computed
     _never_worse = False  # whether an iterate is taken over only if its true residual is less
+    _checks_ahead = False  # whether `_check` may be called while a system is running
+
+    def _checked_residual(self) -> Vector:
+        """Return the residual that `_check` has computed."""
+        return self._residual
+
+    def _go_on(self) -> None:
+        """After `_check` with ``_checks_ahead``: bring the residual to where a cycle begins."""
 
     def _begin(self, system: LinearSystem) -> int:
         """Begin from the true residual; return what the last pass did."""
@@ -90,8 +99,12 @@ class KrylovMethod(MethodWorkspace):
         """Return what iterations of the same work have in common."""
         return step % 2
 
-    def _check(self, system: LinearSystem) -> int:
-        """Compute the true residual, and what it says; return what the last pass did."""
+    def _check(self, system: LinearSystem, ahead: int = 0) -> int:
+        """Compute the true residual, and what it says; return what the last pass did.
+
+        If ``ahead`` is not 0, the system may be running after so many iterations, and can then go
+        on.
+        """
         system.apply(self._solution, self._residual)
         return self._decide.run()
 
@@ -173,16 +186,25 @@ class KrylovMethod(MethodWorkspace):
             self._check_out(out, b)
             self._prepare_recorder(space, system)
             limits.begin_solve(self._unknowns)
-            self._first_residual(system, x0, tolerances, limits)
-            history = ResidualHistory(space)
+            guessed = self._first_residual(system, x0, tolerances, limits)
+            ahead = 0 if guessed else self._first_cycle(system, limits)
+            self._check_untried(system, guessed)
+            first = space.field(Field.NORM_B if ahead else Field.RESIDUAL)
+            history = ResidualHistory(space, first)
             verified = VerifiedIterates(
-                space.field(Field.RESIDUAL),
+                first,
                 lambda out: system.initial_guess(x0, out, self.batched),
             )
             limits.norm_b = float(space.field(Field.NORM_B)[0]) if limits.callback else 1.0
             running = space.running()
+            if ahead:
+                history.take()
+                if running and space.field(Field.RESTARTS)[0]:
+                    self._go_on()
+                    ahead = 0
             while running:
-                self._sweep(system, limits, history)
+                self._sweep(system, limits, history, ahead)
+                ahead = 0
                 space.changed()
                 running = space.running(self._check(system))
                 if running and not self._never_worse:
@@ -193,8 +215,11 @@ class KrylovMethod(MethodWorkspace):
 
     def _first_residual(
         self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], limits: SolveLimits
-    ) -> None:
-        """Write the initial guess and its residual, and set the limits of the solve."""
+    ) -> bool:
+        """Write the initial guess and its residual, and set the limits of the solve.
+
+        Return whether the guess may be anything but zero.
+        """
         assert self._space is not None
         guessed = system.initial_guess(x0, self._solution, self.batched)
         if guessed:
@@ -211,16 +236,53 @@ class KrylovMethod(MethodWorkspace):
         self._measured = not self._measures
         self._done = 0
         # a power of two, for few graphs; others' operators may be slow
-        self._expected_iterations = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
+        taken = self._taken[-1] if self._taken else 0
+        self._expected_iterations = 1 << taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
-        self._check_untried(system, guessed)
+        return guessed
+
+    def _first_cycle(self, system: LinearSystem, limits: SolveLimits) -> int:
+        """On a device do as many iterations as the last solves took, and the check, at once.
+
+        They are one graph after a few solves, and nothing is read in between: passes over a system
+        that has stopped change nothing.
+
+        Returns
+        -------
+        int
+            The number of iterations, 0 if it is not known or too large.
+        """
+        space = self._space
+        assert space is not None
+        address = space.address(system.b)  # graphs have it
+        is_known, self._last_b = self._last_b == address, address
+        count = int(min(max(self._taken, default=0), self._max_steps))
+        if not (self._checks_ahead and self._recorder is not None and system.recordable):
+            return 0
+        if limits.callback is not None or space.systems > 1 or not is_known:
+            return 0
+        if not 0 < count <= _MAX_AHEAD:
+            return 0
+
+        def work() -> None:
+            self._begin(system)
+            for step in range(count):
+                self._iterate(system, step)
+            self._check(system, count)
+
+        self._repeat(system, ("cycle", count, self._measured, address), work)
+        space.changed()
+        self._done = count
+        self._expected_iterations = 0
+        return count
 
     def _check_untried(self, system: LinearSystem, guessed: bool) -> None:
         """End systems that zero seems to solve, without a product with A, and A has NaN there."""
         space = self._space
         assert space is not None
-        untried = space.progress()[0] == Progress.CONVERGED
+        progress = space.progress()
+        untried = (progress[0] == Progress.CONVERGED) & (progress[1] == 0)
         if guessed and untried.any():  # where b is zero, so is x
             untried &= space.field(Field.NORM_B) == 0
         if not untried.any():
@@ -229,13 +291,19 @@ class KrylovMethod(MethodWorkspace):
         system.apply(self._solution, product)
         space.spoil(np.flatnonzero(untried & ~np.isfinite(self._norms(product, slice(None)))))
 
-    def _sweep(self, system: LinearSystem, limits: SolveLimits, history: ResidualHistory) -> None:
-        """Iterate from the true residual until every system stops."""
+    def _sweep(
+        self, system: LinearSystem, limits: SolveLimits, history: ResidualHistory, first: int = 0
+    ) -> None:
+        """Iterate from the true residual, or iteration ``first``, until every system stops."""
         assert self._space is not None
-        space, step, left = self._space, 0, self._begin(system)
+        space, step = self._space, first
+        left = -1 if first else self._begin(system)
         untaken = 0
         while True:
-            count = self._block(step, limits)
+            count = max(1, first // 4) if first and self._iterations is None else 0
+            count = min(count, int(min(self._max_steps - step, space.rows))) or self._block(
+                step, limits
+            )
             if untaken + count > space.rows:
                 history.take()
                 untaken = 0
@@ -249,7 +317,7 @@ class KrylovMethod(MethodWorkspace):
                 and self._recorder is not None
                 and system.recordable
             ):
-                self._repeat(system, step, count)
+                self._repeat_iterations(system, step, count)
                 step += count
             else:
                 for _ in range(count):
@@ -264,17 +332,20 @@ class KrylovMethod(MethodWorkspace):
             if step == self._max_steps or space.running(left) == 0:
                 break
 
-    def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
-        """Do iterations on a device that have a graph from the second time on."""
-        assert self._recorder is not None
-        key = (self._step_key(step), count, self._measured)
-        applications = system.applications
-        preconditioner_applications = system.preconditioner_applications
+    def _repeat_iterations(self, system: LinearSystem, step: int, count: int) -> None:
+        """Do iterations on a device that have a graph after a few times."""
 
         def work() -> None:
             for k in range(count):
                 self._iterate(system, step + k)
 
+        self._repeat(system, (self._step_key(step), count, self._measured), work)
+
+    def _repeat(self, system: LinearSystem, key: Any, work: Callable[[], None]) -> None:
+        """Do work that takes the first product's unit unless that is known, and count products."""
+        assert self._recorder is not None
+        applications = system.applications
+        preconditioner_applications = system.preconditioner_applications
         if self._recorder.run(key, work):
             system.applications += self._costs[key][0]
             system.preconditioner_applications += self._costs[key][1]
@@ -335,7 +406,7 @@ class KrylovMethod(MethodWorkspace):
         space = self._space
         assert space is not None
         progress, scalars = space.progress(), space.scalars()
-        self._taken = int(progress[1].max(initial=0))
+        self._taken.append(int(progress[1].max(initial=0)))
         residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
         self._judge_tiny(system, progress, residuals, scalars, tolerances)
         failed = np.flatnonzero(progress[0] != _CONVERGED)
@@ -412,7 +483,10 @@ class KrylovMethod(MethodWorkspace):
             return
         lengths = self._norms(system.b, which)
         # of several systems, the residuals of those that ended before are not kept
-        left = self._residual if self._space.systems == 1 else self._measured_residual(system)
+        if self._space.systems > 1:
+            left = self._measured_residual(system)
+        else:
+            left = self._checked_residual() if progress[1, 0] else self._residual
         residuals[which] = self._norms(left, which)
         bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
         progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vectors.space import Field, KrylovSpace
+from ..vectors.space import KrylovSpace
 
 
 class ResidualHistory:
@@ -15,12 +15,14 @@ class ResidualHistory:
     ----------
     space : KrylovSpace
         Whose history, of limited length, is taken over from time to time.
+    first : ndarray of float64, (systems,)
+        The norms before the first iteration.
     """
 
-    def __init__(self, space: KrylovSpace) -> None:
+    def __init__(self, space: KrylovSpace, first: NDArray[np.float64]) -> None:
         self._space = space
         self._seen = np.zeros(space.systems, np.int64)
-        self._parts: list[NDArray[np.float64]] = [space.field(Field.RESIDUAL)[None, :]]
+        self._parts: list[NDArray[np.float64]] = [first[None, :]]
 
     def latest(self) -> float:
         """Return the latest estimate, of the first system."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,9 @@ from ..vectors.passes import (
 from ..vectors.ranks import ranks_of
 from ..vectors.space import Flag, KrylovRecorder, KrylovSpace, Passes
 
+# Solves whose iterations are remembered: as many as an IMEX method has stages. One iteration too
+# many costs less than one too few, after which a device has to be waited for twice.
+_REMEMBERED = 4
 _B = SharedVectors._fields.index("b")
 
 
@@ -72,11 +76,12 @@ class MethodWorkspace(ABC):
         self._recorder: KrylovRecorder | None = None
         self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
-        self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self._costs: dict[Any, tuple[int, int]] = {}
         self._measured = False  # whether the unit of products with A is known
         self._under_way = threading.Lock()
+        self._last_b = 0  # the address of the last right-hand side
         self._done = 0  # iterations of the solve under way
-        self._taken = 0  # iterations that the last solve took
+        self._taken: deque[int] = deque(maxlen=_REMEMBERED)  # iterations of the last solves
         self._expected_iterations = 0  # that the solve under way is taken to need
 
     # What a method says of its vectors and passes.
