@@ -117,6 +117,9 @@ class NamedPreconditioner:
     deal : callable, optional
         ``deal(M, A)`` returns a whole preconditioner on the blocks of a distributed operator A,
         which knows the Kronecker terms of the whole one.
+    in_place : bool
+        Whether M for another c may be the same object, changed: then what a device has recorded
+        of products with it is repeated for the new c.
 
     Raises
     ------
@@ -125,17 +128,26 @@ class NamedPreconditioner:
     """
 
     def __init__(
-        self, name: str, dtype: Any = None, deal: Callable[[Any, Any], Any] | None = None
+        self,
+        name: str,
+        dtype: Any = None,
+        deal: Callable[[Any, Any], Any] | None = None,
+        *,
+        in_place: bool = False,
     ) -> None:
         _check(name)
-        self.name, self._dtype, self._deal = name, dtype, deal
+        self.name, self._dtype, self._deal, self._in_place = name, dtype, deal, in_place
         self._operator: Any = None
         self._made: Any = None
 
     def __call__(self, operator: Any, scale: Any) -> Any:
         """Return M for the operator A and the number c."""
-        if hasattr(self._made, "shifted") and operator is self._operator:
-            return self._made.shifted(scale)
+        if operator is self._operator and hasattr(self._made, "shifted"):
+            if self._in_place and hasattr(self._made, "rescale"):
+                self._made.rescale(scale)
+            else:
+                self._made = self._made.shifted(scale)
+            return self._made
         self._operator = operator
         self._made = make(self.name, operator, scale, dtype=self._dtype)
         if self._deal is not None and self._made is not None:

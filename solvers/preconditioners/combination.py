@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.backends import backend_on
-from batchkron.operators import KroneckerTerms, Operator
+from batchkron.functions.vector_sum import linear_combination
+from batchkron.operators import KroneckerTerms, Operator, on_device
 from batchkron.operators.kronecker_terms import terms_of
 
 from ..products import as_product, refuse_complex
@@ -159,6 +160,9 @@ class CombinationPreconditioner:
         self.order = [*range(len(groups))]
         if composition == "symmetric":
             self.order += self.order[-2::-1]
+        self._workspace = backend_on(self.device).workspace()
+        self.scale: Any = scale
+        self._factor: Any = scale
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
@@ -178,8 +182,40 @@ class CombinationPreconditioner:
         other._solve_with(scale)
         return other
 
+    def rescale(self, scale: Any) -> None:
+        """Become the preconditioner for another scale, in place; the bases are reused.
+
+        Graphs on a device that contain products with this one contain those with the new one, as
+        far as it is ``capturable``.
+
+        Parameters
+        ----------
+        scale : scalar
+            The number in I - scale · A.
+        """
+        check_scale(scale, self.dtype)
+        if not self.capturable or self.scale is None:
+            self._solve_with(scale)
+            return
+        for group in self._groups:
+            group.rescale(scale)
+        self.scale = scale
+        self._factor[...] = scale
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs."""
+        A = self.operator
+        multiplies = len(self.order) > 1
+        if multiplies and not (isinstance(A, Operator) and A.dtype == self.dtype and A.capturable):
+            return False
+        return self.device != "cpu" and all(group.is_swept for group in self._groups)
+
     def _solve_with(self, scale: Any) -> None:
         self.scale = scale
+        self._factor = scale
+        if self.device != "cpu" and scale is not None:  # read by graphs
+            self._factor = on_device(np.array([scale], self.dtype), self.device)
         self._groups = [group.shifted(scale) for group in self._groups]
         self._repeated: Callable[..., None] | None = None
         self._repeats: ref[CombinationPreconditioner] | None = None
@@ -262,7 +298,9 @@ class CombinationPreconditioner:
         target[...] = 0
         for turn, number in enumerate(self.order):
             if turn:
-                self._residual(x, target[: x.size], padded := module.zeros_like(target))
+                padded = self._workspace.array(target.size, target.dtype)
+                self._residual(x, target[: x.size], padded)
+                padded[x.size :] = 0
             self._groups[number].add(padded, target)
         if target is not out:
             out[...] = target[:-1]
@@ -272,11 +310,10 @@ class CombinationPreconditioner:
         r = out[: x.size]
         as_product(self.operator, "operator", r)(x, r)
         if self.scale is None:
-            r *= -1
+            linear_combination([-1.0, 1.0], [r, b], r)
         else:
-            r *= self.scale
-            r -= x
-        r += b
+            np.multiply(r, self._factor, out=r)
+            linear_combination([1.0, -1.0, 1.0], [r, x, b], r)
 
 
 def _groups(terms: KroneckerTerms, composition: Composition) -> list[list[Subgrid]]:

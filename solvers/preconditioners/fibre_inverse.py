@@ -186,17 +186,41 @@ class FibreInverse:
         other._solve_with(scale)
         return other
 
+    def rescale(self, scale: Any) -> None:
+        """Become the preconditioner for another scale, in place: also in graphs on a device.
+
+        Parameters
+        ----------
+        scale : scalar
+            The number in I - scale · A.
+        """
+        check_scale(scale, self.dtype)
+        self.scale = scale
+        self.product.update(self._pools(scale))
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs."""
+        return self.device != "cpu" and self.product.capturable
+
+    def _pools(self, scale: Any) -> list[Matrix]:
+        """Return the matrices of M for each mode, (count, n, n)."""
+        n, pool = self._sizes[self.mode], []
+        for own, _ in self._fibres:
+            rows = (own[:, None] * n + np.arange(n)).ravel()
+            part = self._matrix[np.ix_(rows, rows)]
+            B = part if scale is None else np.eye(len(rows)) - scale * part
+            blocks = _inverted(B).reshape(len(own), n, len(own), n).swapaxes(1, 2)
+            pool.append(blocks.reshape(-1, n, n))
+        pools = [np.eye(size, dtype=self.dtype)[None] for size in self._sizes]
+        pools[self.mode] = np.concatenate(pool).astype(self.dtype)
+        return pools
+
     def _solve_with(self, scale: Any) -> None:
         self.scale = scale
-        n, matrix = self._sizes[self.mode], self._matrix
-        pool, pairs, start = [], [], 0
+        pairs, start = [], 0
         for own, numbers in self._fibres:
-            rows = (own[:, None] * n + np.arange(n)).ravel()
-            part = matrix[np.ix_(rows, rows)]
-            B = part if scale is None else np.eye(len(rows)) - scale * part
             count = len(own)
-            blocks = _inverted(B).reshape(count, n, count, n).swapaxes(1, 2)
-            pool.append(blocks.reshape(-1, n, n))
             row, column = np.divmod(np.arange(count**2), count)
             ids = np.broadcast_to(start + np.arange(count**2), (len(numbers), count**2))
             pairs.append(np.stack([ids, numbers[:, column], numbers[:, row]]).reshape(3, -1))
@@ -205,8 +229,7 @@ class FibreInverse:
         modes = len(self._sizes)
         all_ids = np.zeros((len(ids), modes), dtype=np.int64)
         all_ids[:, self.mode] = ids
-        pools = [np.eye(size, dtype=self.dtype)[None] for size in self._sizes]
-        pools[self.mode] = np.concatenate(pool).astype(self.dtype)
+        pools = self._pools(scale)
         cells = self.shape[0] // math.prod(self._sizes)
         batch = BatchedKron(pools, all_ids, inputs, outputs, num_inputs=cells, num_outputs=cells)
         self.product: BatchedKron = batch.to(self.device)  # type: ignore[assignment]

@@ -16,6 +16,7 @@ from .bases import ModeBases
 from .nearest import nearest_product, nearest_sum
 from .shared_modes import SharedModes
 from .subgrids import Subgrid
+from .swept_grids import SweptGrids
 from .tensor_inverse import (
     ProductInverse,
     joint_bases,
@@ -48,7 +49,10 @@ class GridInverses:
     ----------
     grids : tuple of Subgrid
     complete : bool
-        Whether the sparse grid has all unknowns of the full grids.
+        Whether the sparse grid has all unknowns of the full grids, or those that it does not have
+        are left out.
+    is_swept : bool
+        Whether all grids are solved by sweeps, which allocate nothing.
     """
 
     def __init__(
@@ -59,12 +63,16 @@ class GridInverses:
         self.complete = all(grid.complete for grid in grids)
         self._shared, self._together = self._share(grids)
         self._alone = [grid for grid in grids if grid not in self._together]
+        self.is_swept = isinstance(self._shared, SweptGrids) and not self._alone
+        self.complete = self.complete or self.is_swept
         self._places = [
             None if grid.places is None else on_device(grid.places, device) for grid in self._alone
         ]
         self._inverses: list[Any] = []
 
-    def _share(self, grids: Sequence[Subgrid]) -> tuple[SharedModes | None, list[Subgrid]]:
+    def _share(
+        self, grids: Sequence[Subgrid]
+    ) -> tuple[SharedModes | SweptGrids | None, list[Subgrid]]:
         """Return an inverse for all grids whose modes can all be diagonalised, and these grids."""
         if self._local != "exact" or not grids or grids[0].places is None:
             return None, []
@@ -73,7 +81,10 @@ class GridInverses:
         if not kept:
             return None, []
         together = [grid for grid, _ in kept]
-        return SharedModes(together, [joint for _, joint in kept], *self._kind), together
+        bases = [joint for _, joint in kept]
+        if self._kind[1] != "cpu" and SweptGrids.fits(together):
+            return SweptGrids(self._bases.terms.sizes, together, bases, *self._kind), together
+        return SharedModes(together, bases, *self._kind), together
 
     def shifted(self, number: Any) -> GridInverses:
         """Return the inverses for B = I - number · A, or for B = A if it is None."""
@@ -81,13 +92,20 @@ class GridInverses:
         other = copy(self)
         other._inverses = [self._inverse(grid, shift, scale) for grid in self._alone]
         if self._shared is not None:
-            other._shared = self._shared.with_diagonals(
-                [
-                    joint_diagonal(self._bases, grid.levels, joint, shift, scale)
-                    for grid, joint in zip(self._together, self._shared.bases, strict=True)
-                ]
-            )
+            other._shared = self._shared.with_diagonals(self._diagonals(self._shared.bases, number))
         return other
+
+    def _diagonals(self, bases: Any, number: Any) -> list[NDArray[Any]]:
+        shift, scale = (0.0, 1.0) if number is None else (1.0, -number)
+        return [
+            joint_diagonal(self._bases, grid.levels, joint, shift, scale)
+            for grid, joint in zip(self._together, bases, strict=True)
+        ]
+
+    def rescale(self, number: Any) -> None:
+        """Take another B = I - number · A in place; only if ``is_swept``."""
+        assert isinstance(self._shared, SweptGrids)
+        self._shared.rescale(self._diagonals(self._shared.bases, number))
 
     def restricted(self, grids: Sequence[Subgrid]) -> GridInverses:
         """Return the sum over other grids with the same operator; call `shifted` before `add`."""

@@ -68,7 +68,7 @@ class DefaultPreconditioner:
         adapts: bool = False,
     ) -> None:
         self._like, self._adapts = like, adapts
-        self._named = NamedPreconditioner("auto", like.dtype, deal)
+        self._named = NamedPreconditioner("auto", like.dtype, deal, in_place=True)
         self._operator: Any = None
         self._rate = 0.0  # the estimate of the largest |eigenvalue|
         self._helps: bool | None = None  # None until it has been tried

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import array_module
 from batchkron.operators import Operator
 
 from ..krylov.bicgstab import Bicgstab
@@ -75,10 +76,24 @@ class ShiftedOperator(OnRanks):
 
     def __init__(self, operator: Any, scale: float, like: Vector) -> None:
         self.operator = operator
-        self.scale = scale
         self.shape = (like.size, like.size)
         self.dtype = like.dtype
+        self._module = array_module(like)
+        # what graphs on a device read
+        self._minus = None if self._module is np else self._module.empty(1, like.dtype)
+        self.scale = scale
         self._product = as_product(operator, "problem.operator", like)
+
+    @property
+    def scale(self) -> float:
+        """The number c; graphs on a device that contain products take another one, too."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self._scale = scale
+        if self._minus is not None:
+            self._minus.fill(-scale)
 
     @property
     def communicator(self) -> Ranks | None:  # type: ignore[override]
@@ -99,8 +114,8 @@ class ShiftedOperator(OnRanks):
         """Return x - c A x, in ``out`` if that is given."""
         result = np.empty_like(x) if out is None else out
         self._product(x, result)
-        result *= -self.scale
-        result += x
+        np.multiply(result, -self._scale if self._minus is None else self._minus, out=result)
+        np.add(result, x, out=result)
         return result
 
 
@@ -187,7 +202,8 @@ class LinearSolver:
         if rtol is not None and rtol > options["rtol"]:
             options = {**options, "rtol": rtol}
         start = None
-        if getattr(M, "is_near_inverse", False):
+        # on a device, GMRES does as few products without waiting for it in between
+        if getattr(M, "is_near_inverse", False) and not getattr(M, "capturable", False):
             found = self._by_inverse(A, b, M, out, options["rtol"])
             if found.converged:
                 return found

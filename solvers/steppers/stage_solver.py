@@ -69,7 +69,7 @@ class StageSolver:
         self._solver = LinearSolver(solver, like, self._shifted)
         self._make: Callable[[Any, float], Any] | None = None
         if isinstance(preconditioner, str):
-            self._make = NamedPreconditioner(preconditioner, like.dtype)
+            self._make = NamedPreconditioner(preconditioner, like.dtype, in_place=True)
         elif callable(preconditioner) and not hasattr(preconditioner, "shape"):
             self._make = preconditioner
         self._preconditioner = preconditioner
@@ -112,8 +112,10 @@ class StageSolver:
         """Set A(t) and c, and a preconditioner for this c."""
         operator = self._operator_at(t)
         changed = scale != self._shifted.scale
-        if changed or operator is not self._shifted.operator:
+        if operator is not self._shifted.operator:
             self._shifted = ShiftedOperator(operator, scale, self._like)
+        elif changed:
+            self._shifted.scale = scale
         if changed and self._make is not None:
             self._preconditioner = self._make(self._first, scale)
 

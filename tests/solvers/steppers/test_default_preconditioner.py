@@ -49,7 +49,7 @@ def test_it_is_not_taken_where_it_does_not_help(monkeypatch, heat):
     tried = []
 
     class Poor:
-        def __init__(self, *_):
+        def __init__(self, *_, **__):
             pass
 
         def __call__(self, operator, scale):

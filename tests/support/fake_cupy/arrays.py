@@ -7,6 +7,13 @@ import numpy as np
 from fake_cupy.memory import Memory, at
 
 
+def on_stream(work):
+    """Do work, or hand it over to the graph that the current stream captures."""
+    from fake_cupy.device import on_stream
+
+    on_stream(work)
+
+
 class Array:
     """An array on the device, as `cupy.ndarray`."""
 
@@ -30,7 +37,26 @@ class Array:
         return Array(None, host=self.host[inside(key)])
 
     def __setitem__(self, key, value):
-        self.host[inside(key)] = inside(value)
+        key, value = inside(key), inside(value)
+        on_stream(lambda: self.host.__setitem__(key, value))
+
+    def fill(self, value):
+        on_stream(lambda: self.host.fill(value))
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        assert method == "__call__"
+        values = [inside(value) for value in inputs]
+        if out is None:
+            return wrapped(ufunc(*values, **options))
+        on_stream(lambda: ufunc(*values, out=out[0].host, **options))
+        return out[0]
+
+    def __array_function__(self, function, kinds, values, options):
+        if function is np.copyto:
+            target, source = (inside(value) for value in values)
+            on_stream(lambda: np.copyto(target, source, **options))
+            return None
+        return from_numpy(function.__name__)(*values, **options)
 
     @property
     def __cuda_array_interface__(self):

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from fake_cupy.kernels.table import COMPUTE
+from fake_cupy.kernels.table import COMPUTE, argument_bytes
 from fake_cupy.memory import Memory
 
 LAUNCH = ctypes.CFUNCTYPE(
@@ -56,6 +56,15 @@ class Graph:
             node()
 
 
+def on_stream(work):
+    """Do work of arrays, or hand it over to the graph that the current stream captures."""
+    streams = DEVICES[-1].streams
+    if streams and streams[-1].capturing:
+        streams[-1].graph.nodes.append(work)
+    else:
+        work()
+
+
 class Event:
     """An event, which knows the stream that it was recorded on."""
 
@@ -97,8 +106,17 @@ class Device:
         try:
             kernel = self.known[self.kernels[number - 1].program]
             stream = ctypes.c_void_p.from_address(configuration + 32).value or 0
+            compute = COMPUTE[type(kernel).__name__]
+            if self.streams and self.streams[-1].capturing:
+                copied = ctypes.create_string_buffer(
+                    ctypes.string_at(parameters[0], argument_bytes(kernel))
+                )
+                self.streams[-1].graph.nodes.append(
+                    lambda: compute(kernel, ctypes.addressof(copied))
+                )
+                return 0
             self.launches.append((kernel, stream))
-            COMPUTE[type(kernel).__name__](kernel, parameters[0])
+            compute(kernel, parameters[0])
         except Exception as error:  # would not leave the callback
             self.error = error
             return 999

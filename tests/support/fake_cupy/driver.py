@@ -25,8 +25,11 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
     from batchkron.backends.cuda.kron_sparse.value_gradients import GradientKernel
     from batchkron.backends.cuda.kron_sum import triangular_plan
+    from batchkron.backends.cuda.krylov import passes as krylov
     from batchkron.backends.cuda.runtime import call_workspace, launch
     from batchkron.backends.cuda.runtime import device as module
+    from batchkron.backends.cuda.segmented import general
+    from batchkron.backends.cuda.segmented import plan as segmented
     from batchkron.backends.cuda.segmented.kernel import SumsKernel
     from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
@@ -54,6 +57,17 @@ def replace_driver(device):
         return program
 
     list_calls.unsorted_program = unsorted_program
+    segmented.fastest_kernel = lambda shape, limits: general.General().kernel(
+        shape, general.GeneralVariant(), limits
+    )
+    kernels_of = krylov.krylov_kernels
+
+    def krylov_kernels(names, dtype, *sizes):
+        (kernel,) = kernels_of(names, dtype, *sizes)  # of small systems, a kernel for all passes
+        device.known[kernel.program] = OtherKernel("krylov", dtype, (names,))
+        return [kernel]
+
+    krylov.krylov_kernels = krylov_kernels
     kron._may_be_constant = lambda spec: False
     for place, name in (
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),

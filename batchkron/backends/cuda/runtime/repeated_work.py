@@ -16,6 +16,7 @@ from batchkron.backends.cuda.runtime.device import (
     cupy,
     current_device,
     device_errors,
+    graph_memory,
     moves,
     order_streams,
     runtime,
@@ -156,7 +157,8 @@ class RepeatedWork:
     def __call__(self, x: DeviceArray, y: DeviceArray | None = None) -> None:
         """Do the work, as work of the current stream."""
         stream = cupy.cuda.get_current_stream()
-        if _warm_up.is_under_way or stream.is_capturing() or not self._fit(x, y):
+        in_graph = _warm_up.is_under_way or stream.is_capturing() or graph_memory() is not None
+        if in_graph or not self._fit(x, y):
             with self._turns.lock:
                 self._work(x, y)
             return

@@ -78,7 +78,7 @@ def test_solves_are_those_of_single_iterations(recorder, rng, method, preconditi
 
 
 def test_a_cycle_that_claimed_too_much_is_followed_by_another(recorder, rng, monkeypatch):
-    """The estimate meets the tolerance, which is near rounding errors, and the residual does not."""
+    """The estimate meets the tolerance, near rounding errors, and the residual does not."""
     went_on, go_on = [], Gmres._go_on
     monkeypatch.setattr(Gmres, "_go_on", lambda self: (went_on.append(1), go_on(self)))
     n = 60
@@ -107,7 +107,7 @@ def test_systems_that_do_not_converge(recorder, rng):
 
 
 def test_tiny_residuals_are_measured_where_they_are(recorder, rng):
-    """Squares of such residuals underflow; where they are measured again, it is the right vector."""
+    """Squares of such residuals underflow: they are measured again, where the check left them."""
     A, b = Matrix(np.diag(np.linspace(1.0, 2.0, 12))), np.empty(12)
     solver = Gmres(12, restart=12)
     for _ in range(3):

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cuda.segmented.edges import segmented_arguments
+from batchkron.backends.cuda.vector_sum.kernel import vector_sum_arguments
+from batchkron.backends.krylov_arguments import ARGUMENTS
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
 from fake_cupy.kernels.diagonal import multiply_diagonal
 from fake_cupy.kernels.explicit import write_product
@@ -17,6 +20,7 @@ from fake_cupy.kernels.kron_sparse import (
     transpose,
 )
 from fake_cupy.kernels.kron_sum import substitute_back
+from fake_cupy.kernels.krylov import run_passes
 from fake_cupy.kernels.segmented import sum_edges
 from fake_cupy.kernels.vector_sum import add_vectors
 
@@ -38,6 +42,7 @@ def run_other(kernel, address):
         "fold": fold_pieces,
         "gram": multiply_gram,
         "vector_sum": add_vectors,
+        "krylov": run_passes,
     }
     others.get(kernel.kind, interpolate)(kernel, address)
 
@@ -56,3 +61,13 @@ COMPUTE = {
     "Total": add_parts,
     "SumsKernel": sum_edges,
 }
+
+
+def argument_bytes(kernel):
+    """The size of the arguments of a kernel that graphs can have."""
+    if type(kernel).__name__ == "SumsKernel":
+        return segmented_arguments(kernel.shape.dtype).itemsize
+    if kernel.kind == "vector_sum":
+        return vector_sum_arguments(kernel.dtype, kernel.numbers[1]).itemsize
+    assert kernel.kind == "krylov"
+    return ARGUMENTS.itemsize
