@@ -99,11 +99,13 @@ class CombinationPreconditioner:
     Storage: two dense matrices per mode and level, and one number and one index per unknown of the
     full grids, which have about d times the sparse grid's unknowns in two dimensions; with a mode
     solved by dense inverses, n numbers per unknown, where n is the mode's number of 1-D functions.
-    On a device M becomes a CUDA graph after a few products, with two vectors of its own and those
-    between its steps; not with dense inverses.
-    Cost: two products with these matrices for each full grid; those along a grid's longest mode are
-    shared with other grids. "multiplicative" costs one product with A more, "symmetric" half as
-    much again and two products with A.
+    On a device all full grids are solved together by 2 d launches and a scaling, unless they are
+    large (see `SweptGrids`) or some have dense inverses; this takes 2 indices of 4 bytes for each
+    pair of 1-D cells of each fibre, twice, and two vectors of the full grids. M becomes a CUDA
+    graph after a few products, with two vectors of its own; not with dense inverses.
+    Cost: two products with these matrices for each full grid; elsewhere those along a grid's
+    longest mode are shared with other grids. "multiplicative" costs one product with A more,
+    "symmetric" half as much again and two products with A.
 
     Source: M. Griebel, M. Schneider, C. Zenger, A combination technique for the solution of sparse
     grid problems (1992), here as a preconditioner; the solves on full grids are those of R. E.

@@ -19,9 +19,10 @@ def iterations(result):
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [*((name, "sweep") for name in names()), ("auto", "batch"), ("block-jacobi", "batch")],
+    [*((name, "sweep") for name in (*names(), None)), ("auto", "batch"), ("block-jacobi", "batch")],
 )
 def test_steps_take_the_iterations_of_one_process(name, form):
+    """None is the one that a run chooses."""
     problem = make("diffusion-2d", 4, 1).with_form(form)
     options = {"until": 0.02, "dt": 0.01, "method": "backward-euler", "preconditioner": name}
     alone = evolve(problem, **options)

@@ -77,6 +77,43 @@ def test_every_stepper_runs_as_on_the_cpu(cupy, method):
     np.testing.assert_allclose(found.u.get(), expected, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["diffusion-2d", "diffusion-3d", "relaxation-1x1v"])
+@pytest.mark.parametrize("method", ["backward-euler", "crank-nicolson", "esdirk3", "ark3"])
+def test_implicit_steps_with_the_preconditioner_of_the_run(cupy, name, method):
+    problem = gallery.make(name, level=4, degree=1)
+    dt = 20 * problem.stepper.dt
+    options = {"until": 16 * dt, "method": method, "dt": dt, "solver": {"rtol": 1e-11}}
+    expected, found = evolve(problem, **options), evolve(problem.to("cuda"), **options)
+    assert found.status == expected.status
+    np.testing.assert_allclose(found.u.get(), expected.u, atol=1e-6 * np.abs(expected.u).max())
+
+
+def test_a_solve_is_one_graph_and_one_reading(cupy, monkeypatch):
+    """Also after c has changed."""
+    problem = gallery.make("diffusion-2d", level=4, degree=2)
+    dt, asked, original = 20 * problem.stepper.dt, [], cupy.asnumpy
+    pair = [
+        steppers.get("esdirk3")(one, dt, preconditioner="auto")
+        for one in (problem, problem.to("cuda"))
+    ]
+    states = [problem.initial.copy(), cupy.asarray(problem.initial)]
+    outs = [np.empty_like(states[0]), cupy.empty_like(states[1])]
+    recorder = None
+    for k in range(24):
+        asked.clear()
+        for stepper, u, out in zip(pair, states, outs, strict=True):
+            if stepper is pair[1]:
+                monkeypatch.setattr(cupy, "asnumpy", lambda a: asked.append(1) or original(a))
+            assert stepper.attempt(u, k * dt, (k + 1) * dt, dt * (1 + k // 16), out) is None
+        monkeypatch.setattr(cupy, "asnumpy", original)
+        np.testing.assert_allclose(outs[1].get(), outs[0], atol=1e-8 * np.abs(outs[0]).max())
+        if k == 15:
+            recorder = pair[1]._solver._solver._workspace._recorder
+            assert len(asked) == 3
+            assert any(key[0] == "cycle" for key in recorder._graphs)
+    assert pair[1]._solver._solver._workspace._recorder is recorder
+
+
 @pytest.mark.parametrize("method", ["dormand-prince", "esdirk3", "exponential-trapezoidal"])
 def test_chosen_steps_events_and_states_between_steps(cupy, method):
     problem = gallery.make("diffusion-1d", level=1)
