@@ -236,8 +236,7 @@ class KrylovMethod(MethodWorkspace):
         self._measured = not self._measures
         self._done = 0
         # a power of two, for few graphs; others' operators may be slow
-        taken = self._taken[-1] if self._taken else 0
-        self._expected_iterations = 1 << taken.bit_length() >> 1 if system.recordable else 0
+        self._expected_iterations = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
         return guessed
@@ -256,13 +255,10 @@ class KrylovMethod(MethodWorkspace):
         space = self._space
         assert space is not None
         address = space.address(system.b)  # graphs have it
-        is_known, self._last_b = self._last_b == address, address
-        count = int(min(max(self._taken, default=0), self._max_steps))
+        count = int(min(max(self._recent(address), default=0), self._max_steps))
         if not (self._checks_ahead and self._recorder is not None and system.recordable):
             return 0
-        if limits.callback is not None or space.systems > 1 or not is_known:
-            return 0
-        if not 0 < count <= _MAX_AHEAD:
+        if limits.callback is not None or space.systems > 1 or not 0 < count <= _MAX_AHEAD:
             return 0
 
         def work() -> None:
@@ -406,7 +402,8 @@ class KrylovMethod(MethodWorkspace):
         space = self._space
         assert space is not None
         progress, scalars = space.progress(), space.scalars()
-        self._taken.append(int(progress[1].max(initial=0)))
+        self._taken = int(progress[1].max(initial=0))
+        self._recent(space.address(system.b)).append(self._taken)
         residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
         self._judge_tiny(system, progress, residuals, scalars, tolerances)
         failed = np.flatnonzero(progress[0] != _CONVERGED)

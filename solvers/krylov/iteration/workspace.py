@@ -35,6 +35,8 @@ from ..vectors.space import Flag, KrylovRecorder, KrylovSpace, Passes
 # Solves whose iterations are remembered: as many as an IMEX method has stages. One iteration too
 # many costs less than one too few, after which a device has to be waited for twice.
 _REMEMBERED = 4
+# Addresses of right-hand sides for which that is done. Stages that are iterated have two.
+_MAX_ADDRESSES = 2
 _B = SharedVectors._fields.index("b")
 
 
@@ -79,9 +81,10 @@ class MethodWorkspace(ABC):
         self._costs: dict[Any, tuple[int, int]] = {}
         self._measured = False  # whether the unit of products with A is known
         self._under_way = threading.Lock()
-        self._last_b = 0  # the address of the last right-hand side
         self._done = 0  # iterations of the solve under way
-        self._taken: deque[int] = deque(maxlen=_REMEMBERED)  # iterations of the last solves
+        self._taken = 0  # iterations that the last solve took
+        # those of the last solves, by the addresses of their right-hand sides
+        self._taken_at: dict[int, deque[int]] = {}
         self._expected_iterations = 0  # that the solve under way is taken to need
 
     # What a method says of its vectors and passes.
@@ -112,6 +115,15 @@ class MethodWorkspace(ABC):
     def nbytes(self) -> int:
         """The bytes of the workspace."""
         return 0 if self._space is None else self._space.nbytes
+
+    def _recent(self, address: int) -> deque[int]:
+        """Return the iterations of the last solves of a right-hand side at an address."""
+        recent = self._taken_at.get(address)
+        if recent is None:
+            while len(self._taken_at) >= _MAX_ADDRESSES:
+                self._taken_at.pop(next(iter(self._taken_at)))
+            recent = self._taken_at[address] = deque(maxlen=_REMEMBERED)
+        return recent
 
     def forget_operands(self) -> None:
         """Let go of the arrays of the last solve that are not the workspace's own."""

@@ -127,6 +127,18 @@ def test_right_hand_sides_at_other_addresses_are_solved_as_before(recorder, rng)
     assert not cycles(recorder)
 
 
+def test_two_right_hand_sides_have_their_own_iterations(recorder, rng):
+    """As those of a stage that is iterated, of which corrections need fewer iterations."""
+    A = Matrix(np.diag(np.linspace(1.0, 2.0, 12)))
+    solver, pair = Gmres(12), [(np.empty(12), 1e-9), (np.empty(12), 1e-2)]
+    for _ in range(5):
+        for b, rtol in pair:
+            b[:] = rng.standard_normal(12)
+            same(solver.solve(A, b, rtol=rtol), Gmres(12).solve(A.entries, b, rtol=rtol))
+    counts = [{key[1] for key in cycles(recorder) if key[3] == b.ctypes.data} for b, _ in pair]
+    assert min(counts[0]) > max(counts[1]) > 0
+
+
 def test_others_see_every_iteration(recorder, rng):
     A, seen = Matrix(np.diag(np.linspace(1.0, 2.0, 12))), []
     solver, b = Gmres(12), rng.standard_normal(12)
