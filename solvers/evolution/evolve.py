@@ -88,9 +88,10 @@ def evolve(
         For implicit methods: a name of `batchkron.solvers.preconditioners.names`, M ≈ (I - c A)⁻¹
         (c = dt for backward Euler, dt/2 for Crank-Nicolson, else a tableau's diagonal times dt), or
         a function ``(A, c) -> M``, called again when c changes. "none", or False, is none. If it is
-        omitted, it is "auto" where A knows its Kronecker terms, c |λ| ≥ 20 for the eigenvalue λ of
-        A with the largest modulus, the solver is gmres, fgmres or bicgstab, and M helps in a trial;
-        a solve that fails with this M is done again without.
+        omitted, it is "auto" where A knows its Kronecker terms, steps are stiff (c |λ| ≥ 100 for
+        the eigenvalue λ of A with the largest modulus, 20 on a device or if M is a `FibreInverse`),
+        the solver is gmres, fgmres or bicgstab, and M helps in a trial; a solve that fails with
+        this M is done again without. M has storage of its own: "none" saves that.
     callback : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional

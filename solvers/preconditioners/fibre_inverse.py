@@ -97,6 +97,11 @@ class FibreInverse:
     1 True True
     """
 
+    @staticmethod
+    def may_suit(terms: KroneckerTerms) -> bool:
+        """Return whether fibres are short and coupled little, so that `if_suitable` tries M."""
+        return _short_fibres(terms) is not None
+
     @classmethod
     def if_suitable(
         cls, operator: Any, terms: KroneckerTerms, scale: Any, *, dtype: Any = None
@@ -118,13 +123,10 @@ class FibreInverse:
         this scale, and for a thousand times as much: what is weak in short steps may prevail in
         long ones.
         """
-        if terms.cells is None or len(terms.sizes) < 2 or not len(terms.cells):
+        least = _short_fibres(terms)
+        if least is None:
             return None
-        least = mode, defect = _least_defect(terms)
-        is_small = _longest(terms, mode) <= _MAX_ROWS
-        if defect > _MAX_DEFECT or not (is_small and _products(terms.cells, mode) <= _MAX_PRODUCTS):
-            return None
-        is_exact = defect <= NEGLIGIBLE
+        is_exact = least[1] <= NEGLIGIBLE
         own_dtype = np.dtype(terms.dtype if dtype is None else dtype)
         is_real = scale is not None and not np.iscomplexobj(scale) and own_dtype.kind != "c"
         if not (is_exact or is_real):
@@ -249,6 +251,17 @@ class FibreInverse:
         ndarray, (N,)
         """
         return self.product.matvec(x, out=out)
+
+
+def _short_fibres(terms: KroneckerTerms) -> tuple[int, float] | None:
+    """Return the mode of the least defect, and that, if it is small and the fibres are short."""
+    if terms.cells is None or len(terms.sizes) < 2 or not len(terms.cells):
+        return None
+    mode, defect = _least_defect(terms)
+    is_short = _longest(terms, mode) <= _MAX_ROWS
+    if defect > _MAX_DEFECT or not (is_short and _products(terms.cells, mode) <= _MAX_PRODUCTS):
+        return None
+    return mode, defect
 
 
 def _longest(terms: KroneckerTerms, mode: int) -> int:

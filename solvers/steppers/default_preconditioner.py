@@ -11,16 +11,18 @@ from batchkron.arrays import array_module
 
 from ..krylov.gmres import Gmres
 from ..krylov.vectors.ranks import norm_over, ranks_of
-from ..preconditioners import NamedPreconditioner
+from ..preconditioners import FibreInverse, NamedPreconditioner
 from ..products import Vector, as_product
 from .linear_solver import ShiftedOperator
 
 __all__ = ["DefaultPreconditioner"]
 
-# c times the estimate of the largest |eigenvalue| of A from which solves have a preconditioner:
-# GMRES takes about 50 iterations without one. On the CPU steps of the gallery's diffusion problems
-# then take as long with it (Xeon, 2026-11); below that, making it is not worth its time.
+# c times the estimate of the largest |eigenvalue| of A from which solves have a preconditioner.
+# GMRES takes some 50 iterations without one at 20, 110 at 100.
 _MIN_STIFFNESS = 20.0
+# The same for the combination technique on the CPU, where a product with M takes as long as ten to
+# forty with A: at 65 iterations steps of diffusion take as long with it (Xeon, 2026-11).
+_MIN_STIFFNESS_OF_COMBINATION = 100.0
 _PRODUCTS = 8  # of the estimate; the norms of A^k x then grow by within a fifth of it
 # It is taken if GMRES with it solves a trial system that is ten times as stiff, for which it would
 # take some 150 iterations without, to this tolerance in so many iterations.
@@ -31,10 +33,11 @@ _TRIAL_RTOL = {"f": 1e-4, "F": 1e-4, "d": 1e-6, "D": 1e-6}
 class DefaultPreconditioner:
     """A function (A, c) -> M ≈ (I - c A)⁻¹, or None where a solve does better without.
 
-    M is that of the name "auto". It is None where A does not know its Kronecker terms, where
-    c |λ|, of the eigenvalue λ of A with the largest modulus, is less than 20, so that GMRES needs
-    few iterations, or where M does not help: it is tried once on a system with a random right-hand
-    side. The answer depends on A and c only, so that a resumed run gets the same.
+    M is that of the name "auto". It is None where A does not know its Kronecker terms; where GMRES
+    needs few iterations, because c |λ|, of the eigenvalue λ of A with the largest modulus, is less
+    than 20, or than 100 on the CPU if M is no `FibreInverse`; and where M does not help, which is
+    tried once on a system with a random right-hand side. The answer depends on A and c only, so
+    that a resumed run gets the same.
 
     Parameters
     ----------
@@ -71,13 +74,14 @@ class DefaultPreconditioner:
         self._named = NamedPreconditioner("auto", like.dtype, deal, in_place=True)
         self._operator: Any = None
         self._rate = 0.0  # the estimate of the largest |eigenvalue|
+        self._least = _MIN_STIFFNESS
         self._helps: bool | None = None  # None until it has been tried
 
     def __call__(self, operator: Any, scale: float) -> Any:
         """Return M for the operator A and the number c, or None."""
         if operator is not self._operator:
             self._begin(operator)
-        if abs(scale) * self._rate < _MIN_STIFFNESS:
+        if abs(scale) * self._rate < self._least:
             return None
         self._try(operator)
         return self._named(operator, scale) if self._helps else None
@@ -90,7 +94,12 @@ class DefaultPreconditioner:
 
     def _begin(self, operator: Any) -> None:
         self._operator, self._rate = operator, self._estimate(operator)
+        self._least = _MIN_STIFFNESS
         self._helps = None if self._rate > 0.0 else False
+        if self._rate > 0.0 and array_module(self._like) is np:
+            is_whole = ranks_of(operator) is None
+            if not (is_whole and FibreInverse.may_suit(operator.kronecker_terms().balanced())):
+                self._least = _MIN_STIFFNESS_OF_COMBINATION
 
     def _estimate(self, operator: Any) -> float:
         """Return about the largest |eigenvalue| by powers of A, 0 if A does not know its terms."""
