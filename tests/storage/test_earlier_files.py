@@ -20,7 +20,7 @@ def problem():
 def test_a_result_is_what_its_problem_gives_today(problem):
     stored = load_result(FOLDER / "result.h5")
     assert (stored.method, stored.steps, stored.t) == ("esdirk3", 10, 0.5)
-    again = evolve(problem, until=0.5, method="esdirk3", dt=0.05)
+    again = evolve(problem, until=0.5, method="esdirk3", dt=0.05, preconditioner="none")  # as then
     np.testing.assert_allclose(stored.u, again.u, rtol=0, atol=1e-10 * np.linalg.norm(again.u))
     assert problem.l2_error(stored.u, 0.5) == pytest.approx(2.856e-4, rel=1e-3)
 
