@@ -103,8 +103,7 @@ class DefaultPreconditioner:
 
     def _estimate(self, operator: Any) -> float:
         """Return about the largest |eigenvalue| by powers of A, 0 if A does not know its terms."""
-        known = callable(getattr(operator, "kronecker_terms", None))
-        if not known or getattr(operator, "batch_shape", None):
+        if not _knows_terms(operator):
             return 0.0
         multiply, ranks = as_product(operator, "problem.operator", self._like), ranks_of(operator)
         x, product = self._random(), np.empty_like(self._like)
@@ -144,3 +143,14 @@ class DefaultPreconditioner:
         found = np.empty_like(like)
         found[...] = array_module(found).asarray(values.astype(like.dtype)).reshape(like.shape)
         return found
+
+
+def _knows_terms(operator: Any) -> bool:
+    known = getattr(operator, "kronecker_terms", None)
+    if known is None or getattr(operator, "batch_shape", None):
+        return False
+    try:
+        known()
+    except TypeError:
+        return False
+    return True

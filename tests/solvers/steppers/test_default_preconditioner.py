@@ -53,6 +53,8 @@ def eps(dtype):
 
 def test_operators_without_terms_have_none():
     found = DefaultPreconditioner(np.empty(3))
+    diagonal = bk.Diagonal([-1.0, -1e6, -1e3])  # has the method, and no terms
+    assert found(diagonal, 1.0) is None
     assert found(np.diag([-1.0, -1e6, -1e3]), 1.0) is None
     assert found(bk.KroneckerSum([np.zeros((3, 3))]), 1.0) is None
     assert found(bk.KroneckerSum([np.full((3, 3), np.nan)]), 1.0) is None
