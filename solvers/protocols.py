@@ -66,7 +66,7 @@ class SplitRightSide(Protocol):
     are evaluated for all stages of several steps at once.
 
     An optional attribute ``bind`` is for a single product, which does not depend on t:
-    ``bind(u, out)`` returns a function that writes it, as `batchkron.operators.Operator.bound` does.
+    ``bind(u, out)`` returns a function that writes it, as `Operator.bound` of batchkron does.
     """
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +62,8 @@ class LinearProblem(LinearSystem):
         Real weights w of quantities Σ w_i u_i, such as the mass, by their names.
     levels, cells : array_like of int, (axes,) and (blocks, axes), optional
         The finest levels of the grid from which a list comes, and the multi-index of the cell of
-        each block, for whom that helps to see more in the list. Files have them.
+        each block: with them, preconditioners find the Kronecker terms of the list. Files have
+        them.
 
     Attributes
     ----------
@@ -127,6 +129,8 @@ class LinearProblem(LinearSystem):
         self._weights = self._checked_weights(quantities or {})
         self.levels = _index_array("levels", levels, 1)
         self.cells = _index_array("cells", cells, 2)
+        if isinstance(op, BatchedKron) and not (levels is None and cells is None):
+            _find_terms(op, levels, cells)
         self._hashed: tuple[Any, str | None] | None = None
 
     def _checked_weights(self, given: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
@@ -517,3 +521,15 @@ def _no_code(name: str) -> str:
         f"{name} has a function that is Python code, which files do not hold; give pairs "
         "(f, vector) with functions f of batchkron.problems.time"
     )
+
+
+def _find_terms(op: BatchedKron, levels: ArrayLike | None, cells: ArrayLike | None) -> None:
+    """Let a list find its Kronecker terms on a grid; where it has none, its `describe` says why."""
+    try:
+        op.kronecker_terms()
+    except TypeError:
+        with suppress(TypeError):
+            op.recover_terms(
+                levels=None if levels is None else np.atleast_1d(np.asarray(levels)).tolist(),
+                cells=cells,
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from batchkron.arrays import array_module
 
 from ..krylov.gmres import Gmres
 from ..krylov.vectors.ranks import norm_over, ranks_of
-from ..preconditioners import FibreInverse, NamedPreconditioner
+from ..preconditioners import FibreInverse, NamedPreconditioner, PreconditionerWarning
 from ..products import Vector, as_product
 from .linear_solver import ShiftedOperator
 
@@ -122,7 +123,9 @@ class DefaultPreconditioner:
         if self._helps is not None:
             return
         scale = _TRIAL_STIFFNESS / self._rate
-        M = self._named(operator, scale)
+        with warnings.catch_warnings():  # of what nobody has asked for
+            warnings.simplefilter("ignore", PreconditionerWarning)
+            M = self._named(operator, scale)
         if M is None:
             self._helps = False
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,7 +52,10 @@ class KernelClock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Time the product inside a ``with`` block."""
+        """Time the product inside a ``with`` block, unless a CUDA graph captures it."""
+        if self._arrays is not np and self._arrays.cuda.get_current_stream().is_capturing():
+            yield
+            return
         self.products += 1
         if self._arrays is np:
             began = time.perf_counter()
@@ -66,6 +69,12 @@ class KernelClock:
         self._events.append((start, stop))
         if len(self._events) == _MAX_PENDING_EVENTS:
             self._add_events()
+
+    def extrapolate(self, products: int) -> None:
+        """Count so many products, of which graphs have done those that were not timed."""
+        if 0 < self.products < products:
+            self._seconds = self.seconds * products / self.products
+            self.products = products
 
     @property
     def seconds(self) -> float:
@@ -162,6 +171,12 @@ class TimedProblem:
         with self.clock.running():
             self._problem.accumulate(t, u, out)
 
+    def split_rhs(self) -> _TimedParts | None:
+        """Return A(t, u) u + s(t) in parts, with timing of the products; None if it has none."""
+        split = getattr(self._problem, "split_rhs", None)
+        parts = None if split is None else split()
+        return None if parts is None else _TimedParts(parts, self.clock)
+
     def source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with s(t)."""
         self._problem.source(t, out)
@@ -192,6 +207,28 @@ class TimedProblem:
         if key not in self._timed or self._timed[key].operator is not operator:
             self._timed[key] = _TimedOperator(operator, self.clock)
         return self._timed[key]
+
+
+class _TimedParts:
+    """A right-hand side in parts, whose products are timed."""
+
+    def __init__(self, parts: Any, clock: KernelClock) -> None:
+        self.sources, self.is_repeatable, self.turn = parts.sources, parts.is_repeatable, parts.turn
+        self.products = tuple(
+            (factor, _timed(product, clock)) for factor, product in parts.products
+        )
+        bind = getattr(parts, "bind", None)
+        self.bind = None if bind is None else lambda u, out: _timed(bind(u, out), clock)
+
+
+def _timed(function: Callable[..., object], clock: KernelClock) -> Callable[..., None]:
+    """Return a function with timing of its calls."""
+
+    def call(*arguments: Any) -> None:
+        with clock.running():
+            function(*arguments)
+
+    return call
 
 
 class _TimedPart:

@@ -163,6 +163,9 @@ def execute(
             moved = problem if options.adapt is None else result.problem.untimed
             if ranks.several:
                 result = replace(result, u=moved.gather(result.u, 0))
+            if not integration.method.implicit:  # on a device, graphs have done most of them
+                trials = result.steps - integration.first_step + result.rejected
+                timed.clock.extrapolate(trials * integration.method.stages)
             report: RunReport | None = None
             last = whole if options.adapt is None else getattr(moved, "whole", moved)
             if ranks.first:
