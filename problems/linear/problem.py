@@ -525,11 +525,11 @@ def _no_code(name: str) -> str:
 
 def _find_terms(op: BatchedKron, levels: ArrayLike | None, cells: ArrayLike | None) -> None:
     """Let a list find its Kronecker terms on a grid; where it has none, its `describe` says why."""
+    hint: dict[str, Any] = {"cells": cells}
+    if cells is None:
+        hint = {"levels": np.atleast_1d(np.asarray(levels)).tolist()}
     try:
         op.kronecker_terms()
     except TypeError:
         with suppress(TypeError):
-            op.recover_terms(
-                levels=None if levels is None else np.atleast_1d(np.asarray(levels)).tolist(),
-                cells=cells,
-            )
+            op.recover_terms(**hint)
