@@ -198,8 +198,8 @@ class StepTable(Protocol):
     """Numbers of the steps of a time stepper, which sums of vectors take, and what these find.
 
     Each step since `begin` has a row of numbers and a row of results. It does some passes, of which
-    the last one ends it. On a device nothing but `read` waits, and the passes may be captured in a
-    CUDA graph, which then serves all steps.
+    the last one ends it. On a device only `read` waits for steps, and the passes may be captured in
+    a CUDA graph, which then serves all steps.
     """
 
     max_vectors: int

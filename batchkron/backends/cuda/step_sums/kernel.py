@@ -12,6 +12,8 @@ from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_t
 
 ADDRESSES = ("y", "rows", "step", "results", "partial", "ended")
 """The addresses behind those of the vectors."""
+MAX_VECTORS = 16
+"""Most vectors of a kernel, which has all of their addresses as arguments; chosen by hand."""
 
 
 def step_sum_program(dtype: np.dtype[np.generic], threads: int, vectors: int) -> Program:

@@ -20,6 +20,7 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.runtime.recorder import Recorder
 from batchkron.backends.cuda.step_sums.kernel import (
     ADDRESSES,
+    MAX_VECTORS,
     step_sum_arguments,
     step_sum_program,
 )
@@ -35,11 +36,11 @@ class StepTable:
     """Numbers of some steps, and what these write; its sums work on the current stream.
 
     The steps of a row are those since `begin`: each of them does the same passes, of which the last
-    one ends it. The host writes a row before the step that takes it is launched, and nothing waits
-    but `read`.
+    one ends it. The host writes a row before the step that takes it is launched. Only `read` waits
+    for steps, and `write` for the copies of earlier rows.
     """
 
-    max_vectors = 16  # of one sum, all of whose addresses are arguments of the kernel
+    max_vectors = MAX_VECTORS
 
     def __init__(self, steps: int, width: int, columns: int) -> None:
         self._device, self._width, self._columns = current_device(), width, columns
@@ -52,17 +53,23 @@ class StepTable:
             self._partial = cupy.zeros(self._most)
             self._host_numbers = _pinned(1 + steps * width)
             self._host_results = _pinned(steps * columns)
+            self._copied = cupy.cuda.Event(disable_timing=True)  # the last numbers
+        self._is_copying = False  # whether numbers may not be on the device yet
         self._host_numbers[0] = 0.0  # the integer 0, too
 
     def begin(self, rows: Array | None = None) -> None:
-        """Go back to the first row, and write rows from there on."""
+        """Go back to the first row, and write rows from there on.
+
+        This waits for copies of the numbers of steps before, of which nobody has read the results.
+        """
+        if self._is_copying and not cupy.cuda.get_current_stream().is_capturing():
+            self._copied.synchronize()
         self._copy_numbers(0, 1 if rows is None else self._put(0, rows)[1])
 
     def write(self, first: int, rows: Array) -> None:
         """Copy numbers (k, n <= width) to rows from ``first`` on.
 
-        A row is written once after `begin`, and `read` comes before the next `begin`, so that no
-        copy or step is under way that needs the former ones.
+        A row is written once after `begin`.
         """
         self._copy_numbers(*self._put(first, rows))
 
@@ -75,14 +82,17 @@ class StepTable:
         return begin, end
 
     def _copy_numbers(self, begin: int, end: int) -> None:
-        at = 8 * begin
+        at, stream = 8 * begin, cupy.cuda.get_current_stream()
         runtime.memcpyAsync(
             self._numbers.data.ptr + at,
             self._host_numbers.ctypes.data + at,
             8 * (end - begin),
             runtime.memcpyHostToDevice,
-            cupy.cuda.get_current_stream().ptr,
+            stream.ptr,
         )
+        if not stream.is_capturing():  # by the user
+            self._copied.record(stream)
+            self._is_copying = True
 
     def sum_pass(
         self,
@@ -150,6 +160,7 @@ class StepTable:
                 own.ctypes.data, place, 8 * size, runtime.memcpyDeviceToHost, stream.ptr
             )
             stream.synchronize()
+        self._is_copying = False
         return own[:size].reshape(count, -1)
 
 
