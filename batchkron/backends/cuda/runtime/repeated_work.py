@@ -167,9 +167,15 @@ class RepeatedWork:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Have the turn: other threads wait, and the current stream for work on other ones."""
+        """Have the turn: other threads wait, and the current stream for work on other ones.
+
+        A stream that the user captures does not wait.
+        """
         stream = cupy.cuda.get_current_stream()
         with self._turns.lock:
+            if stream.is_capturing():
+                yield
+                return
             self._turns.begin(stream)
             try:
                 yield
