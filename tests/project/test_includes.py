@@ -84,7 +84,7 @@ MAY_INCLUDE = {
     "simd/sweeps": ("simd/common",),
     "simd/vector_sums": ("simd/common",),
     "krylov": ("simd/common/scalar.hpp", "cuda/common/scalar.cuh"),
-    "cuda": ("cuda/common",),
+    "cuda": ("cuda/common", "cuda/krylov/block_sums.cuh"),
     "cuda/batch": ("cuda/common",),
     "cuda/common": (),
     "cuda/exchange": ("cuda/common",),
