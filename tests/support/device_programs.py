@@ -31,6 +31,8 @@ from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, 
 from batchkron.backends.cuda.segmented.edges import SegmentMode
 from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
 from batchkron.backends.cuda.segmented.staged import staged_sums_program, staged_tiling
+from batchkron.backends.cuda.step_sums.kernel import MAX_VECTORS as MAX_STEP_VECTORS
+from batchkron.backends.cuda.step_sums.kernel import step_sum_program
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.cuda.vector_sum.kernel import MAX_VECTORS, vector_sum_program
 from batchkron.backends.krylov_arguments import Stage
@@ -273,6 +275,12 @@ def vector_sum_programs(dtype, limits):
     """The kernels of linear combinations, of which complex vectors are real ones."""
     for vectors in (1, 2, 3, MAX_VECTORS) if dtype.kind == "f" else ():
         yield vector_sum_program(dtype, 256, vectors)
+
+
+def step_sum_programs(dtype, limits):
+    """The kernels of sums in steps, of which complex vectors are real ones."""
+    for vectors in (1, 2, 3, 7, 12, MAX_STEP_VECTORS) if dtype.kind == "f" else ():
+        yield step_sum_program(dtype, 256, vectors)
 
 
 def gram_programs(dtype, limits):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dense_oracle import DTYPES
 from device_programs import (
+    MAX_STEP_VECTORS,
     PRECISIONS,
     SHAPES,
     diagonal_programs,
@@ -24,6 +25,7 @@ from device_programs import (
     segmented_programs,
     sliced_programs,
     staged_programs,
+    step_sum_programs,
     sums_programs,
     systems_programs,
     unit_programs,
@@ -59,6 +61,7 @@ from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution
 from batchkron.backends.cuda.kron_sum.systems import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.edges import segmented_arguments
+from batchkron.backends.cuda.step_sums.kernel import step_sum_arguments
 from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps, steps_argument
 from batchkron.backends.krylov_arguments import (
     ARGUMENTS,
@@ -179,6 +182,15 @@ def test_linear_combinations_compile(dtype, capability):
         assert "vector_sum" in kernel.name
         assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_sums_of_steps_compile(dtype, capability):
+    for kernel in kernels_for(step_sum_programs, dtype, capability):
+        assert "step_sum" in kernel.name
+        assert kernel.stack == 0
+        if f"Li{MAX_STEP_VECTORS}E" not in kernel.name:  # which holds all vectors' elements at once
+            assert kernel.registers <= 64  # four thread blocks of 256 threads
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -336,6 +348,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::GramTotalArguments<{scalar}, 4>": total_arguments(4),
         f"batchkron::RowGradientsArguments<{scalar}, 3>": row_arguments(3),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
+        f"batchkron::StepSumArguments<{scalar}, 3>": step_sum_arguments(3),
         f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
         f"batchkron::FoldArguments<{scalar}>": fold_arguments(dtype),
         f"batchkron::InterpolationArguments<{scalar}, 3>": interpolation_arguments(dtype, 3),

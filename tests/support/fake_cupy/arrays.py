@@ -4,7 +4,7 @@ import operator
 
 import numpy as np
 
-from fake_cupy.memory import Memory, at
+from fake_cupy.memory import DEVICES, Memory, at
 
 
 def on_stream(work):
@@ -62,8 +62,12 @@ class Array:
     def __cuda_array_interface__(self):
         return self.host.__array_interface__
 
-    def get(self):
-        return self.host.copy()
+    def get(self, out=None):
+        DEVICES[-1].finish()
+        if out is None:
+            return self.host.copy()
+        out[...] = self.host
+        return out
 
     def set(self, values, stream=None):
         self.host[...] = values

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from fake_cupy.kernels.table import COMPUTE, argument_bytes
-from fake_cupy.memory import Memory
+from fake_cupy.memory import DEVICES, Memory
 
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
@@ -23,6 +23,16 @@ class Stream:
 
     def synchronize(self):
         assert not self.capturing
+        DEVICES[-1].finish()
+
+    def submit(self, work):
+        """Do work now, or when the device is waited for, or whenever a graph is launched."""
+        if self.capturing:
+            self.graph.nodes.append(work)
+        elif DEVICES[-1].late is None:
+            work()
+        else:
+            DEVICES[-1].late.append(work)
 
     def __enter__(self):
         DEVICES[-1].streams.append(self)
@@ -53,7 +63,7 @@ class Graph:
         assert not stream.capturing
         self.launches += 1
         for node in self.nodes:
-            node()
+            stream.submit(node)
 
 
 def on_stream(work):
@@ -75,21 +85,30 @@ class Event:
         assert not stream.capturing
         self.stream = stream
 
-
-DEVICES = []  # the one that is installed
+    def synchronize(self):
+        if self.stream is not None:
+            DEVICES[-1].finish()
 
 
 class Device:
     """The current device and stream; what was allocated in bytes, and launched on which stream.
 
-    Its kernels compute at once, so that an order of streams cannot be seen here.
+    Its kernels compute at once, so that an order of streams cannot be seen here. But copies from
+    the host, and sums of steps, are what streams capture, and wait if ``late`` is a list.
     """
 
     def __init__(self):
         self.current, self.stream = 0, Stream(0)
         self.streams, self.waits, self.made = [], [], 0  # those of "with" blocks; of wait_event
         self.allocated, self.launches, self.kernels, self.known = [], [], [], {}
-        self.launch = LAUNCH(self._launch)
+        self.launch, self.late = LAUNCH(self._launch), None
+
+    def finish(self):
+        """Do what waits."""
+        for work in self.late or ():
+            work()
+        if self.late is not None:
+            self.late.clear()
 
     def new_stream(self, non_blocking=False):
         self.made += 1
@@ -107,16 +126,16 @@ class Device:
             kernel = self.known[self.kernels[number - 1].program]
             stream = ctypes.c_void_p.from_address(configuration + 32).value or 0
             compute = COMPUTE[type(kernel).__name__]
-            if self.streams and self.streams[-1].capturing:
-                copied = ctypes.create_string_buffer(
+            current = self.streams[-1] if self.streams else self.stream
+            if not current.capturing:
+                self.launches.append((kernel, stream))
+            if current.capturing or getattr(kernel, "kind", "") == "step_sum":
+                content = ctypes.create_string_buffer(
                     ctypes.string_at(parameters[0], argument_bytes(kernel))
                 )
-                self.streams[-1].graph.nodes.append(
-                    lambda: compute(kernel, ctypes.addressof(copied))
-                )
-                return 0
-            self.launches.append((kernel, stream))
-            compute(kernel, parameters[0])
+                current.submit(lambda: compute(kernel, ctypes.addressof(content)))
+            else:
+                compute(kernel, parameters[0])
         except Exception as error:  # would not leave the callback
             self.error = error
             return 999

@@ -31,6 +31,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.segmented import general
     from batchkron.backends.cuda.segmented import plan as segmented
     from batchkron.backends.cuda.segmented.kernel import SumsKernel
+    from batchkron.backends.cuda.step_sums import plan as step_sums
     from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
     def load(program, _):
@@ -73,7 +74,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
-        (gram, "gram"), (vector_sum, "vector_sum"),
+        (gram, "gram"), (vector_sum, "vector_sum"), (step_sums, "step_sum"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

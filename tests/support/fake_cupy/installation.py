@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 from fake_cupy.arrays import Array, from_numpy, from_numpy_fft
-from fake_cupy.device import DEVICES, Device, Event
+from fake_cupy.device import Device, Event
 from fake_cupy.driver import replace_driver
-from fake_cupy.memory import pinned
+from fake_cupy.memory import DEVICES, pinned
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def install():
             value if isinstance(value, Array) else Array(None, host=np.array(value))
         ),
         empty=Array,
-        zeros=lambda shape, dtype: Array(None, host=np.zeros(shape, dtype)),
+        zeros=lambda shape, dtype=float: Array(None, host=np.zeros(shape, dtype)),
         asnumpy=lambda value: value.get(),
         may_share_memory=lambda a, b: np.may_share_memory(a.host, b.host),
         multiply=lambda a, b, out, dtype=None: np.multiply(

@@ -2,9 +2,13 @@
 
 import ctypes
 import math
+from copy import copy
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+
+DEVICES = []  # the one that is installed
 
 
 class Memory:
@@ -17,8 +21,20 @@ class Memory:
     def copy_from_device_async(self, source, size, stream):
         ctypes.memmove(self.ptr, source.ptr, size)
 
-    def memset_async(self, value, size):
-        ctypes.memset(self.ptr, value, size)
+    def copy_from_host_async(self, source, size, stream):
+        stream.submit(lambda: ctypes.memmove(self.ptr, source, size))
+
+    def copy_to_host_async(self, target, size, stream):
+        stream.submit(lambda: ctypes.memmove(target, self.ptr, size))
+
+    def __add__(self, offset):
+        moved = copy(self)
+        moved.ptr += offset
+        return moved
+
+    def memset_async(self, value, size, stream=None):
+        work = partial(ctypes.memset, self.ptr, value, size)
+        work() if stream is None else stream.submit(work)
 
 
 def pinned(size):

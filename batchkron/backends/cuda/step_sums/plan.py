@@ -14,7 +14,6 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     load_kernel,
     ready_stream,
-    runtime,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.runtime.recorder import Recorder
@@ -83,13 +82,8 @@ class StepTable:
 
     def _copy_numbers(self, begin: int, end: int) -> None:
         at, stream = 8 * begin, cupy.cuda.get_current_stream()
-        runtime.memcpyAsync(
-            self._numbers.data.ptr + at,
-            self._host_numbers.ctypes.data + at,
-            8 * (end - begin),
-            runtime.memcpyHostToDevice,
-            stream.ptr,
-        )
+        target, source = self._numbers.data + at, self._host_numbers.ctypes.data + at
+        target.copy_from_host_async(source, 8 * (end - begin), stream)
         if not stream.is_capturing():  # by the user
             self._copied.record(stream)
             self._is_copying = True
@@ -155,10 +149,8 @@ class StepTable:
         with device_errors():
             stream = cupy.cuda.get_current_stream()
             size = count * self._columns
-            own, place = self._host_results, self._results.data.ptr
-            runtime.memcpyAsync(
-                own.ctypes.data, place, 8 * size, runtime.memcpyDeviceToHost, stream.ptr
-            )
+            own = self._host_results
+            self._results.data.copy_to_host_async(own.ctypes.data, 8 * size, stream)
             stream.synchronize()
         self._is_copying = False
         return own[:size].reshape(count, -1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.segmented.edges import segmented_arguments
+from batchkron.backends.cuda.step_sums.kernel import step_sum_arguments
 from batchkron.backends.cuda.vector_sum.kernel import vector_sum_arguments
 from batchkron.backends.krylov_arguments import ARGUMENTS
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
@@ -22,6 +23,7 @@ from fake_cupy.kernels.kron_sparse import (
 from fake_cupy.kernels.kron_sum import substitute_back
 from fake_cupy.kernels.krylov import run_passes
 from fake_cupy.kernels.segmented import sum_edges
+from fake_cupy.kernels.step_sum import sum_of_step
 from fake_cupy.kernels.vector_sum import add_vectors
 
 
@@ -43,6 +45,7 @@ def run_other(kernel, address):
         "gram": multiply_gram,
         "vector_sum": add_vectors,
         "krylov": run_passes,
+        "step_sum": sum_of_step,
     }
     others.get(kernel.kind, interpolate)(kernel, address)
 
@@ -69,5 +72,7 @@ def argument_bytes(kernel):
         return segmented_arguments(kernel.shape.dtype).itemsize
     if kernel.kind == "vector_sum":
         return vector_sum_arguments(kernel.dtype, kernel.numbers[1]).itemsize
+    if kernel.kind == "step_sum":
+        return step_sum_arguments(kernel.numbers[1]).itemsize
     assert kernel.kind == "krylov"
     return ARGUMENTS.itemsize
