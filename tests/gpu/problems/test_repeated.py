@@ -137,7 +137,6 @@ def test_what_depends_on_time_is_followed(cupy, rng, kind):
         device.rhs(t, cupy.asarray(u), out)
         close(out, evaluated(problem, u, t))
     assert (device._repeated is None) == (kind != "source")
-    assert device.repeated_work(lambda u, out: None) is None
     runs = [evolve(one, until=0.1, method="rk4", dt=0.01).u for one in (device, problem)]
     close(*runs, 1e-11)
 
@@ -184,27 +183,29 @@ def test_a_capture_of_the_user_after_ours(cupy, captured, rng):
 
 
 @pytest.mark.parametrize("method", ["forward-euler", "ssp-rk3", "rk4"])
-@pytest.mark.parametrize("name", ["two-stream", "continuity-2d", "frozen"])
+@pytest.mark.parametrize("name", ["two-stream", "continuity-2d", "frozen", "factors"])
 def test_steps_without_launches(cupy, no_launches, method, name):
-    problem = make("two-stream" if name == "frozen" else name, 4, 2)
+    if name == "factors":
+        problem = vlasov(time.cos(1.0), time.exp(-1.0))
+    else:
+        problem = make("two-stream" if name == "frozen" else name, 4, 2)
     device = problem.to("cuda")
     if name == "frozen":
         problem, device = problem.frozen(problem.initial), device.frozen(device.initial)
-    dt = 0.1 * problem.stepper.dt
+    dt = 1e-3 if problem.stepper is None else 0.1 * problem.stepper.dt
     steps = [steppers.get(method)(one, dt) for one in (problem, device)]
     u, v = problem.initial.copy(), cupy.array(device.initial)
     for k in range(CALLS):
         for stepper, state in zip(steps, (u, v), strict=True):
             stepper.step(state, k * dt, (k + 1) * dt)
     close(v, u, 1e-11)
-    steps[0].step(u, 0.0, dt)
-    if steps[1]._repeated is None:
-        assert name == "continuity-2d"  # its sources depend on time
-        steps[1].step(v, 0.0, dt)
-    else:
+    for t, length in ((CALLS * dt, dt), (0.3, 0.5 * dt), (0.1, dt)):  # the graph serves all times
+        for stepper in steps:
+            stepper.dt = length
+        steps[0].step(u, t, t + length)
         with no_launches():
-            steps[1].step(v, 0.0, dt)
-    close(v, u, 1e-11)
+            steps[1].step(v, t, t + length)
+        close(v, u, 1e-11)
 
 
 def test_an_update_of_the_operator_is_followed(cupy):
@@ -213,15 +214,18 @@ def test_an_update_of_the_operator_is_followed(cupy):
     device = problem.to("cuda")
     stepper, dt = steppers.get("rk4"), 0.1 * problem.stepper.dt
     on_device, on_host = stepper(device, dt), stepper(problem, dt)
+    v = cupy.array(device.initial)
     for _ in range(CALLS):
-        on_device.step(cupy.array(device.initial), 0.0, dt)
+        v[...] = device.initial
+        on_device.step(v, 0.0, dt)
     for one in (device, problem):
         terms = len(one.operator._spec.terms)
         one.operator.update(coefficients=np.full(terms, 0.25))
-    u, v = problem.initial.copy(), cupy.array(device.initial)
-    on_host.step(u, 0.0, dt)
-    on_device.step(v, 0.0, dt)
-    close(v, u, 1e-11)
+    for _ in range(CALLS):
+        u, v[...] = problem.initial.copy(), device.initial
+        on_host.step(u, 0.0, dt)
+        on_device.step(v, 0.0, dt)
+        close(v, u, 1e-11)
 
 
 def test_implicit_parts_without_launches(cupy, rng, no_launches):
@@ -302,7 +306,10 @@ def test_graphs_end_with_their_problem(cupy):
     for _ in range(CALLS):
         moved.rhs(0.0, moved.initial, out)
     close(out, evaluated(moved.to("cpu"), moved.initial.get()))
-    known = [weakref.ref(device._repeated), weakref.ref(stepper._repeated)]
+    runner = stepper._runner
+    known = [weakref.ref(one) for one in (device._repeated, runner, runner._recorder)]
+    assert any(runner._recorder._graphs.values())
+    del runner
     assert all(one() is not None for one in known)
     del device, stepper
     gc.collect()
