@@ -194,8 +194,16 @@ def captures_of_users():
         with inner.turn():
             recorder.run("a", work)
         assert work.total == before + 3
-    with cupy.cuda.Stream(), inner.turn():
-        recorder.run("a", work)
+    recorder, number = Recorder(), 0
+    for stream in (*[DEVICE.stream] * 4, cupy.cuda.Stream(), *[DEVICE.stream] * 4):
+        with stream:
+            number += 1
+            assert recorder.run("a", work) == (number > 7)
+    before = work.total.copy()
+    other = cupy.cuda.Stream()
+    with other:  # the work itself, so that operators have workspace there; then the graph
+        assert [recorder.run("a", work) for _ in range(3)] == [False, True, True]
+    assert work.total == before + 3
 
 
 def stepped(problem, is_repeatable):

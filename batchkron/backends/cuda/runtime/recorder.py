@@ -12,7 +12,7 @@ from batchkron.backends.cuda.runtime.device import (
     moves,
     order_streams,
 )
-from batchkron.backends.cuda.runtime.repeated_work import captured, warming_up
+from batchkron.backends.cuda.runtime.repeated_work import Prepared, captured, warming_up
 
 _RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; chosen by hand
 
@@ -24,8 +24,8 @@ class Recorder:
     before the capture is on the recorder's own stream, so that operators allocate their workspace
     for that stream, in memory that lives as long as the recorder; so do arrays that the work makes.
     Work that cannot be captured, such as one that copies to the host, is called always; so is all
-    work on a stream that the user captures. All graphs are dropped when an update of an operator
-    moves its arrays.
+    work on a stream that the user captures, and the first of a thread on a stream, see `Prepared`.
+    All graphs are dropped when an update of an operator moves its arrays.
     """
 
     def __init__(self) -> None:
@@ -33,6 +33,7 @@ class Recorder:
         self._pool: Any = None
         self._runs: dict[object, int] = {}
         self._graphs: dict[object, Any] = {}  # None: it cannot be captured
+        self._prepared = Prepared()
         self._moves = moves()
         self._memory = GraphMemory()
 
@@ -44,6 +45,9 @@ class Recorder:
             return False
         if self._moves != moves():
             self.forget()
+        if self._prepared.is_first(current, key) and key in self._runs:
+            work()
+            return False
         graph = self._graphs.get(key)
         if graph is not None:
             graph.launch(current)
@@ -73,6 +77,6 @@ class Recorder:
 
     def forget(self) -> None:
         """Drop all graphs."""
-        self._moves = moves()
+        self._prepared, self._moves = Prepared(), moves()
         self._runs.clear()
         self._graphs.clear()

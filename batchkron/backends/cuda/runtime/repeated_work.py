@@ -27,7 +27,7 @@ _CALLS_BEFORE_CAPTURE = 5
 # Elements of x or y from which work is never a graph, whose own vectors would take memory. Kernels
 # take longer than their launches there; chosen by hand.
 _MAX_ELEMENTS = 1 << 21
-_MAX_PREPARED = 64  # streams of a thread that a work remembers
+_MAX_PREPARED = 64  # streams of a thread that a work remembers; chosen by hand
 _STREAM_OF_THREAD = 2  # the address of the default stream of whatever thread asks for it
 
 
@@ -54,11 +54,25 @@ class _Turns:
         self._last = stream
 
 
-class _Prepared(threading.local):
-    """The streams on which the calling thread has done a work."""
+class Prepared(threading.local):
+    """The streams on which the calling thread has done a work, or work of some keys.
+
+    The first call of a thread on a stream is never a graph, so that operators have workspace there,
+    and the thread may capture the work itself afterwards.
+    """
 
     def __init__(self) -> None:
-        self.streams: set[int] = set()
+        self._known: set[tuple[object, int]] = set()
+
+    def is_first(self, stream: Any, key: object = None) -> bool:
+        """Return whether it is the first call, and note it."""
+        place = key, int(stream.ptr)
+        if place in self._known:
+            return False
+        if len(self._known) >= _MAX_PREPARED:
+            self._known.clear()
+        self._known.add(place)
+        return True
 
 
 class _WarmUp(threading.local):
@@ -113,8 +127,8 @@ class RepeatedWork:
     captured is called as it is, always; so is all work on a stream that is captured by others.
 
     Threads take turns. A call on another stream than the one before waits for it on the device. The
-    first call of a thread on a stream is never a graph, so that the thread may capture the work
-    itself afterwards. Work may consist of other repeated work.
+    first call of a thread on a stream is never a graph, see `Prepared`. Work may consist of other
+    repeated work.
 
     Parameters
     ----------
@@ -139,7 +153,7 @@ class RepeatedWork:
         self._work, self._sizes, self._dtype = work, sizes, np.dtype(dtype)
         self._device = current_device()
         self._turns: _Turns = _Turns() if beside is None else beside._turns
-        self._prepared = _Prepared()
+        self._prepared = Prepared()
         self._calls, self._moves = 0, moves()
         self._refused = max(sizes) > _MAX_ELEMENTS  # whether it is never captured
         self._graph: Any = None
@@ -199,11 +213,7 @@ class RepeatedWork:
     def _run(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
         if self._moves != moves():
             self._drop()
-        address, prepared = int(stream.ptr), self._prepared.streams
-        if address not in prepared or self._refused or not x.size:
-            if len(prepared) >= _MAX_PREPARED:
-                prepared.clear()
-            prepared.add(address)
+        if self._prepared.is_first(stream) or self._refused or not x.size:
             self._calls += 1
             self._work(x, y)
             return
