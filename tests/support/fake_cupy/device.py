@@ -127,9 +127,10 @@ class Device:
             stream = ctypes.c_void_p.from_address(configuration + 32).value or 0
             compute = COMPUTE[type(kernel).__name__]
             current = self.streams[-1] if self.streams else self.stream
-            if not current.capturing:
+            captured = bool(self.streams) and current.capturing
+            if not captured:
                 self.launches.append((kernel, stream))
-            if current.capturing or getattr(kernel, "kind", "") == "step_sum":
+            if captured or getattr(kernel, "kind", "") == "step_sum":
                 content = ctypes.create_string_buffer(
                     ctypes.string_at(parameters[0], argument_bytes(kernel))
                 )
