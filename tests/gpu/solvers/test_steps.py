@@ -116,7 +116,7 @@ def test_problems_of_other_dtypes(cupy, rng, method, dtype, products):
         stepper, v = steppers.get(method)(device, dt), cupy.array(device.initial)
         assert stepper.is_faster_ahead
         u = plain.initial.copy()
-        for t, t_next, _ in times_of(CAPTURED + 2, dt, 0.3):
+        for t, t_next, _ in times_of(2 * CAPTURED, dt, 0.3):
             u = textbook_step(method, plain, u, t, t_next, dt)[0]
             stepper.step(v, t, t_next)
         assert v.dtype == dtype
@@ -216,12 +216,13 @@ def test_launches_of_a_step(cupy, rng, launches, method):
     _, plain = pair(rng, "one with a factor", "three", size=301)
     stepper = steppers.get(method)(on_device(cupy, plain, is_repeatable=True), 0.01)
     u = cupy.array(plain.initial)
+    kinds = 2 if method == "dormand-prince" else 1  # its first and last slopes swap their places
     counts = []
-    for t, t_next, _ in times_of(CAPTURED + 4, 0.01):
+    for t, t_next, _ in times_of(6 * kinds + 6, 0.01):
         launches.count = 0
         stepper.step(u, t, t_next)
         counts.append(launches.count)
-    assert counts == [SUMS[method]] * 6 + [0] * 6
+    assert counts == [SUMS[method]] * 6 * kinds + [0] * 6
 
 
 def test_large_steps_are_no_graphs(cupy, launches):
@@ -429,7 +430,7 @@ def test_an_error_in_the_middle_keeps_a_checkpoint(cupy, tmp_path):
     kept = load_checkpoint(path)
     assert 0 < kept.step <= 20
     expected = evolve(pendulum(np), until=0.1 * kept.step, **options)
-    np.testing.assert_allclose(kept.u, expected.u, rtol=1e-12)
+    np.testing.assert_allclose(kept.u, expected.u, rtol=1e-9)
 
 
 @pytest.mark.parametrize("every", [7, 64])
@@ -445,19 +446,18 @@ def test_checkpoints_and_resumed_runs(cupy, tmp_path, every):
     np.testing.assert_array_equal(resumed.u.get(), whole.u.get())
 
 
-def test_an_unstable_run(cupy):
+def test_an_unstable_run(cupy, rng):
+    """The bound of the norm is exceeded in the middle of several steps."""
     problem = make("diffusion-1d", 4, 1)
-    dt = 1.1 * problem_limit(problem)
-    options = {"until": 2000 * dt, "dt": dt, "method": "rk4", "allow_unstable": True}
-    expected, found = evolve(problem, **options), evolve(problem.to("cuda"), **options)
-    assert found.status is EvolveStatus.UNSTABLE
-    assert found.status is expected.status
-    assert abs(found.steps - expected.steps) <= 2  # rounding errors are what grows
-
-
-def problem_limit(problem):
     eigenvalues = np.linalg.eigvals(problem.operator.to_dense())
-    return steppers.get("rk4").real_limit / abs(eigenvalues).max()
+    dt = 1.1 * steppers.get("rk4").real_limit / abs(eigenvalues).max()
+    options = {"until": 2000 * dt, "dt": dt, "method": "rk4", "allow_unstable": True}
+    u0 = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
+    expected = evolve(problem, u0=u0, **options)
+    found = evolve(problem.to("cuda"), u0=cupy.asarray(u0), **options)
+    assert found.status is expected.status is EvolveStatus.UNSTABLE
+    assert found.steps == expected.steps > 8
+    close(found.u, expected.u, 1e-9)
 
 
 # Memory
