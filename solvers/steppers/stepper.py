@@ -120,10 +120,10 @@ class Stepper(ABC):
 
         Raises
         ------
-        NotImplementedError
-            If the method has no such steps.
+        TypeError
+            If the method has no such steps, see `takes_any_dt`.
         """
-        raise NotImplementedError(f"{self.name} takes single steps only")
+        raise TypeError(f"{self.name} takes single steps only; call step instead")
 
     def restart(self) -> None:  # noqa: B027 - most methods have nothing to forget
         """Forget f at the end of the last step: the next one begins with another state."""

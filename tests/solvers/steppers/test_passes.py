@@ -6,6 +6,7 @@ import math
 import pickle
 import weakref
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -393,3 +394,19 @@ def test_functions_of_single_times(rng, function):
             source = [(np.vectorize(function), np.ones(7))]
             right = Parts(problem.initial, product, source, split=True)
             steppers.get("rk4")(right, 0.1).step(np.ones(7), 0.0, 0.1)
+
+
+@pytest.mark.parametrize("name", steppers.names())
+def test_methods_say_whether_they_take_several_steps(name):
+    cls = steppers.get(name)
+    problem = SimpleNamespace(
+        initial=np.ones(2), operator=-np.eye(2), rhs=lambda t, u, out: np.negative(u, out=out)
+    )
+    stepper = cls(problem, 0.1)
+    assert stepper.takes_any_dt == (name in EXPLICIT)
+    assert not stepper.is_on_device
+    assert stepper.squares() is None
+    stepper.restart()
+    if name not in EXPLICIT:
+        with pytest.raises(TypeError, match=f"{name} takes single steps only"):
+            stepper.take(np.ones(2), times_of(2))
