@@ -38,7 +38,7 @@ class TimeProblem(Protocol):
     another ``rhs``: if it is passed on by ``__getattr__``, or inherited by a class that defines its
     own ``rhs``. ``split_rhs()``, which is ignored likewise, returns f as a `SplitRightSide`, by
     which explicit methods take their steps with fewer passes over memory, on a device as CUDA
-    graphs.
+    graphs. They do not call ``rhs`` then, which has to be the sum of these parts.
 
     If the state is spread over ranks, ``initial`` and all vectors are this rank's blocks, and
     ``communicator`` is one of `batchkron.distributed`; by default that of ``operator``. Every rank
