@@ -31,7 +31,9 @@ _FIRST_STEPS = 8
 # Elements of a vector from which a step is no graph, which has workspace of its own. Kernels take
 # longer than their launches there; chosen by hand.
 _MAX_RECORDED = 1 << 21
-_MAX_LOWERED = 16  # steps over different vectors that are kept; chosen by hand
+# Steps over different vectors that are kept, with these vectors; of large ones few, so that states
+# that somebody has given up do not take memory. Chosen by hand.
+_MAX_LOWERED, _MAX_LARGE = 16, 4
 _COLUMNS = 2  # results of a step: the places of `Norm`
 
 
@@ -239,7 +241,8 @@ class StepRunner:
         key = id(passes), measures, *map(id, vectors)
         known = self._lowered.get(key)
         if known is None:
-            if len(self._lowered) >= _MAX_LOWERED:
+            is_large = self._like.size > _MAX_RECORDED
+            if len(self._lowered) >= (_MAX_LARGE if is_large else _MAX_LOWERED):
                 self._forget()
             known = self._new_lowered(passes, list(vectors), measures)
             self._lowered[key] = known

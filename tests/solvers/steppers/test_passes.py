@@ -31,6 +31,7 @@ from split_problem import (
 
 from batchkron.problems import make
 from batchkron.solvers import steppers
+from batchkron.solvers.steppers import step_runner
 from batchkron.solvers.steppers.step_runner import StepTimes
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -363,6 +364,20 @@ def test_vectors_live_as_long_as_their_stepper(rng, method):
                 assert [one() for one in lasting] == [None, None]
             finally:
                 gc.enable()
+
+
+@pytest.mark.parametrize("method", ["rk4", "dormand-prince"])
+def test_few_large_states_are_kept(rng, method, monkeypatch):
+    """Of a stepper that is given another array for each step."""
+    monkeypatch.setattr(step_runner, "_MAX_RECORDED", 6)
+    problem, _ = pair(rng, "two", "one")
+    stepper, states = steppers.get(method)(problem, 0.1), []
+    for t, t_next, _ in times_of(20):
+        u = problem.initial.copy()
+        states.append(weakref.ref(u))
+        stepper.step(u, t, t_next)
+        del u
+        assert sum(state() is not None for state in states) <= 4
 
 
 @pytest.mark.parametrize("method", ["ssp-rk3", "dormand-prince"])
