@@ -21,11 +21,13 @@ from fake_device_checks.common import Counted, on_device
 
 
 def sums():
-    """All of a table."""
+    """All of a table, and of what repeats work by keys."""
     tables()
     graphs()
     late_copies()
     numbers_that_stay()
+    recorders()
+    captures_of_users()
 
 
 def tables():
@@ -129,12 +131,6 @@ class Adds:
         for _ in range(self.makes):
             cupy.cuda.alloc(64)
         stream.submit(lambda: np.add(self.total, 1.0, out=self.total))
-
-
-def repeated():
-    """All of what repeats work by keys."""
-    recorders()
-    captures_of_users()
 
 
 def recorders():
