@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -165,6 +166,9 @@ class StageIteration:
             left = norm_over(None, self._residual)
             if left <= bound:
                 return replace(solve, iterations=iterations)
+            if not math.isfinite(left):
+                solve = replace(solve, status=Status.NOT_FINITE)
+                break
             if accelerated is None:
                 if self._acceleration is None:
                     self._acceleration = Acceleration(self._vector)
@@ -173,7 +177,8 @@ class StageIteration:
             rtol = min(_SAFETY * bound / left, _MAX_RTOL)
             solve = self._solver.solve(t, scale, self._residual, self._change, rtol=rtol)
             iterations = iterations + solve.iterations
-            accelerated.move(delta, self._change)
+            if solve.converged:
+                accelerated.move(delta, self._change)
         else:
             solve = replace(solve, status=Status.MAX_ITERATIONS)
         return replace(solve, iterations=iterations)

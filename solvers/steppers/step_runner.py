@@ -147,14 +147,35 @@ class StepRunner:
         measures : bool
             Whether the norms that passes speak of are found, see `squares`.
         """
+        if self._is_captured():
+            return self._run_captured(steps)
         works = self._lower_all(steps, measures)
         with self._turn():
             for first, last in ((0, _FIRST_STEPS), (_FIRST_STEPS, len(steps))):
                 some, times = works[first:last], [own for _, _, own in steps[first:last]]
                 if some:
-                    self._write(first, some, times)
+                    if some[0].in_table:
+                        self._write(first, some, times)
                     self._do(some, times)
         self._last, self._taken = works[-1], len(steps)
+
+    def _is_captured(self) -> bool:
+        """Whether the user captures the current stream, whose numbers must be in the kernels."""
+        if not self._is_on_device:
+            return False
+        stream = array_module(self._like).cuda.get_current_stream()
+        return bool(stream.is_capturing())
+
+    def _run_captured(
+        self, steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]]
+    ) -> None:
+        """Take steps without tables and graphs of our own, and without norms."""
+        with self._turn():
+            for passes, vectors, times in steps:
+                self._clock.times = times
+                work = self._new_lowered(passes, list(vectors), measures=False, in_table=False)
+                work()
+                self._last = work
 
     def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u_next‖², ‖error‖²) of the steps since `run` began, shape (steps, 2).
@@ -200,7 +221,7 @@ class StepRunner:
                 continue
             for k in own:
                 self._clock.times = steps[k]
-                if self._recorder is None:
+                if self._recorder is None or not work.in_table:
                     work()
                 else:
                     self._recorder.run(work, work)
@@ -254,8 +275,11 @@ class StepRunner:
         if split is not None and split.is_repeatable and self._like.size <= _MAX_RECORDED:
             self._recorder = self._table.recorder()
 
-    def _new_lowered(self, passes: StepPasses, vectors: list[Vector], measures: bool) -> _Lowered:
-        found = _Lowered(passes, vectors, [], Numbers(), {}, self._fit(passes, vectors))
+    def _new_lowered(
+        self, passes: StepPasses, vectors: list[Vector], measures: bool, in_table: bool = True
+    ) -> _Lowered:
+        in_table = in_table and self._fit(passes, vectors)
+        found = _Lowered(passes, vectors, [], Numbers(), {}, in_table)
         if passes.known is not None:
             found.slopes[passes.known] = self._slope(0.0)
         sums = _Sums(found)
@@ -265,11 +289,12 @@ class StepRunner:
                 found.slopes[one.slope] = self._slope(one.node)
             else:
                 self._lower_sum(one, vectors, measures, sums)
-        if len(found.numbers) > self._width:
+        if in_table and len(found.numbers) > self._width:
             self._widen(len(found.numbers))
         sums.make(self._table, self._clock)
-        found.program = self._table.program(found.work)
-        found.numbers = self._numbers.setdefault((passes, measures), found.numbers)
+        if in_table:
+            found.program = self._table.program(found.work)
+            found.numbers = self._numbers.setdefault((passes, measures), found.numbers)
         return found
 
     def _fit(self, passes: StepPasses, vectors: Sequence[Vector]) -> bool:
@@ -319,7 +344,7 @@ class StepRunner:
         norm = one.norm if measures and sums.found.in_table else Norm.NONE
         out = None if norm != Norm.NONE and not one.is_read else vectors[one.target]
         summands, parts = self._summands(one.terms, vectors, sums.found.slopes)
-        most = self._table_limit
+        most = self._table_limit if sums.found.in_table else len(summands)
         while len(summands) > most:
             room = self._scratch_vector() if out is None else out
             sums.add(summands[:most], parts[:most], room)

@@ -55,15 +55,15 @@ FAIL_IN_A_RUN = """
 import os, cupy, numpy as np
 from batchkron.cli import main
 from batchkron.cli.failure import describe
-from batchkron.backends.cuda.batch import plan as batch
+from batchkron.solvers.evolution.steps.trial_steps import TrialSteps
 stray = cupy.RawKernel('extern "C" __global__ void stray(int* p) { p[1LL << 40] = 1; }', "stray")
-run, calls = batch.BatchPlan.run, []
-def failing(self, x, *arguments):
+attempt, calls = TrialSteps.attempt, []
+def failing(self, step):
     calls.append(1)
-    if len(calls) == 20:
-        stray((1,), (1,), (x,))
-    return run(self, x, *arguments)
-batch.BatchPlan.run = failing
+    if len(calls) == 5:
+        stray((1,), (1,), (self.u,))
+    return attempt(self, step)
+TrialSteps.attempt = failing
 words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet"]
 words += ["--operator", "batch"]
 try:

@@ -97,9 +97,9 @@ def test_a_graph_sees_updates_that_keep_the_structure(cupy, rng):
     batch = random_list(rng, (3, 3), np.float64, 4)
     op = operator_of(batch, 4).to("cuda")
     x = cupy.asarray(rng.standard_normal((4, 9)))
-    out = op.apply(x)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
+        out = op.apply(x)  # its workspace for this stream
         stream.begin_capture()
         op.apply(x, out=out)
         graph = stream.end_capture()

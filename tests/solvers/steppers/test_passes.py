@@ -419,7 +419,7 @@ def test_methods_say_whether_they_take_several_steps(name):
     )
     stepper = cls(problem, 0.1)
     assert stepper.takes_any_dt == (name in EXPLICIT)
-    assert not stepper.is_on_device
+    assert not stepper.is_faster_ahead
     assert stepper.squares() is None
     stepper.restart()
     if name not in EXPLICIT:
