@@ -40,6 +40,7 @@ def no_device(monkeypatch):
 
     monkeypatch.setattr(ProblemArgument, "read", lambda self, method, device: read(self, method))
     monkeypatch.setattr(Problem, "_accumulate", asking)
+    monkeypatch.setattr(Problem, "split_rhs", lambda self: None)  # steps take whole products
     monkeypatch.setattr(Problem, "operator_at", asking_too)
 
 

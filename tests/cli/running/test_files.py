@@ -288,6 +288,7 @@ def test_an_error_in_the_middle_leaves_the_last_state(
 
     with monkeypatch.context() as patch:
         patch.setattr(TimedProblem, "rhs", ends)
+        patch.setattr(TimedProblem, "split_rhs", lambda self: None)
         words = [*SHORT, "--stepper", "forward-euler", "--quiet"]
         errors = cli("run", "c2.h5", *words, expect=2).stderr
     assert "kept the state after step 5 of 10, t = 0.05" in errors
