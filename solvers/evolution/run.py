@@ -144,6 +144,8 @@ class Run:
             if self._take_several():
                 self._checkpoints.after_step()
                 show(control.shown, control.t)
+                if self._is_stopped() and not control.done:
+                    return EvolveStatus.STOPPED
                 continue
             ended = self._take_step()
             if ended is not None:
@@ -283,7 +285,8 @@ class Run:
 
     def _unobserved(self) -> int:
         """Return how many of the next steps may be taken before looking at any of them."""
-        looks = self._callback is not None or self._dense is not None or self._grids is not None
+        calls = self._callback is not None and not getattr(self._callback, "may_skip", False)
+        looks = calls or self._dense is not None or self._grids is not None
         if looks or self._observer.quantities or not self._trial.takes_several:
             return 1
         number = self._control.step + 1

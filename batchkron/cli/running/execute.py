@@ -360,6 +360,7 @@ def _march(
         shown.after_step(state)
         return stop(state)
 
+    after_step.may_skip = shown.may_skip  # type: ignore[attr-defined]
     try:
         # A ValueError here means that a function of time is not defined at some time of the run.
         with usage_errors((ValueError,)), unstable_steps_refused():

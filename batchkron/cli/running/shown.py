@@ -56,6 +56,11 @@ class Shown:
     watch: dict[str, Any]
     pictures: PicturesDuringRun | None
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether not every step has to be seen."""
+        return self.pictures is None
+
     def after_step(self, state: EvolveState) -> None:
         """Show a state, if it is time."""
         if self.pictures is not None:

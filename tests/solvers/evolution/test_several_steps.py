@@ -351,6 +351,26 @@ def test_a_callback_sees_every_step():
     assert largest(seen) == 1
 
 
+def test_a_callback_that_may_skip_steps_sees_the_ends_of_some():
+    options = {"until": 40.0, "dt": 0.1, "method": "rk4"}
+    states, steps = {}, []
+    evolve(oscillator(), **options, callback=lambda s: states.update({s.step: s.u.tobytes()}))
+
+    def look(state):
+        steps.append(state.step)
+        assert state.u.tobytes() == states[state.step]
+        return state.step >= 200
+
+    look.may_skip = True
+    with several_at_once() as seen:
+        result = evolve(oscillator(), **options, callback=look)
+    assert largest(seen) == 64
+    assert len(steps) < 20
+    assert result.status == EvolveStatus.STOPPED
+    assert 200 <= result.steps == steps[-1] < 264
+    assert result.u.tobytes() == states[result.steps]
+
+
 @pytest.mark.parametrize("what", ["at", "events", "watch"])
 def test_those_who_look_between_steps_see_them(what):
     looks = {
