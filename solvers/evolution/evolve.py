@@ -93,9 +93,10 @@ def evolve(
         the solver is gmres, fgmres or bicgstab, and M helps in a trial; a solve that fails with
         this M is done again without. M has storage of its own: "none" saves that.
     callback : callable, optional
-        Called with an `EvolveState` after each step; a truthy return stops the run. If it has a true
-        attribute ``may_skip``, steps in between may be left out, up to 64 or for about 50 ms, as
-        where only an interruption is looked for: the run is then as fast as without it.
+        Called with an `EvolveState` after each step; a truthy return stops the run. If it has an
+        attribute ``may_skip`` that is true, it is not called after every step, but at least every
+        64 or about 50 ms, as suffices to look for an interruption; the run then is as fast as
+        without it.
     checkpoint : path, optional
         The file of checkpoints: one is written at the end of the run (unless the state is not
         finite; also if the problem or the callback raises), and others as ``checkpoint_every``

@@ -360,7 +360,8 @@ def _march(
         shown.after_step(state)
         return stop(state)
 
-    after_step.may_skip = shown.may_skip  # type: ignore[attr-defined]
+    # where a look at a state waits for a device
+    after_step.may_skip = options.device == "cuda" and shown.may_skip  # type: ignore[attr-defined]
     try:
         # A ValueError here means that a function of time is not defined at some time of the run.
         with usage_errors((ValueError,)), unstable_steps_refused():
