@@ -262,10 +262,10 @@ class Run:
         """Take steps that nobody looks at, if there are some; return whether it has."""
         count = self._unobserved()
         control, trial = self._control, self._trial
-        if count < 2 or not isinstance(control, FixedSteps):
+        if count < 1 or not isinstance(control, FixedSteps):
             return False
         steps = control.upcoming(count)
-        if len(steps) < 2:
+        if not steps:
             return False
         with self._pace.of(len(steps)):
             sizes = trial.take_several(steps)
@@ -284,15 +284,15 @@ class Run:
         return True
 
     def _unobserved(self) -> int:
-        """Return how many of the next steps may be taken before looking at any of them."""
+        """Return how many steps to take next before looking at any of them, 0 for single ones."""
         calls = self._callback is not None and not getattr(self._callback, "may_skip", False)
         looks = calls or self._dense is not None or self._grids is not None
         if looks or self._observer.quantities or not self._trial.takes_several:
-            return 1
+            return 0
         number = self._control.step + 1
         counts = [guard.unwatched(number) for guard in self._guards]
         last = self._control.last_step
-        left = 1 if last is None else last - self._control.step
+        left = 0 if last is None else last - self._control.step
         return min(self._pace.steps(), left, self._checkpoints.unwritten(), *counts)
 
     def _take_step(self) -> EvolveStatus | None:

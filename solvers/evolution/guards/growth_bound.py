@@ -69,8 +69,8 @@ class GrowthBound:
         """Do nothing: the bound does not depend on the state before a step."""
 
     def unwatched(self, number: int) -> int:
-        """Return that all steps need no more than the norms at their ends."""
-        return sys.maxsize
+        """Return that the norms at their ends are enough of all steps, once there is a bound."""
+        return sys.maxsize if self._allowed > 0.0 else 0
 
     def allows(self, sizes: Sequence[float]) -> bool:
         """Return whether no norm exceeds the bound as far as it is known."""

@@ -11,7 +11,6 @@ from ...steppers.step_runner import MAX_STEPS
 __all__ = ["Pace"]
 
 _SECONDS = 0.05  # of steps that nobody looks at, so that a run can be interrupted
-_FIRST = 8  # steps that are taken at first, while their seconds are not known; chosen by hand
 _MAX_GROWTH = 4  # of the number of steps from one time to the next; chosen by hand
 
 
@@ -19,13 +18,13 @@ class Pace:
     """Learns how many steps take a twentieth of a second, and which are to be taken singly."""
 
     def __init__(self) -> None:
-        self._count, self._singly = _FIRST, 0
+        self._count, self._singly = 1, 0  # a step of a large problem may take seconds
 
     def steps(self) -> int:
-        """Return how many steps to take; a single one is counted."""
+        """Return how many steps to take at once; 0 for a single one, which is counted."""
         if self._singly > 0:
             self._singly -= 1
-            return 1
+            return 0
         return self._count
 
     @contextmanager
