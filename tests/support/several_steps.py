@@ -13,7 +13,7 @@ from batchkron.solvers.steppers.step_runner import StepRunner
 
 @contextmanager
 def several_at_once():
-    """Let steppers say that several steps are faster than single ones; return what tables read and the batches."""
+    """Let steppers say that several steps at once are faster; return the reads and the batches."""
     seen = SimpleNamespace(reads=0, batches=[])
     read, run = StepTable.read, StepRunner.run
 
