@@ -54,8 +54,9 @@ def refuse_disagreement(communicator: Communicator, obj: Any, options: Mapping[s
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
     """Return what a value is made of, as `parts_of`; of a problem its operators and sources."""
-    if isinstance(value, Operator) and distributed_parts(value):
-        return ()  # what is distributed already has other blocks on each rank
+    if isinstance(value, Operator):  # also by its plan and known terms, which decide what it calls
+        # what is distributed already has other blocks on each rank
+        return () if distributed_parts(value) else value._recipe()
     if isinstance(value, SeparableProblem):
         parts = value.time_parts()
         start = getattr(value, "t0", 0.0), getattr(value, "adapt", None), value.initial

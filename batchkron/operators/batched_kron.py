@@ -247,6 +247,11 @@ class BatchedKron(TermsOfList, BlockOperator):
             self._choice.wanted,
         )
 
+    def _content(self) -> tuple[Any, ...]:
+        spec = self._spec
+        lists = spec.factor_ids, spec.inputs, spec.outputs
+        return (*spec.pools, *lists, spec.weights, spec.num_inputs, spec.num_outputs)
+
     @classmethod
     def from_products(
         cls,

@@ -20,7 +20,7 @@ _PLAIN = (str, bytes, bool, int, float, complex, np.generic, np.dtype)
 def parts_of(value: Any) -> tuple[Any, ...] | None:
     """Return what a value is made of; None for one that its repr identifies.
 
-    An operator is what it is rebuilt from, a function its name.
+    An operator is what it multiplies by, a function its name.
     """
     if isinstance(value, (tuple, list)):
         return tuple(value)
@@ -29,7 +29,7 @@ def parts_of(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, partial):
         return (value.func, value.args, value.keywords)
     if isinstance(value, Operator):
-        return value._recipe()
+        return value._content()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(getattr(value, field.name) for field in dataclasses.fields(value))
     if value is None or isinstance(value, _PLAIN):

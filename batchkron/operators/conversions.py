@@ -79,6 +79,10 @@ class ConvertibleOperator(OperatorBase[Related]):
     def _recipe(self) -> tuple[Callable[..., Related], tuple[Any, ...]]:
         """Return a callable and arguments that build an equal operator, for pickling."""
 
+    def _content(self) -> tuple[Any, ...]:
+        """Return what the operator multiplies by, for checksums, without how that is done."""
+        return self._recipe()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt_on, (self.device, *self._recipe())
 

@@ -515,14 +515,7 @@ class LinearSystem:
         digest, source = hashlib.sha256(), self._source
         function = None if source.function is None else source.given
         start = self.initial, float(self.t0)
-        add_to_checksum(digest, (_entries(self.operator), *start, source.parts, function))
+        is_list = isinstance(self.operator, BatchedKron)
+        content = self.operator._content() if is_list else self.operator
+        add_to_checksum(digest, (content, *start, source.parts, function))
         return digest.hexdigest()
-
-
-def _entries(operator: Operator) -> Any:
-    """Return what an operator multiplies by: of a batch list without how that is done."""
-    if not isinstance(operator, BatchedKron):
-        return operator
-    spec = operator._spec
-    lists = spec.factor_ids, spec.inputs, spec.outputs
-    return (*spec.pools, *lists, spec.weights, spec.num_inputs, spec.num_outputs)

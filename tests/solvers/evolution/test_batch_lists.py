@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from raw_lists import as_raw
 
+import batchkron as bk
 from batchkron.problems import gallery
 from batchkron.solvers import EvolveStatus, PreconditionerWarning, evolve
 
@@ -89,3 +90,20 @@ def test_steps_of_a_raw_list_are_checked_and_chosen_as_those_of_its_problem():
         evolve(raw, until=1e-3, method="backward-euler")
     with pytest.raises(ValueError, match="dt is missing"):
         evolve(raw, until=0.0, method="rk4")
+
+
+@pytest.mark.parametrize("plan", ["direct", "factored"])
+def test_a_sum_with_a_list_resumes_whatever_is_known_of_the_list(tmp_path, plan):
+    problem = gallery.make("diffusion-2d", level=3)
+
+    def shifted():
+        raw = as_raw(problem.with_form("batch").operator)
+        return raw.plan(plan) - bk.Identity(raw.shape[0])
+
+    options = {"u0": problem.initial, "until": 0.004, "dt": 0.001, "method": "backward-euler"}
+    options["preconditioner"] = "auto"  # finds the terms of the list as the run begins
+    whole = evolve(shifted(), **options)
+    path = tmp_path / "c.h5"
+    evolve(shifted(), checkpoint=path, callback=lambda step: step.step == 2, **options)
+    rest = evolve(shifted(), resume=path, **options)
+    np.testing.assert_array_equal(rest.u, whole.u)
