@@ -414,7 +414,7 @@ class LinearProblem(LinearSystem):
         Of a problem that files cannot hold, that of operator, source and initial state.
         """
         entries = getattr(self.operator, "_spec", None)  # another one after an update
-        if self._hashed is None or self._hashed[0] is not entries:
+        if self._hashed is None or entries is None or self._hashed[0] is not entries:
             found: str | None
             try:
                 found = encode_list(self.content).content_hash

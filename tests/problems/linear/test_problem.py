@@ -152,6 +152,10 @@ def test_the_hash_follows_an_update(rng):
     before = problem.content_hash
     problem.operator.update(weights=rng.standard_normal(12))
     assert problem.content_hash != before
+    total = LinearProblem(problem.operator + bk.Identity(problem.unknowns), problem.initial)
+    before = total.content_hash
+    problem.operator.update(weights=rng.standard_normal(12))
+    assert total.content_hash != before
 
 
 def test_pickles(rng):
