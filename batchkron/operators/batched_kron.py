@@ -32,7 +32,7 @@ from batchkron.operators.kronmult_layout import (
     layout_of,
     offsets_of,
 )
-from batchkron.operators.recovered_terms import TermsOfList
+from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
 from batchkron.spec.batch import (
     batch_spec,
@@ -141,7 +141,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         cls,
         spec: BatchSpec,
         tune: bool = False,
-        terms: KroneckerTerms | None = None,
+        known: KnownTerms | None = None,
         layout: KronmultLayout | None = None,
         wanted: PlanName = "direct",
         direct: Any = None,
@@ -149,13 +149,13 @@ class BatchedKron(TermsOfList, BlockOperator):
         """Build the operator from a validated batch list, perhaps with a direct plan of it."""
         operator = cls.__new__(cls)
         operator._prepare(spec, tune, wanted, direct)
-        operator._terms, operator._layout = terms, layout
+        operator._known, operator._layout = known or operator._known, layout
         return operator
 
     def _prepare(
         self, spec: BatchSpec, tune: bool, wanted: PlanName = "direct", direct: Any = None
     ) -> None:
-        self._spec, self._tune = spec, tune
+        self._spec, self._tune, self._known = spec, tune, KnownTerms()
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
@@ -232,7 +232,7 @@ class BatchedKron(TermsOfList, BlockOperator):
                 direct = self._plan if self._choice.listing is None else None
                 with building_on(self._backend):
                     other = BatchedKron._from_spec(
-                        self._spec, self._tune, self._terms, self._layout, name, direct
+                        self._spec, self._tune, self._known, self._layout, name, direct
                     )
                 other._relatives[f"plan {self._choice.wanted}"] = self
                 self._relatives[kind] = other
@@ -242,7 +242,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         return BatchedKron._from_spec, (
             self._spec,
             self._tune,
-            self._terms,
+            replace(self._known),  # a copy: the two operators may be updated differently
             self._layout,
             self._choice.wanted,
         )
@@ -478,7 +478,7 @@ class BatchedKron(TermsOfList, BlockOperator):
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(
-            self._spec, self._tune, self._terms, self._layout, self._choice.wanted
+            self._spec, self._tune, self._known, self._layout, self._choice.wanted
         )
 
     def _like(self, spec: BatchSpec) -> BatchedKron:
@@ -532,7 +532,7 @@ class BatchedKron(TermsOfList, BlockOperator):
                 f"terms are of {terms.unknowns} unknowns; the operator has shape {self.shape}"
             )
         self._forget_terms()
-        self._terms = terms
+        self._known.terms = terms
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of `declare_terms` or `recover_terms`.
@@ -542,11 +542,13 @@ class BatchedKron(TermsOfList, BlockOperator):
         TypeError
             If neither was called, or `update` has replaced the entries since.
         """
-        return super().kronecker_terms() if self._terms is None else self._terms
+        terms = self._known.terms
+        return super().kronecker_terms() if terms is None else terms
 
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the products of the list that map a block to itself, or those of its terms."""
-        if self._terms is not None and self._terms.cells is not None:
+        terms = self._known.terms
+        if terms is not None and terms.cells is not None:
             return super().diagonal_blocks()
         return blocks_of_list(self._spec)
 
@@ -604,6 +606,6 @@ class BatchedKron(TermsOfList, BlockOperator):
             f"{super().describe()}: {self.num_products} products of {shapes}\n"
             f"  {spec.num_inputs} input and {spec.num_outputs} output blocks, "
             f"{identities} of {spec.factor_ids.size} factors are identities and cost nothing"
-            + (f"\n  {self._remark}" if self._remark else "")
+            + (f"\n  {self._known.remark}" if self._known.remark else "")
             + (f"\n  plan: {self._choice.reason}" if self._choice.reason else "")
         )

@@ -197,7 +197,7 @@ def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
         made, name = block_jacobi(blocks, scale, dtype=dtype, device=device), "block-jacobi"
     text = f"the preconditioner 'auto' is {name!r} here: {reason}"
     if isinstance(made, BatchedKron):
-        made._remark = text
+        made._known.remark = text
     if _is_first(operator):
         warnings.warn(text, PreconditionerWarning, stacklevel=4)
     return made

@@ -16,7 +16,7 @@ from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
-from batchkron.operators.recovered_terms import TermsOfList
+from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
 from batchkron.spec.batch import pool_arrays, pool_values, weight_values
 from batchkron.spec.kron import Array, BatchSpec
 
@@ -38,8 +38,8 @@ class DistributedBatch(TermsOfList, DistributedOperator):
     bounds : tuple of int, (G_K + 1,), optional
         Where the ranks' blocks of x, and those of y, begin and end. By default ranks have equally
         many.
-    terms : KroneckerTerms, optional
-        Those of which the whole list was made; see `BatchedKron.declare_terms`.
+    known : KnownTerms, optional
+        What is known of the whole list's terms.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         ranks: Ranks,
         rows: int,
         bounds: tuple[int, ...] | None = None,
-        terms: KroneckerTerms | None = None,
+        known: KnownTerms | None = None,
     ) -> None:
-        self._spec, self._bounds, self._terms = spec, bounds, terms
+        self._spec, self._bounds, self._known = spec, bounds, known or KnownTerms()
         self.plan = plan = HaloPlan(spec, ranks.grid[1], bounds)
         layout = Layout(ranks.grid, rows, _elements(plan.input_bounds, spec.input_size))
         output = Layout(ranks.grid, rows, _elements(plan.output_bounds, spec.output_size))
@@ -112,11 +112,13 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         TypeError
             If they are not known, or `update` has replaced the entries since.
         """
-        return super().kronecker_terms() if self._terms is None else self._terms
+        terms = self._known.terms
+        return super().kronecker_terms() if terms is None else terms
 
     def diagonal_blocks(self) -> DiagonalBlocks:
         """Return the diagonal blocks of the whole list, on every rank."""
-        if self._terms is not None and self._terms.cells is not None:
+        terms = self._known.terms
+        if terms is not None and terms.cells is not None:
             return super().diagonal_blocks()
         return blocks_of_list(self._spec)
 

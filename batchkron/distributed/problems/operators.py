@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -97,7 +97,10 @@ class ProblemOperators:
         sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
         batches = [op for op in operators if isinstance(op, BatchedKron)]
         if len(batches) == len(operators):
-            return [DistributedBatch(op._spec, self._ranks, 1, None, op._terms) for op in batches]
+            return [
+                DistributedBatch(op._spec, self._ranks, 1, None, replace(op._known))
+                for op in batches
+            ]
         if len(sweeps) < len(operators):
             others = [self._make_other(op, self._ranks) for op in operators]
             made = [op for op in others if op is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
@@ -12,17 +13,24 @@ from batchkron.operators.recovered_terms.grids import grid_cells
 from batchkron.operators.recovered_terms.recovery import TermsNotFoundError, recovered_terms
 from batchkron.spec.kron import BatchSpec
 
-__all__ = ["TermsOfList"]
+__all__ = ["KnownTerms", "TermsOfList"]
+
+
+@dataclass(eq=False)
+class KnownTerms:
+    """What is known of a list's terms; the list with other plans and on other devices shares it."""
+
+    terms: KroneckerTerms | None = None
+    cells: Ids | None = None  # named by the user, or of terms that the values had before an update
+    remark: str = ""  # a line of `describe`, such as what came of a search for terms
+    fault: str = ""  # why it failed
 
 
 class TermsOfList:
     """A batch list whose Kronecker terms are declared, or found from its numbers."""
 
     _spec: BatchSpec
-    _terms: KroneckerTerms | None = None
-    _cells: Ids | None = None  # of terms that the values had before an update
-    _remark = ""  # a line of `describe`, such as what came of a search for terms
-    _fault = ""  # why it failed
+    _known: KnownTerms
 
     def recover_terms(
         self, *, levels: int | Sequence[int] | None = None, cells: ArrayLike | None = None
@@ -74,30 +82,32 @@ class TermsOfList:
         >>> op.recover_terms().is_sum
         True
         """
+        known = self._known
         if levels is not None or cells is not None:
-            self._cells = grid_cells(self._spec, levels, cells)
-        elif self._terms is not None:
-            return self._terms
-        elif self._fault:
-            raise TypeError(self._fault)
+            known.cells = grid_cells(self._spec, levels, cells)
+        elif known.terms is not None:
+            return known.terms
+        elif known.fault:
+            raise TypeError(known.fault)
         try:
-            self._terms = recovered_terms(self._spec, self._cells)
+            known.terms = recovered_terms(self._spec, known.cells)
         except TermsNotFoundError as fault:
-            self._terms = None
-            self._remark = (
+            known.terms = None
+            known.remark = (
                 f"no Kronecker terms were found ({fault}); the preconditioner 'auto' is "
                 "block-jacobi instead"
             )
-            self._fault = f"the batch list has no Kronecker terms that can be found: {fault}"
-            raise TypeError(self._fault) from None
-        self._fault = ""
-        grid = self._terms.cells
+            known.fault = f"the batch list has no Kronecker terms that can be found: {fault}"
+            raise TypeError(known.fault) from None
+        known.fault = ""
+        grid = known.terms.cells
         where = "one block" if grid is None else f"{len(grid)} cells of a grid"
-        self._remark = f"{len(self._terms.terms)} Kronecker terms were found, on {where}"
-        return self._terms
+        known.remark = f"{len(known.terms.terms)} Kronecker terms were found, on {where}"
+        return known.terms
 
     def _forget_terms(self) -> None:
         """Forget terms of values that have been replaced, but not the grid's cells."""
-        if self._terms is not None and self._terms.cells is not None:
-            self._cells = self._terms.cells
-        self._terms, self._remark, self._fault = None, "", ""
+        known = self._known
+        if known.terms is not None and known.terms.cells is not None:
+            known.cells = known.terms.cells
+        known.terms, known.remark, known.fault = None, "", ""

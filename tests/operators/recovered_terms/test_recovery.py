@@ -1,5 +1,8 @@
 """Kronecker terms that are found in lists of numbers: their sum is the list, or there are none."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from raw_lists import as_raw, dense_list, dense_terms
@@ -273,6 +276,25 @@ def test_update_keeps_the_grid_and_forgets_the_terms():
     assert_found(raw.recover_terms(), raw)
     with pytest.raises(TypeError):
         raw.astype(np.float32).recover_terms()
+
+
+def test_plans_and_copies_know_the_grid():
+    """The grid of this list is not guessed; that of a copy is its own."""
+    raw = as_raw(list_of(gallery.make("runaway", level=(3, 2), degree=1)))
+    factored = raw.plan("factored")
+    raw.recover_terms(levels=(3, 2))
+    assert factored.kronecker_terms() is raw.kronecker_terms()
+    assert "Kronecker terms were found" in factored.describe()
+    raw.update(weights=np.full(raw.num_products, 2.0))
+    others = [factored, raw.plan("auto"), pickle.loads(pickle.dumps(raw)), copy.copy(raw)]
+    for other in others:
+        with pytest.raises(TypeError, match="does not know"):
+            other.kronecker_terms()
+    for other in others[::-1]:
+        assert_found(other.recover_terms(), raw)
+    others[-1].update(weights=np.ones(raw.num_products))
+    assert_found(raw.recover_terms(), raw)
+    assert_found(others[-1].recover_terms(), others[-1])
 
 
 def test_lists_without_a_chance():
