@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.functions.vector_sum import linear_combination
-from batchkron.operators.algebra import Operator
+from batchkron.operators.algebra import Operator, ScaledOperator, SumOperator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.checksum import add_to_checksum
@@ -171,8 +171,14 @@ def _writes(function: Callable[..., Any], count: int) -> bool:
 def blocks_of(operator: Any) -> tuple[int, ...]:
     """Return the shape of an operator's vectors with an index for each mode, (N,) if unknown.
 
-    Of a BatchedKron the first index is the block, those of modes follow.
+    Of a BatchedKron the first index is the block, those of modes follow. A multiple or a sum has
+    the shape of its operators, if those that have one have the same.
     """
+    if isinstance(operator, ScaledOperator):
+        return blocks_of(operator.operator)
+    if isinstance(operator, SumOperator):
+        found = {blocks_of(term) for term in operator.terms} - {(operator.shape[1],)}
+        return found.pop() if len(found) == 1 else (operator.shape[1],)
     if isinstance(operator, BatchedKron):
         spec = operator._spec
         return (spec.num_inputs, *(pool.shape[3] for pool in spec.pools))

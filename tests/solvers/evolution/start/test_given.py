@@ -61,6 +61,18 @@ def test_vectors_are_flat_or_in_blocks(rng, shape):
         evolve(op, u0=u0, source=s[:12], **RUN)
 
 
+@pytest.mark.parametrize("shape", [(4, 6), (4, 3, 2)])
+def test_sums_and_multiples_of_lists_take_their_blocks(rng, shape):
+    op, _ = a_list(rng)
+    other = a_list(rng, blocks=3, shapes=((8, 8),))[0]
+    u0 = rng.standard_normal(24)
+    for whole in (-2 * op, op - bk.Identity(24), op.T + 3 * (op + bk.Diagonal(u0))):
+        flat = evolve(whole, u0=u0, **RUN)
+        assert evolve(whole, u0=u0.reshape(shape), **RUN).u.tobytes() == flat.u.tobytes()
+    with pytest.raises(ValueError, match=r"expected \(24,\)$"):  # of two shapes it is neither
+        evolve(op + other, u0=u0.reshape(shape), **RUN)
+
+
 def test_sources_in_all_forms(rng):
     """u' = A u + cos(2 t) v, next to RK4 by hand."""
     op, matrix = a_list(rng)
