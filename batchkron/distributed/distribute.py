@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, overload
 
@@ -302,9 +302,10 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
         )
     if isinstance(obj, SparseGridOperator):
         return _sweeps(obj, rows)
-    spec = obj._spec
+    spec, known = obj._spec, obj._known
     return _Kind(
-        lambda parts: HaloPlan(spec, parts), lambda ranks: DistributedBatch(spec, ranks, rows)
+        lambda parts: HaloPlan(spec, parts),
+        lambda ranks: DistributedBatch(spec, ranks, rows, known=replace(known)),
     )
 
 

@@ -173,3 +173,23 @@ def test_a_problem_like_list_is_solved_on_ranks(rng):
 
     for x in simulate(4, program):
         assert np.linalg.norm(b - whole @ x) <= 1.01e-10 * np.linalg.norm(b)
+
+
+def test_the_ranks_know_the_terms_of_the_list(rng):
+    """One term on two cells of a grid that nobody would guess."""
+    pool = rng.standard_normal((4, 2, 2))
+    inputs, outputs = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    ids = np.stack([2 * outputs + inputs] * 2, axis=1)
+    whole = bk.BatchedKron([pool, pool], ids, inputs, outputs)
+    terms = whole.recover_terms(cells=[[1, 3], [2, 1]])
+
+    def program(comm):
+        op = distribute(whole, comm)
+        known = op.kronecker_terms() is terms
+        op.update([2 * pool, pool])
+        return known, op.recover_terms().cells
+
+    for known, cells in simulate(2, program):
+        assert known
+        np.testing.assert_array_equal(cells, terms.cells)
+    assert whole.kronecker_terms() is terms  # the update was the ranks'
