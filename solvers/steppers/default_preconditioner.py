@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.operators.kronecker_terms import terms_of
 
 from ..krylov.gmres import Gmres
 from ..krylov.vectors.ranks import norm_over, ranks_of
@@ -34,11 +35,11 @@ _TRIAL_RTOL = {"f": 1e-4, "F": 1e-4, "d": 1e-6, "D": 1e-6}
 class DefaultPreconditioner:
     """A function (A, c) -> M ≈ (I - c A)⁻¹, or None where a solve does better without.
 
-    M is that of the name "auto". It is None where A does not know its Kronecker terms; where GMRES
-    needs few iterations, because c |λ|, of the eigenvalue λ of A with the largest modulus, is less
-    than 20, or than 100 on the CPU if M is no `FibreInverse`; and where M does not help, which is
-    tried once on a system with a random right-hand side. The answer depends on A and c only, so
-    that a resumed run gets the same.
+    M is that of the name "auto". It is None where A has no Kronecker terms and none are found in
+    it; where GMRES needs few iterations, because c |λ|, of the eigenvalue λ of A with the largest
+    modulus, is less than 20, or than 100 on the CPU if M is no `FibreInverse`; and where M does not
+    help, which is tried once on a system with a random right-hand side. The answer depends on A and
+    c only, so that a resumed run gets the same.
 
     Parameters
     ----------
@@ -82,6 +83,9 @@ class DefaultPreconditioner:
         """Return M for the operator A and the number c, or None."""
         if operator is not self._operator:
             self._begin(operator)
+        if abs(scale) * self._rate < _MIN_STIFFNESS:
+            return None
+        self._look(operator)
         if abs(scale) * self._rate < self._least:
             return None
         self._try(operator)
@@ -90,21 +94,32 @@ class DefaultPreconditioner:
     def begin_now(self, operator: Any) -> None:
         """Compute all that may be needed for any c from the present values of A, as they change."""
         self._begin(operator)
+        self._look(operator)
         if self._adapts:
             self._try(operator)
 
     def _begin(self, operator: Any) -> None:
         self._operator, self._rate = operator, self._estimate(operator)
-        self._least = _MIN_STIFFNESS
+        self._least = 0.0
         self._helps = None if self._rate > 0.0 else False
-        if self._rate > 0.0 and array_module(self._like) is np:
-            is_whole = ranks_of(operator) is None
-            if not (is_whole and FibreInverse.may_suit(operator.kronecker_terms().balanced())):
-                self._least = _MIN_STIFFNESS_OF_COMBINATION
+
+    def _look(self, operator: Any) -> None:
+        """Look for the terms of A, unless that is done; it takes longer than the estimate."""
+        if self._least or not self._rate:
+            return
+        self._least = _MIN_STIFFNESS
+        try:
+            terms = terms_of(operator)
+        except TypeError:
+            self._rate, self._helps = 0.0, False
+            return
+        fibres = ranks_of(operator) is None and FibreInverse.may_suit(terms)
+        if array_module(self._like) is np and not fibres:
+            self._least = _MIN_STIFFNESS_OF_COMBINATION
 
     def _estimate(self, operator: Any) -> float:
-        """Return about the largest |eigenvalue| by powers of A, 0 if A does not know its terms."""
-        if not _knows_terms(operator):
+        """Return about the largest |eigenvalue| by powers of A, 0 if A cannot have terms."""
+        if not hasattr(operator, "kronecker_terms") or getattr(operator, "batch_shape", None):
             return 0.0
         multiply, ranks = as_product(operator, "problem.operator", self._like), ranks_of(operator)
         x, product = self._random(), np.empty_like(self._like)
@@ -146,14 +161,3 @@ class DefaultPreconditioner:
         found = np.empty_like(like)
         found[...] = array_module(found).asarray(values.astype(like.dtype)).reshape(like.shape)
         return found
-
-
-def _knows_terms(operator: Any) -> bool:
-    known = getattr(operator, "kronecker_terms", None)
-    if known is None or getattr(operator, "batch_shape", None):
-        return False
-    try:
-        known()
-    except TypeError:
-        return False
-    return True

@@ -107,3 +107,26 @@ def test_a_sum_with_a_list_resumes_whatever_is_known_of_the_list(tmp_path, plan)
     evolve(shifted(), checkpoint=path, callback=lambda step: step.step == 2, **options)
     rest = evolve(shifted(), resume=path, **options)
     np.testing.assert_array_equal(rest.u, whole.u)
+
+
+@pytest.mark.parametrize("form", ["alone", "in a sum"])
+def test_stiff_steps_of_a_raw_list_are_those_of_its_problem_by_default(form):
+    """Whatever has been asked of the list before."""
+    problem = gallery.make("diffusion-2d", level=4)
+    raw = as_raw(problem.with_form("batch").operator)
+    A = raw if form == "alone" else raw + 0 * bk.Identity(raw.shape[0])
+    dt = 5 * problem.stepper.dt
+    options = {"until": 2 * dt, "dt": dt, "method": "backward-euler"}
+    ours, first = evolve(problem, **options), evolve(of_raw_list(problem, A), **options)
+    assert iterations(first) <= iterations(ours) <= 10
+    raw.recover_terms()
+    assert evolve(of_raw_list(problem, A), **options).u.tobytes() == first.u.tobytes()
+    none = evolve(of_raw_list(problem, A), preconditioner="none", **options)
+    np.testing.assert_allclose(first.u, none.u, rtol=0, atol=1e-6 * np.abs(none.u).max())
+
+
+def test_terms_are_looked_for_in_stiff_steps_only(monkeypatch):
+    problem = gallery.make("diffusion-2d", level=3)
+    raw = as_raw(problem.with_form("batch").operator)
+    monkeypatch.setattr(bk.BatchedKron, "recover_terms", lambda _: pytest.fail("looked for"))
+    evolve(of_raw_list(problem, raw), until=2e-6, dt=1e-6, method="backward-euler")
