@@ -85,23 +85,24 @@ class Numbers:
     def _prepared(self) -> tuple[Any, ...]:
         """Return the parts as arrays, and functions with the nodes that they have in common."""
         parts = [part for own in self._parts for part in own]
-        of_function: dict[TimeFactor, list[float]] = {}
+        # By identity: functions need have no hash, as polynomials of NumPy have none.
+        of_function: dict[int, tuple[TimeFactor, list[float]]] = {}
         for part in parts:
             if part.function is not None:
-                own = of_function.setdefault(part.function, [])
+                _, own = of_function.setdefault(id(part.function), (part.function, []))
                 if part.node not in own:
                     own.append(part.node)
         of_nodes: dict[tuple[float, ...], list[TimeFactor]] = {}
-        for function, nodes in of_function.items():
+        for function, nodes in of_function.values():
             of_nodes.setdefault(tuple(nodes), []).append(function)
         order = [
-            (function, node)
+            (id(function), node)
             for nodes, functions in of_nodes.items()
             for function in functions
             for node in nodes
         ]
         places = [
-            0 if part.function is None else 1 + order.index((part.function, part.node))
+            0 if part.function is None else 1 + order.index((id(part.function), part.node))
             for part in parts
         ]
         starts = None
@@ -119,11 +120,21 @@ class Numbers:
 def _values(function: TimeFactor, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return f of an array of times; raise TypeError for a function of single times alone."""
     found: Any = None
-    cause = None
+    cause: Exception | None = None
     try:
-        found = function(times)
+        found = function(times.copy())  # which it may overwrite
     except TypeError as error:
         cause = error
+    except ValueError as error:
+        if "truth value" not in str(error):  # of an array, as where it compares times
+            raise
+        cause = error
+    if np.iscomplexobj(found):
+        raise TypeError(
+            f"split_rhs() has the function of time {function!r}, whose values are of dtype "
+            f"{np.asarray(found).dtype}; expected real ones. Put complex factors into the product "
+            "or the vector."
+        )
     if np.shape(found) == times.shape:
         return found  # type: ignore[no-any-return]
     raise TypeError(

@@ -5,6 +5,7 @@ import gc
 import math
 import pickle
 import weakref
+from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -396,7 +397,11 @@ def test_copies_have_vectors_of_their_own(method):
             np.testing.assert_array_equal(v, u)
 
 
-@pytest.mark.parametrize("function", [math.cos, lambda t: 1.0, lambda t: float(t)])
+def after_one(t):
+    return np.sin(t) if t < 1.0 else 1.0 + 0.0 * t
+
+
+@pytest.mark.parametrize("function", [math.cos, lambda t: 1.0, lambda t: float(t), after_one])
 def test_functions_of_single_times(rng, function):
     problem, _ = pair(rng, "one", "no")
     for place in ("products", "sources"):
@@ -409,6 +414,51 @@ def test_functions_of_single_times(rng, function):
             source = [(np.vectorize(function), np.ones(7))]
             right = Parts(problem.initial, product, source, split=True)
             steppers.get("rk4")(right, 0.1).step(np.ones(7), 0.0, 0.1)
+
+
+def half(t):
+    t *= 0.5
+    return np.cos(t)
+
+
+@dataclass
+class Pulse:  # Python gives it no hash
+    width: float
+
+    def __call__(self, t):
+        return np.exp(-((t / self.width) ** 2))
+
+
+POLYNOMIAL = np.polynomial.Polynomial([1.0, -2.0, 3.0])  # has no hash either
+
+
+OWN = {"in place": half, "no hash": Pulse(0.7), "polynomial": POLYNOMIAL}
+
+
+@pytest.mark.parametrize("method", ["forward-euler", "rk4", "dormand-prince"])
+@pytest.mark.parametrize("function", OWN.values(), ids=OWN)
+def test_functions_that_overwrite_times_or_have_no_hash(rng, method, function):
+    initial, first, second = (random_state(rng, 7, np.float64) for _ in range(3))
+    given = initial, [(function, turned)], [(function, first), (wave, second)]
+    found = initial.copy()
+    steppers.get(method)(Parts(*given, split=True), 0.1).take(found, times_of(3))
+    expected, bound = initial, 0.0
+    for times in times_of(3):
+        expected, _, slopes = textbook_step(method, Parts(*given, split=False), expected, *times)
+        bound = 2.0 * bound + rounding(expected, 0.1, slopes)  # a step enlarges no error by more
+    compare(found, expected, bound)
+
+
+@pytest.mark.parametrize("place", ["products", "sources"])
+def test_functions_with_complex_values(rng, place):
+    def turning(t):
+        return np.exp(1j * t)
+
+    product = [(turning if place == "products" else None, turned)]
+    source = [(turning, np.ones(7, complex))] if place == "sources" else []
+    wrong = Parts(np.ones(7, complex), product, source, split=True)
+    with pytest.raises(TypeError, match=r"function of time .* complex128.*real"):
+        steppers.get("rk4")(wrong, 0.1).step(np.ones(7, complex), 0.0, 0.1)
 
 
 @pytest.mark.parametrize("name", steppers.names())
