@@ -396,7 +396,9 @@ class BatchedKron(TermsOfList, BlockOperator):
         self._plan.run(x, y, outer // self._together, inner, alpha, accumulate)
 
     def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
-        make = None if self.batch_shape else getattr(self._plan, "bind", None)
+        # An update may replace a factored plan by another one, of which a pass would not know.
+        is_fixed = not self.batch_shape and self._choice.listing is None
+        make = getattr(self._plan, "bind", None) if is_fixed else None
         return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
@@ -471,6 +473,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         elif listing.still_fits(spec):
             self._plan.set_values(listing.matrices_of(spec))
         else:
+            self._backend.note_move()
             with building_on(self._backend):
                 self._make_plan(spec, self._choice.wanted)
         self._spec = spec

@@ -131,6 +131,8 @@ def test_updates_of_one_plan_reach_the_other(rng, dtype):
     assert "plan:" not in op.describe()
     pools, ids, source, target, weights = batch
     transpose = factored.T
+    x, y = random_array(rng, 24, dtype), poisoned(30, dtype)
+    multiply = factored.bound(x, y)
     scaled = [2 * pool for pool in pools]
     other = [random_array(rng, pool.shape, dtype) for pool in pools]
     for pool in (*scaled, *other):
@@ -148,8 +150,24 @@ def test_updates_of_one_plan_reach_the_other(rng, dtype):
         check(rng, factored, pools, matrix, magnitude)
         check(rng, transpose, pools, matrix.T, magnitude.T)
         check(rng, op, pools, matrix, magnitude)
+        multiply()
+        assert (np.abs(y - matrix @ x) <= batch_bound(magnitude, x, pools, 66)).all()
     with pytest.raises(ValueError, match="was the identity and is skipped"):
         factored.update(pools=[random_array(rng, pool.shape, dtype) for pool in pools])
+
+
+def test_updates_that_need_another_plan_are_noted(rng, monkeypatch):
+    """What a device has recorded of the former plan must not be repeated."""
+    pools, ids, source, target, weights = random_batch(rng, (2, 3), np.float64)
+    op, noted = built((pools, ids, source, target, weights)).plan("factored"), []
+    plan = op._plan
+    monkeypatch.setattr(type(op._backend), "note_move", lambda self: noted.append(op._plan))
+    op.update(weights=5 * weights)
+    assert op._plan is plan
+    assert not noted
+    op.update(weights=random_array(rng, 60, np.float64))
+    assert op._plan is not plan
+    assert noted == [plan]  # while it is there
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(rng):
