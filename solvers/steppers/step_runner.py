@@ -18,7 +18,7 @@ from batchkron.functions.vector_sum import linear_combination
 
 from ..products import Vector
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
-from .passes import Combine, Evaluate, Norm, StepPasses, Term
+from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
 from .step_numbers import Numbers, Part, StepTimes, TimeFactor
 
 __all__ = ["MAX_STEPS", "StepRunner", "StepTimes"]
@@ -259,7 +259,9 @@ class StepRunner:
         return works if width == self._width else self._lower_all(steps, measures)
 
     def _lower(self, passes: StepPasses, vectors: Sequence[Vector], measures: bool) -> _Lowered:
-        key = id(passes), measures, *map(id, vectors)
+        state = vectors[STATE]
+        is_writeable = self._is_on_device or state.flags.writeable  # which the user may change
+        key = id(passes), measures, is_writeable, *map(id, vectors)
         known = self._lowered.get(key)
         if known is None:
             is_large = self._like.size > _MAX_RECORDED

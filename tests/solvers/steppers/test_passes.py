@@ -397,6 +397,20 @@ def test_copies_have_vectors_of_their_own(method):
             np.testing.assert_array_equal(v, u)
 
 
+@pytest.mark.parametrize("method", METHODS, **by_name)
+def test_states_that_become_read_only(rng, method):
+    problem, _ = pair(rng, "one", "one")
+    stepper, u = steppers.get(method)(problem, 0.1), problem.initial.copy()
+    stepper.step(u, 0.0, 0.1)
+    u.flags.writeable, before = False, u.copy()
+    with pytest.raises(ValueError, match=r"read-only|writ"):
+        stepper.step(u, 0.1, 0.2)
+    np.testing.assert_array_equal(u, before)
+    u.flags.writeable = True
+    stepper.step(u, 0.1, 0.2)
+    assert (u != before).all()
+
+
 def after_one(t):
     return np.sin(t) if t < 1.0 else 1.0 + 0.0 * t
 
