@@ -39,7 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
     run = ["--until", "1", "--stepper", "backward-euler", "--dt", "0.05", "--quiet"]
     for words in (["check", path], ["run", path, *run, "--checkpoint", Path(folder, "c.h5")]):
         done = subprocess.run(
-            [sys.executable, "-m", "batchkron.cli", *map(str, words)],
+            [sys.executable, "-P", "-m", "batchkron.cli", *map(str, words)],
             capture_output=True,
             text=True,
         )
