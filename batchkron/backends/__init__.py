@@ -16,6 +16,7 @@ from batchkron.backends.cpu.environment import (
     checked_instruction_set,
     checked_num_threads,
     choose_num_threads,
+    warn_of_missing_kernels,
 )
 from batchkron.backends.cuda.tuning.tuning import Tuning, tuned_plans, tuning_for
 from batchkron.backends.host import HostBackend
@@ -60,6 +61,7 @@ __all__ = [
     "tuned_plans",
     "tuning_for",
     "using",
+    "warn_of_missing_kernels",
 ]
 
 _CPU = CpuBackend()

@@ -47,6 +47,7 @@ void register_runtime(pybind11::module_& module) {
   module.def("set_num_threads", &set_num_threads);
   module.def("set_thread_limit", &set_thread_limit);
   module.def("instruction_set", [] { return kernels().name; });
+  module.def("missing_instruction_set", &missing_instruction_set);
   set_refusal_handler(&warn_of_refusal);
   // for tests and measurements
   module.def("last_team_size", &last_team_size);

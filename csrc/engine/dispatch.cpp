@@ -3,60 +3,70 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "engine/processor.hpp"
 #include "simd/compiled_tables.hpp"
 
 namespace batchkron {
 namespace {
 
-#ifdef BATCHKRON_X86
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2");
+struct InstructionSet {
+  const KernelTable* table;
+  const KrylovTable* krylov;
+  bool is_supported;  // by this processor
+};
+
+// Those that kernels were compiled for, the best one last.
+const std::vector<InstructionSet>& compiled_sets() {
+  static const std::vector<InstructionSet> sets = {
+      {&baseline::table, &baseline::krylov_table, true},
+#ifdef BATCHKRON_HAS_avx2
+      {&avx2::table, &avx2::krylov_table, has_avx2()},
+#endif
+#ifdef BATCHKRON_HAS_avx512
+      {&avx512::table, &avx512::krylov_table, has_avx512()},
+#endif
+  };
+  return sets;
 }
 
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512cd");
+const InstructionSet& choose() {
+  const char* variable = std::getenv("BATCHKRON_ISA");
+  const std::string name = variable ? variable : "";
+  const InstructionSet* best = nullptr;
+  std::string names;
+  for (const InstructionSet& set : compiled_sets()) {
+    if (!set.is_supported) continue;
+    names += (names.empty() ? "" : ", ") + std::string(set.table->name);
+    if (name.empty() || name == set.table->name) best = &set;
+  }
+  if (best) return *best;
+  throw std::runtime_error("BATCHKRON_ISA=" + name + " is not supported by this processor and this "
+                           "build; expected one of " + names +
+                           ", or unset it to let batchkron choose.");
 }
-#endif
 
-const KernelTable& best_table() {
-#ifdef BATCHKRON_X86
-  if (has_avx512()) return avx512::table;
-  if (has_avx2()) return avx2::table;
-#endif
-  return baseline::table;
-}
-
-const KernelTable& named_table(const std::string& name) {
-  if (name == "baseline") return baseline::table;
-#ifdef BATCHKRON_X86
-  if (name == "avx2" && has_avx2()) return avx2::table;
-  if (name == "avx512" && has_avx512()) return avx512::table;
-#endif
-  throw std::runtime_error("BATCHKRON_ISA=" + name +
-                           " is unknown or not supported by this processor; expected baseline, "
-                           "avx2 or avx512, or unset it to let batchkron choose.");
+const InstructionSet& chosen() {
+  static const InstructionSet& set = choose();
+  return set;
 }
 
 }  // namespace
 
 const KernelTable& kernels() {
-  static const KernelTable& chosen = []() -> const KernelTable& {
-    const char* name = std::getenv("BATCHKRON_ISA");
-    return name && *name ? named_table(name) : best_table();
-  }();
-  return chosen;
+  static const KernelTable& table = *chosen().table;
+  return table;
 }
 
-const KrylovTable& krylov_passes() {
-#ifdef BATCHKRON_X86
-  if (&kernels() == &avx512::table) return avx512::krylov_table;
-  if (&kernels() == &avx2::table) return avx2::krylov_table;
-#endif
-  return baseline::krylov_table;
+std::string missing_instruction_set() {
+  const std::string best = best_instruction_set();
+  for (const InstructionSet& set : compiled_sets()) {
+    if (best == set.table->name) return "";
+  }
+  return best;
 }
+
+const KrylovTable& krylov_passes() { return *chosen().krylov; }
 
 }  // namespace batchkron

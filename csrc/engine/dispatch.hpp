@@ -2,6 +2,8 @@
 // process ends, so that results keep their bits.
 #pragma once
 
+#include <string>
+
 #include "simd/kernel_table.hpp"
 #include "simd/krylov/table.hpp"
 
@@ -9,8 +11,11 @@ namespace batchkron {
 
 // The table of the best instruction set that this machine has, or of the one that the environment
 // variable BATCHKRON_ISA names (baseline, avx2, avx512). Throws std::runtime_error if the variable
-// names none that this machine has.
+// names none that this machine and this build have.
 const KernelTable& kernels();
+
+// The best instruction set of this machine if this build has no kernels for it, else empty.
+std::string missing_instruction_set();
 
 template <class T>
 const ModeKernels<T>& mode_kernels();

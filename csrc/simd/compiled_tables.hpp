@@ -1,4 +1,4 @@
-// The kernel tables of this build, one for each instruction set that it was compiled for.
+// The kernel tables, one for each instruction set; a build has some of them.
 #pragma once
 
 #include "simd/kernel_table.hpp"
@@ -9,7 +9,6 @@ namespace baseline {
 extern const KernelTable table;
 extern const KrylovTable krylov_table;
 }
-#ifdef BATCHKRON_X86
 namespace avx2 {
 extern const KernelTable table;
 extern const KrylovTable krylov_table;
@@ -18,5 +17,4 @@ namespace avx512 {
 extern const KernelTable table;
 extern const KrylovTable krylov_table;
 }
-#endif
 }  // namespace batchkron

@@ -1,6 +1,5 @@
 // Compiles the kernels of Kronecker products for one instruction set, and puts the kernels of all
 // operations into its table.
-#include "simd/compiled_tables.hpp"
 #include "simd/kernel_table.hpp"
 #include "simd/kron/kernels.hpp"
 

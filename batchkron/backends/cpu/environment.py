@@ -15,6 +15,7 @@ __all__ = [
     "checked_instruction_set",
     "checked_num_threads",
     "choose_num_threads",
+    "warn_of_missing_kernels",
 ]
 
 # If OpenMP's default has more threads per processor than this, one per processor is taken instead:
@@ -48,6 +49,19 @@ def checked_instruction_set() -> str:
         return _native.instruction_set()
     except RuntimeError as error:
         raise BackendUnavailableError(str(error)) from None
+
+
+def warn_of_missing_kernels() -> None:
+    """Warn if the processor's best instruction set was left out when batchkron was compiled."""
+    missing = _native.missing_instruction_set()
+    if missing:
+        warnings.warn(
+            f"this installation has no kernels for {missing}, the best that this processor has, "
+            "and is slower than it could be; install batchkron on a machine like this one, or with "
+            "--config-settings=cmake.define.BATCHKRON_ISAS=all",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def checked_num_threads() -> int:

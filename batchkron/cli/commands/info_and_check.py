@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from batchkron.backends import warn_of_missing_kernels
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError
 from batchkron.cli.output.describe_file import describe_file
@@ -23,6 +24,7 @@ def info(file: Path) -> None:
     """Show a problem, result or checkpoint file at a glance."""
     _check_there(file)
     click.echo(table(describe_file(file, _load(file))))
+    warn_of_missing_kernels()
 
 
 @click.command()

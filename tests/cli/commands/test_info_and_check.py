@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
+from batchkron.backends.cpu import environment
 from batchkron.operators.sparse_grid import added_cells as sweep_hull
 from batchkron.problems import PDE, Axis, SparseGrid, div, make, save_problem
 from batchkron.solvers import evolve
@@ -41,6 +42,13 @@ def test_info_shows_a_problem(cli, problem, problem_file):
         problem.content_hash,
     ]:
         assert fragment in output
+
+
+def test_info_warns_of_a_build_without_the_best_kernels(cli, problem_file, monkeypatch):
+    assert cli("info", "c2.h5").stderr == ""
+    monkeypatch.setattr(environment._native, "missing_instruction_set", lambda: "avx512")
+    shown = cli("info", "c2.h5")
+    assert "no kernels for avx512, the best that this processor has" in shown.stderr
 
 
 def test_info_shows_a_result_and_a_checkpoint(cli, problem, files):
