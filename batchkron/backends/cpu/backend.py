@@ -35,58 +35,23 @@ from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList, SweepPart
 
-_NativeKronPlan = (
-    _native.KronPlanFloat32
-    | _native.KronPlanFloat64
-    | _native.KronPlanComplex64
-    | _native.KronPlanComplex128
-)
-_KRON_PLANS: dict[np.dtype[Any], Callable[..., _NativeKronPlan]] = {
-    np.dtype(np.float32): _native.KronPlanFloat32,
-    np.dtype(np.float64): _native.KronPlanFloat64,
-    np.dtype(np.complex64): _native.KronPlanComplex64,
-    np.dtype(np.complex128): _native.KronPlanComplex128,
-}
-_KRON_PRODUCTS = {
-    np.dtype(np.float32): _native.KronProductFloat32,
-    np.dtype(np.float64): _native.KronProductFloat64,
-    np.dtype(np.complex64): _native.KronProductComplex64,
-    np.dtype(np.complex128): _native.KronProductComplex128,
-}
-_KRON_SUMS = {
-    np.dtype(np.float32): _native.KronSumFloat32,
-    np.dtype(np.float64): _native.KronSumFloat64,
-    np.dtype(np.complex64): _native.KronSumComplex64,
-    np.dtype(np.complex128): _native.KronSumComplex128,
-}
-_BATCH_PLANS = {
-    np.dtype(np.float32): _native.BatchPlanFloat32,
-    np.dtype(np.float64): _native.BatchPlanFloat64,
-    np.dtype(np.complex64): _native.BatchPlanComplex64,
-    np.dtype(np.complex128): _native.BatchPlanComplex128,
-}
-_SEGMENTED_PLANS = {
-    np.dtype(np.float32): _native.SegmentedPlanFloat32,
-    np.dtype(np.float64): _native.SegmentedPlanFloat64,
-    np.dtype(np.complex64): _native.SegmentedPlanComplex64,
-    np.dtype(np.complex128): _native.SegmentedPlanComplex128,
-}
-_SWEEP_PLANS = {
-    np.dtype(np.float32): _native.SweepPlanFloat32,
-    np.dtype(np.float64): _native.SweepPlanFloat64,
-    np.dtype(np.complex64): _native.SweepPlanComplex64,
-    np.dtype(np.complex128): _native.SweepPlanComplex128,
-}
-_KRON_SPARSE = {
-    np.dtype(np.float32): _native.KronSparseFloat32,
-    np.dtype(np.float64): _native.KronSparseFloat64,
-    np.dtype(np.complex64): _native.KronSparseComplex64,
-    np.dtype(np.complex128): _native.KronSparseComplex128,
-}
-_INTERPOLATIONS = {
-    np.dtype(np.float32): _native.InterpolationFloat32,
-    np.dtype(np.float64): _native.InterpolationFloat64,
-}
+_DTYPES = {"Float32": "f", "Float64": "d", "Complex64": "F", "Complex128": "D"}
+
+
+def _by_dtype(name: str) -> dict[np.dtype[Any], Any]:
+    """Return the core's classes of this name that there are, by their dtypes."""
+    found = ((kind, getattr(_native, name + suffix, None)) for suffix, kind in _DTYPES.items())
+    return {np.dtype(kind): one for kind, one in found if one is not None}
+
+
+_KRON_PLANS = _by_dtype("KronPlan")
+_KRON_PRODUCTS: dict[np.dtype[Any], Callable[..., Product]] = _by_dtype("KronProduct")
+_KRON_SUMS = _by_dtype("KronSum")
+_BATCH_PLANS: dict[np.dtype[Any], Callable[..., BatchPlan]] = _by_dtype("BatchPlan")
+_SEGMENTED_PLANS: dict[np.dtype[Any], Callable[..., SegmentedPlan]] = _by_dtype("SegmentedPlan")
+_SWEEP_PLANS: dict[np.dtype[Any], Callable[..., SweepPlan]] = _by_dtype("SweepPlan")
+_KRON_SPARSE: dict[np.dtype[Any], Callable[..., KronSparseProduct]] = _by_dtype("KronSparse")
+_INTERPOLATIONS: dict[np.dtype[Any], Callable[..., InterpolationPlan]] = _by_dtype("Interpolation")
 _NUMBERS = (int, float)
 _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -95,7 +60,7 @@ _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 class KronPlan:
     """y = alpha * (F_1 ⊗ … ⊗ F_d) x + beta * y by sliced multiplies (FastKron, Algorithm 1)."""
 
-    native: _NativeKronPlan
+    native: Any
 
     def run(
         self,

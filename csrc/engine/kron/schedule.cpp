@@ -9,7 +9,7 @@ namespace {
 // Bytes of a tile buffer. A tile has two, which share the L1 cache.
 constexpr Index kTileBytes = 16 << 10;
 // The same in the `lanes` layout. Groups should be long there: to transpose a tile in and out costs
-// about as much as two passes with factors of 4 (docs/developer/kernels.md).
+// about as much as two passes with factors of 4 (docs/developer/cpu-kernels.md).
 constexpr Index kLaneBytes = 48 << 10;
 // Bytes of a strip. With narrower ones, another group (a pass over the L2 cache) is cheaper.
 constexpr Index kStripBytes = 256;

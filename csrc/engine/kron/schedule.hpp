@@ -1,6 +1,6 @@
 // How a Kronecker product is applied on a CPU: which factors are merged, in which order the modes
 // are multiplied, and which consecutive ones share one pass over memory (a group).
-// docs/developer/kernels.md explains it.
+// docs/developer/cpu-kernels.md explains it.
 #pragma once
 
 #include <type_traits>

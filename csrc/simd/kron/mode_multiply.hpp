@@ -27,7 +27,7 @@ constexpr int tile_vectors = vectors_in_tile(fixed);
 // point at the tile's first element; its vectors lie x_v and y_v elements apart.
 //
 // Tiles are inlined into the loops that call them: as functions they would load the task again,
-// which cost a third of the speed for factors up to 4 x 4 (docs/developer/kernels.md).
+// which cost a third of the speed for factors up to 4 x 4 (docs/developer/cpu-kernels.md).
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v,
                            Index y_v) {

@@ -54,7 +54,7 @@ struct GramTask {
 };
 
 // The largest square factor with kernels of its own; beyond, those for any size are within a few
-// percent (docs/developer/kernels.md).
+// percent (docs/developer/cpu-kernels.md).
 constexpr int kMaxFixed = 8;
 constexpr int kMaxModes = 3;  // modes that a kernel multiplies at once, at most
 

@@ -43,7 +43,7 @@ struct FlatEdge {
 
 // Blocks are prefetched so many edges ahead. With it, and with edges of 8 bytes, an edge of (3, 3)
 // in float64 took 4.5 ns in place of 6.3, where x exceeds the L2 cache (Zen 5,
-// docs/developer/kernels.md).
+// docs/developer/cpu-kernels.md).
 constexpr Index kEdgesAhead = 8;
 
 template <class T>
