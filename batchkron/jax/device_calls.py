@@ -14,12 +14,12 @@ import numpy as np
 
 from batchkron.backends import backend_on
 from batchkron.backends.cpu import native
-from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.interface.host import forget_by
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import KronSpec
 
 if TYPE_CHECKING:
-    from batchkron.backends.cuda.runtime.launch import LaunchSequence
+    from batchkron.backends.cuda.interface.device import LaunchSequence
 
 __all__ = ["PLANNED", "Workspace", "planned", "workspace_here"]
 
@@ -109,7 +109,7 @@ def planned(
 
 
 def _planned(name: str, call: _Call) -> tuple[Any, ...]:
-    from batchkron.backends.cuda.runtime.device import driver_context
+    from batchkron.backends.cuda.interface.device import driver_context
 
     cupy: Any = backend_on("cuda").array_module
     with cupy.cuda.Device(call.device):
@@ -166,7 +166,7 @@ def _devices_here() -> list[int]:
 
 
 def _kron_matmul(call: _Call) -> _Plan:
-    from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
+    from batchkron.backends.cuda.interface.device import PreparedMultiply, kron_program
 
     (dtype, (systems, outer, _, inner)), *factors = call.operands
     rows, columns, strides = _sides(factors, call.transpose)
@@ -197,7 +197,7 @@ def _sides(
 
 def _kron_gradients(call: _Call) -> _Plan:
     """Of one system, all by kernels: see `batchkron.jax.kron_primitives`."""
-    from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+    from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
 
     (dtype, (_, outer, _, inner)), _, *factors = call.operands
     rows, columns, strides = _sides(factors, call.transpose)
@@ -215,7 +215,7 @@ def _kron_gradients(call: _Call) -> _Plan:
 
 
 def _mode_gram(call: _Call) -> _Plan:
-    from batchkron.backends.cuda.gram.plan import GramPlan
+    from batchkron.backends.cuda.interface.device import GramPlan
 
     (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = call.operands
     plan = GramPlan((outer, rows, columns, inner), dtype, call.device)

@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 from batchkron.backends.cpu.gradients import by_one_call
-from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
+from batchkron.backends.cuda.interface.host import MAX_OF_KERNEL
 from batchkron.jax.arrays import batch_systems, in_front
 from batchkron.jax.composed import Composed, register_composed
 from batchkron.jax.multilinear import Multilinear, register, sum_of_terms

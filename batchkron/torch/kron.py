@@ -19,7 +19,7 @@ from batchkron.torch.registration import register
 from batchkron.torch.tensors import check_tensors, view
 
 if TYPE_CHECKING:
-    from batchkron.backends.cuda.runtime.launch import Place
+    from batchkron.backends.cuda.interface.device import Place
 
 __all__ = ["gekmm", "kron_matmul"]
 
@@ -116,7 +116,7 @@ def _on_device(
     with_x: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Return the gradients by a plan for these layouts: most launches are one call from Python."""
-    from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+    from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
 
     factors = [computed(factor) for factor in arguments]
     conjugates = factors

@@ -12,7 +12,7 @@ import batchkron
 from batchkron.torch.tensors import on_stream_of, view
 
 if TYPE_CHECKING:
-    from batchkron.backends.cuda.kron.plan import PreparedMultiply
+    from batchkron.backends.cuda.interface.device import PreparedMultiply
 
 __all__ = ["computed", "launched", "multiply"]
 
@@ -57,7 +57,7 @@ def multiply(
 
 def launched(tensor: Tensor, run: Callable[[int], None]) -> None:
     """Call run(stream) with the current stream of a tensor's device, which is made current."""
-    from batchkron.backends.cuda.runtime.device import device_errors, prepare_thread
+    from batchkron.backends.cuda.interface.device import device_errors, prepare_thread
 
     index = tensor.get_device()
     if torch.cuda.current_device() != index:
@@ -83,7 +83,7 @@ def _on_device(
     factors: Sequence[Tensor], x: Tensor, shape: Sequence[int], left: bool
 ) -> PreparedMultiply | None:
     """Return the multiply of tensors like these by addresses, None if that needs arrays."""
-    from batchkron.backends.cuda.kron.function_calls import addressed_multiply
+    from batchkron.backends.cuda.interface.device import addressed_multiply
 
     dtype, device = x.dtype, x.get_device()
     key: list[Any] = [left, dtype, device, *shape]

@@ -19,9 +19,7 @@ from batchkron.torch.sparse_sums import sums_by_products
 from batchkron.torch.tensors import are_filled, on_stream_of, view
 
 if TYPE_CHECKING:
-    from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout
-    from batchkron.backends.cuda.kron_sparse.kernel import Ending
-    from batchkron.backends.cuda.runtime.launch import Place
+    from batchkron.backends.cuda.interface.device import ChainLayout, Ending, Place
 
 __all__ = [
     "APPROXIMATE",
@@ -184,7 +182,7 @@ def _write_product(x: Tensor, values: Tensor, last: bool, out: Tensor) -> None:
 
 def _layout(x: Tensor, chain: Sequence[Tensor], last: bool, count: int) -> ChainLayout:
     """Return the layout of vectors x and of values, as plans need to know them."""
-    from batchkron.backends.cuda.kron_sparse.chain_plan import ChainLayout, FactorLayout
+    from batchkron.backends.cuda.interface.device import ChainLayout, FactorLayout
 
     factors = [FactorLayout(v.shape, v.stride(), v.data_ptr() % _WORD) for v in chain]
     odd = x.data_ptr() | _WORD
@@ -204,7 +202,7 @@ def _multiply_on_device(
     keep: bool,
     end: LayerEnd | None = None,
 ) -> list[Tensor]:
-    from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
+    from batchkron.backends.cuda.interface.device import chain_product
 
     if not are_filled(x, *chain):
         out.zero_()
@@ -229,7 +227,7 @@ def _multiply_on_device(
 
 def _kept_on_device(x: Tensor, chain: Sequence[Tensor], layout: ChainLayout, last: bool) -> Tensor:
     """Return what a product keeps, without the product with K_1."""
-    from batchkron.backends.cuda.kron_sparse.chain_plan import chain_product
+    from batchkron.backends.cuda.interface.device import chain_product
 
     kept = x.new_empty(layout.places[-1] // x.itemsize)
     if len(chain) > 1:
@@ -252,13 +250,13 @@ def _gradients_on_device(
     with_x: bool,
     kept: Sequence[Tensor],
 ) -> tuple[Tensor | None, list[Tensor]]:
-    from batchkron.backends.cuda.kron_sparse import chain_plan
+    from batchkron.backends.cuda.interface import device as plans
 
     x, gradient = computed(x).contiguous(), computed(gradient).contiguous()
     chain = [computed(values) for values in chain]
     layout = _layout(gradient, chain, last, _count(x, last))
     held = kept[0] if kept else _kept_on_device(x, chain, layout, last)
-    plan = chain_plan.chain_gradients(layout, tuple(needed), with_x, x.get_device())
+    plan = plans.chain_gradients(layout, tuple(needed), with_x, x.get_device())
     memory = x.new_empty(plan.workspace // x.itemsize)
     of_x = x.new_empty(x.shape) if with_x else None
     found: dict[int, Tensor] = {

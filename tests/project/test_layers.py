@@ -53,6 +53,7 @@ NEEDS_A_DEVICE = {
     "explicit.plan",
     "gram.gradients",
     "gram.plan",
+    "interface.device",
     "interpolated.plan",
     "kron.function_calls",
     "kron.plan",
@@ -109,6 +110,24 @@ def test_imports_go_down(module):
             places = ("batchkron.backends.cpu", "batchkron.backends.cuda")
             assert not name.startswith(places), f"{module} imports a backend"
             assert target not in ("batchkron.solvers", "batchkron.problems")
+
+
+def test_other_packages_know_the_cuda_backend_by_its_interface():
+    cuda = "batchkron.backends.cuda"
+    faults = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if not module.startswith("batchkron.backends")
+        for name in imports_of(module)
+        if f"{name}.".startswith(f"{cuda}.") and not name.startswith(f"{cuda}.interface.")
+    ]
+    assert not faults
+
+
+def test_every_folder_has_a_layer():
+    assert {unit_of(module) for module in MODULES} == set(LAYERS) - {"batchkron._core"}
+    folders = {module.split(".")[1] for module in MODULES if "." in module}
+    assert folders <= {layer.removeprefix("batchkron.") for layer in LAYERS}
 
 
 def folders(files):

@@ -8,14 +8,14 @@ import torch
 
 from batchkron.torch import products
 
-FUNCTION_CALLS = "batchkron.backends.cuda.kron.function_calls"
+INTERFACE = "batchkron.backends.cuda.interface.device"
 
 
 @pytest.fixture
 def key_of(monkeypatch):
     """Returns the key of a product, or None if it needs arrays."""
     stand_in = SimpleNamespace(addressed_multiply=lambda key, operands, left, device: key)
-    monkeypatch.setitem(sys.modules, FUNCTION_CALLS, stand_in)
+    monkeypatch.setitem(sys.modules, INTERFACE, stand_in)
 
     def key(x, *factors, left=False):
         return products._on_device(factors, x, x.shape, left)

@@ -12,9 +12,13 @@ import click
 import numpy as np
 
 from batchkron.backends import Tuning, backend_on, tuned_plans
-from batchkron.backends.cuda.runtime.kernel_cache import private_folder
-from batchkron.backends.cuda.tuning.search import RejectedError
-from batchkron.backends.cuda.tuning.tuning import DEFAULT_CANDIDATES, DEFAULT_SECONDS, Outcome
+from batchkron.backends.cuda.interface.host import (
+    DEFAULT_CANDIDATES,
+    DEFAULT_SECONDS,
+    Outcome,
+    RejectedError,
+    private_folder,
+)
 from batchkron.cli.arguments.parameters import positive_number
 from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.arguments.shapes import KronShape, kron_shapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from batchkron.backends.cuda.runtime.kernel_cache import is_kept, private_folder, recorded_kernels
+from batchkron.backends.cuda.interface.host import is_kept, private_folder, recorded_kernels
 from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors

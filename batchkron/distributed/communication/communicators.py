@@ -58,6 +58,6 @@ def choose_device(comm: Any = None) -> int:
         If CuPy is not installed, or there is no device.
     """
     place = as_communicator(comm).place_on_machine
-    from batchkron.backends.cuda.runtime.device import use_device
+    from batchkron.backends.cuda.interface.device import use_device
 
     return use_device(place)

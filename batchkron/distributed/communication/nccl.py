@@ -74,7 +74,7 @@ class NcclCommunicator(Communicator):
     def __init__(
         self, host: Communicator, traffic: Traffic | None = None, *, stores: bool | None = None
     ) -> None:
-        from batchkron.backends.cuda.exchange.nccl import NcclRanks
+        from batchkron.backends.cuda.interface.device import NcclRanks
 
         super().__init__(host.rank, host.size, traffic)
         self.host, self.overlaps = host, True
@@ -92,7 +92,7 @@ class NcclCommunicator(Communicator):
 
     def _tried_to_store(self) -> bool:
         """Whether all ranks can write to each other's devices; all of them call it."""
-        from batchkron.backends.cuda.exchange.peers import can_store
+        from batchkron.backends.cuda.interface.device import can_store
 
         return self.size > 1 and can_store(self.rank, self.size, self.host.allgather)
 
@@ -148,7 +148,7 @@ class NcclCommunicator(Communicator):
         BackendUnavailableError
             If a device cannot access another one, or is in another machine; on every rank.
         """
-        from batchkron.backends.cuda.exchange.peers import share_memory
+        from batchkron.backends.cuda.interface.device import share_memory
 
         return share_memory(self.rank, elements, dtype, self.host.allgather)
 

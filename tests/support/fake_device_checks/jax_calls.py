@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 from dense_oracle import DTYPES, random_array
 
-from batchkron.backends.cuda.runtime import device
+from batchkron.backends.cuda.interface import device
 from batchkron.jax.device_calls import planned
 from fake_device_checks.common import close, on_device
 

@@ -1,0 +1,1 @@
+"""All of the CUDA backend that other packages of batchkron import by name."""
