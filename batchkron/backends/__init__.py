@@ -32,6 +32,8 @@ from batchkron.backends.protocol import (
     TriangularSum,
     own_apply,
     own_apply_last,
+    own_spread,
+    reserve,
 )
 from batchkron.backends.reference import ReferenceBackend
 
@@ -57,6 +59,8 @@ __all__ = [
     "krylov_backend",
     "own_apply",
     "own_apply_last",
+    "own_spread",
+    "reserve",
     "set_num_threads",
     "tuned_plans",
     "tuning_for",

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import is_plain
 from batchkron.backends.kron_sum import ListedSum, SumOfModes
-from batchkron.backends.protocol import Backend, Product, SumPlan
+from batchkron.backends.protocol import Backend, SumPlan
 from batchkron.backends.protocol import StepTable as StepTables
 from batchkron.backends.workspace import Workspace
 from batchkron.spec.explicit import explicit_product
@@ -103,6 +103,7 @@ class HostBackend(Backend):
     """A backend on the CPU."""
 
     array_module = np
+    workspace = Workspace
 
     def current_device(self) -> str:
         """Return the device of operators."""
@@ -112,20 +113,9 @@ class HostBackend(Backend):
         """Return an uninitialised array."""
         return np.empty(shape, dtype)
 
-    def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    def place(self, arrays: Sequence[Array], known: Sequence[Array] = ()) -> tuple[Array, ...]:
         """Return the arrays themselves."""
         return tuple(arrays)
-
-    def workspace(self) -> Workspace:
-        """Return workspace for one operator, separate for each thread."""
-        return Workspace()
-
-    def reserve(self, plan: Product, outer: int, inner: int) -> None:
-        """Do nothing: memory belongs to the calling thread."""
-
-    def with_factors(self, product: Any, factors: Sequence[Array | int]) -> Product:
-        """Return a new product."""
-        return self.kron_product(factors)
 
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
         """Return the product with a Kronecker sum, or with those of many systems."""

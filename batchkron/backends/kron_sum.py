@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from batchkron.backends.protocol import Backend, BatchPlan, Product
+from batchkron.backends.protocol import Backend, BatchPlan, Product, reserve
 from batchkron.spec.batch import one_sum_spec
 from batchkron.spec.kron import Array, BatchSpec
 
@@ -31,7 +31,7 @@ class SumOfModes:
     def set_factors(self, factors: Sequence[Array]) -> None:
         """Copy new factors of the same shapes."""
         self._products = [
-            self._backend.with_factors(product, [factor])
+            self._backend.kron_product([factor], known=product)
             for product, factor in zip(self._products, factors, strict=True)
         ]
 
@@ -45,7 +45,7 @@ class SumOfModes:
     def reserve(self, outer: int, inner: int) -> None:
         """Allocate what `run` will need, if the backend is on a device."""
         for axis in self._axes(outer, inner):
-            self._backend.reserve(*axis)
+            reserve(*axis)
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -53,7 +53,7 @@ class SumOfModes:
         """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
         axes = self._axes(outer, inner)
         for axis in axes:
-            self._backend.reserve(*axis)  # for all modes before anything is written
+            reserve(*axis)  # for all modes before anything is written
         for product, before, behind in axes:
             product.run(x, y, before, behind, alpha, accumulate)
             accumulate = True

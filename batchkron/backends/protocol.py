@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -194,6 +194,83 @@ def own_apply_last(plan: object) -> Callable[[object, object], bool] | None:
     return getattr(plan, "apply_last", None)
 
 
+def own_spread(plan: object) -> Callable[[Owners, Array, int, int, complex], bool]:
+    """Return how a plan of `Backend.kron_product` writes alpha A x to the memory of its owners.
+
+    The function takes (owners, x, outer, inner, alpha) and returns whether it has done so. If not,
+    it has done nothing: `run` and `Backend.copy_views` do the same.
+    """
+    return getattr(plan, "spread", unavailable)
+
+
+def reserve(plan: object, outer: int, inner: int) -> None:
+    """Compile and allocate what a plan's `run` will need, so that it cannot fail midway.
+
+    Plans of a host need nothing: memory belongs to the calling thread.
+    """
+    getattr(plan, "reserve", unavailable)(outer, inner)
+
+
+def unavailable(*arguments: Any, **named: Any) -> Any:
+    """Do nothing, and return None: what a backend or a plan does not have of its own."""
+    return None
+
+
+FastCall = Literal[
+    "kron_multiply",
+    "kron_sparse_multiply",
+    "kron",
+    "batched_gemm",
+    "batched_kron",
+    "field_blocks",
+    "field_plan",
+    "triangular_sum",
+]
+"""Calls that a backend may do at once; see `Backend.fast_path`."""
+
+
+class Repetition:
+    """How a backend repeats work that launches the same kernels; on a host it is called again."""
+
+    def repeated(
+        self,
+        work: Callable[[Any, Any], None],
+        sizes: tuple[int, int],
+        dtype: np.dtype[Any],
+        beside: Any = None,
+    ) -> Callable[..., None]:
+        """Return what does work that launches the same kernels in every call, with less effort.
+
+        Parameters
+        ----------
+        work : callable
+            ``work(x, y)`` reads x and overwrites y, and may change arrays of its own. It must not
+            keep the result alive.
+        sizes : (int, int)
+            Lengths of x and y; the latter is 0 for work without y, which is called with None.
+        dtype : numpy.dtype
+            Of both.
+        beside : callable, optional
+            What this method has returned for other work that changes the same arrays.
+
+        Returns
+        -------
+        callable
+            It takes (x, y). The work itself where nothing can be saved.
+        """
+        return work
+
+    def recorder(self) -> Recorder | None:
+        """Return an object that repeats work by a key, None where calling it is as fast."""
+        return None
+
+    def note_move(self) -> None:
+        """Say that an update of an operator makes its products other work, or moves their arrays.
+
+        What has been recorded of them is not repeated any more.
+        """
+
+
 class StepTable(Protocol):
     """Numbers of the steps of a time stepper, which sums of vectors take, and what these find.
 
@@ -236,7 +313,7 @@ class StepTable(Protocol):
         """
         ...
 
-    def recorder(self) -> KrylovRecorder | None:
+    def recorder(self) -> Recorder | None:
         """Return a new object that repeats what a step does, None where that is not faster."""
         ...
 
@@ -256,11 +333,17 @@ class Backend(ABC):
         Whether it multiplies Kronecker-sparse matrices of float16 and bfloat16 as they are.
     array_module : module
         The module of its arrays: NumPy or CuPy.
+    workspace : callable
+        Returns workspace for one operator; memory of its ``array(elements, dtype)`` is reused.
+    repetition : Repetition
+        How work that launches the same kernels is repeated.
     """
 
     name: str
     has_half: bool = False
     array_module: Any
+    workspace: Callable[[], Any]
+    repetition: Repetition = Repetition()
 
     @abstractmethod
     def current_device(self) -> str:
@@ -271,16 +354,12 @@ class Backend(ABC):
         """Return an uninitialised array where the backend works."""
 
     @abstractmethod
-    def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """Return host arrays in the backend's memory: themselves, or copies on a device."""
+    def place(self, arrays: Sequence[Array], known: Sequence[Array] = ()) -> tuple[Array, ...]:
+        """Return host arrays in the backend's memory: themselves, or copies on a device.
 
-    @abstractmethod
-    def workspace(self) -> Any:
-        """Return workspace for one operator; memory of its ``array(elements, dtype)`` is reused."""
-
-    @abstractmethod
-    def reserve(self, plan: Product, outer: int, inner: int) -> None:
-        """Allocate what a plan's `run` will need, so that it cannot fail midway."""
+        ``known``: what this method has returned for arrays of the same shapes. On a device they are
+        returned again, with the values in them when earlier work has ended.
+        """
 
     @abstractmethod
     def kron_plan(self, spec: KronSpec) -> KronPlan:
@@ -288,18 +367,13 @@ class Backend(ABC):
 
     @abstractmethod
     def kron_product(
-        self, factors: Sequence[Array | int], precision: Precision | None = None
+        self, factors: Sequence[Array | int], precision: Precision | None = None, known: Any = None
     ) -> Product:
         """Return the product with A_1 ⊗ … ⊗ A_d of these factors, host arrays of one dtype.
 
-        An int n stands for the identity of n rows; one factor at least is an array.
-        """
-
-    @abstractmethod
-    def with_factors(self, product: Any, factors: Sequence[Array | int]) -> Product:
-        """Return a `kron_product` with new factors of the same shapes; it may be the same one.
-
-        Identities are the same as before.
+        An int n stands for the identity of n rows; one factor at least is an array. ``known``: a
+        product with factors and identities of the same shapes, and the same precision. It may be
+        returned, with the new factors.
         """
 
     @abstractmethod
@@ -309,13 +383,6 @@ class Backend(ABC):
     @abstractmethod
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
         """Return the product with A_1 ⊕ … ⊕ A_d of host arrays (..., n_k, n_k)."""
-
-    def triangular_sum(self, triangles: Sequence[Array]) -> TriangularSum | None:
-        """Return what solves systems with T_1 ⊕ … ⊕ T_d, for host arrays of one complex dtype.
-
-        None where LAPACK does, on the host.
-        """
-        return None
 
     @abstractmethod
     def diagonal_product(self, entries: Array) -> Product:
@@ -352,54 +419,11 @@ class Backend(ABC):
         """Write the product of `kron_sparse_product` to y; values are where the backend works."""
 
     @abstractmethod
-    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
-        """Return the plan of interpolation from windows of a grid."""
+    def interpolation_plan(self, windows: Windows, known: Any = None) -> InterpolationPlan:
+        """Return the plan of interpolation from windows of a grid.
 
-    def with_windows(self, plan: Any, windows: Windows) -> InterpolationPlan:
-        """Return an `interpolation_plan` of as many other windows; it may be the same one."""
-        return self.interpolation_plan(windows)
-
-    def replaced(self, placed: Sequence[Array], values: Sequence[Array]) -> tuple[Array, ...]:
-        """Return host arrays where the backend works, in place of some of the same shapes.
-
-        On a device they are the same arrays, in which the values are when earlier work has ended.
+        ``known``: such a plan of as many windows. It may be returned, with the new ones.
         """
-        return self.place(values)
-
-    def note_move(self) -> None:
-        """Say that an update of an operator makes its products other work, or moves their arrays.
-
-        What has been recorded of them is not repeated any more.
-        """
-        return None
-
-    def repeated_work(
-        self,
-        work: Callable[[Any, Any], None],
-        sizes: tuple[int, int],
-        dtype: np.dtype[Any],
-        beside: Any = None,
-    ) -> Callable[..., None]:
-        """Return what does work that launches the same kernels in every call, with less effort.
-
-        Parameters
-        ----------
-        work : callable
-            ``work(x, y)`` reads x and overwrites y, and may change arrays of its own. It must not
-            keep the result alive.
-        sizes : (int, int)
-            Lengths of x and y; the latter is 0 for work without y, which is called with None.
-        dtype : numpy.dtype
-            Of both.
-        beside : callable, optional
-            What this method has returned for other work that changes the same arrays.
-
-        Returns
-        -------
-        callable
-            It takes (x, y). The work itself where nothing can be saved.
-        """
-        return work
 
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others: what ranks pack and unpack.
@@ -412,18 +436,6 @@ class Backend(ABC):
         """
         for target, source in pairs:
             target[...] = source
-
-    def spread(
-        self, plan: Any, owners: Owners, x: Array, outer: int, inner: int, alpha: complex
-    ) -> bool:
-        """Write alpha A x to the memory of its owners, for a plan of `kron_product`.
-
-        Returns
-        -------
-        bool
-            Whether it has been done. If not, nothing has: `run` and `copy_views` do the same.
-        """
-        return False
 
     @abstractmethod
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:
@@ -460,71 +472,26 @@ class Backend(ABC):
     ) -> None:
         """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
 
-    def fast_kron_multiply(
-        self,
-        factors: Any,
-        x: Any,
-        left: bool,
-        alpha: complex,
-        beta: complex,
-        y: Any,
-        out: Any,
-        precision: Precision | None,
-    ) -> Array | None:
-        """Return the result of gekmm (``left``) or gemkm if its arrays are plain; None by default.
+    def fast_path(self, call: FastCall) -> Callable[..., Any]:
+        """Return the function that does a call at once if its arrays are plain, or `unavailable`.
 
-        It takes any objects. Where it returns None it has done nothing, and `kron_plan` is used.
+        It takes any objects. Where it returns None or False it has done nothing, and a plan does
+        the call, or another function. The arguments, and what is returned else, are
+
+        - "kron_multiply": (factors, x, left, alpha, beta, y, out, precision); the result of
+          ``gekmm`` if ``left``, or of ``gemkm``,
+        - "kron_sparse_multiply": (values, x, layout, precision, out); the result,
+        - "kron": (factors, out); the explicit product,
+        - "batched_gemm": (a, b, alpha, beta, transpose_b); the products of a[i] and b[i],
+        - "batched_kron": (pools, ids, x, inputs, outputs, y, weights); True, with the products of
+          the list added to y,
+        - "field_blocks": the arrays of ``csrc/engine/fields/blocks.hpp``; True, with the blocks of
+          multiplications by fields written,
+        - "field_plan": the named arrays of ``csrc/bindings/fields.cpp``; a `FieldPlan`,
+        - "triangular_sum": host arrays T_1, …, T_d of one complex dtype; a `TriangularSum`, where
+          not LAPACK solves systems with T_1 ⊕ … ⊕ T_d.
         """
-        return None
-
-    def fast_kron_sparse_multiply(
-        self, values: Any, x: Any, layout: Any, precision: Any, out: Any
-    ) -> Array | None:
-        """Return the product with values (a, b, c, d) if all arrays are plain; None by default.
-
-        It takes any objects. Where it returns None it has done nothing, and `multiply_kron_sparse`
-        is used.
-        """
-        return None
-
-    def fast_kron(self, factors: Any, out: Any) -> Array | None:
-        """Return the explicit product if its arrays are plain; None by default.
-
-        It takes any objects. Where it returns None it has done nothing, and `kron` is used.
-        """
-        return None
-
-    def fast_batched_gemm(
-        self, a: Any, b: Any, alpha: complex, beta: complex, transpose_b: bool
-    ) -> Array | None:
-        """Return the products of a[i] and b[i] if the arrays are plain; None by default.
-
-        It takes any objects. Where it returns None it has done nothing, and `batched_gemm` is used.
-        """
-        return None
-
-    def fast_field_blocks(self, arrays: Sequence[Array]) -> bool:
-        """Write the blocks of multiplications by fields; False, and nothing, by default.
-
-        The arrays and the result are those of ``csrc/engine/fields/blocks.hpp``.
-        """
-        return False
-
-    def field_plan(self, **arrays: Any) -> FieldPlan | None:
-        """Return a plan that writes the blocks of fields for a state; None by default.
-
-        The arrays are the arguments of ``csrc/bindings/fields.cpp``.
-        """
-        return None
-
-    def fast_batched_kron(
-        self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
-    ) -> bool:
-        """Add the products of a batch list to y if all arrays are plain; False by default.
-
-        It takes any objects. Where it returns False it has done nothing, and `batch_plan` is used.
-        """
-        return False
+        return unavailable
 
 
 class KrylovPasses(Protocol):
@@ -559,7 +526,7 @@ class Reduction(Protocol):
         ...
 
 
-class KrylovRecorder(Protocol):
+class Recorder(Protocol):
     """Runs the same work repeatedly, with less effort than calling it each time."""
 
     def run(self, key: object, work: Callable[[], None]) -> bool:
@@ -569,12 +536,8 @@ class KrylovRecorder(Protocol):
         """
 
 
-class KrylovBackend(ABC):
-    """What a Krylov method needs from a backend besides products with its operator."""
-
-    @abstractmethod
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an uninitialised array where the backend works."""
+class KrylovBackend(Backend):
+    """A backend that also has what a Krylov method needs besides products with its operator."""
 
     @abstractmethod
     def address(self, array: Array) -> int:
@@ -621,8 +584,4 @@ class KrylovBackend(ABC):
 
         Of ``count`` vectors, the first ``kept`` keep their values between calls.
         """
-        return None
-
-    def krylov_recorder(self) -> KrylovRecorder | None:
-        """Return an object that repeats work with less effort than calling it; None by default."""
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,9 @@ class KronPlan:
 class KronProduct:
     """y = alpha (A_1 ⊗ … ⊗ A_d) x, or added to y."""
 
-    def __init__(self, factors: Sequence[Array | int], precision: Precision | None = None) -> None:
+    def __init__(
+        self, factors: Sequence[Array | int], precision: Precision | None = None, known: Any = None
+    ) -> None:
         self.factors = [one if isinstance(one, int) else one.copy() for one in factors]
 
     def run(
@@ -214,7 +217,7 @@ class KronSparseProduct:
 class InterpolationPlan:
     """Interpolation from windows of a grid: each is contracted with its weights mode by mode."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, known: Any = None) -> None:
         self.windows = windows
 
     def scatter(

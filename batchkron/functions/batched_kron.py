@@ -83,7 +83,7 @@ def batched_kron(
     >>> bk.batched_kron(pool, [[0, 1], [1, 0]], np.array([[1.0, 2.0, 3.0, 4.0]]), [0, 0], [0, 0], y)
     array([[5., 5., 5., 5.]])
     """
-    fast = backend_for(array_module(y)).fast_batched_kron
+    fast = backend_for(array_module(y)).fast_path("batched_kron")
     if fast(pools, factor_ids, x, inputs, outputs, y, weights):
         return y
     if any_foreign(pools, x, y, weights):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, is_plain
-from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
+from batchkron.backends import Tuning, backend_for, reserve, tuned_plans, tuning_for
 from batchkron.functions.kron_fast_path import fast_multiply
 from batchkron.spec.batch import batch_of_systems
 from batchkron.spec.gemm import gemm_spec
@@ -252,7 +252,7 @@ def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
     batch = batch_of_systems(call)
     chosen = backend_for(module)
     plan = chosen.batch_plan(batch)
-    chosen.reserve(plan, batch.systems, spec.inner)
+    reserve(plan, batch.systems, spec.inner)
     accumulate = call.beta != 0 and y is not None
     if accumulate:
         module.multiply(y, call.beta, out=target)
@@ -291,7 +291,7 @@ def kron(*factors: Factor | Sequence[Factor], out: Array | None = None) -> Array
     """
     given: Any = factors[0] if _is_sequence_of_matrices(factors) else factors
     chosen = backend_for(array_module(*given))
-    result = chosen.fast_kron(given, out)
+    result: Array | None = chosen.fast_path("kron")(given, out)
     if result is not None:
         return result
     if any_foreign(given, out):
@@ -373,8 +373,8 @@ def batched_gemm(
     array([[[10.]]])
     """
     if c is None and a_ids is None and b_ids is None and c_ids is None:
-        fast = backend_for(array_module(a)).fast_batched_gemm
-        products = fast(a, b, alpha, beta, transpose_b)
+        fast = backend_for(array_module(a)).fast_path("batched_gemm")
+        products: Array | None = fast(a, b, alpha, beta, transpose_b)
         if products is not None:
             return products
     if any_foreign(a, b, c):

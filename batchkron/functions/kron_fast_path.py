@@ -20,8 +20,8 @@ def fast_multiply(
 
     Identities before and behind the other factors become axes of the vectors.
     """
-    fast = backend_for(array_module(x)).fast_kron_multiply
-    result = fast(factors, x, left, alpha, beta, y, out, precision)
+    fast = backend_for(array_module(x)).fast_path("kron_multiply")
+    result: Array | None = fast(factors, x, left, alpha, beta, y, out, precision)
     if result is not None or type(factors) not in (list, tuple):
         return result
     if not any(isinstance(factor, IdentityFactor) for factor in factors):

@@ -73,8 +73,8 @@ def kronecker_sparse_multiply(
     array([[3., 2.],
            [7., 4.]])
     """
-    fast = backend_for(array_module(x)).fast_kron_sparse_multiply
-    result = fast(values, x, layout, precision, out)
+    fast = backend_for(array_module(x)).fast_path("kron_sparse_multiply")
+    result: Array | None = fast(values, x, layout, precision, out)
     if result is not None:
         return result
     if any_foreign(values, x, out):

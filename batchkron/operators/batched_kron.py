@@ -17,6 +17,7 @@ from batchkron.backends import (
     backend_for,
     building_on,
     own_apply,
+    reserve,
     tuned_plans,
     tuning_for,
 )
@@ -402,7 +403,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._plan, outer // self._together, inner)
+        reserve(self._plan, outer // self._together, inner)
 
     def update(
         self,
@@ -473,7 +474,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         elif listing.still_fits(spec):
             self._plan.set_values(listing.matrices_of(spec))
         else:
-            self._backend.note_move()
+            self._backend.repetition.note_move()
             with building_on(self._backend):
                 self._make_plan(spec, self._choice.wanted)
         self._spec = spec

@@ -22,6 +22,8 @@ from batchkron.backends import (
     backend_for,
     building_on,
     own_apply,
+    own_spread,
+    reserve,
     tuned_plans,
     tuning_for,
 )
@@ -160,7 +162,7 @@ class KroneckerProduct(ValuedOperator):
         return plan
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._plan, outer, inner)
+        reserve(self._plan, outer, inner)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -169,7 +171,7 @@ class KroneckerProduct(ValuedOperator):
 
     def _spread(self, owners: Owners, x: Array, outer: int, inner: int, alpha: complex) -> bool:
         """Write the product to the memory of its owners, if the backend can."""
-        return self._backend.spread(self._plan, owners, x, outer, inner, alpha)
+        return own_spread(self._plan)(owners, x, outer, inner, alpha)
 
     def update(self, factors: Sequence[Factor]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
@@ -196,14 +198,14 @@ class KroneckerProduct(ValuedOperator):
         work, skipped = _work_of(factors)
         if skipped != self._skipped:  # other factors are identities than until now
             self._refuse_elsewhere()
-            self._backend.note_move()
+            self._backend.repetition.note_move()
             with tuned_plans(tuning_for(self._tune)):
                 self._plan_work(self._backend, work)
         elif isinstance(work, BatchSpec):
             assert self._batch_plan is not None
             self._batch_plan.set_values(work.pools, work.weights)
         else:
-            self._hold(self._backend.with_factors(self._product, work))
+            self._hold(self._backend.kron_product(work, self.precision, self._product))
         self.factors, self._skipped = factors, skipped
         for product in self._merged:
             product.merge_again()

@@ -55,11 +55,11 @@ def jobs_of(ranks: int, quick: bool) -> list[Job]:
 
 def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
     """The kernels of a local multiply."""
-    from batchkron.backends import backend_on
+    from batchkron.backends import backend_on, reserve
 
     cuda: Any = backend_on("cuda")
     product = cuda.kron_product([np.ones((P, P), dtype)] * N, None)
-    cuda.reserve(product, outer, inner)
+    reserve(product, outer, inner)
 
 
 def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: int) -> None:

@@ -31,14 +31,14 @@ Job = Callable[[], None]
 
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
-    from batchkron.backends import backend_on
+    from batchkron.backends import backend_on, reserve
     from benchmarks.gpu.measuring.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
         cuda = backend_on("cuda")
         product = cuda.kron_product(factors_of(shape, dtype), precision)
-        cuda.reserve(product, fitting.rows, 1)
+        reserve(product, fitting.rows, 1)
 
 
 def compile_function(shape: KronMatmul, dtype: str) -> None:

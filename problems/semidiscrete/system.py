@@ -101,7 +101,7 @@ class ImplicitFields:
             self._gain = array_module(like).zeros_like(like)
         self._repeated: Callable[..., None] | None = None
         if terms.is_repeatable and array_module(like) is not np:
-            self._repeated = backend_on("cuda").repeated_work(
+            self._repeated = backend_on("cuda").repetition.repeated(
                 lambda u, _: terms.follow(0.0, u), (like.size, 0), like.dtype
             )
 
@@ -545,7 +545,7 @@ class SemidiscreteSystem(ProblemValue):
             return None
         groups = [group for group in self._groups if group.time.is_constant]
         sizes = self.unknowns, self.unknowns
-        return backend_on(self.device).repeated_work(
+        return backend_on(self.device).repetition.repeated(
             _StateProduct(groups, terms, self.t0), sizes, self.initial.dtype
         )
 

@@ -223,7 +223,7 @@ class CombinationPreconditioner:
         self._repeats: ref[CombinationPreconditioner] | None = None
         if self.device != "cpu":
             known = self._repeats = ref(self)  # repeated work must not keep the preconditioner
-            self._repeated = backend_on(self.device).repeated_work(
+            self._repeated = backend_on(self.device).repetition.repeated(
                 lambda x, out: cast(CombinationPreconditioner, known())._multiply(x, out),
                 (self.shape[1], self.shape[0]),
                 self.dtype,

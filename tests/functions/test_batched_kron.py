@@ -31,13 +31,13 @@ MATRICES = [2, 60]  # of a pool: few are copied into the kernels' layouts, many 
 def is_fast(monkeypatch):
     """Whether the last call took the way without conversions."""
     chosen, taken = bk.backends.backend(), []
-    fast = chosen.fast_batched_kron
+    fast = chosen.fast_path("batched_kron")
 
     def noting(*arguments):
         taken.append(fast(*arguments))
         return taken[-1]
 
-    monkeypatch.setattr(chosen, "fast_batched_kron", noting)
+    monkeypatch.setattr(chosen, "fast_path", lambda call: noting)
     return lambda: taken.pop()
 
 

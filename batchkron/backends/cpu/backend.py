@@ -18,6 +18,7 @@ from batchkron.backends.cpu.step_table import StepTable
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
+    FastCall,
     FieldPlan,
     InterpolationPlan,
     KronSparseProduct,
@@ -28,6 +29,7 @@ from batchkron.backends.protocol import (
     SegmentedPlan,
     SumPlan,
     SweepPlan,
+    unavailable,
 )
 from batchkron.spec.identities import merged_identities
 from batchkron.spec.interpolated import Windows
@@ -109,62 +111,12 @@ class CpuBackend(HostBackend, KrylovBackend):
         sizes = spec.inputs, spec.outputs, spec.outer, spec.inner
         return KronPlan(_KRON_PLANS[spec.dtype](*sizes, spec.skipped))
 
-    @staticmethod
-    def fast_kron_multiply(
-        factors: Any,
-        x: Any,
-        left: bool,
-        alpha: complex,
-        beta: complex,
-        y: Any,
-        out: Any,
-        precision: Precision | None,
-    ) -> Array | None:
-        """Return the result of gekmm (``left``) or gemkm by a plan that `kron_plan` has made.
-
-        None for arrays that have to be converted or refused, and where beta y is added, unless y
-        is ``out`` and beta is 1.
-        """
-        if precision is not None or type(beta) not in _NUMBERS:
-            return None
-        if beta != 0 if y is None else beta != 1 or y is not out:
-            return None
-        return _native.plain_product(factors, x, out, alpha, left, y is not None)
-
-    def fast_kron(self, factors: Any, out: Any) -> Array | None:
-        """Return the explicit product if its arrays are plain, else None."""
-        check_environment()
-        return _native.plain_kron(factors, out)
-
-    def fast_batched_gemm(
-        self, a: Any, b: Any, alpha: complex, beta: complex, transpose_b: bool
-    ) -> Array | None:
-        """Return the products of a[i] and b[i] if the arrays are plain and beta is 0, else None."""
-        if type(beta) not in _NUMBERS or beta != 0 or type(transpose_b) is not bool:
-            return None
-        check_environment()
-        return _native.plain_gemm(a, b, alpha, transpose_b)
-
-    def fast_field_blocks(self, arrays: Sequence[Array]) -> bool:
-        """Write the blocks of multiplications by fields."""
-        check_environment()
-        _native.field_blocks(*arrays)
-        return True
-
-    def field_plan(self, **arrays: Any) -> FieldPlan:
-        """Return a plan that writes the blocks of fields for a state."""
-        check_environment()
-        return _native.FieldPlan(**arrays)
-
-    def fast_batched_kron(
-        self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
-    ) -> bool:
-        """Add the products of a batch list to y if all arrays are plain; return whether it did."""
-        check_environment()
-        return _native.add_batch(pools, ids, x, inputs, outputs, y, weights)
+    def fast_path(self, call: FastCall) -> Callable[..., Any]:
+        """Return the function of the core that does a call with plain arrays."""
+        return _FAST_PATHS.get(call, unavailable)
 
     def kron_product(
-        self, factors: Sequence[Array | int], precision: Precision | None = None
+        self, factors: Sequence[Array | int], precision: Precision | None = None, known: Any = None
     ) -> Product:
         """Return a product that holds its own packed copy of the factors, in full precision."""
         check_environment()
@@ -236,7 +188,7 @@ class CpuBackend(HostBackend, KrylovBackend):
         check_environment()
         _native.multiply_kron_sparse(values, x, y, outer, inner)
 
-    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
+    def interpolation_plan(self, windows: Windows, known: Any = None) -> InterpolationPlan:
         """Return the plan of interpolation from windows; it holds its own copy of the weights."""
         check_environment()
         return _INTERPOLATIONS[windows.weights.dtype](
@@ -347,6 +299,66 @@ class CpuBackend(HostBackend, KrylovBackend):
 def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPasses:
     check_environment()
     return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name))
+
+
+def _multiply(
+    factors: Any,
+    x: Any,
+    left: bool,
+    alpha: complex,
+    beta: complex,
+    y: Any,
+    out: Any,
+    precision: Precision | None,
+) -> Array | None:
+    """Return the result of gekmm (``left``) or gemkm by a plan that `kron_plan` has made.
+
+    None for arrays that have to be converted or refused, and where beta y is added, unless y
+    is ``out`` and beta is 1.
+    """
+    if precision is not None or type(beta) not in _NUMBERS:
+        return None
+    if beta != 0 if y is None else beta != 1 or y is not out:
+        return None
+    return _native.plain_product(factors, x, out, alpha, left, y is not None)
+
+
+def _kron(factors: Any, out: Any) -> Array | None:
+    check_environment()
+    return _native.plain_kron(factors, out)
+
+
+def _batched_gemm(a: Any, b: Any, alpha: complex, beta: complex, transpose_b: bool) -> Array | None:
+    if type(beta) not in _NUMBERS or beta != 0 or type(transpose_b) is not bool:
+        return None
+    check_environment()
+    return _native.plain_gemm(a, b, alpha, transpose_b)
+
+
+def _field_blocks(arrays: Sequence[Array]) -> bool:
+    check_environment()
+    _native.field_blocks(*arrays)
+    return True
+
+
+def _field_plan(**arrays: Any) -> FieldPlan:
+    check_environment()
+    return _native.FieldPlan(**arrays)
+
+
+def _batched_kron(*arguments: Any) -> bool:
+    check_environment()
+    return _native.add_batch(*arguments)
+
+
+_FAST_PATHS: dict[FastCall, Callable[..., Any]] = {
+    "kron_multiply": _multiply,
+    "kron": _kron,
+    "batched_gemm": _batched_gemm,
+    "batched_kron": _batched_kron,
+    "field_blocks": _field_blocks,
+    "field_plan": _field_plan,
+}
 
 
 def _in_32_bits(part: SweepPart) -> SweepPart:

@@ -6,7 +6,7 @@ Arrays are CuPy arrays on the current device; a plan's `run` never waits for the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
-from batchkron.backends.protocol import Backend, KrylovBackend, Owners, Reduction
+from batchkron.backends.protocol import FastCall, KrylovBackend, Reduction, Repetition, unavailable
 from batchkron.spec.interpolated import Windows
 from batchkron.spec.kron import Array, BatchSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.interpolated.plan import InterpolationPlan
     from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
-    from batchkron.backends.cuda.kron_sum.triangular_plan import TriangularSum
     from batchkron.backends.cuda.krylov.passes import (
         Iterations,
         Passes,
@@ -42,7 +41,31 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.step_sums.plan import StepTable
 
 
-class CudaBackend(Backend, KrylovBackend):
+class GraphRepetition(Repetition):
+    """Work is repeated by a CUDA graph after a few calls, if it can be captured."""
+
+    note_move = staticmethod(device.note_move)
+
+    def repeated(
+        self,
+        work: Callable[[Any, Any], None],
+        sizes: tuple[int, int],
+        dtype: np.dtype[Any],
+        beside: RepeatedWork | None = None,
+    ) -> RepeatedWork:
+        """Return what does work that launches the same kernels in every call."""
+        from batchkron.backends.cuda.runtime import repeated_work
+
+        return repeated_work.RepeatedWork(work, sizes, dtype, beside)
+
+    def recorder(self) -> Recorder:
+        """Return an object that repeats work by a key."""
+        from batchkron.backends.cuda.runtime import recorder
+
+        return recorder.Recorder()
+
+
+class CudaBackend(KrylovBackend):
     """Plans on CuPy's current device.
 
     Importing modules takes half of the time that a process needs before its first product. All but
@@ -54,24 +77,47 @@ class CudaBackend(Backend, KrylovBackend):
     array_module = device.cupy
 
     empty = staticmethod(device.empty)
-    place = staticmethod(device.place)
-    note_move = staticmethod(device.note_move)
+    workspace = Workspaces  # separate for each stream
+    repetition = GraphRepetition()
     kron_plan = staticmethod(kron_matmul.kron_plan)
     kron_product = staticmethod(kron_matmul.kron_product)
-    with_factors = staticmethod(kron_matmul.with_factors)
-    fast_kron_multiply = staticmethod(function_calls.fast_kron_multiply)
 
     def current_device(self) -> str:
         """Return the device of new operators, such as "cuda:0"."""
         return f"cuda:{device.current_device()}"
 
-    def workspace(self) -> Workspaces:
-        """Return workspace for one operator, separate for each stream."""
-        return Workspaces()
+    def place(
+        self, arrays: Sequence[Array], known: Sequence[DeviceArray] = ()
+    ) -> tuple[DeviceArray, ...]:
+        """Return copies on the device: in the known arrays, or in new ones."""
+        if not known:
+            return device.place(arrays)
+        device.upload(arrays, known)
+        return tuple(known)
 
-    def reserve(self, plan: Any, outer: int, inner: int) -> None:
-        """Compile and allocate what a plan's `run` will need, so that it cannot fail midway."""
-        plan.reserve(outer, inner)
+    @staticmethod
+    @cache
+    def fast_path(call: FastCall) -> Callable[..., Any]:
+        """Return the function that does a call with plain arrays."""
+        if call == "kron_multiply":
+            return function_calls.fast_kron_multiply
+        if call == "kron_sparse_multiply":
+            from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
+
+            return sparse_calls.fast_kron_sparse_multiply
+        if call == "batched_gemm":
+            from batchkron.backends.cuda.batch import function_calls as gemm
+
+            return gemm.fast_batched_gemm
+        if call == "batched_kron":
+            from batchkron.backends.cuda.batch import list_calls
+
+            return list_calls.fast_batched_kron
+        if call == "triangular_sum":
+            from batchkron.backends.cuda.kron_sum import triangular_plan
+
+            return triangular_plan.TriangularSum
+        return unavailable
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list; it holds its own copy of the pools on the device."""
@@ -89,12 +135,6 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.kron_sum import plan as sums
 
         return sums.SumPlan(factors)
-
-    def triangular_sum(self, triangles: Sequence[Array]) -> TriangularSum:
-        """Return what solves systems with T_1 ⊕ … ⊕ T_d; it holds its own copy of them."""
-        from batchkron.backends.cuda.kron_sum import triangular_plan
-
-        return triangular_plan.TriangularSum(triangles)
 
     def diagonal_product(self, entries: DeviceArray) -> DiagonalProduct:
         """Return the product with diagonal matrices of entries (systems…, N) on the device."""
@@ -150,30 +190,16 @@ class CudaBackend(Backend, KrylovBackend):
 
         sparse_calls.multiply_kron_sparse(values, x, y, outer, inner, precision)
 
-    @cached_property
-    def fast_kron_sparse_multiply(self) -> Callable[[Any, Any, Any, Any, Any], DeviceArray | None]:
-        """The function that returns the product with values if the arrays are plain."""
-        from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
-
-        return sparse_calls.fast_kron_sparse_multiply
-
-    def interpolation_plan(self, windows: Windows) -> InterpolationPlan:
+    def interpolation_plan(
+        self, windows: Windows, known: InterpolationPlan | None = None
+    ) -> InterpolationPlan:
         """Return the plan of interpolation; it holds its own copy of the windows."""
         from batchkron.backends.cuda.interpolated import plan as interpolated
 
-        return interpolated.InterpolationPlan(windows)
-
-    def with_windows(self, plan: InterpolationPlan, windows: Windows) -> InterpolationPlan:
-        """Return the plan itself with as many other windows."""
-        plan.set_windows(windows)
-        return plan
-
-    def replaced(
-        self, placed: Sequence[DeviceArray], values: Sequence[Array]
-    ) -> tuple[DeviceArray, ...]:
-        """Return the arrays themselves, with new values after earlier work has ended."""
-        device.upload(values, placed)
-        return tuple(placed)
+        if known is None:
+            return interpolated.InterpolationPlan(windows)
+        known.set_windows(windows)
+        return known
 
     @cached_property
     def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:
@@ -196,50 +222,11 @@ class CudaBackend(Backend, KrylovBackend):
 
         batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
 
-    @cached_property
-    def fast_batched_gemm(self) -> Callable[[Any, Any, Any, Any, bool], DeviceArray | None]:
-        """The function that returns the products of a[i] and b[i] if the arrays are plain."""
-        from batchkron.backends.cuda.batch import function_calls as gemm
-
-        return gemm.fast_batched_gemm
-
-    @cached_property
-    def fast_batched_kron(self) -> Callable[[Any, Any, Any, Any, Any, Any, Any], bool]:
-        """The function that adds the products of a batch list to y if the arrays are plain."""
-        from batchkron.backends.cuda.batch import list_calls
-
-        return list_calls.fast_batched_kron
-
-    def repeated_work(
-        self,
-        work: Callable[[Any, Any], None],
-        sizes: tuple[int, int],
-        dtype: np.dtype[Any],
-        beside: RepeatedWork | None = None,
-    ) -> RepeatedWork:
-        """Return what does work by a CUDA graph after a few calls, if it can be captured."""
-        from batchkron.backends.cuda.runtime import repeated_work
-
-        return repeated_work.RepeatedWork(work, sizes, dtype, beside)
-
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others, all in few launches."""
         from batchkron.backends.cuda.exchange import copies
 
         copies.copy_views(pairs)
-
-    def spread(
-        self,
-        plan: Any,
-        owners: Owners,
-        x: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-    ) -> bool:
-        """Write alpha A x to the memory of its owners, by the last kernel of the product."""
-        done: bool = plan.spread(owners, x, outer, inner, alpha)
-        return done
 
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""
@@ -287,12 +274,6 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.krylov_iterations(plan, stages, kept, count)
-
-    def krylov_recorder(self) -> Recorder:
-        """Return an object that repeats work by CUDA graphs."""
-        from batchkron.backends.cuda.runtime import recorder
-
-        return recorder.Recorder()
 
 
 CUDA = CudaBackend()

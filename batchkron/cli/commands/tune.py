@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from batchkron.backends import Tuning, backend_on, tuned_plans
+from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
 from batchkron.backends.cuda.interface.host import (
     DEFAULT_CANDIDATES,
     DEFAULT_SECONDS,
@@ -166,7 +166,7 @@ def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -
     outer, inner = (1, shape.rows) if columns else (shape.rows, 1)
     try:
         matrices = [np.ones((Q, P), dtype) for P, Q in shape.factors]
-        chosen.reserve(chosen.kron_product(matrices), outer, inner)
+        reserve(chosen.kron_product(matrices), outer, inner)
         chosen.kron_plan(KronSpec(inputs, outputs, outer, inner, dtype)).prepare()
     except MemoryError as error:
         gigabytes = shape.elements * dtype.itemsize / 1e9

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.fft
 import scipy.linalg
 
-from batchkron.backends import Backend, Product
+from batchkron.backends import Backend, Product, reserve
 from batchkron.spec.kron import Array
 
 __all__ = ["GridProduct", "as_matrix"]
@@ -59,7 +59,7 @@ class ToeplitzMode:
     def update(self, column: Array) -> None:
         """Take another column of the same length and dtype."""
         new = self._transformed(column)
-        (self._spectrum,) = self._backend.replaced([self._spectrum], [new])
+        (self._spectrum,) = self._backend.place([new], [self._spectrum])
 
     def run(self, x: Array, y: Array, outer: int, inner: int) -> None:
         """Write the product of x (outer, P, inner) to y."""
@@ -121,7 +121,7 @@ class GridProduct:
                 product.update(factors[begin])
                 continue
             dense = [as_matrix(f) for f in factors[begin:end]]
-            self._steps[place] = begin, end, self._backend.with_factors(product, dense)
+            self._steps[place] = begin, end, self._backend.kron_product(dense, known=product)
         return self
 
     def reserve(self, vectors: int) -> None:
@@ -129,7 +129,7 @@ class GridProduct:
         for begin, end, product in self._steps:
             if not isinstance(product, ToeplitzMode):
                 outer = math.prod(self._sizes[:begin])
-                self._backend.reserve(product, outer, math.prod(self._sizes[end:]) * vectors)
+                reserve(product, outer, math.prod(self._sizes[end:]) * vectors)
 
     @property
     def transforms(self) -> int:

@@ -189,7 +189,7 @@ class Interpolation(Operator):
         self.placed_points = to_host(points, "points") if module is np else points
         self._on_host = None
         windows = windows_of(self.placed_points, self.grid, self._numbers)
-        self.plan = self._backend.with_windows(self.plan, windows)
+        self.plan = self._backend.interpolation_plan(windows, self.plan)
         for relative in self._relatives.values():
             other = relative.of if isinstance(relative, TransposedInterpolation) else relative
             if isinstance(other, Interpolation) and id(other) not in done:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native, native_entries
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import Product, backend_for, building_on
+from batchkron.backends import Product, backend_for, building_on, reserve
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
 from batchkron.operators.interpolated.entrywise import entrywise
@@ -137,7 +137,7 @@ class InterpolatedKronecker(Operator):
         if known is not None:
             self._grid_product = known.with_factors(self.factors)
             if self._grid_product is not known:
-                self._backend.note_move()
+                self._backend.repetition.note_move()
 
     def _matrix(self) -> Array:
         """Return W (K_1 ⊗ … ⊗ K_N) W^T on the host."""
@@ -145,13 +145,13 @@ class InterpolatedKronecker(Operator):
 
     def _set_noise(self) -> None:
         if bool(self.noise.any()) != bool(self._noise_entries):
-            self._backend.note_move()
+            self._backend.repetition.note_move()
         if not self.noise.any():
             self._noise_product, self._noise_entries = None, ()
             return
         entries = [np.array(np.broadcast_to(self.noise, self.shape[:1]), self.dtype)]
         known = self._noise_entries
-        placed = self._backend.replaced(known, entries) if known else self._backend.place(entries)
+        placed = self._backend.place(entries, known)
         if not known or placed[0] is not known[0]:
             self._noise_product = self._backend.diagonal_product(placed[0])
         self._noise_entries = placed
@@ -207,7 +207,7 @@ class InterpolatedKronecker(Operator):
 
     def _reserve(self, outer: int, inner: int) -> None:
         if self._matrix_product is not None:
-            self._backend.reserve(self._matrix_product, outer, inner)
+            reserve(self._matrix_product, outer, inner)
             return
         parts, cells = self.dtype.itemsize // self.noise.itemsize, self.interpolation.shape[1]
         _, most = next(split(outer * inner * parts, self._most()), (0, 0))
@@ -271,7 +271,7 @@ class InterpolatedKronecker(Operator):
             self._set_factors(factors)
         if self._matrix_product is not None and not (points is None and factors is None):
             matrix = [self._matrix()]
-            self._matrix_product = self._backend.with_factors(self._matrix_product, matrix)
+            self._matrix_product = self._backend.kron_product(matrix, known=self._matrix_product)
         if noise is not None:
             self.noise = _read_only(noise.astype(self.noise.dtype))
             self._set_noise()

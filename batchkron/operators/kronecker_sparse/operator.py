@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend_for, building_on, own_apply, own_apply_last
+from batchkron.backends import backend_for, building_on, own_apply, own_apply_last, reserve
 from batchkron.operators.algebra import Operator, SumOperator
 from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
@@ -173,7 +173,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         return made, (self.values if self._half is None else self.values.astype(self._half),)
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._product, outer, inner)
+        reserve(self._product, outer, inner)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

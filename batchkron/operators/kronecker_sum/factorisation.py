@@ -147,7 +147,7 @@ class SumFactorisation:
         """Return what solves with the triangles on the device, None on the CPU."""
         if dtype not in self._solvers:
             triangles = [one.astype(dtype, copy=False) for one in self._triangles]
-            self._solvers[dtype] = backend_on(self._device).triangular_sum(triangles)
+            self._solvers[dtype] = backend_on(self._device).fast_path("triangular_sum")(triangles)
         return self._solvers[dtype]
 
     def _refuse_singular(self, shifts: Array) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind, native_entries
 from batchkron.arrays import array_module, as_array, to_host
-from batchkron.backends import SumPlan, backend_for, own_apply
+from batchkron.backends import SumPlan, backend_for, own_apply, reserve
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Operator
 from batchkron.operators.kept import Kept
@@ -99,7 +99,7 @@ class KroneckerSum(ValuedOperator):
         return self._plan if self.batch_shape else None
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._plan, outer, inner)
+        reserve(self._plan, outer, inner)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends import backend, own_apply
+from batchkron.backends import backend, own_apply, reserve
 from batchkron.operators.sparse_grid.listing import SweepListing
 from batchkron.operators.sparse_grid.schedule import Stage
 from batchkron.operators.sparse_grid.spec import SweepSpec
@@ -96,4 +96,4 @@ class SweepProgram:
 
     def reserve(self, outer: int, inner: int) -> None:
         """Allocate workspace for `run` on a device, so that it cannot fail after writing to y."""
-        self._backend.reserve(self._plan, outer, inner)
+        reserve(self._plan, outer, inner)

@@ -10,7 +10,7 @@ from typing import Any
 
 import cupy
 
-from batchkron.backends import Tuning, backend_on, tuned_plans
+from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
 from benchmarks.gpu.cases.cases import BatchCase, KronCase
 from benchmarks.gpu.measuring.data import factors_of, operator, that_fits
 from benchmarks.gpu.report.report import Cell
@@ -39,7 +39,7 @@ def build(case: KronCase | BatchCase, dtype: str) -> None:
     shape = that_fits(case.shape, dtype)
     if shape is not None:
         cuda = backend_on("cuda")
-        cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
+        reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
 
 
 def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterator[Cell]:

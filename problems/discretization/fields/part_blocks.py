@@ -123,7 +123,7 @@ class PartBlocks:
         if self._fast is not None:
             stacked = values[0] if len(values) == 1 else np.stack(values)
             arrays = (np.ascontiguousarray(stacked), *self._fast, into.heap, into.ancestors)
-            if backend().fast_field_blocks(arrays):
+            if backend().fast_path("field_blocks")(arrays):
                 return
         given = values[0][None] if len(values) == 1 else self._module.stack(values)
         if self._chosen is not None:

@@ -47,7 +47,7 @@ class GainsOfState:
         self._repeated: Callable[[Values, Values], None] | None = None
         if problem.device != "cpu" and problem.gains:
             sizes = problem.unknowns, problem.unknowns
-            self._repeated = backend_on(problem.device).repeated_work(
+            self._repeated = backend_on(problem.device).repetition.repeated(
                 self._sum, sizes, problem.initial.dtype
             )
 

@@ -118,7 +118,10 @@ class _AxisParts:
             return None
         arrays, rows = found
         own = self.blocks.plan_arrays(rows)
-        return None if own is None else backend().field_plan(**arrays, **own)
+        if own is None:
+            return None
+        plan: FieldPlan | None = backend().fast_path("field_plan")(**arrays, **own)
+        return plan
 
     def write(self, t: float, u: Values, into: BlockVector) -> None:
         """Write the blocks for a state.

@@ -30,7 +30,7 @@ from ..vectors.passes import (
     Vectors,
 )
 from ..vectors.ranks import ranks_of
-from ..vectors.space import Flag, KrylovRecorder, KrylovSpace, Passes
+from ..vectors.space import Flag, KrylovSpace, Passes, Recorder
 
 # Solves whose iterations are remembered: as many as an IMEX method has stages. One iteration too
 # many costs less than one too few, after which a device has to be waited for twice.
@@ -75,7 +75,7 @@ class MethodWorkspace(ABC):
         self._space: KrylovSpace | None = None
         self._vectors: dict[str, Vector] = {}
         self._set_up: tuple[Any, ...] = ()
-        self._recorder: KrylovRecorder | None = None
+        self._recorder: Recorder | None = None
         self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
         self._costs: dict[Any, tuple[int, int]] = {}

@@ -21,7 +21,7 @@ from batchkron.backends.krylov_arguments import (
     max_sums,
     small_size,
 )
-from batchkron.backends.protocol import KrylovRecorder, Reduction
+from batchkron.backends.protocol import Recorder, Reduction
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.spec.kron import Array
 
@@ -31,10 +31,10 @@ from .ranks import Ranks
 __all__ = [
     "Field",
     "Flag",
-    "KrylovRecorder",
     "KrylovSpace",
     "Passes",
     "Progress",
+    "Recorder",
     "place_of_work",
 ]
 
@@ -176,9 +176,9 @@ class KrylovSpace:
         vectors = (array for array, _ in self._places.values())
         return sum(array.nbytes for array in (*self._kept, *vectors))
 
-    def recorder(self) -> KrylovRecorder | None:
+    def recorder(self) -> Recorder | None:
         """Return what repeats work on a device with the least effort; None where there is none."""
-        recorder = self._backend.krylov_recorder()
+        recorder = self._backend.repetition.recorder()
         if recorder is None or self._reduction is None or self._reduction.capturable:
             return recorder
         return None

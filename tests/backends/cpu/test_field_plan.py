@@ -28,7 +28,7 @@ ONE = {
 
 
 def write(u, **changes):
-    plan = backend().field_plan(**{**ONE, **changes})
+    plan = backend().fast_path("field_plan")(**{**ONE, **changes})
     heap, ancestors = np.full((1, 2, 4), np.nan), np.zeros((0, 2, 0))
     return plan.write(np.array(u), heap, ancestors), heap[0, :, 0]
 
@@ -98,7 +98,7 @@ def test_refusals(change):
 
 
 def test_refusals_of_a_call():
-    plan = backend().field_plan(**ONE)
+    plan = backend().fast_path("field_plan")(**ONE)
     heap, ancestors = np.zeros((1, 2, 4)), np.zeros((0, 2, 0))
     with pytest.raises(ValueError, match="u must be"):
         plan.write(np.zeros(3), heap, ancestors)

@@ -161,7 +161,7 @@ def test_updates_that_need_another_plan_are_noted(rng, monkeypatch):
     pools, ids, source, target, weights = random_batch(rng, (2, 3), np.float64)
     op, noted = built((pools, ids, source, target, weights)).plan("factored"), []
     plan = op._plan
-    monkeypatch.setattr(type(op._backend), "note_move", lambda self: noted.append(op._plan))
+    monkeypatch.setattr(op._backend.repetition, "note_move", lambda: noted.append(op._plan))
     op.update(weights=5 * weights)
     assert op._plan is plan
     assert not noted

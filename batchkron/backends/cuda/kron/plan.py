@@ -540,12 +540,16 @@ class KronProduct(FastPath):
                 y[...] = 0
 
 
-def kron_product(factors: Sequence[Array | int], precision: Precision | None = None) -> KronProduct:
-    """Return the product with these factors, host arrays of one dtype, or sizes of identities."""
-    return KronProduct(factors, precision)
+def kron_product(
+    factors: Sequence[Array | int],
+    precision: Precision | None = None,
+    known: KronProduct | None = None,
+) -> KronProduct:
+    """Return the product with these factors, host arrays of one dtype, or sizes of identities.
 
-
-def with_factors(product: KronProduct, factors: Sequence[Array | int]) -> KronProduct:
-    """Return the product itself with new factors."""
-    product.set_values(factors)
-    return product
+    It is the known one, of the same shapes, with new factors.
+    """
+    if known is None:
+        return KronProduct(factors, precision)
+    known.set_values(factors)
+    return known

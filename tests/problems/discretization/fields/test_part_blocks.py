@@ -39,7 +39,7 @@ def test_parts_of_two_fields(rng, monkeypatch, way, curved, degree, level):
     ]
     device = "cpu"
     if way == "levels":  # in NumPy, as where the backend has nothing of its own
-        monkeypatch.setattr(type(backend()), "fast_field_blocks", Backend.fast_field_blocks)
+        monkeypatch.setattr(type(backend()), "fast_path", Backend.fast_path)
     if way == "edges":
         device = "cuda"
         monkeypatch.setattr(part_blocks.SegmentedModeMultiply, "to", lambda self, _: self)

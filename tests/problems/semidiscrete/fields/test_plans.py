@@ -32,7 +32,7 @@ def blocks_of(terms, u):
 
 def unplanned(problem, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(type(backend()), "field_plan", Backend.field_plan)
+        patch.setattr(type(backend()), "fast_path", Backend.fast_path)
         terms = problem._field_terms
     assert all(parts._plan is None for parts in terms._axes)
     return terms
