@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from batchkron.backends.cuda.kernel_family import enabled, without
+from batchkron.backends.cuda.kernel_family import is_enabled, without
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
@@ -38,19 +38,10 @@ PART = "kronecker-sparse"
 PRECISION = "tf32x3"
 
 
-class Switch:
-    """Something that `kernel_family.without` switches off for this benchmark alone."""
-
-    operation = "kron_sparse"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-PREPARED = Switch("prepared_values")
-UNITS = Switch("float32_units")
-_ALL = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
-WAYS = tuple(f"{way.operation}.{way.name}" for way in _ALL)
+# what `kernel_family.without` switches off for this benchmark alone
+PREPARED = "kron_sparse.prepared_values"
+UNITS = "kron_sparse.float32_units"
+WAYS = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
 
 
 def choices(dtype: str | None) -> list[Choice]:
@@ -73,7 +64,7 @@ def shape_in(choice: Choice) -> SparseShape:
     """The product as kernels are chosen for it, by the families that are not switched off."""
     if choice.dtype != PRECISION:
         return shape_of(choice.case, choice.dtype)
-    products = PRODUCTS[PRECISION] if enabled((UNITS,)) else 0
+    products = PRODUCTS[PRECISION] if is_enabled(UNITS) else 0
     return replace(shape_of(choice.case, "float32"), products=products)
 
 
@@ -93,7 +84,7 @@ def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
             found.add(KEPT_VALUES)
     if choice.dtype == PRECISION:
         found.add(UNITS)
-    return {f"{one.operation}.{one.name}" for one in found}
+    return found
 
 
 def programs(
@@ -125,9 +116,9 @@ def subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], object]]], A
     layout: Any = choice.case.layout
 
     def product() -> list[Callable[[], object]]:
-        precision: Any = PRECISION if in_tf32 and enabled((UNITS,)) else None
+        precision: Any = PRECISION if in_tf32 and is_enabled(UNITS) else None
         options = {"layout": layout, "precision": precision}
-        if enabled((PREPARED,)):
+        if is_enabled(PREPARED):
             apply = bk.KroneckerSparse(data.values, **options).to("cuda").apply
         else:
             multiply = bk.kronecker_sparse_multiply

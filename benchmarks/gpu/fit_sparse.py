@@ -12,50 +12,44 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
-from batchkron.backends.cuda.kron_sparse.families import FAMILIES as SPARSE_FAMILIES
-from batchkron.backends.cuda.kron_sparse.general import cost as general_cost
+from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
-from batchkron.backends.cuda.kron_sparse.registers import cost as registers_cost
-from batchkron.backends.cuda.kron_sparse.tiles import cost as tiles_cost
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
-from benchmarks.gpu.fit import Array, Family, errors_of, fitted_costs, stacked
+from benchmarks.gpu.fit import Array, Family, errors_of, fitted_costs
 
 NEAR = 0.3  # kernels this much slower than the best count fully, those twice as far a quarter
 SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on
 
 Record = Mapping[str, Any]
 
-WORK: dict[str, Callable[[SparseKernel, DeviceLimits], Any]] = {
-    "tiles": lambda one, limits: tiles_cost.tile_work(one.shape, one.tile, limits),
-    "registers": lambda one, limits: registers_cost.register_work(one.shape, one.tile, limits),
-    "general": lambda one, limits: general_cost.general_work(one.shape, one.tile.results, limits),
-}
-MODULES: dict[str, tuple[Any, Any]] = {
-    "tiles": (tiles_cost, tiles_cost.TileCosts),
-    "registers": (registers_cost, registers_cost.RegisterCosts),
-    "general": (general_cost, general_cost.GeneralCosts),
-}
-
 
 def kernel_of(record: Record, limits: DeviceLimits) -> SparseKernel | None:
     """The kernel that was measured, None if there is none by that name any more."""
-    (family,) = [one for one in SPARSE_FAMILIES if one.name == record["family"]]
+    (family,) = [one for one in FAMILIES if one.name == record["family"]]
     if len(record["variant"]) != len(family.variant_type.__slots__):
         return None
     shape = shape_of(SparseCase(tuple(record["pattern"]), record["layout"]), record["dtype"])
     kernel = family.kernel(shape, family.variant_type(*record["variant"]), limits)
     same = kernel is not None and kernel.program().expression == record["kernel"]
     return kernel if same else None
+
+
+def stacked(counts: Sequence[Mapping[str, Any]]) -> SimpleNamespace:
+    """Counts whose values are arrays over all kernels."""
+    return SimpleNamespace(
+        **{name: np.array([one[name] for one in counts], float) for name in counts[0]}
+    )
 
 
 def weights_of(records: Sequence[Record]) -> Array:
@@ -96,16 +90,18 @@ def main(measurements: Path, write: Path | None) -> None:
     weights = weights_of(records)
     estimates = np.zeros(len(records))
     table = {}
-    for name, (module, kind) in MODULES.items():
-        start = kind(**costs_for(device).families["kron_sparse"][name])
-        table[name] = asdict(start)
+    for family in FAMILIES:
+        name = family.name
+        table[name] = known_costs = dict(costs_for(device).families["kron_sparse"][name])
+        start = make_dataclass("Costs", known_costs)(**known_costs)
         own = [n for n, one in enumerate(records) if one["family"] == name]
         if not own:
             continue
-        work = stacked([WORK[name](pairs[n][1], limits) for n in own])
+        kernels = [pairs[n][1] for n in own]
+        work = stacked([vars(family.work(one.shape, one.tile, limits)) for one in kernels])
         times = np.array([records[n]["microseconds"] for n in own]) * 1e-6
-        costs = fitted_costs(Family(None, module.seconds, start), work, times, weights[own])
-        found = module.seconds(work, costs)
+        costs = fitted_costs(Family(None, family.seconds, start), work, times, weights[own])
+        found = family.seconds(work, costs)
         estimates[own] = found
         errors = np.log(found / times)
         near = weights[own] == 1

@@ -54,11 +54,10 @@ def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKerne
     shape = shape_of(case, dtype)
     kinds = defaultdict(list)
     for family in FAMILIES:
-        if family.accepts(shape, limits):
-            for variant in family.variants(shape, limits):
-                kernel = family.kernel(shape, variant, limits)
-                if kernel is not None:
-                    kinds[kind_of(kernel)].append(kernel)
+        for variant in family.variants(shape, limits):
+            kernel = family.kernel(shape, variant, limits)
+            if kernel is not None:
+                kinds[kind_of(kernel)].append(kernel)
     least = min(kernel.seconds for kernels in kinds.values() for kernel in kernels)
     found = []
     for kernels in kinds.values():

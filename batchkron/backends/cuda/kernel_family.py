@@ -132,6 +132,11 @@ def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
     return tuple(one for one in families if f"{one.operation}.{one.name}" not in off)
 
 
+def is_enabled(name: str) -> bool:
+    """Return whether "operation.name" is not switched off: a family, or another way of a plan."""
+    return name not in _switched_off.get()
+
+
 def forget_by(clear: Callable[[], None]) -> None:
     """Register ``clear`` of a cache of plans whose keys lack the families and tuned choices."""
     _remembered.append(clear)

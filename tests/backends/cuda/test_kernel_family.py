@@ -36,7 +36,7 @@ def test_every_family_can_be_switched_off(table):
         with without(name):
             assert enabled(table) == table[:number] + table[number + 1 :]
     for family in table:
-        for method in ("accepts", "variants", "estimate", "kernel", "program", "launch"):
+        for method in ("variants", "estimate", "kernel", "launch"):
             assert callable(getattr(family, method))
         assert dataclasses.is_dataclass(family.variant_type)
 

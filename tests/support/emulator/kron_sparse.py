@@ -71,12 +71,12 @@ def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=N
     poison = np.full(before.shape, 0x7FC0 if dtype == "bfloat16" else np.nan, x.dtype)
     y, whole = amid_poison(narrowed(before, dtype) if accumulate else poison, dtype, offset)
     around = is_poison(whole, dtype).sum() - is_poison(y, dtype).sum()
-    arguments = kernel.arguments(device)
+    arguments = kernel.arguments.copy()
     for name, array in (("x", x), ("y", y), ("values", held)):
         arguments[name] = array.ctypes.data
     arguments["alpha"] = np.asarray(alpha, sum_dtype(dtype))
     arguments["accumulate"] = accumulate
-    how = emulated(kernel.launch(device), copies, rng, blocks)
+    how = emulated(kernel.launch, copies, rng, blocks)
     failure = launch(arguments.tobytes(), how, [x, held])
     assert not failure, f"{kernel}: {failure}"
     np.testing.assert_array_equal(as_numbers(y, dtype), expected, err_msg=str(kernel))
@@ -98,14 +98,12 @@ def run_ending(kernel, launch, device, copies, rng, *, bias=True, before=True):
     y, whole = amid_poison(poison, dtype, offset)
     of_z, around = amid_poison(poison, dtype, offset)
     outside = is_poison(whole, dtype).sum() - y.size
-    arguments = kernel.arguments(device)
+    arguments = kernel.arguments.copy()
     for name, array in (("x", x), ("y", y), ("values", held)):
         arguments[name] = array.ctypes.data
     arguments["bias"] = of_bias.ctypes.data * bias
     arguments["before"] = of_z.ctypes.data * before
-    failure = launch(
-        arguments.tobytes(), emulated(kernel.launch(device), copies, rng), [x, held, of_bias]
-    )
+    failure = launch(arguments.tobytes(), emulated(kernel.launch, copies, rng), [x, held, of_bias])
     assert not failure, f"{kernel}: {failure}"
     expected = {
         "bias": z,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.kernel_family import forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
 from batchkron.backends.cuda.kron_sparse.gradient_plan import GradientPlan
@@ -227,7 +227,7 @@ class ChainGradients:
             GradientShape(*factor.pattern, layout.count, layout.last, layout.dtype)
             for factor in layout.factors
         ]
-        own = [has_kernel(shape) and bool(enabled((VALUE_GRADIENTS,))) for shape in shapes]
+        own = [has_kernel(shape) and is_enabled(VALUE_GRADIENTS) for shape in shapes]
         # those that a caller needs have a place of their own
         all_own = all(own[k] for k in range(count) if needed[k])
         spare = _Turns(layout, min(end, count - 1), 2 if all_own else count)

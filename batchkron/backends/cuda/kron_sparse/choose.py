@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.kernel_family import enabled, forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseKernel, SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct, library_product
@@ -35,7 +35,7 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     LookupError
         If all families that have a kernel are switched off.
     """
-    ways = bool(enabled((LIBRARY,))), plain and bool(enabled((TRANSPOSED,)))
+    ways = is_enabled(LIBRARY), plain and is_enabled(TRANSPOSED)
     return _fastest_way(shape, device, enabled(FAMILIES), *ways)
 
 

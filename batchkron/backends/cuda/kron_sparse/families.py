@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from batchkron.backends.cuda.kron_sparse.general.family import General
+from batchkron.backends.cuda.kron_sparse.general import General
 from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily
-from batchkron.backends.cuda.kron_sparse.registers.family import Registers
+from batchkron.backends.cuda.kron_sparse.registers import Registers
 from batchkron.backends.cuda.kron_sparse.tiles.family import Tiles
 
 FAMILIES: tuple[SparseFamily, ...] = (Tiles(), Registers(), General())

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
+from batchkron.backends.cuda.costs import costs_for
+from batchkron.backends.cuda.estimates import Count
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.spec.kron import Array
 
 WORD = 16  # bytes that a thread reads or writes at once, at most
@@ -119,7 +123,13 @@ class SparseKernel:
     variant : Any
         An instance of the family's ``variant_type``.
     tile : Any
-        The family's tiling, from which template arguments and launch follow.
+        What the variant is compiled for.
+    options : tuple
+        Template arguments behind the scalar.
+    launch : LaunchShape
+        Grid, threads and memory.
+    arguments : ndarray, (1,)
+        The kernel's arguments for y = A x, without addresses.
     seconds : float
         Estimated time of a launch.
     ending : {"none", "bias", "gelu", "gelu-tanh"}
@@ -130,6 +140,9 @@ class SparseKernel:
     shape: SparseShape
     variant: Any
     tile: Any
+    options: tuple[object, ...]
+    launch: LaunchShape
+    arguments: Array = field(compare=False)
     seconds: float = field(compare=False)
     ending: Ending = "none"
 
@@ -143,56 +156,93 @@ class SparseKernel:
         """Bytes of workspace: a kernel needs none."""
         return 0
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The last template arguments of all families' kernels."""
-        return (_ENDINGS[self.ending],) if self.ending in _ENDINGS else ()
-
     def program(self) -> Program:
         """Return the program to compile."""
-        return self.family.program(self)
+        scalar, name = SPARSE_SCALARS[self.shape.dtype], self.family.name
+        ending = [_ENDINGS[self.ending]] if self.ending in _ENDINGS else []
+        expression = template_type(f"kron_sparse_{name}", scalar, *self.options, *ending)
+        return Program(f"cuda/kron_sparse/{name}.cuh", expression)
 
     def programs(self) -> list[Program]:
         """Return the programs to compile, as those of other ways of computing the product."""
         return [self.program()]
 
-    def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: grid, threads and memory."""
-        return self.family.launch(self, device)
 
-    def arguments(self, device: DeviceLimits) -> Array:
-        """Return the kernel's arguments for y = A x, without addresses."""
-        shape = self.shape
+class SparseFamily(ABC):
+    """A kernel template of ``csrc/cuda/kron_sparse`` and the choice of its template arguments.
+
+    A variant is a frozen dataclass of integers, and a tile is all that it is compiled for.
+    """
+
+    operation = "kron_sparse"
+    name: str
+    variant_type: type[Any]
+    stored: Stored = "given"
+
+    @abstractmethod
+    def variants(self, shape: SparseShape, device: DeviceLimits) -> Sequence[Any]:
+        """Return the variants worth comparing by their estimates; none where there is no kernel."""
+
+    @abstractmethod
+    def tile(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Any:
+        """Return what a variant is compiled for, None if it does not fit."""
+
+    @abstractmethod
+    def work(self, shape: SparseShape, tile: Any, device: DeviceLimits) -> SimpleNamespace:
+        """Count what the kernel of a tile does."""
+
+    @abstractmethod
+    def seconds(self, work: Any, costs: Any) -> Count:
+        """Return the estimated seconds of one kernel, or of many at once.
+
+        Parameters
+        ----------
+        work : SimpleNamespace
+            Counts; those of many kernels are arrays.
+        costs : SimpleNamespace
+            Constants of a card, of ``batchkron/backends/cuda/costs``: in nanoseconds, rates in
+            bytes per nanosecond, ``sharpness`` as `slowest` says. ``launch`` is that of a kernel in
+            a CUDA graph.
+        """
+
+    @abstractmethod
+    def launch(
+        self, shape: SparseShape, tile: Any, device: DeviceLimits
+    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
+        """Return template arguments, launch, and the arguments ``tiles`` and ``together``."""
+
+    def estimate(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> float:
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
+        tile = self.tile(shape, variant, device)
+        if tile is None:
+            return math.inf
+        return float(self.seconds(self.work(shape, tile, device), _costs(device.name, self.name)))
+
+    def kernel(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> SparseKernel | None:
+        """Return the kernel of a variant, None if it does not fit."""
+        tile = self.tile(shape, variant, device)
+        if tile is None:
+            return None
+        options, launch, (tiles, together) = self.launch(shape, tile, device)
         arguments = np.zeros(1, sparse_arguments(shape.dtype))
         arguments["alpha"] = 1
         for name in ("outer", "a", "b", "c", "d", "inner"):
             arguments[name] = getattr(shape, name)
         arguments["row"] = stored_row(shape.c, shape.itemsize)
-        arguments["tiles"], arguments["together"] = self.family.tiles(self, device)
-        return arguments
-
-
-class SparseFamily(KernelFamily[SparseShape, Any, SparseKernel]):
-    """A `KernelFamily` for Kronecker-sparse matrices; estimates are seconds of a launch."""
-
-    operation = "kron_sparse"
-    stored: Stored = "given"
-
-    @abstractmethod
-    def launch(self, kernel: SparseKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: grid, threads and memory."""
-
-    def tiles(self, kernel: SparseKernel, device: DeviceLimits) -> tuple[int, int]:
-        """Return the arguments ``tiles`` and ``together``, which only some templates read."""
-        return 0, 1
+        arguments["tiles"], arguments["together"] = tiles, together
+        seconds = self.estimate(shape, variant, device)
+        return SparseKernel(self, shape, variant, tile, options, launch, arguments, seconds)
 
     def fastest(self, shape: SparseShape, device: DeviceLimits) -> SparseKernel | None:
         """Return the kernel with the smallest estimate, None if there is none."""
-        if not self.accepts(shape, device):
-            return None
         timed = [(self.estimate(shape, one, device), one) for one in self.variants(shape, device)]
         best = min(timed, key=lambda way: way[0], default=(math.inf, None))
         return None if math.isinf(best[0]) else self.kernel(shape, best[1], device)
+
+
+@cache
+def _costs(device: str, family: str) -> SimpleNamespace:
+    return SimpleNamespace(**costs_for(device).families["kron_sparse"][family])
 
 
 def stored_row(c: int, itemsize: int) -> int:

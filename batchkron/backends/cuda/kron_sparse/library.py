@@ -55,14 +55,8 @@ class LibraryProduct:
         return []
 
 
-class Library:
-    """The way itself, which `kernel_family.without` switches off as it does families."""
-
-    operation = "kron_sparse"
-    name = "library"
-
-
-LIBRARY = Library()
+LIBRARY = "kron_sparse.library"
+"""The way itself, as `kernel_family.without` names it."""
 
 
 def library_product(shape: SparseShape, device: DeviceLimits) -> LibraryProduct | None:

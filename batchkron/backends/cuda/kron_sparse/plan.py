@@ -129,10 +129,9 @@ def _direct(way: DirectWay, device: int) -> DeviceCall:
 
 def launch_of(kernel: SparseKernel, device: int) -> Launch:
     """Return the launch of a kernel; a call passes the addresses of x, y and the values."""
-    limits = device_limits(device)
-    how, code = kernel.launch(limits), load_kernel(kernel.program(), device)
-    grid, arguments = (how.blocks, how.down), kernel.arguments(limits)
-    return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
+    how, code = kernel.launch, load_kernel(kernel.program(), device)
+    grid = how.blocks, how.down
+    return Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments, 3, "accumulate")
 
 
 def _transposing(one: BlockTransposition, device: int) -> Launch:

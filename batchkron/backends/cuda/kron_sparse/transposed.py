@@ -93,14 +93,8 @@ def part_sizes(shape: SparseShape) -> list[int]:
     return [min(size, shape.outer - first) for first in range(0, shape.outer, size)]
 
 
-class TransposedVectors:
-    """The way itself, which `kernel_family.without` switches off as it does families."""
-
-    operation = "kron_sparse"
-    name = "transposed"
-
-
-TRANSPOSED = TransposedVectors()
+TRANSPOSED = "kron_sparse.transposed"
+"""The way itself, as `kernel_family.without` names it."""
 
 
 def transposed_product(

@@ -53,14 +53,8 @@ _MAX_VALUES = 2**31  # from so many on, a launch could not have a thread block f
 _MAX_DOUBLE = 32  # rows or columns up to which matrix units in float64 gain nothing
 
 
-class ValueGradients:
-    """The kernel itself, which `kernel_family.without` switches off as it does families."""
-
-    operation = "kron_sparse"
-    name = "gradients"
-
-
-VALUE_GRADIENTS = ValueGradients()
+VALUE_GRADIENTS = "kron_sparse.gradients"
+"""The kernel itself, as `kernel_family.without` names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.general.family import GeneralVariant
+from batchkron.backends.cuda.kron_sparse.general import GeneralVariant
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
-from batchkron.backends.cuda.kron_sparse.registers.tile import RegisterVariant
+from batchkron.backends.cuda.kron_sparse.registers import RegisterVariant
 from batchkron.backends.cuda.kron_sparse.stored import (
     are_stored,
     store_launch,

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.kernel_family import is_enabled
 from batchkron.backends.cuda.kron_sparse.kernel import (
     HALF_DTYPES,
-    SPARSE_SCALARS,
     WORD,
     SparseShape,
     common_pack,
@@ -24,7 +23,6 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     shared_bytes_for_blocks,
 )
-from batchkron.backends.cuda.runtime.program import Program, template_type
 
 # Numbers below were chosen by hand.
 # Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits, or on cores
@@ -54,6 +52,9 @@ _TOGETHER = 16
 _BANK_BYTES = 128  # of shared memory that a warp accesses at once
 _MAX_TILES = 2**31 - 2**20  # as the kernels count them, with some that do not exist
 _MIN_ROWS = 8  # least number of innermost vectors that are the columns of a tile
+
+KEPT_VALUES = "kron_sparse.kept_values"
+"""Tiles that keep their values, as `kernel_family.without` names them."""
 
 Layout = Literal["kRows", "kAlong", "kGroup"]
 """What a tile's columns are, see ``Layout`` of the template."""
@@ -193,7 +194,9 @@ def _itemsize(dtype: str) -> int:
 
 
 def layout_of(shape: SparseShape) -> Layout | None:
-    """Return what the columns of tiles are, None if there are too few of them."""
+    """Return what the columns of tiles are, None for complex numbers or too few columns."""
+    if shape.dtype.startswith("complex"):
+        return None
     if shape.inner == 1:
         return "kAlong" if shape.d == 1 else "kGroup"
     if shape.d == shape.outer == 1 and shape.inner < _MIN_ROWS:
@@ -201,24 +204,14 @@ def layout_of(shape: SparseShape) -> Layout | None:
     return "kRows" if shape.inner >= _MIN_ROWS else None
 
 
-class KeptValues:
-    """Tiles that keep their values, which `kernel_family.without` switches off as families."""
-
-    operation = "kron_sparse"
-    name = "kept_values"
-
-
-KEPT_VALUES = KeptValues()
-
-
 def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]:
     """Return the variants that have a kernel and whose tiles are not far too large."""
     layout = layout_of(shape)
-    if layout is None or shape.dtype not in ("float16", "bfloat16", "float32", "float64"):
+    if layout is None:
         return []
     long = shape.inner if layout == "kRows" else shape.outer
     products = shape.products if shape.dtype == "float32" else 0
-    kinds = (False, True) if enabled((KEPT_VALUES,)) else (False,)
+    kinds = (False, True) if is_enabled(KEPT_VALUES) else (False,)
     found = []
     for group, atom in _groups(shape, layout):
         for results in _fitting(_RESULTS, shape.b):
@@ -387,14 +380,3 @@ def _pack(shape: SparseShape, layout: Layout, group: int, atom: int) -> int:
                 return together
         return common_pack(min(shape.pack, atom), shape.d)
     return common_pack(shape.pack, shape.inner if layout == "kRows" else shape.c)
-
-
-def sparse_program(cut: SparseCut, *options: str) -> Program:
-    """Return the kernel of a cut; ``options``: further template arguments."""
-    sizes = cut.group, cut.atom, cut.results, cut.columns, cut.depth
-    others = cut.warps_down, cut.warps_across, cut.stages, cut.blocks, cut.pack, cut.products
-    layout = f"batchkron::Layout::{cut.layout}"
-    scalar = SPARSE_SCALARS[cut.dtype]
-    type_of_cut = template_type("SparseCut", layout, *sizes, *others, cut.kept)
-    expression = template_type("kron_sparse_tiles", scalar, type_of_cut, *options)
-    return Program("cuda/kron_sparse/tiles.cuh", expression)

@@ -1,1 +1,0 @@
-"""Kernels for any sizes and dtype."""

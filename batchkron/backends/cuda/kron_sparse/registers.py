@@ -1,0 +1,123 @@
+"""The family of kernels that keep small matrices in registers, such as factors of butterflies.
+
+They are those of ``csrc/cuda/kron_sparse/registers.cuh``, and
+
+    time = launch + slowest(a thread's latency x rounds, accesses of a multiprocessor, memory)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
+from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    SparseFamily,
+    SparseShape,
+    common_pack,
+    sum_dtype,
+)
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.program import flag
+
+_THREADS = 128  # of a thread block
+_BLOCKS = 32  # thread blocks for each multiprocessor; with more, they take several turns
+# Registers of a thread for its values and for what it reads of x, 4 bytes each; chosen by hand.
+_MAX_REGISTERS = 112
+_MAX_SIZE = 16  # largest number of rows or columns, as loops over them are unrolled
+_WIDTHS = (1, 2, 4, 8)  # neighbouring places of a thread
+_TURNS = (1, 4, 16)  # vectors that a thread multiplies by its values
+_RESIDENT_THREADS = 512  # of a multiprocessor, with as many registers as these kernels may take
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterVariant:
+    """Neighbouring places of a thread, and vectors that it multiplies."""
+
+    width: int
+    turns: int
+
+
+class Registers(SparseFamily):
+    """Kernels for small b and c, of any dtype; a tile is the variant itself."""
+
+    name = "registers"
+    variant_type = RegisterVariant
+
+    def variants(self, shape: SparseShape, device: DeviceLimits) -> list[RegisterVariant]:
+        """Return the variants that fit in registers."""
+        widths = [width for width in _WIDTHS if width <= shape.pack]
+        found = (RegisterVariant(width, turns) for width in widths for turns in _TURNS)
+        return [one for one in found if self.tile(shape, one, device) is not None]
+
+    def tile(
+        self, shape: SparseShape, variant: RegisterVariant, device: DeviceLimits
+    ) -> RegisterVariant | None:
+        """Return the variant itself, None if there is no such kernel."""
+        width, turns = variant.width, variant.turns
+        if width < 1 or turns not in _TURNS or max(shape.b, shape.c) > _MAX_SIZE:
+            return None
+        if shape.inner > 1 and shape.inner % width:
+            return None
+        if width != common_pack(max(1, shape.pack), width) or shape.d * shape.inner % width:
+            return None
+        if turns > 1 and turns >= 2 * shape.outer:
+            return None
+        of_sum = sum_dtype(shape.dtype).itemsize
+        values = shape.b * shape.c * _values_apart(shape, width) * of_sum
+        read = shape.c * width * shape.itemsize + 2 * width * of_sum
+        return variant if (values + read) // 4 <= _MAX_REGISTERS else None
+
+    def work(
+        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
+    ) -> SimpleNamespace:
+        """Count what a kernel does."""
+        b, c, width = shape.b, shape.c, tile.width
+        threads = _threads(shape, tile)
+        warps = ceil_div(threads, WARP * device.multiprocessors)
+        turns = min(tile.turns, shape.outer)
+        real = 4 if shape.dtype.startswith("complex") else 1
+        adds = turns * b * c * width * real * sum_dtype(shape.dtype).itemsize // 4
+        values = threads * b * c * _values_apart(shape, width) * shape.itemsize
+        return SimpleNamespace(
+            # rounds of threads, and turns of each
+            rounds=ceil_div(threads, _RESIDENT_THREADS * device.multiprocessors),
+            turns=turns,
+            # accesses and multiply-adds of a multiprocessor's warps, the latter in words of 4 bytes
+            accesses=warps * (b * c + turns * (b + c)),
+            multiply_adds=warps * adds,
+            moved=shape.bytes + 0.5 * values,
+        )
+
+    def seconds(self, work: Any, costs: Any) -> Count:
+        """Return the estimated seconds of one kernel, or of many at once.
+
+        The values wait for ``costs.memory_latency``, and so does each turn.
+        """
+        total = costs.launch + slowest(
+            costs.sharpness,
+            costs.memory_latency * work.rounds * (1 + work.turns / 2),
+            costs.access * work.accesses + costs.multiply_add * work.multiply_adds,
+            work.moved / costs.memory_rate,
+        )
+        return total * NANOSECOND
+
+    def launch(
+        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
+    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
+        """Return template arguments, launch and tiles: a thread for some places and vectors."""
+        blocks = min(ceil_div(_threads(shape, tile), _THREADS), _BLOCKS * device.multiprocessors)
+        sizes = shape.b, shape.c, tile.width, flag(shape.inner > 1), tile.turns, _THREADS
+        return sizes, LaunchShape(blocks, _THREADS, 1, 0), (0, 1)
+
+
+def _values_apart(shape: SparseShape, width: int) -> int:
+    """Return how many matrices the places of a thread have: one if they have one j."""
+    return 1 if shape.inner > 1 else width
+
+
+def _threads(shape: SparseShape, tile: RegisterVariant) -> int:
+    places = shape.a * shape.d * shape.inner // tile.width
+    return places * ceil_div(shape.outer, tile.turns)

@@ -1,1 +1,0 @@
-"""Kernels for small matrices, whose values a thread keeps in registers."""
