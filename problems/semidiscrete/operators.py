@@ -105,6 +105,11 @@ class TermGroup:
         """Return the group with its operator on a device."""
         return TermGroup(self.time, self.operator.to(device), self.source)
 
+    def on_grid(self, grid: SparseGrid) -> TermGroup:
+        """Return the group, whose operator is a sweep, on another grid of the same levels."""
+        assert isinstance(self.operator, SparseGridOperator)
+        return TermGroup(self.time, self.operator.on_grid(grid))
+
     def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Add the group's A(t) u to ``out``."""
         alpha = 1.0 if self.time.is_constant else self.time(t)

@@ -1,64 +1,46 @@
 """A discretized problem: everything that a run needs, as one immutable value.
 
-`Problem` inherits most of its parts. The modules of this package that define them are
-
-- `value`: the fields and their checks, `unknowns`, `block_size`, `is_constant`,
-  `check_interval`, `content_hash`
-- `system`: `operator`, `operator_at`, `implicit_operator_at`, `is_linear`, `num_added_cells`,
-  `validate`; `rhs`, `accumulate`, `source`, `implicit_source`
-- `fields`: `moment`, `marginal`, `slice`, `integral`, `moment_weights`, `field`; the terms whose
-  coefficients are fields
-- `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
-- `output`: `plot`, `to_xarray`, `quantities`
-- `adaptation.transfer`: `on_grid`, the same problem on another grid
-- this one: `to` and `with_form`, which return the same problem on another device or with another
-  form of its operators; `frozen`, `beginning_at`, `adaptive`, `with_adapt`, `evaluate`,
-  `describe`
-- `problem_file`: `save_problem`, `load_problem`
+A `Problem` is its parts (`value`), from which two other objects are made when they are needed: its
+`system`, the operators and the right-hand side, and its `output`, what is read off states. The
+methods of both that users need are methods of the problem, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: F401
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.arrays import array_module
+from batchkron.operators import Operator, ValidationReport
+from batchkron.operators.linear_system import SplitRightSide, TimeParts
+from batchkron.storage import StoredGrid
 
-from ..discretization.basis.mesh_evaluation import evaluate_at
-from ..discretization.parts import (
-    AdaptSettings,  # noqa: F401
-    ExactSolution,
-    Masses,  # noqa: F401
-    OperatorTerm,
-    SeparableVector,
-    StepperSettings,
-)
-from ..grids.sparse_grid import SparseGrid  # noqa: F401
+from ..grids.refinement import finest_levels
+from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.fields import FieldExpression
-from ..statement.gains import MaxwellianGain  # noqa: F401
 from ..statement.text import rows_text
 from .adaptation.changing_cells import AdaptiveProblem, adaptation_rule
 from .adaptation.own_rule import with_rule
-from .adaptation.transfer import GridTransfer
+from .adaptation.transfer import carried_over, parts_at_levels
 from .description import problem_rows, problem_text
-from .exact.function import ExactFunction  # noqa: F401
+from .fields.field import Field
+from .fields.implicit import ImplicitFields
 from .fields.terms import frozen_terms
-from .levels import OtherLevels  # noqa: F401
-from .output.presentation import Presentation
+from .output.output import Output
+from .output.quantities import StateQuantity
+from .system import System
+from .value import ProblemValue
 from .vector_checks import check_vector
 
-__all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
+__all__ = ["Problem"]
 
 
-# The constructor is made here, of fields that `value` declares: typing.get_type_hints, and with it
-# the reference, looks for the names in their types in this module.
-@dataclass(frozen=True, eq=False, repr=False)
-class Problem(GridTransfer, Presentation):
+class Problem(ProblemValue):
     """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
@@ -142,6 +124,21 @@ class Problem(GridTransfer, Presentation):
 
     __radd__ = __sub__ = __rsub__ = __add__
 
+    @cached_property
+    def system(self) -> System:
+        """The operators A(t, u), the right-hand side, and the part that IMEX methods split off."""
+        return System(self.parts())
+
+    @cached_property
+    def output(self) -> Output:
+        """What is read off states: moments, fields, errors, pictures, datasets, quantities."""
+        return Output(self.system)
+
+    def _taking(self, system: System) -> Problem:
+        """Return this new problem with the operators of the same one on another grid or device."""
+        object.__setattr__(self, "system", system.moved(self.parts()))
+        return self
+
     def to(self, device: str) -> Problem:
         """Return the problem on a device; all vectors of its runs are there.
 
@@ -162,11 +159,7 @@ class Problem(GridTransfer, Presentation):
         BackendUnavailableError
             If CuPy is not installed, or there is no usable device; the text says what to do.
         """
-        moved = self if device == self.device else replace(self, device=device)
-        if moved is not self and "_groups" in self.__dict__ and self._form == moved._form:
-            groups = tuple(group.to(device) for group in self._groups)
-            moved.__dict__["_groups"] = groups
-        return moved
+        return self if device == self.device else replace(self, device=device)._taking(self.system)
 
     def with_form(self, form: str) -> Problem:
         """Return the problem with operators that are applied in another way.
@@ -252,40 +245,99 @@ class Problem(GridTransfer, Presentation):
         """
         return self.on_grid(self.grid, u, t)
 
-    def outflow_rate(self, t: float, u: NDArray[np.float64]) -> float:
-        """Return -d/dt ∫ f dV by A alone: what flows out at the ends of the axes.
+    def on_grid(
+        self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None
+    ) -> Problem:
+        """Return the problem on another grid, such as a refined or coarsened one.
+
+        With the same finest levels, the 1-D operators, the sources and the exact solution stay the
+        same, and operators that have been assembled are converted by
+        `batchkron.SparseGridOperator.on_grid`. With other levels they are those that
+        `PDE.discretize` makes on this grid, and so is the default step. With the same ones, and a
+        rule of its own (`with_adapt`), the default step is that for the grid's finest cells.
 
         Parameters
         ----------
-        t : float
-            Time.
-        u : ndarray, shape (N,), float64
-            State.
+        grid : SparseGrid
+            The new grid. Its finest levels may be others if the problem has ``other_levels``, as
+            those of `PDE.discretize`.
+        u : ndarray, shape (N,), float64, optional
+            The state on the present grid with which the new problem begins; by default `initial`.
+            The coefficients of cells that both grids have are kept; those of new cells are zero.
+        t : float, optional
+            The new problem's initial time, by default `t0`.
 
         Returns
         -------
-        float
-            Negative where more flows in. Terms without a derivative, such as reactions, count too;
-            sources and the data of inflow ends do not.
+        Problem
 
         Raises
         ------
-        TypeError, ValueError
-            If the state has another shape.
-        NotPhysicalError
-            If a field divides by something that is not positive.
+        TypeError
+            If ``grid`` is not a SparseGrid.
+        ValueError
+            If the grid has other levels and the problem no ``other_levels``, the state has another
+            shape, or the new problem is too large for its form.
+
+        Examples
+        --------
+        >>> from batchkron.problems import SparseGrid, make
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> cells = problem.grid.cells
+        >>> coarser = SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels)
+        >>> problem.unknowns, problem.on_grid(coarser).unknowns
+        (192, 128)
+        """
+        parts = parts_at_levels(self, grid)
+        state = self._on_host(self.initial if u is None else u)
+        begin = self.t0 if t is None else t
+        initial = carried_over(state, self.grid, grid)
+        step = None if self.adapt is None or parts else self.adapt.step(finest_levels(grid.cells))
+        changes = parts if step is None else {"stepper": replace(self.stepper, dt=step)}
+        moved = replace(self, grid=grid, initial=initial, t0=begin, **changes)
+        return moved if parts else moved._taking(self.system)
+
+    def stored_grid(self) -> StoredGrid:
+        """Return the grid as result files and checkpoints hold it."""
+        grid = self.grid
+        levels = np.array(grid.levels, dtype=np.int64)
+        return StoredGrid(grid.cells, levels, np.zeros(grid.num_cells, dtype=np.int64))
+
+    def on_stored_grid(self, stored: StoredGrid) -> Problem:
+        """Return the problem on the grid of a result file or checkpoint.
+
+        Parameters
+        ----------
+        stored : StoredGrid
+            As in `batchkron.storage.ResultFile`.
+
+        Returns
+        -------
+        Problem
+            Cells that the present grid lacks begin at 0.
+
+        Raises
+        ------
+        ValueError
+            If the grid has another number of axes or cells in another order, or as for `on_grid`.
 
         Examples
         --------
         >>> from batchkron.problems import make
-        >>> problem = make("advection-1d", 4, 2)
-        >>> round(problem.outflow_rate(0.0, problem.initial), 3)  # 2 f at x = π, where f = cos x
-        -2.0
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> coarser = make("continuity-2d", 3, 1)
+        >>> problem.on_stored_grid(coarser.stored_grid()).unknowns == coarser.unknowns
+        True
         """
-        check_vector("u", u, self.initial)
-        change = array_module(u).zeros_like(u)
-        self._accumulate(t, u, change)
-        return -self.integral(change)
+        if stored.cells.shape[1] != len(self.axes):
+            raise ValueError(
+                f"the stored grid has {stored.cells.shape[1]} axes; the problem has "
+                f"{len(self.axes)}"
+            )
+        grid = SparseGrid.custom(stored.cells, stored.levels.tolist())
+        if not np.array_equal(grid.cells, stored.cells):
+            raise ValueError("the stored grid is not sorted, or has a cell twice")
+        return self.on_grid(grid)
 
     def adaptive(
         self,
@@ -363,43 +415,144 @@ class Problem(GridTransfer, Presentation):
         moved: Problem = with_rule(self, rule)
         return moved
 
+    # Of the system.
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether `rhs` is A(t) u + s(t): without fields, and if no subclass overrides `rhs`."""
+        return type(self).rhs is Problem.rhs and not self.has_fields
+
+    @property
+    def operator(self) -> Operator:
+        """The operator A, where it does not depend on time or the state; see `System.operator`."""
+        return self.system.operator
+
+    @property
+    def num_added_cells(self) -> int:
+        """Number of cells outside the grid that sweeps need; see `System.num_added_cells`."""
+        return self.system.num_added_cells
+
+    def operator_at(self, t: float) -> Operator:
+        """Return the operator A(t); see `System.operator_at`."""
+        return self.system.operator_at(t)
+
+    def implicit_operator_at(self, t: float) -> Operator:
+        """Return the part of A(t) that IMEX methods treat implicitly; see the `System`'s method."""
+        return self.system.implicit_operator_at(t)
+
+    def implicit_part(self) -> ImplicitFields | None:
+        """Return the implicit part, if it has fields; see `System.implicit_part`."""
+        return self.system.implicit_part()
+
+    def whole_part(self) -> ImplicitFields | None:
+        """Return all of A(t, u) u + s(t), if it has fields; see `System.whole_part`."""
+        return self.system.whole_part()
+
+    def time_parts(self, *, implicit: bool = False) -> TimeParts:
+        """Return the operators and vectors of which A(t) and s(t) are made; see the `System`'s."""
+        return self.system.time_parts(implicit=implicit)
+
+    def split_rhs(self) -> SplitRightSide:
+        """Return A(t, u) u + s(t) in the parts of explicit methods; see `System.split_rhs`."""
+        return self.system.split_rhs()
+
+    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
+        """Compare the operator's blocks with dense Kronecker products; see `System.validate`."""
+        return self.system.validate(samples, seed)
+
+    def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with A(t, u) u + s(t); see `System.rhs`."""
+        self.system.rhs(t, u, out)
+
+    def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Add A(t, u) u to `out`: what `rhs` does after `source`."""
+        self.system.accumulate(t, u, out)
+
+    def source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with s(t), the sum of sources and boundary data."""
+        self.system.source(t, out)
+
+    def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with the sources that IMEX methods treat implicitly."""
+        self.system.implicit_source(t, out)
+
+    # Of the output.
+
+    @property
+    def recurrence_time(self) -> float | None:
+        """The time at which the damping of a plasma's longest wave ends, at latest, if it has one.
+
+        See `Output.recurrence_time`.
+        """
+        return self.output.recurrence_time
+
     def evaluate(
         self, u: NDArray[np.float64], points: ArrayLike, *others: ArrayLike
     ) -> NDArray[np.float64]:
-        """Return the values of a state at points.
+        """Return the values of a state at points; see `Output.evaluate`."""
+        return self.output.evaluate(u, points, *others)
 
-        Parameters
-        ----------
-        u : ndarray, shape (N,), float64
-            State.
-        points : array_like, shape (..., d), float64
-            Points, with the coordinates in the order of the axes. A point on an edge between cells
-            takes the value from the cell above it. With one axis also an array (m,).
-        *others : array_like
-            If given, ``points`` and these are the coordinates along each of the d axes, arrays that
-            are broadcast together, such as those of `numpy.meshgrid`.
+    def moment(
+        self, u: NDArray[np.float64], powers: Axis | Sequence[Axis] | Mapping[Axis, int]
+    ) -> Field:
+        """Return ∫ v_1^k_1 v_2^k_2 … f dV over the axes that are named; see `Output.moment`."""
+        return self.output.moment(u, powers)
 
-        Returns
-        -------
-        ndarray, float64
-            Of the shape (...), or that of the broadcast coordinates; on the CPU.
+    def marginal(self, u: NDArray[np.float64], axes: Axis | Sequence[Axis]) -> Field:
+        """Return ∫ f dV over all axes but these, as a function of them; see `Output.marginal`."""
+        return self.output.marginal(u, axes)
 
-        Raises
-        ------
-        ValueError
-            For another number of arrays, other shapes, or points outside the domain.
+    def slice(self, u: NDArray[np.float64], places: Mapping[Axis, float]) -> Field:
+        """Return f at given places of some axes, as a function of the others; `Output.slice`."""
+        return self.output.slice(u, places)
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from batchkron.problems import make
-        >>> problem = make("continuity-2d", 4, 1)
-        >>> mesh = np.meshgrid([-0.5, 0.0, 0.5], [0.1, 0.2], indexing="ij", sparse=True)
-        >>> problem.evaluate(problem.initial, *mesh).shape
-        (3, 2)
-        """
-        places = (points, *others)
-        return evaluate_at(self._on_host(u), places, self.axes, self.grid, self.degree)
+    def integral(self, u: NDArray[np.float64]) -> float:
+        """Return ∫ f dV over all axes, volume elements included."""
+        return self.output.integral(u)
+
+    def moment_weights(
+        self, powers: Axis | Sequence[Axis] | Mapping[Axis, int]
+    ) -> NDArray[np.float64]:
+        """Return the vector w with w · u = ∫ v_1^k_1 … f dV; see `Output.moment_weights`."""
+        return self.output.moment_weights(powers)
+
+    def field(
+        self, u: NDArray[np.float64], expression: FieldExpression, t: float | None = None
+    ) -> Field:
+        """Return the values of a field, such as ``Poisson(x, Moment(v))``; see `Output.field`."""
+        return self.output.field(u, expression, t)
+
+    def outflow_rate(self, t: float, u: NDArray[np.float64]) -> float:
+        """Return -d/dt ∫ f dV by A alone, what flows out of the domain; see `Output`'s method."""
+        return self.output.outflow_rate(t, u)
+
+    def exact_coefficients(self, t: float) -> NDArray[np.float64] | None:
+        """Return the exact solution's projection on the grid, or None if it is not known."""
+        return self.output.exact_coefficients(t)
+
+    def l2_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return the L2 error ‖u - f(t)‖ against the exact solution f; see `Output.l2_error`."""
+        return self.output.l2_error(u, t)
+
+    def l2_norm_exact(self, t: float) -> float:
+        """Return the L2 norm ‖f(t)‖ of the exact solution."""
+        return self.output.l2_norm_exact(t)
+
+    def relative_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ / ‖f(t)‖; inf if f(t) is zero and u is not, 0 if both are zero."""
+        return self.output.relative_error(u, t)
+
+    def plot(self, u: NDArray[np.float64], t: float | None = None, **options: Any) -> Any:
+        """Draw a state along one axis or two; `Output.plot` has the options."""
+        return self.output.plot(u, t, **options)
+
+    def to_xarray(self, u: NDArray[np.float64], t: float | None = None, **options: Any) -> Any:
+        """Return a state's values as an xarray.Dataset; `Output.to_xarray` has the options."""
+        return self.output.to_xarray(u, t, **options)
+
+    def quantities(self, *names: str) -> dict[str, StateQuantity]:
+        """Return quantities for ``evolve(problem, watch=…)``; `Output.quantities` lists them."""
+        return self.output.quantities(*names)
 
     def describe(self) -> str:
         """Return a table of the problem's axes, grid, terms, sources, time stepper and form.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -13,18 +12,17 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.backends import backend_on
-from batchkron.operators import Operator, SparseGridOperator, ValidationReport
+from batchkron.operators import Operator, ValidationReport
 from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
-from ..discretization.parts import OperatorTerm
+from ..discretization.parts import OperatorTerm, SeparableVector
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .fields.gains import GainsOfState
+from .fields.implicit import ImplicitFields
 from .fields.terms import FieldTerms
 from .operators import (
-    OperatorForm,
     TermGroup,
-    choose_form,
     group_terms,
     operator_sum,
     validate_groups,
@@ -33,23 +31,16 @@ from .time_combination import TimeCombination
 from .value import ProblemValue
 from .vector_checks import check_vector
 
-__all__ = ["SemidiscreteSystem", "TimeParts"]
-
-_building = threading.Lock()  # of what threads that share a problem must have in common
+__all__ = ["System"]
 
 
 class _StateProduct:
     """Overwrites a vector with A(u) u, of the terms that do not depend on time.
 
-    It is what a device repeats by a graph, and so does not know the problem, which keeps that.
+    It is what a device repeats by a graph, and so does not know the graph.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[TermGroup],
-        terms: FieldTerms,
-        t0: float,
-    ) -> None:
+    def __init__(self, groups: Sequence[TermGroup], terms: FieldTerms, t0: float) -> None:
         self._groups, self._terms, self._t0 = groups, terms, t0
 
     def __call__(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
@@ -60,81 +51,79 @@ class _StateProduct:
         self._terms.accumulate(t, u, out)
 
 
-class ImplicitFields:
-    """The terms that a method treats implicitly, with the fields of a state that is given.
+class _Following:
+    """The terms with fields, and what a device repeats of A(u) u.
 
-    Parameters
-    ----------
-    terms : FieldTerms
-        The terms, those without fields included.
-    sources : TimeCombination
-        Their sources.
-    gains : GainsOfState
-        What is added to the sources, for the state.
-    like : ndarray, shape (N,), float64
-        A state.
-    is_whole : bool
-        Whether these are all of a problem's terms and sources.
+    Both are made at once: threads that ask for them at the same time may each get their own, but
+    never terms that another one's graph changes.
 
     Attributes
     ----------
-    is_whole : bool
-
-    Notes
-    -----
-    On a device the fields of a state are a CUDA graph after a few states, unless something in
-    them needs the host.
+    terms : FieldTerms
+    repeated : callable or None
+        A(u) u of all terms that do not depend on time, whose calls take turns; None where nothing
+        is repeated.
     """
 
-    def __init__(
-        self,
-        terms: FieldTerms,
-        sources: TimeCombination,
-        gains: GainsOfState,
-        like: NDArray[np.float64],
-        *,
-        is_whole: bool,
-    ) -> None:
-        self._terms, self._sources, self.is_whole = terms, sources, is_whole
-        self._gains = gains
-        if self._gains:
-            self._gain = array_module(like).zeros_like(like)
-        self._repeated: Callable[..., None] | None = None
-        if terms.is_repeatable and array_module(like) is not np:
-            self._repeated = backend_on("cuda").repetition.repeated(
-                lambda u, _: terms.follow(0.0, u), (like.size, 0), like.dtype
+    def __init__(self, terms: FieldTerms, system: System) -> None:
+        self.terms = terms
+        self.repeated: Any = None
+        problem = system.problem
+        if problem.device != "cpu" and terms.is_repeatable:
+            groups = [group for group in system._groups if group.time.is_constant]
+            sizes = problem.unknowns, problem.unknowns
+            self.repeated = backend_on(problem.device).repetition.repeated(
+                _StateProduct(groups, terms, problem.t0), sizes, problem.initial.dtype
             )
 
-    @property
-    def operator(self) -> SparseGridOperator:
-        """The operator for the state that was last given."""
-        return self._terms.operator
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have the terms' operator alone, and know that it has changed."""
+        with nullcontext() if self.repeated is None else self.repeated.turn():
+            yield
+        self.terms.note_replay()
 
-    def follow(self, t: float, u: NDArray[np.float64]) -> None:
-        """Compute the fields of a state, and with them the operator.
 
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
+class System:
+    """A problem's operators and right-hand side: u' = A(t, u) u + s(t), and its implicit part.
+
+    Each part is assembled when it is first needed. Threads that need one at the same time may
+    assemble it twice; each of them is whole, and the last one is kept.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+        The problem's parts.
+
+    Attributes
+    ----------
+    problem : ProblemValue
+    """
+
+    def __init__(self, problem: ProblemValue) -> None:
+        self.problem = problem
+
+    def moved(self, problem: ProblemValue) -> System:
+        """Return the system of the same problem on another grid or device.
+
+        Operators that are assembled are converted: to another device those without fields, to
+        another grid those that are sweeps. Others are assembled anew when they are needed.
         """
-        if self._repeated is None or not self._terms.is_repeatable:
-            self._terms.follow(t, u)
-        else:  # on a device the time is in no error text
-            self._repeated(u)
-            self._terms.note_replay()
-        if self._gains:
-            self._gains.write(t, u, self._gain)
-
-    def source(self, t: float, out: NDArray[np.float64]) -> None:
-        """Overwrite ``out`` with the sources at a time, and the gains of the state."""
-        self._sources.evaluate(t, out)
-        if self._gains:
-            out += self._gain
-
-
-class SemidiscreteSystem(ProblemValue):
-    """The part of a problem that time steppers use: A(t), its implicit part, A(t) u + s(t)."""
+        moved, known = System(problem), vars(self)
+        if problem._form != self.problem._form:
+            return moved
+        if problem.device != self.problem.device:
+            if "_groups" in known:
+                moved._groups = tuple(group.to(problem.device) for group in self._groups)
+        elif problem._form == "sweep":
+            if "_groups" in known:
+                moved._groups = tuple(group.on_grid(problem.grid) for group in self._groups)
+            if "_implicit_groups" in known:
+                groups = self._implicit_groups
+                moved._implicit_groups = tuple(group.on_grid(problem.grid) for group in groups)
+            if (following := known.get("_following")) is not None:
+                moved._following = _Following(following.terms.on_grid(problem.grid), moved)
+        return moved
 
     @property
     def operator(self) -> Operator:
@@ -145,8 +134,8 @@ class SemidiscreteSystem(ProblemValue):
         ValueError
             If a term depends on time, or on the state by a field.
         """
-        self._refuse_fields(self.terms)
-        if not self.is_constant:
+        self._refuse_fields(self.problem.terms)
+        if not self.problem.is_constant:
             raise ValueError(
                 "the operator depends on time; use operator_at(t) for the operator at one time"
             )
@@ -170,7 +159,7 @@ class SemidiscreteSystem(ProblemValue):
         ValueError
             If a term depends on the state by a field.
         """
-        self._refuse_fields(self.terms)
+        self._refuse_fields(self.problem.terms)
         return operator_sum(self._groups, t)
 
     def implicit_operator_at(self, t: float) -> Operator:
@@ -195,8 +184,8 @@ class SemidiscreteSystem(ProblemValue):
         ValueError
             If one of these terms depends on the state by a field.
         """
-        self._refuse_fields([term for term in self.terms if not term.one_sided])
-        if not any(term.one_sided for term in self.terms):
+        self._refuse_fields([term for term in self.problem.terms if not term.one_sided])
+        if not any(term.one_sided for term in self.problem.terms):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
 
@@ -209,16 +198,17 @@ class SemidiscreteSystem(ProblemValue):
             A new object with an operator of its own, which follows the states that it is given.
             None if no term of that part has a field: then it is `implicit_operator_at`.
         """
-        own = [term for term in self.terms if not term.one_sided]
-        if not (self.gains or any(term.has_fields for term in own)):
+        problem = self.problem
+        own = [term for term in problem.terms if not term.one_sided]
+        if not (problem.gains or any(term.has_fields for term in own)):
             return None
-        sources = self._implicit_sources
+        is_whole = len(own) == len(problem.terms) and not any(s.explicit for s in problem.sources)
         return ImplicitFields(
-            FieldTerms(self, own),
-            sources,
+            FieldTerms(problem, own),
+            self._implicit_sources,
             self._gains,
-            self.initial,
-            is_whole=len(own) == len(self.terms) and sources is self._sources,
+            problem.initial,
+            is_whole=is_whole,
         )
 
     def whole_part(self) -> ImplicitFields | None:
@@ -229,11 +219,11 @@ class SemidiscreteSystem(ProblemValue):
         ImplicitFields or None
             A new object; None for a problem without fields.
         """
-        if not self.has_fields:
+        problem = self.problem
+        if not problem.has_fields:
             return None
-        return ImplicitFields(
-            FieldTerms(self, self.terms), self._sources, self._gains, self.initial, is_whole=True
-        )
+        terms = FieldTerms(problem, problem.terms)
+        return ImplicitFields(terms, self._sources, self._gains, problem.initial, is_whole=True)
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -253,7 +243,7 @@ class SemidiscreteSystem(ProblemValue):
         TypeError
             If a term has a field as coefficient, so that its operator depends on the state.
         """
-        if self.has_fields:
+        if self.problem.has_fields:
             raise TypeError(
                 "the problem has fields, so that its operators depend on the state, and cannot be "
                 "spread over ranks yet; problem.frozen(u) is the linear problem with the fields of "
@@ -262,7 +252,7 @@ class SemidiscreteSystem(ProblemValue):
         groups, sources = self._groups, self._sources
         if implicit:
             sources = self._implicit_sources
-            if any(term.one_sided for term in self.terms):
+            if any(term.one_sided for term in self.problem.terms):
                 groups = self._implicit_groups
         return TimeParts(tuple((group.time, group.operator) for group in groups), sources.parts)
 
@@ -379,7 +369,7 @@ class SemidiscreteSystem(ProblemValue):
         TypeError, ValueError
             If it has another dtype, shape or layout.
         """
-        check_vector("out", out, self.initial, is_output=True)
+        check_vector("out", out, self.problem.initial, is_output=True)
         self._sources.evaluate(t, out)
 
     def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
@@ -400,7 +390,7 @@ class SemidiscreteSystem(ProblemValue):
         TypeError, ValueError
             If it has another dtype, shape or layout.
         """
-        check_vector("out", out, self.initial, is_output=True)
+        check_vector("out", out, self.problem.initial, is_output=True)
         self._implicit_sources.evaluate(t, out)
 
     def split_rhs(self) -> SplitRightSide:
@@ -413,8 +403,8 @@ class SemidiscreteSystem(ProblemValue):
             serve all times.
         """
         sources = self._sources.parts
-        if self.device == "cpu":
-            if self.has_fields or self._gains or len(self._groups) > 1:
+        if self.problem.device == "cpu":
+            if self.problem.has_fields or self._gains or len(self._groups) > 1:
                 return SplitRightSide(((None, self._write_product),), sources)
             (group,) = self._groups
             factor = None if group.time.is_constant else group.time
@@ -429,16 +419,8 @@ class SemidiscreteSystem(ProblemValue):
             products.append((None, self._gains.write))
         terms = self._field_terms
         repeats = terms is None or terms.is_repeatable
-        return SplitRightSide(tuple(products), sources, repeats, self._turn)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Have the operators of the terms with fields alone, and know that they have changed."""
-        repeated: Any = self._repeated
-        with nullcontext() if repeated is None else repeated.turn():
-            yield
-        if self._field_terms is not None:
-            self._field_terms.note_replay()
+        turn = nullcontext if self._following is None else self._following.turn
+        return SplitRightSide(tuple(products), sources, repeats, turn)
 
     def _write_product(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with A(t, u) u."""
@@ -461,23 +443,14 @@ class SemidiscreteSystem(ProblemValue):
         if self._field_terms is not None:
             self._field_terms.accumulate(t, u, out)
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether `rhs` is A(t) u + s(t): without fields, and if no subclass overrides `rhs`."""
-        return type(self).rhs is SemidiscreteSystem.rhs and not self.has_fields
-
     # The parts that the methods above use; each is assembled when it is first needed.
-
-    @property
-    def _form(self) -> OperatorForm:
-        return choose_form(self.form, self.device, self.unknowns)
 
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
         """The operators of terms that do not depend on the state."""
-        if not self.has_fields:
-            return self._assembled(self.terms)
-        own = [term for term in self.terms if term not in self._terms_with_fields]
+        if not self.problem.has_fields:
+            return self._assembled(self.problem.terms)
+        own = [term for term in self.problem.terms if term not in self._terms_with_fields]
         return self._assembled(own) if own else ()
 
     @cached_property
@@ -488,66 +461,57 @@ class SemidiscreteSystem(ProblemValue):
         identity or act along the same axis alone: for such a sum all values of the operator go
         through the host.
         """
-        alone = {term.acts_along for term in self.terms if term.has_fields}
+        alone = {term.acts_along for term in self.problem.terms if term.has_fields}
         alone = {axes for axes in alone if len(axes) == 1}
         apart = alone | {()} if alone else alone
-        joins = self._form == "sweep"
+        joins = self.problem._form == "sweep"
         return tuple(
             term
-            for term in self.terms
+            for term in self.problem.terms
             if term.has_fields or (joins and term.time.is_constant and term.acts_along not in apart)
         )
 
     @cached_property
+    def _following(self) -> _Following | None:
+        if not self.problem.has_fields:
+            return None
+        return _Following(FieldTerms(self.problem, self._terms_with_fields), self)
+
+    @property
     def _field_terms(self) -> FieldTerms | None:
-        return FieldTerms(self, self._terms_with_fields) if self.has_fields else None
+        return None if self._following is None else self._following.terms
+
+    @property
+    def _repeated(self) -> Any:
+        return None if self._following is None else self._following.repeated
 
     @cached_property
     def _gains(self) -> GainsOfState:
-        return GainsOfState(self)
+        return GainsOfState(self.problem)
 
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
-        return self._assembled([term for term in self.terms if not term.one_sided])
+        return self._assembled([term for term in self.problem.terms if not term.one_sided])
 
     def _assembled(self, terms: Sequence[OperatorTerm]) -> tuple[TermGroup, ...]:
-        groups = group_terms(terms, self.grid, self.degree, self._form)
-        return tuple(group.to(self.device) for group in groups)
+        problem = self.problem
+        groups = group_terms(terms, problem.grid, problem.degree, problem._form)
+        return tuple(group.to(problem.device) for group in groups)
 
     @cached_property
     def _sources(self) -> TimeCombination:
-        return TimeCombination(self.sources, self.grid, self.degree + 1, self.device)
+        return self._combined(self.problem.sources)
 
     @cached_property
     def _implicit_sources(self) -> TimeCombination:
-        kept = [source for source in self.sources if not source.explicit]
-        if len(kept) == len(self.sources):
+        sources = [source for source in self.problem.sources if not source.explicit]
+        if len(sources) == len(self.problem.sources):
             return self._sources
-        return TimeCombination(kept, self.grid, self.degree + 1, self.device)
+        return self._combined(sources)
 
-    @property
-    def _repeated(self) -> Callable[..., None] | None:
-        """A(u) u of the terms that do not depend on time, as a device repeats it; or None.
-
-        There is one, also if several threads ask for it at the same time: its calls take turns.
-        """
-        if self.device == "cpu" or not self.has_fields:
-            return None
-        if "_repeated_product" not in self.__dict__:
-            with _building:
-                if "_repeated_product" not in self.__dict__:
-                    self.__dict__["_repeated_product"] = self._repeatable_product()
-        return self.__dict__["_repeated_product"]  # type: ignore[no-any-return]
-
-    def _repeatable_product(self) -> Callable[..., None] | None:
-        terms = self._field_terms
-        if terms is None or not terms.is_repeatable:
-            return None
-        groups = [group for group in self._groups if group.time.is_constant]
-        sizes = self.unknowns, self.unknowns
-        return backend_on(self.device).repetition.repeated(
-            _StateProduct(groups, terms, self.t0), sizes, self.initial.dtype
-        )
+    def _combined(self, sources: Sequence[SeparableVector]) -> TimeCombination:
+        problem = self.problem
+        return TimeCombination(sources, problem.grid, problem.degree + 1, problem.device)
 
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         if self._repeated is not None:
@@ -569,9 +533,10 @@ class SemidiscreteSystem(ProblemValue):
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:
         """Raise ValueError if one of these terms depends on the state."""
-        if self.gains or any(term.has_fields for term in terms):
+        if self.problem.gains or any(term.has_fields for term in terms):
+            name = self.problem.name
             raise ValueError(
-                f"the operator of {self.name!r} depends on the state: a term has a field as "
+                f"the operator of {name!r} depends on the state: a term has a field as "
                 "coefficient, or f relaxes to a Maxwellian. Explicit methods (ssp-rk3, rk4, …) "
                 "need no operator, IMEX methods (ark2, ark3) take that of each stage, and implicit "
                 "ones (backward-euler, esdirk3, …) iterate; frozen(u) is the linear problem with "
@@ -579,7 +544,7 @@ class SemidiscreteSystem(ProblemValue):
             )
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        check_vector("u", u, self.initial)
-        check_vector("out", out, self.initial, is_output=True)
+        check_vector("u", u, self.problem.initial)
+        check_vector("out", out, self.problem.initial, is_output=True)
         if array_module(u).may_share_memory(u, out):
             raise ValueError("out overlaps u; pass another array")

@@ -41,7 +41,7 @@ from .checks import (
 )
 from .exact.function import ExactFunction
 from .levels import OtherLevels
-from .operators import choose_form
+from .operators import OperatorForm, choose_form
 from .vector_checks import check_content
 
 __all__ = ["ProblemValue", "content_of"]
@@ -123,14 +123,51 @@ class ProblemValue:
         state = {name: getattr(self, name) for name in kept}
         return state | {"well_posed_until": self._known_well_posed_until()}
 
+    def parts(self) -> ProblemValue:
+        """Return the same parts, already checked, without a problem's system and output.
+
+        Those keep it and not the problem, which would else stay in memory until the garbage
+        collector finds the circle.
+        """
+        parts = object.__new__(ProblemValue)
+        for entry in fields(ProblemValue):
+            object.__setattr__(parts, entry.name, getattr(self, entry.name))
+        return parts
+
+    @property
+    def knows_other_levels(self) -> bool:
+        """Whether it can be moved to other finest levels than its own."""
+        if self.other_levels is None:
+            return False
+        own = self.other_levels.parts(self.grid.levels)
+        return self.terms is own.terms and self.sources is own.sources
+
     def _known_well_posed_until(self) -> float | None:
         """Return until when the PDE is known to be well-posed, None if that is not known."""
+        if self.other_levels is not None and self.knows_other_levels:
+            return self.other_levels.well_posed_until
         return self.well_posed_until
 
     def check_interval(self, t0: float, until: float) -> None:
-        """Check the functions of time of all terms and sources; see `check_times`."""
+        """Check that the problem can be solved from t0 to ``until``.
+
+        Parameters
+        ----------
+        t0, until : float
+            The run's beginning and end.
+
+        Raises
+        ------
+        ValueError
+            If a tabulated function does not cover the interval; if a term with one-sided traces, or
+            the only diffusion along an axis, has a negative coefficient at some time, for which it
+            is unstable; or if the sum of the diffusion is backward at some time. A problem from a
+            file or pickle does not know that sum, but until when it has been found forward.
+        """
         check_times(self.terms, self.sources, t0, until)
         check_well_posed_until(self.well_posed_until, t0, until)
+        if self.other_levels is not None and self.knows_other_levels:
+            self.other_levels.check_interval(t0, until)
 
     @property
     def unknowns(self) -> int:
@@ -151,6 +188,11 @@ class ProblemValue:
     def content_hash(self) -> str:
         """SHA-256 (hexadecimal) of the content; saving and loading do not change it."""
         return problem_hash(content_of(self))
+
+    @property
+    def _form(self) -> OperatorForm:
+        """How its operators are applied: "sweep", "batch" or "dense"."""
+        return choose_form(self.form, self.device, self.unknowns)
 
     @property
     def has_fields(self) -> bool:

@@ -163,7 +163,7 @@ class PicturesDuringRun:
         force: bool,
     ) -> None:
         self._plan, self._movie, self._plot, self._force = plan, movie, plot, force
-        self._view = make_view(problem, problem.initial, problem.t0, cut, None)
+        self._view = make_view(problem.output, problem.initial, problem.t0, cut, None)
         self._mesh = [
             axis.lower + axis.length * (np.arange(_MOVIE_POINTS) + 0.5) / _MOVIE_POINTS
             for axis in self._view.axes
@@ -190,9 +190,9 @@ class PicturesDuringRun:
         cut = self._view.cut
         if self._movie is not None:
             mesh = np.meshgrid(*self._mesh, indexing="ij", sparse=True)
-            self._frames[number] = t, cut.of(problem, u).evaluate(*mesh).astype(np.float32)
+            self._frames[number] = t, cut.of(problem.output, u).evaluate(*mesh).astype(np.float32)
         if self._plot is not None:
-            view = make_view(problem, u, t, cut, None)
+            view = make_view(problem.output, u, t, cut, None)
             save_figure(numbered(self._plot, number), drawn_state(view, None), overwrite=True)
 
     def finish(self) -> None:

@@ -54,7 +54,7 @@ def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Fig
         places = {} if cut is None or isinstance(cut, Cut) else cut
         return draw_list(problem.picture(u, report.result.t, slice=places), _title(report))
     assert cut is None or isinstance(cut, Cut)
-    view = make_view(problem, u, report.result.t, cut or Cut(), None)
+    view = make_view(problem.output, u, report.result.t, cut or Cut(), None)
     if len(view.axes) == 1:
         figure = drawn_state(view, None)
         figure.suptitle(_title(report), fontsize="medium")

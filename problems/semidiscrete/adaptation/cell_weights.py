@@ -18,8 +18,8 @@ from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.field_axes import check_field
 from ...statement.fields import FieldExpression
+from ..output.observables import Observables
 from ..output.quantities import poisson_fields_of, product_powers
-from ..output.showable import Showable
 
 __all__ = ["CellWeight", "StateWeight", "cell_weight"]
 
@@ -47,7 +47,7 @@ class CellWeight:
     fields: tuple[FieldExpression, ...] = ()
     places: tuple[int, ...] = ()
 
-    def for_state(self, problem: Showable, u: NDArray[np.float64], t: float) -> StateWeight:
+    def for_state(self, output: Observables, u: NDArray[np.float64], t: float) -> StateWeight:
         """Return the weight with the values of its fields for a state at time t.
 
         Raises
@@ -55,8 +55,8 @@ class CellWeight:
         NotPhysicalError
             If a field is not defined for the state.
         """
-        values = tuple(problem.field(u, own, t).evaluate for own in self.fields)
-        return StateWeight(self, problem.axes, values, t)
+        values = tuple(output.field(u, own, t).evaluate for own in self.fields)
+        return StateWeight(self, output.problem.axes, values, t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class StateWeight:
         return values[places.ravel()]
 
 
-def cell_weight(problem: Showable, weight: object, fields: object) -> CellWeight | None:
+def cell_weight(output: Observables, weight: object, fields: object) -> CellWeight | None:
     """Return the weight that the arguments of `Problem.adaptive` ask for; None without one.
 
     Raises
@@ -171,7 +171,7 @@ def cell_weight(problem: Showable, weight: object, fields: object) -> CellWeight
         If a field is not a function of one of the problem's axes, fields are given without a
         function of them, or a text is not understood.
     """
-    axes = problem.axes
+    axes = output.problem.axes
     given = (fields,) if isinstance(fields, FieldExpression) else fields
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise TypeError(f"fields is {type(fields).__name__}; expected fields, as in fields=[E]")
@@ -185,7 +185,7 @@ def cell_weight(problem: Showable, weight: object, fields: object) -> CellWeight
     if weight is None:
         return None
     if isinstance(weight, str):
-        return _product(problem, weight)
+        return _product(output, weight)
     if isinstance(weight, FieldExpression):
         return CellWeight(_last, (weight,), (_place(axes, weight, "weight"),))
     if not callable(weight):
@@ -250,8 +250,9 @@ class _Product:
         return found
 
 
-def _product(problem: Showable, text: str) -> CellWeight:
+def _product(output: Observables, text: str) -> CellWeight:
     """Return the weight of a text such as "v^2" or "field^2*v^2"."""
+    problem = output.problem
     names = [axis.name for axis in problem.axes]
     powers = product_powers(text, [*names, _FIELD])
     if powers is None:
@@ -263,7 +264,7 @@ def _product(problem: Showable, text: str) -> CellWeight:
     product = _Product(of_axes, powers.get(_FIELD, 0))
     if not product.field_power:
         return CellWeight(product)
-    fields = tuple(poisson_fields_of(problem))
+    fields = tuple(poisson_fields_of(output))
     if not fields:
         raise ValueError(
             f"weight is {text!r}, and the terms of {problem.name} have no field of a Poisson "

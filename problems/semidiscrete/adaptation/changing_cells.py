@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from ...grids.sparse_grid import SparseGrid, levels_of_cells
 from ...statement.axis import Axis
 from ...statement.number_checks import check_integer
 from .cell_weights import CellWeight, StateWeight, cell_weight
-from .transfer import GridTransfer, carried_over, knows_other_levels
+from .transfer import carried_over
 
 __all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
+
+Problem: TypeAlias = Any  # `batchkron.problems.Problem`, whose module imports this one
 
 # Levels beyond the problem's finest that a grid may reach if the user gives no largest level.
 _MORE_LEVELS = 3
@@ -61,7 +63,7 @@ class AdaptationRule:
 
 
 def adaptation_rule(
-    problem: GridTransfer,
+    problem: Problem,
     tol: float,
     relative: bool,
     max_level: int | Sequence[int] | None,
@@ -87,8 +89,7 @@ def adaptation_rule(
             "grid.closed() to adapt it"
         )
     kept = _kept_axes(problem.axes, keep)
-    whole: Any = problem
-    weighting = cell_weight(whole, weight, fields)
+    weighting = cell_weight(problem.output, weight, fields)
     return AdaptationRule(tol, relative, _limits(problem, max_level), kept, weighting)
 
 
@@ -121,7 +122,7 @@ class AdaptiveProblem:
         because the next adaptation often needs the same one.
     """
 
-    problem: GridTransfer
+    problem: Problem
     rule: AdaptationRule
     calm: NDArray[np.int8] = field(repr=False)
     missed: bool = False
@@ -130,7 +131,7 @@ class AdaptiveProblem:
     removed: int = 0
     limited: int = 0
     excess: float = 0.0
-    probe: GridTransfer | None = field(default=None, repr=False)
+    probe: Problem | None = field(default=None, repr=False)
 
     def started(self, horizon: float) -> AdaptiveProblem:
         """Return the problem on the grid for its initial state.
@@ -267,7 +268,7 @@ class AdaptiveProblem:
 
     def saved(self) -> StoredGrid:
         """Return the grid, and what is remembered of its cells, for a checkpoint."""
-        stored = self.problem.stored_grid()
+        stored: StoredGrid = self.problem.stored_grid()
         return replace(stored, calm=self.calm.astype(np.int64))
 
     def restored(self, grid: StoredGrid, u: NDArray[np.float64], t: float) -> AdaptiveProblem:
@@ -312,7 +313,7 @@ class AdaptiveProblem:
         """Return the closed grid of cells, with the problem's levels if it has no others."""
         cells = np.vstack(sets)
         levels, own = finest_levels(cells), self.problem.grid.levels
-        if not knows_other_levels(self.problem):
+        if not self.problem.knows_other_levels:
             levels = own
         return united(cells, levels=levels)
 
@@ -323,7 +324,6 @@ class AdaptiveProblem:
             return self
         moved = old.on_grid(grid, u, t)
         if project:
-            assert old.other_levels is not None
             moved = replace(moved, initial=old.other_levels.initial(grid))
         places = old.grid.find(grid.cells)
         calm = np.where(places < 0, _NEW, self.calm[places]).astype(np.int8)
@@ -354,7 +354,7 @@ class AdaptiveProblem:
         return replace(self, limited=len(beyond), excess=float(beyond.max(initial=0.0)) / tol)
 
     def _measured_initial(
-        self, problem: GridTransfer, horizon: float
+        self, problem: Problem, horizon: float
     ) -> tuple[NDArray[np.float64], float]:
         """Return each cell's indicator for the problem's initial state, and the tolerance."""
         u, t = problem.initial, problem.t0
@@ -362,7 +362,7 @@ class AdaptiveProblem:
 
     def _measured(
         self,
-        problem: GridTransfer,
+        problem: Problem,
         u: Any,
         t: float,
         horizon: float | NDArray[np.float64],
@@ -375,13 +375,13 @@ class AdaptiveProblem:
         tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
         return sizes, tol
 
-    def _weight(self, problem: GridTransfer, u: Any, t: float) -> StateWeight | None:
+    def _weight(self, problem: Problem, u: Any, t: float) -> StateWeight | None:
         """Return the weight for a state, if there is one."""
-        own: Any = problem
-        return None if self.rule.weight is None else self.rule.weight.for_state(own, u, t)
+        weight = self.rule.weight
+        return None if weight is None else weight.for_state(problem.output, u, t)
 
 
-def _rates(problem: GridTransfer, u: Any, t: float) -> NDArray[np.float64]:
+def _rates(problem: Problem, u: Any, t: float) -> NDArray[np.float64]:
     """Return the norm of each block of A(t) u + s(t)."""
     rate = array_module(u).empty_like(u)
     problem.rhs(t, u, rate)
@@ -395,16 +395,15 @@ def _weighted(
     return sizes if weight is None else sizes * weight.of_cells(grid)
 
 
-def _begins_as_stated(problem: GridTransfer) -> bool:
+def _begins_as_stated(problem: Problem) -> bool:
     """Whether a problem's initial state is that of its PDE, which can be projected on any grid."""
-    if not knows_other_levels(problem):
+    if not problem.knows_other_levels:
         return False
-    assert problem.other_levels is not None
     stated = problem.other_levels.initial(problem.grid)
     return np.array_equal(stated, to_host(problem.initial, "initial"))
 
 
-def _block_norms(problem: GridTransfer, u: Any) -> NDArray[np.float64]:
+def _block_norms(problem: Problem, u: Any) -> NDArray[np.float64]:
     """Return ‖u_b‖₂ of every block b, on the CPU."""
     blocks = u.reshape(problem.grid.num_cells, -1)
     norms = array_module(u).linalg.norm(blocks, axis=1)
@@ -428,10 +427,10 @@ def _kept_axes(axes: Sequence[Axis], keep: Iterable[Axis | str] | Axis | str) ->
     return tuple(sorted(set(found)))
 
 
-def _limits(problem: GridTransfer, max_level: int | Sequence[int] | None) -> tuple[int, ...]:
+def _limits(problem: Problem, max_level: int | Sequence[int] | None) -> tuple[int, ...]:
     """Return the largest level along each axis."""
-    own = problem.grid.levels
-    others = knows_other_levels(problem)
+    own: tuple[int, ...] = problem.grid.levels
+    others = problem.knows_other_levels
     if max_level is None:
         if not others:
             return own

@@ -10,7 +10,6 @@ from ...discretization.parts import AdaptSettings
 from ...grids.refinement import finest_levels
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
-from .transfer import knows_other_levels
 
 __all__ = ["with_rule"]
 
@@ -58,7 +57,7 @@ def with_rule(problem: Any, rule: Any) -> Any:
 
 def _steps(problem: Any, limits: tuple[int, ...]) -> tuple[float, ...]:
     """Return the default steps for cells up to the largest levels, and up to each coarser ones."""
-    if not knows_other_levels(problem):
+    if not problem.knows_other_levels:
         own = problem.adapt
         return () if own is None or own.max_level != limits else tuple(own.steps)
     found = []

@@ -13,8 +13,8 @@ from ...statement.axis import Axis
 from ...statement.number_checks import finite_number
 from ..fields.contraction import point_weights
 from ..fields.field import Field
-from ..fields.observables import Observables
 from ..vector_checks import check_vector
+from .observables import Observables
 
 __all__ = ["AxisOrName", "Counts", "Cut", "Places", "find_axis", "make_cut"]
 
@@ -41,18 +41,18 @@ class Cut:
     places: tuple[tuple[Axis, float], ...] = ()
     summed: tuple[Axis, ...] = ()
 
-    def of(self, problem: Observables, u: NDArray[np.float64]) -> Field:
-        """Return a state of a problem as a function of the other axes."""
-        weights = {}
+    def of(self, output: Observables, u: NDArray[np.float64]) -> Field:
+        """Return a state of a problem with this output as a function of the other axes."""
+        problem, weights = output.problem, {}
         for axis, at in self.places:
-            k = problem._place(axis)
+            k = output.place(axis)
             weights[k] = point_weights(axis, problem.grid.levels[k], problem.degree, at)
         for axis in self.summed:
-            weights[problem._place(axis)] = problem._power(axis, 0)
+            weights[output.place(axis)] = output.power(axis, 0)
         if not weights:
             check_vector("u", u, problem.initial)
             return Field(problem.axes, problem.grid, problem.degree, u, problem.masses)
-        return problem._contracted(u, weights, self)
+        return output.contracted(u, weights, self)
 
     @property
     def quantity(self) -> str:

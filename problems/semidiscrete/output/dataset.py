@@ -13,8 +13,9 @@ from batchkron.datasets import require_xarray
 
 from ...statement.axis import Axis
 from ...statement.number_checks import check_integer, finite_number
+from ..value import ProblemValue
 from .cut import Counts, Cut, find_axis
-from .showable import Showable
+from .observables import Observables
 
 __all__ = ["state_dataset"]
 
@@ -23,7 +24,7 @@ _DEFAULT_POINTS = 1 << 20  # points of a dataset if the user does not choose the
 
 
 def state_dataset(
-    problem: Showable,
+    output: Observables,
     u: NDArray[np.float64],
     t: float | None,
     cut: Cut,
@@ -33,8 +34,8 @@ def state_dataset(
 
     Parameters
     ----------
-    problem : Problem
-        The problem.
+    output : Observables
+        The output of the problem.
     u : ndarray, shape (N,), float64
         The state.
     t : float or None
@@ -56,6 +57,7 @@ def state_dataset(
         If an argument does not fit, or the points are too many.
     """
     xarray = require_xarray("to_xarray")
+    problem = output.problem
     problem._on_host(u)  # checks it
     hidden = [*cut.summed, *(axis for axis, _ in cut.places)]
     axes = [axis for axis in problem.axes if axis not in hidden]
@@ -69,7 +71,7 @@ def state_dataset(
     about = {"long_name": cut.quantity + cut.where, "units": cut.unit(problem.units)}
 
     def values(state: NDArray[np.float64]) -> NDArray[np.float64]:
-        return cut.of(problem, state).evaluate(*mesh).reshape(counts)
+        return cut.of(output, state).evaluate(*mesh).reshape(counts)
 
     variables = {"f": (names, values(u), _known(about))}
     coordinates: dict[str, Any] = {
@@ -82,7 +84,7 @@ def state_dataset(
     if t is not None:
         t = finite_number("t", t)
         coordinates["t"] = ((), t, _known({"long_name": "time", "units": problem.units.get("t")}))
-        exact = problem.exact_coefficients(t)
+        exact = output.exact_coefficients(t)
         if exact is not None:
             named = {**about, "long_name": f"exact {about['long_name']}, projected on the grid"}
             variables["exact"] = (names, values(exact), _known(named))
@@ -90,9 +92,9 @@ def state_dataset(
     return xarray.Dataset(variables, coordinates, attributes)
 
 
-def _counts(problem: Showable, axes: Sequence[Axis], points: int | Counts | None) -> list[int]:
+def _counts(problem: ProblemValue, axes: Sequence[Axis], points: int | Counts | None) -> list[int]:
     """Return the number of points along each axis."""
-    levels = [problem.grid.levels[problem._place(axis)] for axis in axes]
+    levels = [problem.grid.levels[problem.axes.index(axis)] for axis in axes]
     largest = max(1, int(_DEFAULT_POINTS ** (1.0 / len(axes)) + 1e-9))
     default = [min((problem.degree + 1) << level, largest) for level in levels]
     if points is None:

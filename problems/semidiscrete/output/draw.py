@@ -13,9 +13,10 @@ from batchkron.figures import new_figure, plain, require_matplotlib, with_unit
 
 from ...statement.axis import Axis
 from ...statement.number_checks import finite_number
+from ..value import ProblemValue
 from .cut import Cut
+from .observables import Observables
 from .sampling import choose_plane, sample
-from .showable import Showable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +39,8 @@ class View:
 
     Attributes
     ----------
-    problem : Problem
-        The problem.
+    output : Observables
+        The output of the problem.
     u : ndarray, shape (N,), float64
         The state.
     t : float or None
@@ -52,12 +53,17 @@ class View:
         The range of values, of colours or of the vertical axis.
     """
 
-    problem: Showable
+    output: Observables
     u: NDArray[np.float64]
     t: float | None
     cut: Cut
     exact: NDArray[np.float64] | None
     limits: tuple[float, float] | None
+
+    @property
+    def problem(self) -> ProblemValue:
+        """The problem's parts."""
+        return self.output.problem
 
     @property
     def axes(self) -> list[Axis]:
@@ -73,14 +79,14 @@ class View:
     def sampled(self, shown: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
         """Return points of each axis, and the values of what is shown there."""
         if shown == "solution":
-            return sample(self.cut.of(self.problem, self.u))
+            return sample(self.cut.of(self.output, self.u))
         if self.exact is None:
             raise ValueError(
                 f"show is {shown!r}, and the exact solution is not known; give PDE(..., exact=...) "
                 "one, and plot the time t"
             )
         u = self.exact if shown == "exact" else self.u - self.exact
-        return sample(self.cut.of(self.problem, u))
+        return sample(self.cut.of(self.output, u))
 
     def value_label(self, shown: str) -> str:
         """Return the label of an axis or colour bar with the values."""
@@ -99,12 +105,12 @@ class View:
             unit = self.problem.units.get("t")
             parts.append(f"t = {self.t:.6g}" + (f" {unit}" if unit else ""))
         if self.exact is not None and self.t is not None:
-            parts.append(f"L2 error {self.problem.l2_error(self.u, self.t):.3g}")
+            parts.append(f"L2 error {self.output.l2_error(self.u, self.t):.3g}")
         return ",  ".join(plain(part) for part in parts)
 
 
 def make_view(
-    problem: Showable,
+    output: Observables,
     u: NDArray[np.float64],
     t: float | None,
     cut: Cut,
@@ -121,24 +127,24 @@ def make_view(
         ascending numbers.
     """
     require_matplotlib("plot")
-    problem._on_host(u)  # checks it
+    output.problem._on_host(u)  # checks it
     exact = None
     if t is not None:
         t = finite_number("t", t)
-        exact = problem.exact_coefficients(t)
+        exact = output.exact_coefficients(t)
     pair: tuple[float, float] | None = None
     if limits is not None:
         low, high = (finite_number("limits", limit) for limit in limits)
         if not low < high:
             raise ValueError(f"limits is ({low}, {high}); expected two ascending numbers")
         pair = low, high
-    view = View(problem, u, t, cut, exact, pair)
+    view = View(output, u, t, cut, exact, pair)
     rest = view.axes[2:]
     if rest:
         if cut.summed:
             places = tuple((axis, (axis.lower + axis.upper) / 2.0) for axis in rest)
         else:
-            places = choose_plane(problem, u, rest).places
+            places = choose_plane(output.problem, u, rest).places
         view = replace(view, cut=replace(cut, places=cut.places + places))
     return view
 

@@ -17,7 +17,8 @@ from ...discretization.fields.modes import FieldMode
 from ...statement.axis import Axis
 from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nodes_of
 from ..fields.field import Field
-from .showable import Showable
+from ..value import ProblemValue
+from .observables import Observables
 
 __all__ = [
     "StateQuantity",
@@ -52,7 +53,7 @@ class StateQuantity:
     name: str
     label: str
     unit: str
-    _problem: Any = field(repr=False)
+    _output: Any = field(repr=False)
     _measure: Callable[[float, NDArray[np.float64]], float] = field(repr=False)
 
     def __call__(self, t: float, u: NDArray[np.float64]) -> float:
@@ -61,11 +62,11 @@ class StateQuantity:
 
     def for_problem(self, problem: Any) -> StateQuantity:
         """Return the quantity for the same problem on another grid."""
-        own = getattr(problem, "untimed", problem)  # without the clock of the command line
-        return self if own is self._problem else quantities_of(own, [self.name])[self.name]
+        own = getattr(problem, "untimed", problem).output  # without the clock of the command line
+        return self if own is self._output else quantities_of(own, [self.name])[self.name]
 
 
-def quantities_of(problem: Showable, names: Sequence[str]) -> dict[str, StateQuantity]:
+def quantities_of(output: Observables, names: Sequence[str]) -> dict[str, StateQuantity]:
     """Return quantities of a problem's states by their names; all that it has if none is named.
 
     Raises
@@ -75,7 +76,7 @@ def quantities_of(problem: Showable, names: Sequence[str]) -> dict[str, StateQua
     ValueError
         If a name is unknown, or the problem does not have this quantity.
     """
-    known = _Known(problem)
+    known = _Known(output)
     return {name: known.quantity(name) for name in (names or known.names())}
 
 
@@ -108,27 +109,27 @@ def product_powers(text: str, names: Container[str]) -> dict[str, int] | None:
     return found
 
 
-def poisson_fields_of(problem: Showable) -> list[Poisson]:
+def poisson_fields_of(output: Observables) -> list[Poisson]:
     """Return the Poisson equations in a problem's terms, each once."""
-    return _Known(problem).fields
+    return _Known(output).fields
 
 
-def recurrence_time_of(problem: Showable) -> float | None:
+def recurrence_time_of(output: Observables) -> float | None:
     """Return 2π/(k Δv) of the longest wave of a plasma, as of `Problem.recurrence_time`."""
-    known = _Known(problem)
+    known = _Known(output)
     periodic = [node for node in known.fields if node.potential is None]
     if not periodic or not known.velocities:
         return None
     v = known.velocities[0]
-    width = v.cell_width(problem.grid.levels[problem.axes.index(v)])
+    width = v.cell_width(known.problem.grid.levels[known.problem.axes.index(v)])
     return periodic[0].axis.length / width
 
 
 class _Known:
     """The quantities of a problem."""
 
-    def __init__(self, problem: Showable) -> None:
-        self.problem = problem
+    def __init__(self, output: Observables) -> None:
+        self.output, self.problem = output, output.problem
 
     def names(self) -> list[str]:
         """Return the names of the quantities that the problem has, without other moments."""
@@ -156,34 +157,33 @@ class _Known:
             raise TypeError(f"a quantity is named {name!r}; expected a text such as 'mass'")
         label, measure = self._made(name)
         unit = self.problem.units.get(name, "")
-        return StateQuantity(name, label, unit, self.problem, measure)
+        return StateQuantity(name, label, unit, self.output, measure)
 
     def _made(self, name: str) -> tuple[str, Callable[[float, NDArray[np.float64]], float]]:
-        problem = self.problem
+        output = self.output
         if name == "mass":
             return "∫ f", self._sum([(1.0, {})])
         if name == "norm":
-            return "‖f‖", _Norm(problem)
+            return "‖f‖", _Norm(self.problem)
         if name == "error":
-            if problem.exact is None:
+            if self.problem.exact is None:
                 raise ValueError(f"{name!r} needs the exact solution, which is not known")
-            return "‖f - exact‖", lambda t, u: problem.l2_error(u, t)
+            return "‖f - exact‖", lambda t, u: output.l2_error(u, t)
         if name == "outflow-rate":
-            whole: Any = problem
-            return "-d/dt ∫ f", whole.outflow_rate
+            return "-d/dt ∫ f", output.outflow_rate
         if name == "momentum" or name.startswith("momentum-"):
             v = self._velocity(name)
             return f"∫ {v.name} f", self._sum([(1.0, {v: 1})])
         if name == "kinetic-energy":
             return _half_squares(self._checked_velocities(name)), self._kinetic(name)
         if name == "field":
-            return "‖E‖", _FieldNorm(problem, self._checked_fields(name))
+            return "‖E‖", _FieldNorm(output, self._checked_fields(name))
         if name == "field-energy":
-            norm = _FieldNorm(problem, self._checked_fields(name))
+            norm = _FieldNorm(output, self._checked_fields(name))
             return "½ ∫ E²", lambda t, u: 0.5 * norm(t, u) ** 2
         if name == "energy":
             kinetic = self._kinetic(name)
-            norm = _FieldNorm(problem, self._checked_fields(name))
+            norm = _FieldNorm(output, self._checked_fields(name))
             squares = _half_squares(self._checked_velocities(name))
             return f"{squares} + ½ ∫ E²", lambda t, u: kinetic(t, u) + 0.5 * norm(t, u) ** 2
         powers = self._powers(name)
@@ -193,7 +193,7 @@ class _Known:
         return self._sum([(0.5, {v: 2}) for v in self._checked_velocities(name)])
 
     def _sum(self, parts: Sequence[_Weights]) -> _Functional:
-        return _Functional(self.problem, parts)
+        return _Functional(self.output, parts)
 
     def _powers(self, name: str) -> dict[Axis, int]:
         """Return the powers of a moment from a name such as "v1*v2^2"."""
@@ -263,8 +263,12 @@ class _Known:
 class _Functional:
     """Σ c ∫ Π v_i^k_i f dV over all axes, a linear function of the state."""
 
-    def __init__(self, problem: Showable, parts: Sequence[_Weights]) -> None:
-        self._weights: Any = sum(c * problem.moment_weights(_listed(problem, p)) for c, p in parts)
+    def __init__(self, output: Observables, parts: Sequence[_Weights]) -> None:
+        axes = output.problem.axes  # moment_weights wants a power of each
+        self._weights: Any = sum(
+            c * output.moment_weights({axis: powers.get(axis, 0) for axis in axes})
+            for c, powers in parts
+        )
 
     def __call__(self, t: float, u: NDArray[np.float64]) -> float:
         return float(self._weights @ u)
@@ -273,7 +277,7 @@ class _Functional:
 class _Norm:
     """The L2 norm (∫ f² dV)^½."""
 
-    def __init__(self, problem: Showable) -> None:
+    def __init__(self, problem: ProblemValue) -> None:
         self._problem = problem
 
     def __call__(self, t: float, u: NDArray[np.float64]) -> float:
@@ -286,17 +290,12 @@ class _Norm:
 class _FieldNorm:
     """The L2 norm (Σ ∫ E² dx)^½ of the fields of Poisson's equations."""
 
-    def __init__(self, problem: Showable, fields: Sequence[Poisson]) -> None:
-        self._problem, self._fields = problem, fields
+    def __init__(self, output: Observables, fields: Sequence[Poisson]) -> None:
+        self._output, self._fields = output, fields
 
     def __call__(self, t: float, u: NDArray[np.float64]) -> float:
-        norms = [self._problem.field(u, own, t).norm() for own in self._fields]
+        norms = [self._output.field(u, own, t).norm() for own in self._fields]
         return float(np.linalg.norm(norms))
-
-
-def _listed(problem: Showable, powers: Mapping[Axis, int]) -> dict[Axis, int]:
-    """Return the powers of all axes, as `moment_weights` takes them."""
-    return {axis: powers.get(axis, 0) for axis in problem.axes}
 
 
 def _half_squares(velocities: Sequence[Axis]) -> str:

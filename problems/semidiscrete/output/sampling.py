@@ -11,7 +11,7 @@ from batchkron.arrays import to_host
 
 from ...statement.axis import Axis
 from ..fields.field import Field
-from ..fields.observables import Observables
+from ..value import ProblemValue
 from .cut import Cut
 
 __all__ = ["choose_plane", "inside_cells", "sample"]
@@ -56,7 +56,7 @@ def inside_cells(axis: Axis, level: int, wanted: int) -> NDArray[np.float64]:
     return axis.lower + axis.length * (np.arange(count) + 0.5) / count
 
 
-def choose_plane(problem: Observables, u: NDArray[np.float64], axes: Sequence[Axis]) -> Cut:
+def choose_plane(problem: ProblemValue, u: NDArray[np.float64], axes: Sequence[Axis]) -> Cut:
     """Return the cut through the middle of some axes, or through a place where the state is large.
 
     Parameters
@@ -76,7 +76,7 @@ def choose_plane(problem: Observables, u: NDArray[np.float64], axes: Sequence[Ax
     """
     middle = np.array([(axis.lower + axis.upper) / 2.0 for axis in axes])
     if len(axes):
-        fixed = [problem._place(axis) for axis in axes]
+        fixed = [problem.axes.index(axis) for axis in axes]
         whole = Field(problem.axes, problem.grid, problem.degree, to_host(u, "u"), problem.masses)
         lower = np.array([axis.lower for axis in problem.axes])
         lengths = np.array([axis.length for axis in problem.axes])

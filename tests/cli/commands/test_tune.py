@@ -12,6 +12,7 @@ from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.tuning import Outcome, wanted_tuning
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.problems import Problem
+from batchkron.problems.semidiscrete.system import System
 
 INSTALL = "pip install 'batchkron[cuda13]'"
 FOUND = Outcome("a shape", 20.0, 16.0, 30, 4, 1, 12.0, ("7: wrong result\nindeed",), False)
@@ -60,14 +61,14 @@ def device(monkeypatch):
     chosen = Device()
     module = importlib.import_module("batchkron.cli.commands.tune")
     monkeypatch.setattr(module, "backend_on", lambda name: chosen)
-    read, accumulate = ProblemArgument.read, Problem._accumulate
+    read, accumulate = ProblemArgument.read, System._accumulate
     monkeypatch.setattr(ProblemArgument, "read", lambda self, method, device: read(self, method))
 
     def noting(self, *arguments):
         chosen.note("product")
         return accumulate(self, *arguments)
 
-    monkeypatch.setattr(Problem, "_accumulate", noting)
+    monkeypatch.setattr(System, "_accumulate", noting)
     monkeypatch.setattr(Problem, "split_rhs", lambda self: None)  # steps take whole products
     return chosen
 

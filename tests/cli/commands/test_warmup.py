@@ -14,6 +14,7 @@ from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.running import warm_step
 from batchkron.problems import Problem, make, save_problem
+from batchkron.problems.semidiscrete.system import System
 from batchkron.solvers import Adapt, evolve
 
 INSTALL = "pip install 'batchkron[cuda13]'"
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.fixture
 def no_device(monkeypatch):
     """Problems stay on the CPU; a product needs one made-up kernel, operator_at another."""
-    read, accumulate, operator_at = ProblemArgument.read, Problem._accumulate, Problem.operator_at
+    read, accumulate, operator_at = ProblemArgument.read, System._accumulate, Problem.operator_at
 
     def ask(key):
         cached_kernel(key, lambda: CompiledKernel(key, b"code"))
@@ -39,7 +40,7 @@ def no_device(monkeypatch):
         return operator_at(self, t)
 
     monkeypatch.setattr(ProblemArgument, "read", lambda self, method, device: read(self, method))
-    monkeypatch.setattr(Problem, "_accumulate", asking)
+    monkeypatch.setattr(System, "_accumulate", asking)
     monkeypatch.setattr(Problem, "split_rhs", lambda self: None)  # steps take whole products
     monkeypatch.setattr(Problem, "operator_at", asking_too)
 

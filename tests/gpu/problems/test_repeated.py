@@ -108,8 +108,8 @@ def test_right_hand_sides_without_launches(cupy, rng, no_launches, name):
         u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
         device.rhs(0.0, cupy.asarray(u), out)
         close(out, evaluated(problem, u), 1e-11)
-    assert device._repeated.is_captured
-    assert not device._gains or device._gains._repeated.is_captured
+    assert device.system._repeated.is_captured
+    assert not device.system._gains or device.system._gains._repeated.is_captured
     for _ in range(2):
         u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
         given = cupy.asarray(u)  # other arrays than before
@@ -136,7 +136,7 @@ def test_what_depends_on_time_is_followed(cupy, rng, kind):
         u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
         device.rhs(t, cupy.asarray(u), out)
         close(out, evaluated(problem, u, t))
-    assert (device._repeated is None) == (kind != "source")
+    assert (device.system._repeated is None) == (kind != "source")
     runs = [evolve(one, until=0.1, method="rk4", dt=0.01).u for one in (device, problem)]
     close(*runs, 1e-11)
 
@@ -304,7 +304,7 @@ def test_graphs_end_with_their_problem(cupy):
         moved.rhs(0.0, moved.initial, out)
     close(out, evaluated(moved.to("cpu"), moved.initial.get()))
     runner = stepper._runner
-    known = [weakref.ref(one) for one in (device._repeated, runner, runner._recorder)]
+    known = [weakref.ref(one) for one in (device.system._repeated, runner, runner._recorder)]
     assert any(runner._recorder._graphs.values())
     del runner
     assert all(one() is not None for one in known)

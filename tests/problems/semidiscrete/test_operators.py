@@ -39,9 +39,9 @@ def test_the_gallery_in_every_form(rng, name, form):
     problem = make(name, 1 if name.endswith(("6d", "3v")) else 2, 2 if collides else 1)
     other = problem.with_form(form)
     if problem.has_fields and form == "sweep":
-        assert not other._groups  # all terms are in the operator that follows the state
+        assert not other.system._groups  # all terms are in the operator that follows the state
     elif not all(term.has_fields for term in problem.terms):
-        assert isinstance(other._groups[0].operator, CLASSES[form])
+        assert isinstance(other.system._groups[0].operator, CLASSES[form])
     u = rng.standard_normal(problem.unknowns)
     if collides:  # density and temperature must be positive
         u = problem.initial + 1e-6 * u
@@ -58,7 +58,9 @@ def test_functions_of_time(rng, form):
     problem = moving_problem().with_form(form)
     u, out = rng.standard_normal((2, problem.unknowns))
     for t in (0.0, 0.4, 1.3):
-        dense = sum(group.time(t) * group.operator.to_dense() for group in moving_problem()._groups)
+        dense = sum(
+            group.time(t) * group.operator.to_dense() for group in moving_problem().system._groups
+        )
         expected = out + dense @ u
         result = out.copy()
         problem.accumulate(t, u, result)

@@ -94,7 +94,7 @@ def test_sources_are_the_sum_of_their_kronecker_products():
 
 
 def test_proportional_functions_of_time_share_an_operator():
-    groups = moving_problem()._groups
+    groups = moving_problem().system._groups
     assert [group.time for group in groups] == [
         time.constant(),
         time.exp(-1.0),

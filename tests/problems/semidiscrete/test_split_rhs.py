@@ -29,10 +29,9 @@ def test_the_parts_are_the_right_hand_side(rng, monkeypatch, name, device):
     t, u = 0.3, problem.initial * rng.uniform(0.999, 1.001, problem.unknowns)
     expected = np.full_like(u, np.nan)
     problem.rhs(t, u, expected)
-    assert problem._gains is not None
+    assert problem.system._gains is not None
     if device == "cuda":
-        monkeypatch.setattr(type(problem), "_repeated", None)
-        monkeypatch.setitem(vars(problem), "device", device)
+        monkeypatch.setitem(vars(problem.system.problem), "device", device)
     split = problem.split_rhs()
     assert all(function is None or not function.is_constant for function, _ in split.products)
     if device == "cpu":

@@ -48,9 +48,11 @@ def looked_at(problem, grid, function):
 
 
 def weights(problem, weight, fields=(), grid=None, u=None):
-    made = cell_weight(problem, weight, fields)
+    made = cell_weight(problem.output, weight, fields)
     state = problem.initial if u is None else u
-    return made.for_state(problem, state, 0.0).of_cells(problem.grid if grid is None else grid)
+    return made.for_state(problem.output, state, 0.0).of_cells(
+        problem.grid if grid is None else grid
+    )
 
 
 def mixed(x, v, E):
@@ -175,7 +177,7 @@ def test_a_weight_that_is_not_defined_ends_the_run():
 def test_a_field_that_is_not_a_number_has_no_weight(two_stream):
     """On a device fields have no values where they are not defined, and do not raise."""
     _, v = two_stream.axes
-    weight = cell_weight(two_stream, lambda x, v, n: 1.0, [Moment(v)])
+    weight = cell_weight(two_stream.output, lambda x, v, n: 1.0, [Moment(v)])
     undefined = StateWeight(weight, two_stream.axes, (lambda s: np.where(s > 0.0, np.nan, s),), 0.5)
     with pytest.raises(NotPhysicalError, match=r"Moment\({v: 0}\) is nan at x = .*, t = 0.5"):
         undefined.of_cells(two_stream.grid)

@@ -387,7 +387,7 @@ def test_the_device_formulas_give_the_same(rng, monkeypatch):
     problem = pde_of(terms, boundary=Inflow(), volume={X: lambda x: 1.0 + x}).discretize(3, 2)
     u = random_state(rng, problem)
     expected = rhs_of(problem, u)
-    assert problem._field_terms.is_repeatable
+    assert problem.system._field_terms.is_repeatable
     for module in (derivatives, neighbour_blocks):
         monkeypatch.setattr(module, "product", sum_of_products)
     np.testing.assert_allclose(

@@ -33,7 +33,7 @@ def blocks_of(terms, u):
 def unplanned(problem, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(backend()), "fast_path", Backend.fast_path)
-        terms = problem._field_terms
+        terms = problem.system._field_terms
     assert all(parts._plan is None for parts in terms._axes)
     return terms
 
@@ -55,7 +55,7 @@ def unplanned(problem, monkeypatch):
 def test_plans_write_the_blocks_of_numpy(name, level, degree, rng, monkeypatch):
     problem = make(name, level, degree)
     slow = unplanned(make(name, level, degree), monkeypatch)
-    fast = problem._field_terms
+    fast = problem.system._field_terms
     assert all(parts._plan is not None for parts in fast._axes)
     u = positive(problem, rng)
     for found, expected in zip(blocks_of(fast, u), blocks_of(slow, u), strict=True):
@@ -82,9 +82,9 @@ def test_fields_that_are_given_and_offsets(rng, monkeypatch):
 
     problem = build()
     slow = unplanned(build(), monkeypatch)
-    assert all(parts._plan is not None for parts in problem._field_terms._axes)
+    assert all(parts._plan is not None for parts in problem.system._field_terms._axes)
     u = positive(problem, rng)
-    pairs = zip(blocks_of(problem._field_terms, u), blocks_of(slow, u), strict=True)
+    pairs = zip(blocks_of(problem.system._field_terms, u), blocks_of(slow, u), strict=True)
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, atol=1e-13 * np.abs(expected).max())
 
@@ -95,7 +95,7 @@ def test_another_grid_has_another_plan(rng, monkeypatch):
     fewer = SparseGrid.custom(cells[(cells[:, 1] < 8) | (cells[:, 0] < 2)], problem.grid.levels)
     moved = problem.on_grid(fewer)
     u = positive(moved, rng)
-    fast = problem._field_terms.on_grid(fewer)
+    fast = problem.system._field_terms.on_grid(fewer)
     slow = unplanned(moved, monkeypatch)
     for found, expected in zip(blocks_of(fast, u), blocks_of(slow, u), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
@@ -108,7 +108,7 @@ def test_powers_are_left_to_numpy():
         boundary={x: "periodic", v: "no-flux"}, initial=1.0,
     )  # fmt: skip
     problem = pde.discretize(level=2, degree=1)
-    (parts,) = problem._field_terms._axes
+    (parts,) = problem.system._field_terms._axes
     assert parts._plan is None
     out = np.full(problem.unknowns, np.nan)
     problem.rhs(0.0, problem.initial, out)
@@ -129,7 +129,7 @@ def test_what_is_not_physical_is_said_as_before():
 def test_states_that_are_not_contiguous(rng):
     problem = make("relaxation-1x1v", 3, 1)
     u = positive(problem, rng)
-    terms = problem._field_terms
+    terms = problem.system._field_terms
     expected = [own.copy() for own in blocks_of(terms, u)]
     for found, own in zip(blocks_of(terms, np.repeat(u, 2)[::2]), expected, strict=True):
         np.testing.assert_allclose(found, own, atol=1e-12 * np.abs(own).max())

@@ -38,11 +38,13 @@ def test_right_hand_sides_of_parts(rng, monkeypatch, name, form):
     problem.rhs(0.3, u, expected[0])
     expected[1] = u
     problem.accumulate(0.3, u, expected[1])
-    groups = [group for group in problem._groups if group.time.is_constant]
+    groups = [group for group in problem.system._groups if group.time.is_constant]
     calls = []
-    product = _StateProduct(groups, problem._field_terms, problem.t0)
+    product = _StateProduct(groups, problem.system._field_terms, problem.t0)
     monkeypatch.setattr(
-        type(problem), "_repeated", staticmethod(lambda u, out: calls.append(product(u, out)))
+        type(problem.system),
+        "_repeated",
+        staticmethod(lambda u, out: calls.append(product(u, out))),
     )
     problem.rhs(0.3, u, found[0])
     found[1] = u
@@ -97,7 +99,7 @@ def test_gains_are_repeated(rng, monkeypatch):
     """As on a device: what is repeated overwrites a vector, and does not know what repeats it."""
     problem = make("bgk-1x1v", 3, 1)
     u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
-    own, expected = problem._gains, np.empty((2, problem.unknowns))
+    own, expected = problem.system._gains, np.empty((2, problem.unknowns))
     added = rng.standard_normal(problem.unknowns)
     own.write(0.0, u, expected[0])
     expected[1] = added
@@ -113,14 +115,14 @@ def test_gains_are_repeated(rng, monkeypatch):
     assert len(calls) == 2
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-15)
-    assert not make("two-stream", 2, 1)._gains
+    assert not make("two-stream", 2, 1).system._gains
     assert list(vars(total)) == ["gains"]
 
 
 def test_the_host_repeats_nothing():
     problem = make("bgk-1x1v", 3, 1)
-    assert problem._repeated is None
-    assert problem._gains._repeated is None
+    assert problem.system._repeated is None
+    assert problem.system._gains._repeated is None
     assert not problem.split_rhs().is_repeatable
 
 
@@ -133,7 +135,7 @@ def test_equal_expressions_are_evaluated_once(rng, monkeypatch, name):
     monkeypatch.setattr(evaluation, "_with_equals", lambda some, _: [(one, None) for one in some])
     other.rhs(0.0, u, expected)
     np.testing.assert_array_equal(found, expected)
-    (parts,) = problem._field_terms._axes
+    (parts,) = problem.system._field_terms._axes
     steps = parts.evaluate._steps
     texts = [node.text() for _, node, ufunc, equal, _ in steps if ufunc is not None or not equal]
     assert len(texts) < len(steps)

@@ -162,7 +162,7 @@ def test_coefficients_in_time_need_no_host(rng, monkeypatch, part):
     """They are written with the fields' blocks, in place of an update of the operator's values."""
     problem = of_time()
     whole = problem.whole_part() if part == "whole" else None
-    terms = problem._field_terms if whole is None else whole._terms
+    terms = problem.system._field_terms if whole is None else whole._terms
     assert terms._linked is not None
     assert not terms.is_repeatable
     monkeypatch.setattr(type(terms._operator), "update", None)
@@ -226,7 +226,7 @@ def test_terms_beside_fields_along_one_axis_need_no_host(rng, field, plain, boun
     """A sweep would add both along x, where one changes; the right-hand side has them apart."""
     pde = PDE([X, V], [field, *plain], boundary={X: boundary, V: Inflow()}, initial=WAVE)
     problem = pde.discretize(3, 2)
-    assert problem._field_terms.is_repeatable
+    assert problem.system._field_terms.is_repeatable
     u = problem.initial + 0.1 * rng.standard_normal(problem.unknowns)
     expected = problem.frozen(u).operator @ u
     atol = 1e-12 * np.abs(expected).max()

@@ -25,15 +25,15 @@ def test_cuts_are_slices_and_marginals():
     cut = make_cut(problem.axes, {"z": 2.5}, X)
     assert cut == Cut(((Z, 2.5),), (Y,))
     points = np.array([-0.7, 0.3])
-    found = cut.of(problem, u)
+    found = cut.of(problem.output, u)
     assert found.axes == (X,)
     area = 7.0 * 5.0 - 12.5  # ∫ (7 - y) dy
     np.testing.assert_allclose(found.evaluate(points), (2.0 + points) * area * 2.5, rtol=1e-12)
-    sliced = make_cut(problem.axes, {Z: 2.5}, None).of(problem, u)
+    sliced = make_cut(problem.axes, {Z: 2.5}, None).of(problem.output, u)
     np.testing.assert_array_equal(sliced.coefficients, problem.slice(u, {Z: 2.5}).coefficients)
-    kept = make_cut(problem.axes, None, ["x", Z]).of(problem, u)
+    kept = make_cut(problem.axes, None, ["x", Z]).of(problem.output, u)
     np.testing.assert_array_equal(kept.coefficients, problem.marginal(u, [X, Z]).coefficients)
-    whole = make_cut(problem.axes, None, None).of(problem, u)
+    whole = make_cut(problem.axes, None, None).of(problem.output, u)
     assert whole.axes == problem.axes
     assert whole.coefficients is u
 
@@ -69,7 +69,7 @@ def test_cuts_that_cannot_be(places, kept, error, words):
 
 def test_lines_show_the_state_inside_the_cells():
     problem = still([X])
-    (points,), values = sample(Cut().of(problem, problem.initial))
+    (points,), values = sample(Cut().of(problem.output, problem.initial))
     assert len(points) % 8 == 0
     assert np.all(np.diff(points) > 0)
     assert not np.isin(points, np.linspace(-1, 1, 9)).any()
@@ -78,7 +78,7 @@ def test_lines_show_the_state_inside_the_cells():
 
 def test_planes_have_one_dimension_per_axis():
     problem = still([X, Y], level=(3, 2))
-    (x, y), values = sample(Cut().of(problem, problem.initial))
+    (x, y), values = sample(Cut().of(problem.output, problem.initial))
     assert values.shape == (len(x), len(y))
     np.testing.assert_allclose(values, (2.0 + x[:, None]) * (7.0 - y), rtol=1e-12)
 
@@ -107,5 +107,5 @@ def test_where_the_middle_is_empty_the_plane_goes_elsewhere():
 def test_cuts_of_volume_elements_have_them_in_their_integrals():
     problem = make("runaway-collisions", 3, 2)
     first = problem.axes[0]
-    found = make_cut(problem.axes, None, first).of(problem, problem.initial)
+    found = make_cut(problem.axes, None, first).of(problem.output, problem.initial)
     assert found.integral() == pytest.approx(problem.integral(problem.initial), rel=1e-12)

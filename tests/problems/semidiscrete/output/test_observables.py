@@ -180,9 +180,9 @@ def test_a_repeated_moment_is_planned_once(rng):
     problem = problem_on([X, V], 3, 1)
     u = rng.uniform(0.5, 1.5, problem.unknowns)
     first = problem.moment(u, {V: 1})
-    known = dict(problem._contractions)
+    known = dict(problem.output._contractions)
     assert problem.moment(u, {V: 1}).grid is first.grid
-    assert problem._contractions == known
+    assert problem.output._contractions == known
 
 
 def test_what_is_refused():

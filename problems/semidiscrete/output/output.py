@@ -1,9 +1,9 @@
-"""The methods of a problem that show its states: `plot`, `to_xarray`, `quantities`."""
+"""What is shown of a problem's states: pictures, datasets and named quantities."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,44 +11,17 @@ from numpy.typing import NDArray
 from .cut import AxisOrName, Counts, Places, make_cut
 from .dataset import state_dataset
 from .draw import draw_on, drawn_state, make_view
+from .observables import Observables
 from .quantities import StateQuantity, quantities_of, recurrence_time_of
-from .showable import Showable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-__all__ = ["Presentation"]
+__all__ = ["Output"]
 
 
-class Presentation(Showable):
-    """The part of a problem that shows its states."""
-
-    @overload
-    def plot(
-        self,
-        u: NDArray[np.float64],
-        t: float | None = None,
-        *,
-        slice: Places | None = None,
-        marginal: AxisOrName | Sequence[AxisOrName] | None = None,
-        show: str | None = None,
-        limits: tuple[float, float] | None = None,
-        ax: None = None,
-    ) -> Figure: ...
-
-    @overload
-    def plot(
-        self,
-        u: NDArray[np.float64],
-        t: float | None = None,
-        *,
-        slice: Places | None = None,
-        marginal: AxisOrName | Sequence[AxisOrName] | None = None,
-        show: str | None = None,
-        limits: tuple[float, float] | None = None,
-        ax: Axes,
-    ) -> Axes: ...
+class Output(Observables):
+    """What is read off a problem's states, and shown of them: pictures, datasets, quantities."""
 
     def plot(
         self,
@@ -60,7 +33,7 @@ class Presentation(Showable):
         show: str | None = None,
         limits: tuple[float, float] | None = None,
         ax: Axes | None = None,
-    ) -> Figure | Axes:
+    ) -> Any:
         """Draw a state along one axis as a curve, along two as an image with a colour bar.
 
         Parameters
@@ -105,7 +78,7 @@ class Presentation(Showable):
         >>> [panel.get_title() for panel in figure.axes[:3]]
         ['f', 'exact f', 'error of f']
         """
-        cut = make_cut(self.axes, slice, marginal)
+        cut = make_cut(self.problem.axes, slice, marginal)
         view = make_view(self, u, t, cut, limits)
         if ax is None:
             return drawn_state(view, show)
@@ -150,7 +123,7 @@ class Presentation(Showable):
         TypeError, ValueError
             As for `plot`; if there would be more than 2^26 points.
         """
-        cut = make_cut(self.axes, slice, marginal)
+        cut = make_cut(self.problem.axes, slice, marginal)
         return state_dataset(self, u, t, cut, points)
 
     def quantities(self, *names: str) -> dict[str, StateQuantity]:
