@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.kronecker_sum.exponential import SumPropagator
+from batchkron.operators import KroneckerSum
+from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 
 from ..krylov.phi_functions import KrylovPhi
 from ..krylov.systems.result import KrylovResult
@@ -71,7 +72,7 @@ class PhiEngine:
         rtol = float(options.get("rtol", _DEFAULT_RTOL[like.dtype.char]))
         self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)), ranks)
         self._like = like
-        self._propagators: dict[float, SumPropagator] = {}
+        self._propagators: dict[float, PhiFunctions] = {}
         self.keeps = True
         self._of: Any = None
         self._factors: list[NDArray[Any]] | None = None
@@ -88,7 +89,7 @@ class PhiEngine:
         propagator = self._propagators.get(dt)
         if propagator is None:
             device = getattr(operator, "device", "cpu")
-            propagator = SumPropagator(self._factors, dt, device)
+            propagator = PhiFunctions(KroneckerSum(self._factors).to(device), dt)
             if self.keeps:
                 if len(self._propagators) == _MAX_CACHED_PROPAGATORS:
                     self._propagators.pop(next(iter(self._propagators)))

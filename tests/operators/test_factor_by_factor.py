@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import batchkron as bk
-from batchkron.operators.kronecker_sum.exponential import SumPropagator
+from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 
 
 def square(rng, n, kind):
@@ -123,4 +123,4 @@ def test_phi_of_zero_and_of_a_singular_operator():
     with pytest.raises(ValueError, match="at least one"):
         zero.phi_apply([None])
     with pytest.raises(ValueError, match="finite"):
-        SumPropagator([np.eye(2)], math.inf)
+        PhiFunctions(bk.KroneckerSum([np.eye(2)]), math.inf)

@@ -1,7 +1,8 @@
-"""A factorised Kronecker sum, for solves with many right-hand sides and shifts."""
+"""Factorised Kronecker sums, for solves with many right-hand sides and shifts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,71 +11,53 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
+from batchkron.arrays import array_module, as_array
 from batchkron.backends import TriangularSum, backend_on
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.hermitian import is_hermitian
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.placement import on_device
-from batchkron.spec.kron import Array
+from batchkron.spec.batch import batch_shape_of
+from batchkron.spec.kron import Array, compute_dtype
 
-__all__ = ["SumFactorisation"]
+__all__ = ["BatchedSumFactorisation", "SumFactorisation"]
 
 
-class SumFactorisation:
-    """The sum A = A_1 ⊕ … ⊕ A_d with its factors diagonalised, or as Schur forms.
-
-    See `KroneckerSum.factorise`.
-
-    Parameters
-    ----------
-    factors : sequence of ndarray, (n_k, n_k)
-        The A_k, of one dtype.
-    device : {"cpu", "cuda"}
-        Device of the right-hand sides.
+class _Factorisation:
+    """The sum A = A_1 ⊕ … ⊕ A_d of one system or many, diagonalised if the factors are Hermitian.
 
     Attributes
     ----------
     is_hermitian : bool
-        Whether all factors are Hermitian: then a solve is two Kronecker products and a division.
-        Else there is a back substitution between the products.
-
-    Examples
-    --------
-    >>> import numpy as np, batchkron as bk
-    >>> solver = bk.KroneckerSum([np.diag([1.0, 2.0]), np.diag([0.0, 1.0])]).factorise()
-    >>> solver.solve_shifted(np.ones(4), [1.0, 3.0]).round(3)
-    array([[0.5  , 0.333, 0.333, 0.25 ],
-           [0.25 , 0.2  , 0.2  , 0.167]])
+        Whether all factors are Hermitian: then a solve, of all systems at once, is two Kronecker
+        products and a division.
     """
 
-    def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
-        self._factors, self._device = list(factors), device
-        self.is_hermitian = all(is_hermitian(factor) for factor in factors)
-        self._real = all(factor.dtype.kind == "f" for factor in factors)
-        self._triangles: list[Array] = []
-        self._solvers: dict[np.dtype[Any], TriangularSum | None] = {}  # by dtype of vectors
+    def __init__(self, factors: Sequence[Array], device: str) -> None:
+        self._factors, self._device, self._shape = list(factors), device, batch_shape_of(factors)
+        self._size = math.prod(factor.shape[-1] for factor in factors)
+        self._module = array_module(on_device(np.empty(0), device))
         self._regular: set[complex] = set()  # shifts with which no eigenvalue is zero
+        self.is_hermitian = all(is_hermitian(factor) for factor in factors)
         if self.is_hermitian:
-            values, vectors = direct.hermitian_eigenpairs(factors)
-            self._spectra = values
-            self._host = direct.outer_sum(values)
-            self._values = on_device(self._host, device)
-            self._forward = KroneckerProduct([v.conj().T for v in vectors]).to(device)
-            self._back = KroneckerProduct(vectors).to(device)
-            return
-        pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
-        self._triangles = [t for t, _ in pairs]
-        self._spectra = [t.diagonal() for t in self._triangles]
-        self._host = direct.outer_sum(self._spectra)
-        self._forward = KroneckerProduct([u.conj().T for _, u in pairs]).to(device)
-        self._back = KroneckerProduct([u for _, u in pairs]).to(device)
+            self._spectra, vectors = direct.hermitian_eigenpairs(factors)
+            self._host = np.broadcast_to(
+                direct.outer_sum(self._spectra), (*self._shape, self._size)
+            )
+            self._values = on_device(np.ascontiguousarray(self._host), device)
+            self._transform_by(vectors)
+
+    def _transform_by(self, vectors: Sequence[Array]) -> None:
+        adjoint = KroneckerProduct([v.conj().swapaxes(-1, -2) for v in vectors])
+        self._forward = adjoint.to(self._device)
+        self._back = KroneckerProduct(vectors).to(self._device)
 
     def solve(self, b: ArrayLike, shift: complex = 0.0) -> Array:
-        """Solve (A + shift · I) x = b.
+        """Solve (A + shift · I) x = b, of each system.
 
         Parameters
         ----------
-        b : array_like, (N,) or (N, K)
+        b : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
             On the device.
         shift : scalar
 
@@ -87,7 +70,7 @@ class SumFactorisation:
         ValueError
             If b does not fit.
         numpy.linalg.LinAlgError
-            If the shifted operator is singular to working precision.
+            If the shifted operator of a system is singular to working precision.
         """
         if any_foreign(b):
             return in_kind(self.solve, common_kind(b=b), b, shift=shift)  # type: ignore[no-any-return]
@@ -95,28 +78,70 @@ class SumFactorisation:
         return result
 
     def solve_shifted(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
-        """Solve (A + shift · I) x = b for many shifts; b is transformed only once.
+        """Solve (A + shift · I) x = b for many shifts (S,); b is transformed only once.
 
-        Parameters
-        ----------
-        b : array_like, (N,) or (N, K)
-            On the device.
-        shifts : sequence of scalars, (S,)
-
-        Returns
-        -------
-        ndarray, (S, N) or (S, N, K)
-
-        Raises
-        ------
-        ValueError, numpy.linalg.LinAlgError
-            As for `solve`.
+        Returns an ndarray (S, *b.shape); b and what is raised are as for `solve`.
         """
         if any_foreign(b, shifts):
             kind = common_kind(b=b, shifts=shifts)
             return in_kind(self.solve_shifted, kind, b, shifts)  # type: ignore[no-any-return]
-        module = self._forward._arrays
-        rhs = direct.right_hand_side(b, self._forward.shape[0], module)
+        return self._solutions(b, shifts)
+
+    def _solutions(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
+        raise NotImplementedError
+
+    def _refuse_singular(self, shifts: Array) -> None:
+        """Raise LinAlgError if an eigenvalue of a shifted system is zero up to rounding."""
+        if not self._host.size:
+            return
+        for shift in shifts:
+            if shift.item() in self._regular:
+                continue
+            singular = direct.is_singular_sum(self._factors, self._spectra, self._host, shift)
+            if singular.any():
+                index = tuple(map(int, np.argwhere(singular)[0]))
+                which = f"system {index} of the Kronecker sums" if index else "the Kronecker sum"
+                text = f" with the shift {shift}" if shift else ""
+                raise np.linalg.LinAlgError(f"{which}{text} is singular to working precision")
+            self._regular.add(shift.item())
+
+
+class SumFactorisation(_Factorisation):
+    """The sum A = A_1 ⊕ … ⊕ A_d with its factors diagonalised, or as Schur forms.
+
+    See `KroneckerSum.factorise`. With Schur forms a solve has a back substitution between the two
+    Kronecker products.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, (n_k, n_k)
+        The A_k, of one dtype.
+    device : {"cpu", "cuda"}
+        Device of the right-hand sides.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> solver = bk.KroneckerSum([np.diag([1.0, 2.0]), np.diag([0.0, 1.0])]).factorise()
+    >>> solver.solve_shifted(np.ones(4), [1.0, 3.0]).round(3)
+    array([[0.5  , 0.333, 0.333, 0.25 ],
+           [0.25 , 0.2  , 0.2  , 0.167]])
+    """
+
+    def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
+        super().__init__(factors, device)
+        self._real = all(factor.dtype.kind == "f" for factor in factors)
+        self._solvers: dict[np.dtype[Any], TriangularSum | None] = {}  # by dtype of vectors
+        if not self.is_hermitian:
+            pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
+            self._triangles = [t for t, _ in pairs]
+            self._spectra = [t.diagonal() for t in self._triangles]
+            self._host = direct.outer_sum(self._spectra)
+            self._transform_by([u for _, u in pairs])
+
+    def _solutions(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
+        module = self._module
+        rhs = direct.right_hand_side(b, self._size, module)
         numbers = direct.checked_shifts(shifts)
         self._refuse_singular(numbers)
         dtype = direct.solution_dtype(self._factors, rhs, numbers)
@@ -150,16 +175,60 @@ class SumFactorisation:
             self._solvers[dtype] = backend_on(self._device).fast_path("triangular_sum")(triangles)
         return self._solvers[dtype]
 
-    def _refuse_singular(self, shifts: Array) -> None:
-        """Raise LinAlgError if an eigenvalue of a shifted sum is zero up to rounding."""
-        if not self._host.size:
-            return
-        for shift in shifts:
-            if shift.item() in self._regular:
-                continue
-            if direct.is_singular_sum(self._factors, self._spectra, self._host, shift):
-                text = f" with the shift {shift}" if shift else ""
-                raise np.linalg.LinAlgError(
-                    f"the Kronecker sum{text} is singular to working precision"
-                )
-            self._regular.add(shift.item())
+
+class BatchedSumFactorisation(_Factorisation):
+    """The factorised sums A_s = A_s1 ⊕ … ⊕ A_sd of many systems s; see `KroneckerSum.factorise`.
+
+    Without Hermitian factors one system is solved after another, by Schur forms.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, (..., n_k, n_k)
+        The A_sk, of one dtype; leading axes broadcast to ``batch_shape``.
+    device : {"cpu", "cuda"}
+        Device of the right-hand sides.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> first = np.stack([np.diag([1.0, 2.0]), np.diag([3.0, 7.0])])
+    >>> solver = bk.KroneckerSum([first, np.diag([0.0, 1.0])]).factorise()
+    >>> solver.solve(np.ones((2, 4)), shift=1.0).round(3)
+    array([[0.5  , 0.333, 0.333, 0.25 ],
+           [0.25 , 0.2  , 0.125, 0.111]])
+    """
+
+    def __init__(self, factors: Sequence[Array], device: str = "cpu") -> None:
+        super().__init__(factors, device)
+        self._systems: list[SumFactorisation] = []
+        if not self.is_hermitian:
+            spread = [np.broadcast_to(f, (*self._shape, *f.shape[-2:])) for f in factors]
+            for index in np.ndindex(self._shape):
+                self._systems.append(SumFactorisation([factor[index] for factor in spread], device))
+
+    def _solutions(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
+        module = self._module
+        rhs = as_array(b, "b", module)
+        rhs = rhs.astype(compute_dtype(rhs), copy=False)
+        wanted = (*self._shape, self._size)
+        if rhs.shape[max(0, rhs.ndim - len(wanted)) :] != wanted:
+            raise ValueError(f"b has shape {rhs.shape}; expected (..., {str(wanted)[1:]}")
+        numbers = direct.checked_shifts(shifts)
+        if not self.is_hermitian:
+            return self._one_after_another(rhs, numbers)
+        self._refuse_singular(numbers)
+        coefficients = self._forward.apply(rhs)
+        found = [self._back.apply(coefficients / (self._values + s.item())) for s in numbers]
+        dtype = direct.solution_dtype(self._factors, rhs, numbers)
+        return module.stack(found) if found else module.empty((0, *rhs.shape), dtype)  # type: ignore[no-any-return]
+
+    def _one_after_another(self, rhs: Array, shifts: Array) -> Array:
+        kind = direct.solution_dtype(self._factors, rhs, shifts)
+        result: Array = self._module.empty((len(shifts), *rhs.shape), kind)
+        if rhs.size == 0:
+            return result
+        rows = rhs.reshape(-1, len(self._systems), self._size)
+        found = result.reshape(len(shifts), *rows.shape)
+        for s, system in enumerate(self._systems):
+            found[:, :, s] = system.solve_shifted(rows[:, s].T, shifts).swapaxes(1, 2)
+        return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,10 @@ from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Operator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_sum.factorisation import (
+    BatchedSumFactorisation,
+    SumFactorisation,
+)
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 from batchkron.operators.kronecker_sum.scaled_exponential import SumExponential, scaled_exponential
 from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
@@ -30,10 +34,6 @@ from batchkron.spec.kron import (
     read_only_copies,
     same_shapes,
 )
-
-if TYPE_CHECKING:
-    from batchkron.operators.kronecker_sum.batched_factorisation import BatchedSumFactorisation
-    from batchkron.operators.kronecker_sum.factorisation import SumFactorisation
 
 
 class KroneckerSum(ValuedOperator):
@@ -190,15 +190,8 @@ class KroneckerSum(ValuedOperator):
             It has ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, and works on the operator's
             device.
         """
-        if self.batch_shape:
-            from batchkron.operators.kronecker_sum.batched_factorisation import (
-                BatchedSumFactorisation,
-            )
-
-            return BatchedSumFactorisation(self.factors, self.device)
-        from batchkron.operators.kronecker_sum.factorisation import SumFactorisation
-
-        return SumFactorisation(self.factors, self.device)
+        made = BatchedSumFactorisation if self.batch_shape else SumFactorisation
+        return made(self.factors, self.device)
 
     def eig(self) -> tuple[Array, KroneckerProduct]:
         """Return eigenvalues and eigenvectors, A V = V diag(values), of diagonalisable factors.
@@ -244,7 +237,7 @@ class KroneckerSum(ValuedOperator):
         Notes
         -----
         As for `expm_apply`, factors may have shifts that cancel in their sum.
-        `SumPropagator` (kronecker_sum/exponential.py) is faster for many vectors and the same t.
+        `PhiFunctions` (kronecker_sum/phi_functions.py) is faster for many vectors and the same t.
 
         Examples
         --------
@@ -257,7 +250,7 @@ class KroneckerSum(ValuedOperator):
         if any_foreign(vectors):
             kind = common_kind(vectors=vectors)
             return in_kind(self.phi_apply, kind, vectors, t=t)  # type: ignore[no-any-return]
-        return PhiFunctions(self, self.factors, t, self.device).apply(vectors)
+        return PhiFunctions(self, t).apply(vectors)
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.

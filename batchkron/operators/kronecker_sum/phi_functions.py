@@ -1,4 +1,4 @@
-"""The φ-functions Σ_k t^k φ_k(t A) v_k of a Kronecker sum A that is given as an operator."""
+"""The φ-functions Σ_k t^k φ_k(t A) v_k of a Kronecker sum A."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.operators.algebra import Operator
 from batchkron.operators.factor_by_factor import checked_time
 from batchkron.operators.kronecker_sum.scaled_exponential import SumExponential, scaled_exponential
 from batchkron.spec.kron import Array, compute_dtype
@@ -25,14 +24,10 @@ class PhiFunctions:
 
     Parameters
     ----------
-    operator : Operator
-        The operator A.
-    factors : sequence of ndarray, (n_k, n_k)
-        The A_k, on the CPU.
+    operator : KroneckerSum
+        The operator A, on the device of the vectors.
     t : scalar
         The time.
-    device : {"cpu", "cuda"}
-        Device of the vectors.
 
     Raises
     ------
@@ -54,10 +49,19 @@ class PhiFunctions:
     s (n_1² + … + n_d²) numbers. Source: M. Hochbruck, A. Ostermann, Exponential integrators, Acta
     Numerica 19 (2010), section 2; the doubling is that of B. Skaflestad, W. M. Wright, Appl. Numer.
     Math. 59 (2009).
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
+    >>> decay = PhiFunctions(bk.KroneckerSum([np.diag([-1.0, -2.0])]), 0.5)
+    >>> print(decay.apply([np.ones(2)]).round(6))
+    [0.606531 0.367879]
     """
 
-    def __init__(self, operator: Operator, factors: Sequence[Array], t: Any, device: str) -> None:
+    def __init__(self, operator: Any, t: Any) -> None:
         self._t = t = checked_time(t)
+        factors, device = operator.factors, operator.device
         norm = abs(t) * sum(float(np.abs(f).sum(axis=0).max(initial=0)) for f in factors)
         if not math.isfinite(norm):
             raise ValueError(f"t A has the norm {norm}; expected finite factors and a finite t")
@@ -65,7 +69,7 @@ class PhiFunctions:
             max(0, math.ceil(math.log2(norm / _TAYLOR_NORM))) if norm > _TAYLOR_NORM else 0
         )
         self._small = 2.0**-self._doublings
-        self._operator = operator.to(device)
+        self._operator = operator
         dtype = self._common(factors)
         scaled = [scaled_exponential(factor, t * self._small) for factor in factors]
         self._exponentials = [SumExponential(scaled, dtype, device)]

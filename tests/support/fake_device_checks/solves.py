@@ -8,7 +8,7 @@ from dense_oracle import random_array
 from fake_cupy.arrays import Array
 
 import batchkron as bk
-from batchkron.operators.kronecker_sum.batched_factorisation import BatchedSumFactorisation
+from batchkron.operators.kronecker_sum.factorisation import BatchedSumFactorisation
 from fake_device_checks import DEVICE
 from fake_device_checks.common import Counted, close
 

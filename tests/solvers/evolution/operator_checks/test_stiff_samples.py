@@ -47,9 +47,9 @@ def test_events_right_behind_the_beginning_of_a_step(method):
 
 def test_samples_leave_the_propagators_of_steps_alone(monkeypatch):
     made = []
-    kind = exponential.SumPropagator
+    kind = exponential.PhiFunctions
     monkeypatch.setattr(
-        exponential, "SumPropagator", lambda f, dt, device: made.append(dt) or kind(f, dt, device)
+        exponential, "PhiFunctions", lambda whole, dt: made.append(dt) or kind(whole, dt)
     )
     problem = SimpleNamespace(
         initial=np.ones(4), operator=bk.KroneckerSum([np.diag([-1.0, -2.0])] * 2)
