@@ -561,13 +561,7 @@ def links_of(operator: Operator) -> list[Operator]:
 
 
 def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:
-    """Return the common batch shape of operators; operators of one system fit any.
-
-    Raises
-    ------
-    ValueError
-        If two batch shapes differ.
-    """
+    """Return the one batch shape that operators have in common; operators of one system fit any."""
     shapes = {operator.batch_shape for operator in operators if operator.batch_shape}
     if len(shapes) > 1:
         text = " and ".join(str(shape) for shape in sorted(shapes))
@@ -576,13 +570,7 @@ def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:
 
 
 def common_backend(operators: Sequence[Operator]) -> Backend:
-    """Return the common backend of operators.
-
-    Raises
-    ------
-    TypeError
-        If the operators are on different devices.
-    """
+    """Return the common backend of operators; raise TypeError if they are on different devices."""
     places = sorted({operator._place for operator in operators})
     if len(places) > 1:
         raise TypeError(f"operators on {' and '.join(places)} do not act together; use to()")

@@ -41,16 +41,9 @@ def parts_of(value: Any) -> tuple[Any, ...] | None:
 def add_to_checksum(
     digest: Any, value: Any, parts: Callable[[Any], tuple[Any, ...] | None] = parts_of
 ) -> None:
-    """Add a value to a checksum: its kind and all that it is made of.
+    """Add a value to a checksum: its kind and all that it is made of, as ``parts`` returns it.
 
-    Parameters
-    ----------
-    digest : hash object of `hashlib`
-        Updated.
-    value : object
-        Arrays by dtype, shape and all values to the last bit.
-    parts : callable
-        Returns what other values are made of, as `parts_of`.
+    Of arrays that is their dtype, shape and all values to the last bit.
     """
     digest.update(f"{type(value).__name__}(".encode())
     if isinstance(value, np.ndarray) or array_module(value) is not np:

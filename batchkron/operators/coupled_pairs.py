@@ -30,24 +30,9 @@ def coupled_pairs(
 ) -> tuple[Ids, Ids]:
     """Return the output and input cells of all coupled pairs, sorted by output, then by input.
 
-    Parameters
-    ----------
-    grid_cells : ndarray of int64, (num_cells, modes)
-        The multi-indices of the grid's cells, in any order.
-    modes : sequence of (SortedPairs or None)
-        The 1-D operators, None for the identity.
-    largest : int, optional
-        The most pairs that the search may form at once.
-
-    Returns
-    -------
-    outputs, inputs : ndarray of int64, (pairs,)
-        Row of each cell in ``grid_cells``.
-
-    Raises
-    ------
-    ValueError
-        If there are more pairs than ``largest``.
+    They are rows of ``grid_cells`` (num_cells, modes), the multi-indices of the grid's cells in any
+    order. A mode is None for the identity. Raises ValueError if there are more pairs than
+    ``largest``.
 
     Notes
     -----

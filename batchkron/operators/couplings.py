@@ -100,21 +100,9 @@ def joined(starts: Ids, stops: Ids) -> tuple[Ids, Ids]:
 
 
 def row_range(keys: Ids, width: int, rows: Ids, last_columns: Ids) -> tuple[Ids, Ids]:
-    """Return where the pairs of rows, up to a last column in each, begin and end.
+    """Return where the pairs of rows, up to a last column in each, begin and end: (first, stop).
 
-    Parameters
-    ----------
-    keys : ndarray of int64, (pairs,)
-        row * width + column of each pair, ascending.
-    width : int
-        More than the largest column.
-    rows, last_columns : ndarray of int64, (m,)
-        Those that are looked for.
-
-    Returns
-    -------
-    first, stop : ndarray of int64, (m,)
-        Pairs first … stop - 1 are those of the row with columns 0 … last_column.
+    The keys row * width + column of the pairs ascend; width is more than the largest column.
     """
     starts = rows * np.int64(width)
     first = np.searchsorted(keys, starts)

@@ -35,14 +35,7 @@ def repetitions(sizes: Sequence[int]) -> list[int]:
 def repeated_sum(numbers: Sequence[Any], counts: Sequence[int], zero: Any = 0.0) -> Any:
     """Return Σ_k m_k z_k for counts m_k ≥ 0 of any size; 0 · z is 0 for infinite z, too.
 
-    Parameters
-    ----------
-    numbers : sequence of scalars, arrays or tensors
-        The z_k.
-    counts : sequence of int
-        The m_k.
-    zero : scalar, array or tensor
-        The sum of nothing.
+    The numbers z_k are scalars, arrays or tensors, and ``zero`` the sum of none.
     """
     # the largest power of two is taken out, so that no term overflows if the sum does not
     plain = all(isinstance(count, int) for count in counts)  # else symbols of traced shapes
@@ -67,16 +60,9 @@ def repeated_signs(signs: Sequence[Any], counts: Sequence[int], one: Any = 1.0) 
 def repeated_phases(
     turns: Any, counts: Sequence[int], constant: Callable[[list[list[float]]], Any] = np.array
 ) -> Any:
-    """Return Σ_k m_k t_k modulo 1, in [-1/2, 1/2], for phases exp(2πi t_k).
+    """Return Σ_k m_k t_k modulo 1, in [-1/2, 1/2], for phases exp(2πi t_k) and counts m_k.
 
-    Parameters
-    ----------
-    turns : array or tensor, (d,)
-        The t_k.
-    counts : sequence of int
-        The m_k.
-    constant : callable
-        Makes an array of the kind of ``turns``.
+    ``constant`` makes an array of the kind of the t_k.
 
     Notes
     -----

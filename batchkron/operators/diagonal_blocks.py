@@ -69,13 +69,7 @@ class DiagonalBlocks:
         return replace(self, weights=scalar * self.weights)
 
     def plus(self, other: DiagonalBlocks) -> DiagonalBlocks:
-        """Return the blocks of the sum of two operators.
-
-        Raises
-        ------
-        TypeError
-            If the two have blocks of different sizes or numbers.
-        """
+        """Return the blocks of the sum of two operators with blocks of equal sizes and number."""
         layouts = [(one.count, one.sizes, one.interleaved) for one in (self, other)]
         if layouts[0] != layouts[1]:
             raise TypeError(
@@ -96,15 +90,10 @@ class DiagonalBlocks:
         return self.identity().plus(self.scaled(-scale))
 
     def stacks(self) -> Iterator[tuple[Ids, list[Array]]]:
-        """Yield some blocks at a time, and the matrices of their products.
+        """Yield some blocks at a time, and the matrices (m, T, n_k, n_k) of their products.
 
-        Yields
-        ------
-        numbers : ndarray of int64, (m,)
-            The blocks.
-        stacks : list of ndarray, (m, T, n_k, n_k), one per mode
-            The matrices, with weights multiplied into the first mode. Blocks of fewer products than
-            others have zeros.
+        There is one stack per mode. Weights are multiplied into the first one, and blocks of fewer
+        products than others have zeros.
         """
         order = np.argsort(self.blocks, kind="stable")
         counts = np.bincount(self.blocks, minlength=self.count)

@@ -118,23 +118,9 @@ class DiagonalisedTerms:
             self.values = on_device(times_power_of_two(values, self._exponent), device)
 
     def solve(self, b: ArrayLike) -> Array:
-        """Solve A x = b by two Kronecker products and a division.
+        """Solve A x = b, b (N,) or (N, K), by two Kronecker products and a division.
 
-        Parameters
-        ----------
-        b : array_like, (N,) or (N, K)
-            On the device.
-
-        Returns
-        -------
-        ndarray, the shape of b
-
-        Raises
-        ------
-        ValueError
-            If b does not fit.
-        numpy.linalg.LinAlgError
-            If A is singular to working precision.
+        Raises LinAlgError if A is singular to working precision.
         """
         if any_foreign(b):
             return in_kind(self.solve, common_kind(b=b), b)  # type: ignore[no-any-return]

@@ -11,19 +11,10 @@ __all__ = ["distinct_matrices"]
 
 
 def distinct_matrices(matrices: Array) -> tuple[Ids, Ids]:
-    """Return the distinct ones of some matrices of equal sizes, compared by their bytes.
+    """Return the distinct ones of matrices (count, rows, columns), compared by their bytes.
 
-    Parameters
-    ----------
-    matrices : ndarray, (count, rows, columns)
-        Without negative zeros, which differ from positive ones.
-
-    Returns
-    -------
-    first : ndarray of int64, (distinct,)
-        Where each distinct matrix first occurs, ascending.
-    numbers : ndarray of int64, (count,)
-        Which of them each matrix equals.
+    They are given by where each first occurs, ascending, and by which of them each matrix equals.
+    There may be no negative zeros, which differ from positive ones.
 
     Examples
     --------

@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 
 def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
-    """Return b as an array of ``module`` after checking its first axis.
-
-    Raises
-    ------
-    ValueError
-        If b is not (size,) or (size, K).
-    """
+    """Return b, which is (size,) or (size, K), as an array of ``module``."""
     array = as_array(b, "b", module)
     array = array.astype(compute_dtype(array), copy=False)
     if array.ndim not in (1, 2) or array.shape[0] != size:
@@ -47,13 +41,7 @@ def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
 
 
 def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
-    """Return shifts as an array (S,).
-
-    Raises
-    ------
-    ValueError
-        If they do not have one axis.
-    """
+    """Return shifts as an array (S,)."""
     numbers = to_host(cast(ArrayLike, shifts), "shifts")
     if numbers.ndim != 1:
         raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
@@ -67,13 +55,7 @@ def solution_dtype(factors: Sequence[Array], rhs: Array, shifts: Array) -> np.dt
 
 
 def square_sizes(factors: Sequence[Array]) -> list[int]:
-    """Return the sizes of square factors.
-
-    Raises
-    ------
-    ValueError
-        If one is not square.
-    """
+    """Return the sizes of factors, which have to be square."""
     for k, factor in enumerate(factors):
         if factor.shape[-2] != factor.shape[-1]:
             raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
@@ -108,15 +90,7 @@ def _named(k: int, factor: Array) -> Iterator[None]:
 
 
 def inverses(factors: Sequence[Array]) -> list[Array]:
-    """Return the inverse of each factor (..., n, n).
-
-    Raises
-    ------
-    ValueError
-        If a factor is not square.
-    LinAlgError
-        If a factor is singular.
-    """
+    """Return the inverse of each factor (..., n, n); raise LinAlgError if one is singular."""
     square_sizes(factors)
     found = []
     for k, factor in enumerate(balanced(factors)):
@@ -126,14 +100,9 @@ def inverses(factors: Sequence[Array]) -> list[Array]:
 
 
 def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
-    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor.
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per square factor.
 
-    Raises
-    ------
-    ValueError
-        If a factor is not square, or b does not fit.
-    LinAlgError
-        If a factor is singular.
+    Raises LinAlgError if a factor is singular.
     """
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
@@ -182,13 +151,7 @@ def logarithm_of(sign: Any, logarithm: Any) -> Any:
 
 
 def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Return eigenvalues (..., n) and eigenvectors (..., n, n) of each factor (..., n, n).
-
-    Raises
-    ------
-    ValueError
-        If a factor is not Hermitian.
-    """
+    """Return eigenvalues (..., n) and eigenvectors (..., n, n) of each Hermitian factor."""
     square_sizes(factors)
 
     def pair(k: int, factor: Array) -> tuple[Array, Array]:
@@ -202,13 +165,7 @@ def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Ar
 
 
 def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Return eigenvalues and eigenvectors of each square factor; real if all of them are real.
-
-    Raises
-    ------
-    ValueError
-        If a factor is not square.
-    """
+    """Return eigenvalues and eigenvectors of each square factor; real if all of them are real."""
     square_sizes(factors)
     pairs = [
         (np.ones(len(factor), factor.dtype), factor)
@@ -236,19 +193,9 @@ def apply_diagonalised(vectors: SciPyOperator[Any], values: Array, x: ArrayLike)
 
 
 def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
-    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k.
+    """Solve (T_1 ⊕ … ⊕ T_d) x = b for b (N, K) and upper triangular T_k, all real or all complex.
 
     If d = 2 the T_k may also be quasi-triangular (real Schur forms).
-
-    Parameters
-    ----------
-    triangles : sequence of ndarray, (n_k, n_k)
-        Schur forms, all real or all complex.
-    b : ndarray, (Π n_k, K)
-
-    Returns
-    -------
-    ndarray, (Π n_k, K)
     """
     if len(triangles) != 2 or b.size == 0:
         return _solve_triangular(triangles, b, 0.0)
@@ -320,14 +267,7 @@ def is_singular_sum(
 ) -> Array:
     """Return whether an eigenvalue of a shifted sum is zero up to rounding; (...) for many sums.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, (..., n_k, n_k)
-    values : sequence of ndarray, (..., n_k)
-        Their eigenvalues.
-    total : ndarray, (..., N)
-        `outer_sum` of the values.
-    shift : scalar
+    ``values`` (..., n_k) are the factors' eigenvalues, ``total`` their `outer_sum`.
 
     Notes
     -----

@@ -16,12 +16,8 @@ __all__ = ["cells_of_levels", "count_cells_of_levels"]
 def cells_of_levels(kind: Literal["sparse", "full"], levels: tuple[int, ...]) -> Ids:
     """Return the cells of a grid in lexicographic order, (num_cells, modes).
 
-    Parameters
-    ----------
-    kind : {"sparse", "full"}
-        All cells with Σ l_i / L_i ≤ 1, or all with l_i ≤ L_i.
-    levels : tuple of int
-        Largest level L_i of each mode, at least 0. A mode of level 0 has cell 0 only.
+    With the largest level L_i ≥ 0 of each mode, "sparse" are all cells with Σ l_i / L_i ≤ 1, and
+    "full" all with l_i ≤ L_i. A mode of level 0 has cell 0 only.
 
     Notes
     -----

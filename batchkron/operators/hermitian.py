@@ -44,23 +44,9 @@ def hermitian_part(matrix: Array, refusal: str, advice: str = "") -> Array:
 
     Rounding errors are those of inverses, square roots and kernels as well, which grow with the
     condition number: ‖A - Aᴴ‖ ≤ min(n · eps · condition, 1e-8) ‖A‖ in Frobenius norms, 3e-4 in the
-    place of 1e-8 in single precision. No entry may be more than 1e-4 of its rows (3e-2).
-
-    Parameters
-    ----------
-    matrix : ndarray, (..., n, n)
-    refusal, advice : str
-        How the text of the error begins, such as "factors[0] is not Hermitian", and ends.
-
-    Returns
-    -------
-    ndarray, (..., n, n)
-        In double precision; equal to a matrix that equals its adjoint.
-
-    Raises
-    ------
-    ValueError
-        If it is not Hermitian; the text says how far off it is, and how to take the Hermitian part.
+    place of 1e-8 in single precision. No entry may be more than 1e-4 of its rows (3e-2). The result
+    is in double precision, and equal to a matrix that equals its adjoint. The text of the
+    ValueError for another one begins and ends with ``refusal`` and ``advice``.
     """
     if _equals_adjoint(matrix):
         return _doubled(matrix)

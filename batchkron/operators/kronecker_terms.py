@@ -287,20 +287,7 @@ def _added(first: KroneckerTerm, second: KroneckerTerm) -> KroneckerTerm:
 
 
 def leading_part(factor: Array | Blocks, rows: int) -> Array:
-    """Return the first rows and columns of a 1-D matrix, dense.
-
-    Parameters
-    ----------
-    factor : ndarray, (n, n), or Blocks
-        The matrix.
-    rows : int
-        The number of rows and columns.
-
-    Returns
-    -------
-    ndarray, (rows, rows)
-        A new array.
-    """
+    """Return the first rows and columns, ``rows`` of them, of a 1-D matrix, dense and new."""
     if isinstance(factor, np.ndarray):
         return np.array(factor[:rows, :rows])
     n = factor.blocks.shape[-1]

@@ -39,13 +39,7 @@ class KronmultLayout:
     length: int
 
     def pools(self, matrices: ArrayLike) -> list[Array]:
-        """Return the pools of matrices, one (matrices_k, n, n) per mode.
-
-        Raises
-        ------
-        ValueError
-            If the array has another size than the one from which the layout was made.
-        """
+        """Return the pools of matrices, one (matrices_k, n, n) per mode."""
         values = _elements(matrices)
         if len(values) != self.length:
             raise ValueError(
@@ -65,18 +59,8 @@ def layout_of(
 ) -> tuple[KronmultLayout, Ids]:
     """Return the layout of distinct matrices, and the number in its pool of each one.
 
-    Parameters
-    ----------
-    matrices : array_like, (elements,) or (rows, columns)
-    lda : int or None
-        None for the rows of a matrix with two axes, else n.
-    offsets : array_like of int, (products, modes)
-    n : int
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        If they do not fit together; the text names the first wrong entry.
+    Matrices are (elements,), or (rows, columns), whose rows are the leading dimension if ``lda`` is
+    None; offsets (products, modes). The text of an error names the first wrong entry.
     """
     given = to_host(matrices, "matrices")
     size = operator.index(n)
@@ -103,15 +87,7 @@ def layout_of(
 
 
 def block_ids(offsets: ArrayLike, name: str, size: int) -> Ids:
-    """Return the numbers of blocks of so many elements from where they begin.
-
-    Raises
-    ------
-    ValueError
-        If a block begins inside of another one.
-    IndexError
-        If an offset is negative.
-    """
+    """Return the numbers of blocks of ``size`` elements from where they begin."""
     places = index_array(offsets, name, 1)
     blocks, rest = np.divmod(places, size)
     for wrong, error, expected in (
@@ -125,13 +101,7 @@ def block_ids(offsets: ArrayLike, name: str, size: int) -> Ids:
 
 
 def offsets_of(addresses: ArrayLike, base: int, itemsize: int, name: str, axes: int) -> Ids:
-    """Return offsets in elements from addresses in bytes.
-
-    Raises
-    ------
-    ValueError
-        If an address is not that of an element.
-    """
+    """Return offsets in elements from addresses in bytes."""
     given = np.asarray(to_host(addresses, name))
     places = index_array(given.astype(np.int64) if given.dtype == np.uint64 else given, name, axes)
     offsets, rest = np.divmod(places - operator.index(base), itemsize)
@@ -155,13 +125,7 @@ def _elements(matrices: ArrayLike) -> Array:
 
 
 def bases_of(bases: Sequence[int]) -> tuple[int, int, int]:
-    """Return the addresses of the arrays of matrices, of x and of y.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they are no three integers.
-    """
+    """Return the addresses of the arrays of matrices, of x and of y."""
     found = [operator.index(base) for base in bases]
     if len(found) != 3:
         raise ValueError(f"bases has {len(found)} addresses; expected those of matrices, x and y")

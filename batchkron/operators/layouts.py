@@ -12,25 +12,13 @@ __all__ = ["layouts_of_composition", "layouts_of_sum"]
 
 
 def layouts_of_sum(terms: Sequence[OperatorBase[Any]]) -> tuple[Any, Any]:
-    """Return the layouts of x and of Σ A_t x; None for operators that are not distributed.
-
-    Raises
-    ------
-    ValueError
-        If those of two terms differ.
-    """
+    """Return the layouts of x and of Σ A_t x, which may not differ; None if not distributed."""
     of_x, of_y = zip(*[term._layouts() for term in terms], strict=True)
     return _common(of_x, "add"), _common(of_y, "add")
 
 
 def layouts_of_composition(links: Sequence[OperatorBase[Any]]) -> tuple[Any, Any]:
-    """Return the layouts of x and of A_1 … A_m x; operators without one leave vectors in place.
-
-    Raises
-    ------
-    ValueError
-        If the result of a link has another layout than the next one takes.
-    """
+    """Return the layouts of x and of A_1 … A_m x; operators without one leave vectors in place."""
     of_x = of_y = None
     for link in reversed(links):
         taken, given = link._layouts()

@@ -118,15 +118,9 @@ def is_function(value: object) -> bool:
 def writing(function: Callable[..., Any], arguments: str, name: str) -> Callable[..., object]:
     """Return ``write(*arguments, out)`` for a function that returns its value, or writes it.
 
-    Parameters
-    ----------
-    function : callable
-        Of the arguments, and returns an array; or of one argument more, or one that is named
-        ``out``, and writes into that.
-    arguments : str
-        Their names, such as "t, u", for error texts.
-    name : str
-        The function's name in error texts.
+    The function takes the arguments, and returns an array; or one argument more, or one that is
+    named ``out``, and writes into that. ``arguments`` are their names, such as "t, u"; these and
+    the name are for texts of errors.
     """
     count, called = 1 + arguments.count(","), f"{name}({arguments})"
     if _writes(function, count):
@@ -208,26 +202,10 @@ def flat_vector(
     dtype: np.dtype[Any],
     device: str,
 ) -> Array:
-    """Return a vector that is given flat or in blocks as a new flat array.
+    """Return a vector that is given flat or in blocks as a new flat array on a device.
 
-    Parameters
-    ----------
-    name : str
-        Its name, for error texts.
-    value : array_like
-    shapes : sequence of tuple of int
-        The shapes that it may have, see `shapes_of`.
-    dtype : dtype
-        The dtype of states.
-    device : {"cpu", "cuda"}
-        Where it is put.
-
-    Raises
-    ------
-    TypeError
-        If it is no array of numbers, or complex where states are real.
-    ValueError
-        If it has another shape.
+    It has one of the shapes, see `shapes_of`, and the dtype of states, or TypeError or ValueError
+    is raised with its name.
     """
     module = array_module(value)
     given = as_array(value, name, module)

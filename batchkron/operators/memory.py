@@ -11,21 +11,10 @@ _GIB = 1 << 30
 
 
 def refuse_without_memory(count: int, arrays: int, item_bytes: int, what: str) -> None:
-    """Raise before arrays are allocated that cannot fit in the memory.
+    """Raise MemoryError before so many arrays of ``count`` numbers are allocated that cannot fit.
 
-    Parameters
-    ----------
-    count : int
-        Numbers of each array.
-    arrays, item_bytes : int
-        How many arrays there are at the same time, and bytes of a number.
-    what : str
-        What the numbers are, in the plural.
-
-    Raises
-    ------
-    MemoryError
-        Whose text has the number, and the bytes that are needed and that there are.
+    The text has what the numbers are, in the plural, and the bytes that are needed and that there
+    are.
     """
     needed = count * arrays * item_bytes
     if needed < _SMALL:

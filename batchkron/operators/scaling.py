@@ -83,13 +83,7 @@ def norm(matrices: Array) -> Array:
 
 
 def outer_product(values: Sequence[Array], exponent: int = 0) -> Array:
-    """Return 2^exponent times all products with one entry of each array (n_k,), first slowest.
-
-    Raises
-    ------
-    MemoryError
-        If the memory cannot hold the result.
-    """
+    """Return 2^exponent times all products with one entry of each array (n_k,), first slowest."""
     count, item_bytes = math.prod(map(len, values)), np.result_type(*values).itemsize
     refuse_without_memory(count, 1, item_bytes, "values or diagonal entries of the product")
     product = np.ones(1, values[0].dtype)

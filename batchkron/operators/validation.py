@@ -102,14 +102,7 @@ class _Difference(NamedTuple):
 
 
 def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int]) -> Ways:
-    """Return functions on blocks for an operator that takes blocks or flat vectors.
-
-    Parameters
-    ----------
-    op : Operator
-    inputs, outputs : tuple of int
-        Number and size of the blocks of its vectors.
-    """
+    """Return functions on blocks for an operator that takes blocks or flat vectors."""
     arrays = op._arrays
 
     def given(op: Operator, x: Array) -> Array:
@@ -135,30 +128,13 @@ def validate_batch(
     samples: int | None,
     seed: int,
 ) -> ValidationReport:
-    """Compare an operator with the dense products of its batch list, see `validate_blocks`.
-
-    Parameters
-    ----------
-    spec : BatchSpec
-    compared : Ways or callable
-        The operator's functions, which return all output blocks.
-    samples, seed
-        As in `chosen_blocks`.
-    """
+    """Compare an operator with the dense products of its batch list, see `validate_blocks`."""
     rows = chosen_blocks(spec.num_outputs, samples, seed)
     return validate_blocks(_ending_in(spec, rows), compared, rows, spec.num_outputs, seed)
 
 
 def chosen_blocks(count: int, samples: int | None, seed: int) -> Ids:
-    """Return the output blocks to check, ascending: ``samples`` random ones of ``count``, or all.
-
-    Raises
-    ------
-    ValueError
-        If ``samples`` is less than 1.
-    TypeError
-        If ``samples`` is not an integer.
-    """
+    """Return the output blocks to check, ascending: random ones of ``count``, or all."""
     blocks = np.arange(count)
     if samples is None:
         return blocks

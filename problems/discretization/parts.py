@@ -259,20 +259,7 @@ class AdaptSettings:
 
 
 def check_adapt(adapt: AdaptSettings, names: Sequence[str]) -> None:
-    """Check that a rule has a level for each axis, and names axes that there are.
-
-    Parameters
-    ----------
-    adapt : AdaptSettings
-        The rule.
-    names : sequence of str
-        The names of a problem's axes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it does not fit the axes.
-    """
+    """Check that a rule has a level for each axis, and names axes that there are."""
     if not isinstance(adapt, AdaptSettings):
         raise TypeError(f"adapt must be AdaptSettings, got {type(adapt).__name__}")
     if len(adapt.max_level) != len(names):
@@ -290,25 +277,8 @@ def check_adapt(adapt: AdaptSettings, names: Sequence[str]) -> None:
 def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float64]:
     """Return a read-only C-ordered float64 copy, or the array itself if it is already that.
 
-    Parameters
-    ----------
-    name : str
-        Name of the array, for the error message.
-    array : array_like
-        The array.
-    dimensions : int
-        The number of dimensions that it must have.
-
-    Returns
-    -------
-    ndarray, float64
-
-    Raises
-    ------
-    TypeError
-        If its dtype is not real.
-    ValueError
-        If it has another number of dimensions or values that are not finite.
+    Raises TypeError if its dtype is not real, ValueError if it has another number of dimensions or
+    values that are not finite; ``name`` is for these texts.
     """
     given = np.asarray(array)
     if given.dtype.kind not in "fiu":

@@ -59,19 +59,7 @@ class Space:
         )
 
     def project(self, function: Function, axis: Axis) -> NDArray[np.float64]:
-        """Return the hierarchical coefficients of a function's projection along an axis.
-
-        Parameters
-        ----------
-        function : callable or float
-            A function of the axis.
-        axis : Axis
-            The axis; its volume element weights the projection.
-
-        Returns
-        -------
-        float64 (2^level (degree + 1),)
-        """
+        """Return the coefficients of a function's projection, weighted by the volume element."""
         if axis in self.volume:
             return self.volume[axis].project(function)
         return project(function, axis, self.level(axis), self.degree)

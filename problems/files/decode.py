@@ -50,20 +50,8 @@ _FILTER_TOLERANCE = 1e-12  # difference of two-scale filters (entries of at most
 def decode_problem(document: Document) -> ProblemContent:
     """Check the document of a problem file and return the problem's content.
 
-    Parameters
-    ----------
-    document : Document
-        The document of a file of the right format and version.
-
-    Returns
-    -------
-    ProblemContent
-        Each part has been checked by itself; `Problem` checks that they fit together.
-
-    Raises
-    ------
-    ProblemFileError
-        If a check fails; the text names the dataset or attribute.
+    Each part is checked by itself, or ProblemFileError raised, whose text names the dataset or
+    attribute; `Problem` checks that the parts fit together.
     """
     check_attributes(document, ATTRIBUTES, OPTIONAL_ATTRIBUTES)
     degree, axes, lengths = _check_layout(document)

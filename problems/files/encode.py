@@ -34,20 +34,9 @@ _IDENTITY = -1  # number of the identity in the dataset "terms/operators"
 def encode_problem(content: ProblemContent) -> Document:
     """Return the document of a problem's file.
 
-    Parameters
-    ----------
-    content : ProblemContent
-
-    Returns
-    -------
-    Document
-        It has each distinct 1-D operator once, in the order in which the terms first use them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If units or provenance are not plain JSON data, or there are more terms, sources or parts
-        than a file may have.
+    It has each distinct 1-D operator once, in the order in which the terms first use them. Raises
+    TypeError or ValueError if units or provenance are not plain JSON data, or there are more terms,
+    sources or parts than a file may have.
     """
     grid, n = content.grid, content.degree + 1
     parts = () if content.exact is None else content.exact.parts
@@ -100,16 +89,9 @@ def encode_problem(content: ProblemContent) -> Document:
 def problem_hash(content: ProblemContent) -> str:
     """Return the SHA-256 (hexadecimal) of a problem's content, computed from its file's document.
 
-    Parameters
-    ----------
-    content : ProblemContent
-
-    Returns
-    -------
-    str
-        Saving and loading do not change it. It does not depend on the provenance, nor on which
-        sources are explicit, nor on until when the PDE is known to be well-posed: these do not
-        change A(t) u + s(t), and checkpoints of versions that did not store them remain valid.
+    Saving and loading do not change it. It does not depend on the provenance, nor on which sources
+    are explicit, nor on until when the PDE is known to be well-posed: these do not change A(t) u +
+    s(t), and checkpoints of versions that did not store them remain valid.
     """
     document = encode_problem(content)
     datasets, attributes = dict(document.datasets), dict(document.attributes)

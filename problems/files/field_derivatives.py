@@ -58,11 +58,6 @@ def decode_derivatives(document: Document, modes: Sequence[Sequence[int]]) -> di
     """Return what the document says of derivatives, by the number of the row of 'fields/modes'.
 
     ``modes`` are these rows: term, axis, formula, part.
-
-    Raises
-    ------
-    ProblemFileError
-        If a check fails; the text names the dataset.
     """
     if _TABLE not in document.datasets:
         return {}

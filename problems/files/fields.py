@@ -110,13 +110,7 @@ def decode_fields(
     levels: tuple[int, ...],
     degree: int,
 ) -> tuple[OperatorTerm, ...]:
-    """Return the terms with the fields that the document has for them.
-
-    Raises
-    ------
-    ProblemFileError
-        If a check fails; the text names the dataset.
-    """
+    """Return the terms with the fields that the document has for them."""
     if "fields/modes" not in document.datasets:
         decode_derivatives(document, [])
         return terms

@@ -21,13 +21,7 @@ _MAX_GAINS = 16  # of one problem; each is computed from the whole state
 
 
 def encode_gains(gains: Sequence[MaxwellianGain]) -> dict[str, Value]:
-    """Return the dataset of gains; none without gains.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 16.
-    """
+    """Return the dataset of gains, of which there may be 16; none without gains."""
     if len(gains) > _MAX_GAINS:
         raise ValueError(f"the problem has {len(gains)} gains; a file holds at most {_MAX_GAINS}")
     if not gains:
@@ -40,13 +34,7 @@ def encode_gains(gains: Sequence[MaxwellianGain]) -> dict[str, Value]:
 
 
 def decode_gains(document: Document, axes: Sequence[Axis]) -> tuple[MaxwellianGain, ...]:
-    """Return the gains of a document.
-
-    Raises
-    ------
-    ProblemFileError
-        If one is not of this form.
-    """
+    """Return the gains of a document."""
     if _PATH not in document.datasets:
         return ()
     texts = texts_of(document, _PATH)

@@ -22,18 +22,6 @@ def check_counts(terms: int, sources: int, parts: int, dimensions: int) -> None:
     """Refuse so many terms, sources or parts of the exact solution that loading would take long.
 
     Many equal ones compress to a small file, but each of them has to be built.
-
-    Parameters
-    ----------
-    terms, sources, parts : int
-        The numbers of terms, of sources, and of separable parts of the exact solution.
-    dimensions : int
-        Number of axes.
-
-    Raises
-    ------
-    ValueError
-        If one of the numbers times the number of axes is more than 32768.
     """
     for group, count in (("terms", terms), ("sources", sources), ("exact", parts)):
         if count * dimensions > _MAX_FACTORS:

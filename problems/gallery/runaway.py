@@ -77,16 +77,9 @@ def _itself(z: NDArray[np.float64]) -> NDArray[np.float64]:
 def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
     """Return the terms of energy diffusion, drag and pitch-angle scattering.
 
-    Parameters
-    ----------
-    p, z : Axis
-        Momentum, with the volume element p², and the cosine of the pitch angle.
-
-    Returns
-    -------
-    tuple of Term
-        The drag has NoFlux at the ends of p as its own condition, so that it conserves ∫ f whatever
-        the PDE's conditions are.
+    p is the momentum, with the volume element p², z the cosine of the pitch angle. The drag has
+    NoFlux at the ends of p as its own condition, so that it conserves ∫ f whatever the PDE's
+    conditions are.
     """
     return (
         div(p) @ mass(p, _diffusivity) @ grad(p),

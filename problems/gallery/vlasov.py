@@ -72,22 +72,8 @@ def vlasov_poisson(
 ) -> PDE:
     """Return the Vlasov-Poisson problem with f = shape_x(x) Π shape_i(v_i) at t = 0.
 
-    Parameters
-    ----------
-    name : str
-        The problem's name.
-    x : Axis
-        The position, periodic.
-    shape_x : callable
-        The initial state's factor in x.
-    velocities : mapping of Axis to callable
-        The velocities with the initial state's factors. The first one is along x.
-    collisions : sequence of Term
-        Further terms.
-
-    Returns
-    -------
-    PDE
+    The first of the velocities, which come with their factors, is along x; ``collisions`` are
+    further terms.
     """
     axes = list(velocities)
     v = axes[0]

@@ -118,26 +118,7 @@ GridChoice: TypeAlias = str | Mixed | SparseGrid
 def choose_grid(
     grid: GridChoice, level: int | Sequence[int] | None, axes: Sequence[Axis]
 ) -> SparseGrid:
-    """Return the grid of a choice and levels; a SparseGrid is returned as it is.
-
-    Parameters
-    ----------
-    grid : {"sparse", "full"}, Mixed or SparseGrid
-        The choice.
-    level : int, sequence of int, or None
-        Finest level, one for all axes or one per axis; None for a SparseGrid, which has its own.
-    axes : sequence of Axis
-        The axes.
-
-    Returns
-    -------
-    SparseGrid
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a word is unknown, or levels or groups do not fit the axes.
-    """
+    """Return the grid of a choice and a finest level, or one per axis; a SparseGrid has its own."""
     if isinstance(grid, SparseGrid):
         if level is not None:
             raise ValueError("level must be left out where grid is a SparseGrid, which has its own")
@@ -160,23 +141,7 @@ def choose_grid(
 def size_of_choice(
     grid: GridChoice, level: int | Sequence[int] | None, axes: Sequence[Axis]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the number of cells and the finest levels of the grid that `choose_grid` would make.
-
-    Parameters
-    ----------
-    grid, level, axes
-        As of `choose_grid`.
-
-    Returns
-    -------
-    cells : int
-    levels : tuple of int
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `choose_grid`, but not for an unknown word.
-    """
+    """Return the number of cells and the finest levels of the grid of `choose_grid`."""
     if isinstance(grid, SparseGrid):
         chosen = choose_grid(grid, level, axes)
         return chosen.num_cells, chosen.levels

@@ -10,13 +10,5 @@ MAX_LEVEL = 30  # 2^30 finest cells along an axis
 
 
 def check_level(level: int) -> int:
-    """Return the level as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is not in 0 … ``MAX_LEVEL``.
-    """
+    """Return the level as an int; it has to be one in 0 … ``MAX_LEVEL``."""
     return check_integer("level", level, MAX_LEVEL)

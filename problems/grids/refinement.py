@@ -13,22 +13,10 @@ __all__ = ["children", "finest_levels", "united"]
 
 
 def children(cells: NDArray[np.int64], limits: Sequence[int]) -> NDArray[np.int64]:
-    """Return the hierarchical children of cells in every direction.
+    """Return the hierarchical children of cells in every direction, up to each axis's limit.
 
     The children of the 1-D cell c ≥ 1 are 2c and 2c + 1, the halves of its support; cell 0 has one
-    child, 1, with the same support.
-
-    Parameters
-    ----------
-    cells : int64 (count, dimensions)
-        Multi-indices of cells.
-    limits : sequence of int
-        Largest level of a child along each axis.
-
-    Returns
-    -------
-    int64 (number, dimensions)
-        Distinct and sorted; a child of several cells occurs once.
+    child, 1, with the same support. They are distinct and sorted.
 
     Examples
     --------
@@ -45,20 +33,7 @@ def children(cells: NDArray[np.int64], limits: Sequence[int]) -> NDArray[np.int6
 
 
 def united(*sets: NDArray[np.int64], levels: Sequence[int] | None = None) -> SparseGrid:
-    """Return the smallest downward closed grid that contains sets of cells.
-
-    Parameters
-    ----------
-    *sets : int64 (count, dimensions)
-        Multi-indices of cells, together at least one.
-    levels : sequence of int, optional
-        Its finest levels; by default those of the cells.
-
-    Returns
-    -------
-    SparseGrid
-        Of kind "custom".
-    """
+    """Return the smallest downward closed grid that contains sets of cells."""
     cells = np.vstack(sets)
     return SparseGrid.custom(cells, finest_levels(cells) if levels is None else levels).closed()
 

@@ -21,16 +21,6 @@ _KEY_BITS = 62  # bits of a key in int64 by which cells are searched; see `_stag
 def levels_of_cells(cells: ArrayLike) -> NDArray[np.int64]:
     """Return the levels of 1-D cells: 0 for cell 0, else l with 2^(l-1) ≤ cell < 2^l.
 
-    Parameters
-    ----------
-    cells : array_like, integer (...)
-        1-D cell indices, at least 0.
-
-    Returns
-    -------
-    int64 (...)
-        Levels.
-
     Examples
     --------
     >>> levels_of_cells([0, 1, 2, 3, 4])

@@ -26,15 +26,7 @@ SHOWN = ("solution", "exact", "error")
 
 
 def check_blocks(blocks: Sequence[int], unknowns: int) -> tuple[int, ...]:
-    """Return the shape of vectors in blocks.
-
-    Raises
-    ------
-    TypeError
-        If an entry is no integer.
-    ValueError
-        If there are none or too many, one is less than 1, or their product is not N.
-    """
+    """Return the shape of vectors in blocks: 1 to 32 numbers >= 1 with the product N."""
     shape = tuple(operator.index(size) for size in blocks)
     right = 1 <= len(shape) <= MAX_INDICES and all(size >= 1 for size in shape)
     if not right or math.prod(shape) != unknowns:
@@ -79,13 +71,7 @@ class IndexPlot:
         along: str | None,
         places: Mapping[str, int],
     ) -> IndexPlot:
-        """Return the line of a state in blocks; see `LinearProblem.plot`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an index is unknown, fixed and drawn at once, or outside of its range.
-        """
+        """Return the line of a state in blocks; see `LinearProblem.plot`."""
         names = index_names(state.shape)
         for name in (*places, *([] if along is None else [along])):
             if name not in names:
@@ -114,15 +100,7 @@ def _place(name: str, given: Any, size: int) -> int:
 
 
 def figure_of(picture: IndexPlot, title: str, show: str | None = None) -> Figure:
-    """Return a figure of a line; its arguments are those of `draw_on`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    ValueError
-        If ``show`` is not known.
-    """
+    """Return a figure of a line; its arguments are those of `draw_on`."""
     require_matplotlib("plot")
     figure = new_figure(7.0, 4.2, title)
     draw_on(figure.subplots(), picture, show)
@@ -132,17 +110,8 @@ def figure_of(picture: IndexPlot, title: str, show: str | None = None) -> Figure
 def draw_on(axes: Axes, picture: IndexPlot, show: str | None = None) -> None:
     """Draw a line; of a complex state its real and imaginary part.
 
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-    picture : IndexPlot
-    show : {"solution", "exact", "error"}, optional
-        By default the solution, and the exact one if it is known.
-
-    Raises
-    ------
-    ValueError
-        If ``show`` is not known.
+    ``show`` is "solution", "exact" or "error"; by default the solution, and the exact one if it is
+    known.
     """
     if show is not None and show not in (SHOWN if picture.exact is not None else SHOWN[:1]):
         known = "the exact solution is not known" if show in SHOWN else f"expected one of {SHOWN}"

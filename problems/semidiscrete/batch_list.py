@@ -49,29 +49,9 @@ class BatchList(NamedTuple):
 def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: int) -> BatchList:
     """Return Σ_t ⊗_k A_(t,k), restricted to a grid, as a list of small Kronecker products.
 
-    Parameters
-    ----------
-    grid : SparseGrid
-        The grid; its cells are the input and output blocks.
-    terms : sequence of sequences of ModeOperator or None
-        For each term one operator per axis of the grid, None for the identity.
-    degree : int
-        Polynomial degree, n - 1.
-
-    Returns
-    -------
-    BatchList
-        One entry per term and pair of cells that are coupled in every mode: in a mode whose
-        operator is the identity their 1-D cells are equal, in other modes the operator has a block
-        for the pair.
-
-    Raises
-    ------
-    TypeError
-        If a mode is neither a ModeOperator nor None.
-    ValueError
-        If a term has the wrong number of modes, or an operator the wrong number of cells or
-        functions.
+    A term has one operator per axis of the grid, None for the identity. There is one entry per term
+    and pair of cells that are coupled in every mode: in a mode whose operator is the identity their
+    1-D cells are equal, in other modes the operator has a block for the pair.
 
     Examples
     --------

@@ -31,15 +31,7 @@ _EARLIER = "an earlier until (--until of a command)"
 
 
 def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
-    """Check that there is one axis per dimension of the grid, with different names.
-
-    Raises
-    ------
-    TypeError
-        If the grid is not a SparseGrid or an axis not an Axis.
-    ValueError
-        If the number of axes is another, or two have the same name.
-    """
+    """Check that there is one axis per dimension of the grid, with different names."""
     if not isinstance(grid, SparseGrid):
         raise TypeError(
             f"grid must be a SparseGrid, such as SparseGrid.sparse(levels) makes, got "
@@ -56,13 +48,7 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
 
 
 def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: Masses) -> None:
-    """Check that each gain is a MaxwellianGain of the two axes, without volume elements.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not.
-    """
+    """Check that each gain is a MaxwellianGain of the two axes, without volume elements."""
     for number, gain in enumerate(gains):
         if not isinstance(gain, MaxwellianGain):
             raise TypeError(
@@ -81,13 +67,7 @@ def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: M
 
 
 def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:
-    """Return the mass blocks of each axis, None for an axis that has none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there is not one entry per axis, or blocks do not pass `check_mass`.
-    """
+    """Return the mass blocks of each axis, None for an axis that has none; see `check_mass`."""
     if not masses:
         return (None,) * grid.dimensions
     if len(masses) != grid.dimensions:
@@ -99,15 +79,7 @@ def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid,
 
 
 def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:
-    """Check that each term has one mode per axis, with the axis's cells and n functions per cell.
-
-    Raises
-    ------
-    TypeError
-        If one is not an OperatorTerm.
-    ValueError
-        If its modes are others; the text names the term.
-    """
+    """Check that each term has a mode per axis, with the axis's cells and n functions per cell."""
     for number, term in enumerate(terms):
         name = f"terms[{number}]"
         if not isinstance(term, OperatorTerm):
@@ -130,15 +102,7 @@ def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None
 
 
 def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
-    """Check that each separable vector has one factor per axis, of cells * n entries.
-
-    Raises
-    ------
-    TypeError
-        If one is not a SeparableVector.
-    ValueError
-        If its factors have other shapes; the text names the vector.
-    """
+    """Check that each separable vector has one factor per axis, of cells * n entries."""
     shapes = [((1 << level) * n,) for level in grid.levels]
     for r, vector in enumerate(vectors):
         if not isinstance(vector, SeparableVector):
@@ -153,11 +117,7 @@ def check_times(
 ) -> None:
     """Check that functions of time are defined from t0 to ``until``, and not negative if need be.
 
-    Raises
-    ------
-    ValueError
-        If one is not defined, or that of a term with one-sided traces or ``keeps_sign`` is negative
-        somewhere; the text names the term or source.
+    That is, for terms with one-sided traces or ``keeps_sign``; the text names the term or source.
     """
     times = np.linspace(t0, until, _SAMPLES_IN_TIME)
     for k, source in enumerate(sources):
@@ -183,13 +143,7 @@ def check_times(
 
 
 def check_well_posed_until(known: float | None, t0: float, until: float) -> None:
-    """Refuse a run beyond the time until which the PDE of a file or pickle is known well-posed.
-
-    Raises
-    ------
-    ValueError
-        If it is longer than rounding allows.
-    """
+    """Refuse a run beyond the time until which the PDE of a file or pickle is known well-posed."""
     if known is not None and until - known > _ROUNDING * abs(until - t0):
         raise ValueError(
             f"the run ends at until = {until!r}, and the problem is known to be well-posed until "

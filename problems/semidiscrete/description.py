@@ -35,17 +35,7 @@ def problem_text(problem: ProblemValue) -> str:
 
 
 def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a table that describes a problem.
-
-    Parameters
-    ----------
-    problem : ProblemValue
-
-    Yields
-    ------
-    tuple of (str, str)
-        A name, and a text of one or more lines.
-    """
+    """Yield the rows of a table that describes a problem: a name, and a text of some lines."""
     yield "name", problem.name
     yield (
         "axes",

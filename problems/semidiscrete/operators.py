@@ -44,26 +44,10 @@ MAX_DENSE_UNKNOWNS = 8192  # unknowns of a dense operator; its matrix of float64
 
 
 def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
-    """Return how a problem's operator is applied on a device.
+    """Return how a problem's operator is applied on a device: as "sweep", "batch" or "dense".
 
-    Parameters
-    ----------
-    form : str
-        The form that the user asks for; "auto" means "sweep".
-    device : str
-        "cpu" or "cuda".
-    unknowns : int
-        Length of the problem's vectors.
-
-    Returns
-    -------
-    {"sweep", "batch", "dense"}
-
-    Raises
-    ------
-    ValueError
-        If the form is unknown or not available on the device, or the vectors are too long for a
-        dense matrix.
+    "auto" means "sweep". Raises ValueError if the form is unknown or not available on the device,
+    or the vectors are too long for a dense matrix.
     """
     if form not in OPERATOR_FORMS:
         raise ValueError(
@@ -137,22 +121,8 @@ def group_terms(
 ) -> tuple[TermGroup, ...]:
     """Assemble terms on a grid; those with the same function of time become one operator.
 
-    Parameters
-    ----------
-    terms : sequence of OperatorTerm
-        The terms; without any there is one group with the zero operator.
-    grid : SparseGrid
-        The grid.
-    degree : int
-        Polynomial degree.
-    form : {"sweep", "batch", "dense"}
-        How operators are applied: by sweeps along the grid's fibres, as a list of all coupled pairs
-        of cells, or as a matrix.
-
-    Returns
-    -------
-    tuple of TermGroup
-        The group of the constant terms is the first one, if there are any.
+    The group of the constant terms is the first one, if there are any; without any terms there is
+    one group with the zero operator.
     """
     collected: dict[TimeFunction, list[tuple[float, OperatorTerm]]] = {}
     for term in terms:
@@ -209,20 +179,7 @@ def _batch_operator(
 
 
 def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:
-    """Return Σ time(t) · operator at one time.
-
-    Parameters
-    ----------
-    groups : sequence of TermGroup
-        As `group_terms` returns them.
-    t : float
-        Time.
-
-    Returns
-    -------
-    Operator
-        If no term depends on time, this is the operator of the only group, not a copy.
-    """
+    """Return Σ time(t) · operator; if no term depends on time, the operator itself, not a copy."""
     if all(group.time.is_constant for group in groups):
         return groups[0].operator
     return reduce(add, [group.time(t) * group.operator for group in groups])
@@ -231,19 +188,9 @@ def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:
 def validate_groups(
     groups: Sequence[TermGroup], samples: int | None, seed: int
 ) -> ValidationReport:
-    """Validate every group's operator and return one report on all of them.
+    """Validate the operator of one group at least, and return one report on all of them.
 
-    Parameters
-    ----------
-    groups : sequence of TermGroup
-        At least one.
-    samples, seed
-        As in `BatchedKron.validate`.
-
-    Returns
-    -------
-    ValidationReport
-        With the sums of counts and the largest errors; NaN counts as larger than any number.
+    It has the sums of counts and the largest errors; NaN counts as larger than any number.
     """
     reports = [group.validate(samples, seed) for group in groups]
     ratios = [report.max_error_over_bound for report in reports]

@@ -101,13 +101,7 @@ def load_problem(
 
 
 def _problem(document: Document) -> Problem | LinearProblem:
-    """Return the problem of a document.
-
-    Raises
-    ------
-    ProblemFileError
-        If a check fails.
-    """
+    """Return the problem of a document."""
     if not holds_list(document):
         content = decode_problem(document)
         with refusing("the problem"):

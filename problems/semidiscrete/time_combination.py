@@ -20,21 +20,10 @@ __all__ = ["TimeCombination", "kron_on_grid"]
 def kron_on_grid(
     factors: Sequence[NDArray[np.float64]], grid: SparseGrid, n: int
 ) -> NDArray[np.float64]:
-    """Restrict the Kronecker product c_1 ⊗ … ⊗ c_d to the blocks of a grid.
+    """Restrict the Kronecker product of 1-D coefficients (cells_k * n,) to the blocks of a grid.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, shape (cells_k * n,), float64
-        1-D hierarchical coefficients, one array per axis.
-    grid : SparseGrid
-        The grid, of d axes.
-    n : int
-        Coefficients per cell and axis, degree + 1.
-
-    Returns
-    -------
-    ndarray, shape (num_cells * n**d,), float64
-        The index of the block is the slowest; within a block that of the last axis is the fastest.
+    In the result (num_cells * n^d,) the index of the block is the slowest; within a block that of
+    the last axis is the fastest.
     """
     blocks = np.ones((grid.num_cells, 1))
     for k, factor in enumerate(factors):
@@ -83,19 +72,9 @@ class TimeCombination:
         self.size = grid.num_cells * n**grid.dimensions
 
     def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Overwrite `out` with Σ_g f_g(t) v_g; allocates nothing after a thread's first call.
+        """Overwrite `out` with Σ_g f_g(t) v_g, and return it.
 
-        Parameters
-        ----------
-        t : float
-            Time.
-        out : ndarray, shape (N,), float64
-            Overwritten.
-
-        Returns
-        -------
-        ndarray
-            `out`.
+        Allocates nothing after a thread's first call.
         """
         if not self.parts:
             out[...] = 0.0

@@ -206,17 +206,7 @@ class ProblemValue:
 
 
 def content_of(problem: ProblemValue) -> ProblemContent:
-    """Return the part of a problem that files store: all but device, form and an exact function.
-
-    Parameters
-    ----------
-    problem : ProblemValue
-
-    Returns
-    -------
-    ProblemContent
-        With NumPy arrays.
-    """
+    """Return the part of a problem that files store: all but device, form and an exact function."""
     return ProblemContent(
         name=problem.name,
         axes=problem.axes,

@@ -13,25 +13,9 @@ __all__ = ["check_content", "check_vector"]
 def check_vector(
     name: str, vector: NDArray[np.float64], like: NDArray[np.float64], *, is_output: bool = False
 ) -> None:
-    """Refuse an array that is not a float64 vector like another one.
+    """Refuse an array that is not a float64 vector like another one, of NumPy or CuPy.
 
-    Parameters
-    ----------
-    name : str
-        Name of the vector, for the error message.
-    vector : ndarray, float64
-        The array to check.
-    like : ndarray, shape (N,), float64
-        A NumPy or CuPy array.
-    is_output : bool
-        Whether it will be written to; then it must be C-contiguous and writeable.
-
-    Raises
-    ------
-    TypeError
-        If it is not an array of the same library or not of float64.
-    ValueError
-        If it has another shape or, as an output, another layout or is read-only.
+    An output has to be C-contiguous and writeable, too. ``name`` is for the texts.
     """
     module, came = array_module(like), type(vector)
     if not isinstance(vector, module.ndarray):
@@ -48,15 +32,7 @@ def check_vector(
 
 
 def check_content(name: str, vector: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Refuse an array, on the CPU or a device, of another dtype than float64 or another shape.
-
-    Raises
-    ------
-    TypeError
-        If the dtype is another.
-    ValueError
-        If the shape is another.
-    """
+    """Refuse an array, on the CPU or a device, of another dtype than float64 or another shape."""
     if getattr(vector, "dtype", None) != np.float64:
         kind = getattr(vector, "dtype", type(vector).__name__)
         raise TypeError(f"{name} is {kind}; expected a float64 array of shape {shape}")

@@ -31,20 +31,8 @@ __all__ = ["OrthonormalCoordinates", "orthonormal_transform"]
 def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
     """Return T with Tᵀ T = M, the map from hierarchical to orthonormal coordinates of one axis.
 
-    Parameters
-    ----------
-    blocks : float64 (2^level, n, n)
-        M in the nodal basis: ∫ φ_i φ_j dV on every finest cell, positive definite.
-
-    Returns
-    -------
-    ModeOperator
-        Its blocks couple each cell to itself and to its ancestors.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If a block is not positive definite.
+    M is given by its nodal blocks (2^level, n, n), ∫ φ_i φ_j dV on every finest cell, which are
+    positive definite. The blocks of T couple each cell to itself and to its ancestors.
 
     Notes
     -----
@@ -112,18 +100,7 @@ class OrthonormalCoordinates:
         self._transform = group_terms([term], self.grid, degree)[0].operator
 
     def of_state(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return T u for a state on the grid.
-
-        Parameters
-        ----------
-        u : ndarray, shape (N,), float64
-            Hierarchical coefficients.
-
-        Returns
-        -------
-        ndarray, float64
-            Coordinates on `grid`.
-        """
+        """Return T u for a state on the grid: its coordinates on `grid`."""
         blocks = np.zeros(self._shape)
         blocks[self._places] = u.reshape(len(self._places), -1)
         return np.asarray(self._transform.apply(blocks)).ravel()

@@ -72,13 +72,7 @@ def bgk(
 
 
 def gain_with_position(gain: MaxwellianGain, axes: tuple[Axis, ...]) -> MaxwellianGain:
-    """Return a gain of a PDE, in which the position is the axis beside the velocity.
-
-    Raises
-    ------
-    ValueError
-        If the PDE has not two axes, or others.
-    """
+    """Return a gain of a PDE of two axes, in which the position is the axis beside the velocity."""
     place = gain.position
     if isinstance(place, Position):
         place = position_among(place, axes)

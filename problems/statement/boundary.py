@@ -163,24 +163,11 @@ def parse_boundary(
 ) -> dict[Axis, tuple[Condition, Condition]]:
     """Return the conditions at the (left, right) end of every axis.
 
-    Parameters
-    ----------
-    boundary : str, condition, pair (left, right) of them, or mapping axis -> one of these
-        The strings are "periodic", "dirichlet", "neumann", "inflow" and "no-flux"; they stand for
-        conditions with zero data. The keys of a mapping are axes or their names, and it must have
-        every axis.
-    axes : sequence of Axis
-        The axes.
-
-    Returns
-    -------
-    dict of Axis to (condition, condition)
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a string or kind is unknown, an axis is missing or unknown, or only one end of an axis
-        is periodic.
+    They are given by a string, a condition, a pair (left, right) of them, or a mapping from each
+    axis, or its name, to one of these. The strings are "periodic", "dirichlet", "neumann", "inflow"
+    and "no-flux"; they stand for conditions with zero data. Raises TypeError or ValueError if a
+    string or kind is unknown, an axis is missing or unknown, or only one end of an axis is
+    periodic.
     """
     if not isinstance(boundary, Mapping):
         return {axis: parse_ends(boundary, axis, axes) for axis in axes}
@@ -206,25 +193,10 @@ def parse_boundary(
 def parse_ends(
     value: Boundary, axis: Axis, axes: Sequence[Axis] | None
 ) -> tuple[Condition, Condition]:
-    """Return the conditions at the two ends of one axis.
+    """Return the conditions at the two ends of an axis from a string, a condition, or a pair.
 
-    Parameters
-    ----------
-    value : str, condition or pair (left, right) of them
-        What the user gave.
-    axis : Axis
-        The axis.
-    axes : sequence of Axis or None
-        The axes that the data may depend on; None does not check this.
-
-    Returns
-    -------
-    (condition, condition)
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `parse_boundary`.
+    The data may depend on the axes alone, if they are given; what is raised is as for
+    `parse_boundary`.
     """
     ends = value if isinstance(value, (tuple, list)) else (value, value)
     if len(ends) != 2:
@@ -249,18 +221,8 @@ def chain_conditions(
 ) -> tuple[Condition, Condition]:
     """Return the conditions of a chain div @ grad at the two ends of its axis.
 
-    Parameters
-    ----------
-    ends : (condition, condition)
-        The PDE's conditions.
-    own : (condition, condition) or None
-        The conditions given to the chain's div itself, if there are any.
-
-    Returns
-    -------
-    (condition, condition)
-        The PDE's, except at an end where div itself has NoFlux: div's flux is that of the whole
-        chain.
+    They are the PDE's, except at an end where the chain's div itself has NoFlux: div's flux is that
+    of the whole chain.
     """
     first, last = own or (None, None)
     return (

@@ -135,24 +135,7 @@ def lenard_bernstein(
 
 
 def with_position(term: Term, axes: Sequence[Axis]) -> Term:
-    """Return a term of a PDE in which the position is the axis beside its velocities.
-
-    Parameters
-    ----------
-    term : Term
-        With a `Position` or without.
-    axes : sequence of Axis
-        All axes of a PDE.
-
-    Returns
-    -------
-    Term
-
-    Raises
-    ------
-    ValueError
-        If the PDE has another number of axes than one beside the velocities.
-    """
+    """Return a term of a PDE in which the position is the one axis beside its velocities."""
     places = [factor.axis for factor in term.factors if isinstance(factor.axis, Position)]
     if not places:
         return term
@@ -165,13 +148,7 @@ def with_position(term: Term, axes: Sequence[Axis]) -> Term:
 
 
 def position_among(place: Position, axes: Sequence[Axis]) -> Axis:
-    """Return the axis of a PDE that is none of the velocities of a position.
-
-    Raises
-    ------
-    ValueError
-        If there is another number of them than one.
-    """
+    """Return the one axis of a PDE that is none of the velocities of a position."""
     left = [axis for axis in axes if axis not in place.velocities]
     if len(left) != 1:
         names = ", ".join(axis.name for axis in left) or "none"

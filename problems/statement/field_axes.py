@@ -15,17 +15,9 @@ __all__ = ["check_field", "check_fields_of"]
 def check_fields_of(pde: Statement) -> None:
     """Refuse fields that are not functions of the axis along which they are given, and the like.
 
-    Parameters
-    ----------
-    pde : Statement
-        The PDE.
-
-    Raises
-    ------
-    ValueError
-        If there is such a field; if a derivative acts along its axis together with other factors
-        or derivatives; if Poisson's equation does not fit the ends of its axis; or if sources are
-        derived from an exact solution. The text names the term.
+    That is, if a derivative acts along its axis together with other factors or derivatives; if
+    Poisson's equation does not fit the ends of its axis; or if sources are derived from an exact
+    solution. The text names the term.
     """
     for number, term in enumerate(pde.terms):
         for axis, field in term.fields:
@@ -86,26 +78,12 @@ def check_field(
     axis: Axis | None = None,
     what: str = "the field",
 ) -> Axis:
-    """Return the axis that a field is a function of.
+    """Return the axis, among those of the state, that a field is a function of.
 
-    Parameters
-    ----------
-    field : FieldExpression
-        The field.
-    axes : sequence of Axis
-        All axes of the state.
-    axis : Axis, optional
-        Its axis, for a field that has neither moments nor Poisson's equation.
-    what : str
-        Name of the field, for texts.
-
-    Raises
-    ------
-    TypeError
-        If it is not a field.
-    ValueError
-        If its moments integrate over an axis that is not among the axes, leave another number of
-        axes than one, or parts of it are functions of different axes.
+    ``axis`` is given for a field that has neither moments nor Poisson's equation, ``what`` names
+    the field in texts. Raises TypeError if it is not a field; ValueError if its moments integrate
+    over an axis that is not among the axes, leave another number of axes than one, or parts of it
+    are functions of different axes.
     """
     if not isinstance(field, FieldExpression):
         raise TypeError(

@@ -445,13 +445,7 @@ class Resolved(FieldExpression):
 def checked_powers(
     what: str, powers: Axis | Sequence[Axis] | Mapping[Axis, int]
 ) -> tuple[tuple[Axis, int], ...]:
-    """Return pairs (axis, power) from the argument of `Moment`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `Moment`; ``what`` is the name in the text.
-    """
+    """Return pairs (axis, power) from the argument of `Moment`; ``what`` is for error texts."""
     if isinstance(powers, Axis):
         powers = {powers: 0}
     if not isinstance(powers, (Mapping, list, tuple)):

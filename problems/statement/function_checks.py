@@ -13,19 +13,10 @@ __all__ = ["check_function"]
 def check_function(what: str, function: object, advice: str) -> None:
     """Refuse a function that cannot take one array, judged by its signature without calling it.
 
-    Parameters
-    ----------
-    what : str
-        Name of the argument, for the error text.
-    function : object
-        The value to check. Numbers, and functions whose signature Python cannot tell, are accepted.
-    advice : str
-        End of the error text for a function of several coordinates: what to write instead.
-
-    Raises
-    ------
-    TypeError
-        If it is a function of `math` or `cmath`, or needs another number of arguments than one.
+    These are functions of `math` or `cmath`, or of another number of arguments than one. Numbers,
+    and functions whose signature Python cannot tell, are accepted. The text of the error begins
+    with ``what``; that for a function of several coordinates ends with ``advice``: what to write
+    instead.
     """
     if not callable(function):
         return

@@ -250,25 +250,8 @@ Field: TypeAlias = Separable | SeparableSum | float
 def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Separable, ...]:
     """Return the separable functions whose sum is a number, a separable function or a sum of them.
 
-    Parameters
-    ----------
-    name : str
-        What the value is, for the error message.
-    value : float, Separable or SeparableSum
-        The function; the number zero has no parts.
-    axes : sequence of Axis
-        The axes that its factors may name.
-
-    Returns
-    -------
-    tuple of Separable
-
-    Raises
-    ------
-    TypeError
-        If the value is of another type.
-    ValueError
-        If a part names an axis that does not exist.
+    The number zero has none. They may name no other axes than ``axes``; ``name`` says in error
+    texts what the value is.
     """
     if isinstance(value, (Separable, SeparableSum)):
         parts = value.parts

@@ -324,13 +324,7 @@ def laplacian(
 
 
 def flatten_terms(terms: object) -> tuple[Term | MaxwellianGain, ...]:
-    """Return a term, or the terms and gains of nested sequences, as one flat tuple.
-
-    Raises
-    ------
-    TypeError
-        If something in it is neither a Term, nor a MaxwellianGain, nor a sequence.
-    """
+    """Return a term, or the terms and gains of nested sequences, as one flat tuple."""
     if isinstance(terms, (Term, MaxwellianGain)):
         return (terms,)
     if isinstance(terms, Iterable) and not isinstance(terms, (str, Mapping)):

@@ -15,14 +15,8 @@ __all__ = ["entrywise"]
 def entrywise(windows: Windows, factors: Sequence[Array]) -> Array:
     """Return W (K_1 ⊗ … ⊗ K_N) W^T, (n, n), a product entry by entry of all W_k K_k W_k^T.
 
-    The additions have a fixed order.
-
-    Parameters
-    ----------
-    windows : Windows
-        Of the n points.
-    factors : sequence of ndarray, each (P_k, P_k) or (P_k,)
-        Of one dtype; first columns stand for Hermitian Toeplitz matrices.
+    The additions have a fixed order. A factor is a matrix (P_k, P_k), or the first column (P_k,) of
+    a Hermitian Toeplitz matrix.
     """
     dtype, count = factors[0].dtype, len(windows.places)
     corners, weights = np.empty_like(windows.corners), np.empty_like(windows.weights)

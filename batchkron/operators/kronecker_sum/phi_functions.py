@@ -78,22 +78,9 @@ class PhiFunctions:
             self._exponentials.append(SumExponential(scaled, dtype, device))
 
     def apply(self, vectors: Sequence[Array | None]) -> Array:
-        """Return Σ_k t^k φ_k(t A) v_k.
+        """Return Σ_k t^k φ_k(t A) v_k for vectors v_0, v_1, … (N,), of which None stands for zero.
 
-        Parameters
-        ----------
-        vectors : sequence of ndarray, (N,), or None
-            v_0, v_1, …; None stands for zero.
-
-        Returns
-        -------
-        ndarray, (N,)
-            The state at t of w' = A w + v_1 + t v_2 + t²/2 v_3 + …, w(0) = v_0.
-
-        Raises
-        ------
-        ValueError
-            If there is no vector.
+        It is the state at t of w' = A w + v_1 + t v_2 + t²/2 v_3 + …, w(0) = v_0.
         """
         given = [v for v in vectors if v is not None]
         if not given:

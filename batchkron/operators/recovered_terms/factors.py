@@ -50,20 +50,10 @@ class FoundBlocks:
 
 
 def term_factors(products: Products, group: Ids, modes: tuple[int, ...]) -> dict[int, FoundBlocks]:
-    """Return the factors of one term, for the modes in which it acts; scalars are in one of them.
+    """Return the factors of a term, a group of products, for the modes in which it acts.
 
-    Parameters
-    ----------
-    products : Products
-    group : ndarray of int64
-        The products of the term.
-    modes : tuple of int
-        The modes in which they act.
-
-    Raises
-    ------
-    TermsNotFoundError
-        If the term with these factors has other blocks than the list, or at other pairs of cells.
+    Scalars are in one of them. Raises TermsNotFoundError if the term with these factors has other
+    blocks than the list, or at other pairs of cells.
     """
     ambiguous = ambiguous_modes(products, group, modes)
     if len(ambiguous) > 1:

@@ -25,21 +25,8 @@ _MIN_FULLNESS = 0.1  # of a grid that is guessed from products; chosen by hand
 def grid_cells(spec: BatchSpec, levels: int | Sequence[int] | None, cells: ArrayLike | None) -> Ids:
     """Return the multi-indices of a list's blocks, by a hint of the user's.
 
-    Parameters
-    ----------
-    spec : BatchSpec
-    levels : int or sequence of int, or None
-        The largest level of each mode, of the sparse or the full grid that has as many cells as the
-        list has blocks.
-    cells : array_like of int, (num_blocks, modes), or None
-        The multi-indices.
-
-    Raises
-    ------
-    ValueError
-        If both or none are given, or do not fit the list.
-    TypeError
-        If they are not integers.
+    That is the largest level of each mode, of the sparse or the full grid that has as many cells as
+    the list has blocks; or the multi-indices (num_blocks, modes) themselves.
     """
     modes, blocks = len(spec.pools), spec.num_outputs
     if (levels is None) == (cells is None):

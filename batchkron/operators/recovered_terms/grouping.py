@@ -22,18 +22,7 @@ def groupings(
 ) -> Generator[list[Ids], Ids, None]:
     """Yield products that act on the same modes in groups, which may be terms, in several ways.
 
-    Parameters
-    ----------
-    products : Products
-    chosen : ndarray of int64
-        The products.
-    modes : tuple of int
-        The modes in which they act.
-
-    Yields
-    ------
-    list of ndarray of int64
-        What is sent back are the products of groups that were no terms, to be grouped otherwise.
+    What is sent back are the products of groups that were no terms, to be grouped otherwise.
 
     Notes
     -----

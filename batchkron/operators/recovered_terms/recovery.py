@@ -29,24 +29,10 @@ _MAX_GUESSED = 32  # terms on a grid that is guessed; more show that it is anoth
 
 
 def recovered_terms(spec: BatchSpec, cells: Ids | None = None) -> KroneckerTerms:
-    """Return the Kronecker terms of a batch list.
+    """Return the Kronecker terms whose sum is a batch list, exactly or up to rounding.
 
-    Parameters
-    ----------
-    spec : BatchSpec
-        The list.
-    cells : ndarray of int64, (num_blocks, modes), optional
-        The multi-index of each block; by default those of `possible_grids` are tried.
-
-    Returns
-    -------
-    KroneckerTerms
-        Their sum is the list: each block of a pair of cells, exactly or up to rounding.
-
-    Raises
-    ------
-    TermsNotFoundError
-        If there are none, or more than 256, or than 32 without ``cells``.
+    ``cells`` has the multi-index of each block; by default those of `possible_grids` are tried.
+    Raises TermsNotFoundError if there are no terms, or more than 256, or than 32 without ``cells``.
     """
     _check(spec)
     fault: TermsNotFoundError | None = None

@@ -30,27 +30,10 @@ def extended(
 ) -> Cells:
     """Return the grid's cells, followed by the cells outside it that sweeps may need.
 
-    Parameters
-    ----------
-    grid : Cells
-        The operator's cells.
-    words : sequence of Word
-        The order of each term's sweeps.
-    matrices : sequence of BlockMatrix
-        The 1-D operators.
-    known : mapping of int to Profiles
-        Profiles that are known already, as in `Cells`, for the result.
-
-    Returns
-    -------
-    Cells
-        The grid itself if no cell is missing. Some added cells may turn out not to be needed: it
-        is not checked whether the unsplit modes couple the cells that the split modes reach.
-
-    Raises
-    ------
-    ValueError
-        If too many cells would be added.
+    ``words`` has the order of each term's sweeps, and ``known`` profiles for the result, as in
+    `Cells`. It is the grid itself if no cell is missing. Some added cells may turn out not to be
+    needed: it is not checked whether the unsplit modes couple the cells that the split modes reach.
+    Raises ValueError if too many cells would be added.
 
     Notes
     -----

@@ -81,34 +81,16 @@ class Profiles:
     def joins(self, connections: Connections, part: Part) -> Table:
         """Return the input cells, within its set, that a 1-D operator couples to each output cell.
 
-        Parameters
-        ----------
-        connections : Connections
-            The operator's pairs of cells.
-        part : {"upper", "lower", "full"}
-            Blocks to the same or a coarser level, blocks to a finer level, or all blocks.
-
-        Returns
-        -------
-        Table
-            For each output cell, sorted by input: the input's position in the set, and the block.
+        The part is of blocks to the same or a coarser level ("upper"), to a finer level ("lower"),
+        or all ("full"). An entry is the input's position in the set, and the block, sorted by
+        input.
         """
         return self._table((connections, part, False))
 
     def absent(self, connections: Connections, half: Part) -> Table:
         """Return the coarser cells that an operator couples to each cell and its set does not have.
 
-        Parameters
-        ----------
-        connections : Connections
-            The operator's pairs of cells.
-        half : {"upper", "lower"}
-            "upper": coarser outputs of a cell as input; "lower": coarser inputs of it as output.
-
-        Returns
-        -------
-        Table
-            For each cell the coarser 1-D cells.
+        "upper" are coarser outputs of a cell as input; "lower" coarser inputs of it as output.
         """
         return self._table((connections, half, True))
 
@@ -207,20 +189,7 @@ class Profiles:
 
 
 def distinct_sets(cells: Ids, bounds: Ids) -> tuple[Ids, Ids]:
-    """Assign numbers to sets, the same number to equal ones.
-
-    Parameters
-    ----------
-    cells, bounds : ndarray of int64
-        The sets, as in `Profiles`.
-
-    Returns
-    -------
-    numbers : ndarray of int64, (sets,)
-        The number of each set.
-    first : ndarray of int64, (distinct,)
-        The index of one set with each number.
-    """
+    """Return a number for each set, the same for equal ones, and where each first occurs."""
     _, first, numbers = np.unique(_keys(cells, bounds), return_index=True, return_inverse=True)
     wrong = np.flatnonzero(_unlike(cells, bounds, cells, bounds, first[numbers]))
     numbers[wrong] = len(first) + np.arange(len(wrong))  # different sets with the same hash

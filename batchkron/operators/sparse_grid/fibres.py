@@ -68,17 +68,7 @@ class Fibres:
     def edges(self, connections: Connections, part: Part) -> Edges:
         """Return the pairs of cells that a part of a 1-D operator couples along the fibres.
 
-        Parameters
-        ----------
-        connections : Connections
-            The operator's pairs of 1-D cells.
-        part : {"upper", "lower", "full"}
-            Blocks to the same or a coarser level, blocks to a finer level, or all blocks.
-
-        Returns
-        -------
-        Edges
-            The pairs with both cells in the grid.
+        The parts are those of `Profiles.joins`.
         """
         starts, (inputs, blocks) = self.profiles.joins(connections, part)
         outputs, entries = joined(starts[self._rows], starts[self._rows + 1])
@@ -89,18 +79,7 @@ class Fibres:
         """Return the number of couplings to cells that the grid does not have, by a split sweep.
 
         A missing cell is not counted if no cell of the grid has its 1-D index: no other sweep could
-        continue from it.
-
-        Parameters
-        ----------
-        connections : Connections
-            The operator's pairs of 1-D cells.
-        half : {"upper", "lower"}
-            "upper": coarser outputs of a cell as input; "lower": coarser inputs of it as output.
-
-        Returns
-        -------
-        int
+        continue from it. The halves are those of `Profiles.absent`.
         """
         starts, (coarse,) = self.profiles.absent(connections, half)
         counts = np.append(0, np.cumsum(np.isin(coarse, self.profiles.cells)))[starts]
@@ -108,17 +87,7 @@ class Fibres:
 
 
 def is_closed_by_level(cells: Ids) -> bool:
-    """Whether a set of cells has all cells of its level multi-indices, and all coarser levels.
-
-    Parameters
-    ----------
-    cells : ndarray of int64, (num_cells, modes)
-        Multi-indices of the cells; rows are distinct.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether cells are all those of their level multi-indices, and of all coarser ones."""
     levels, counts = np.unique(levels_of(cells), axis=0, return_counts=True)
     if (np.log2(counts) != np.maximum(levels - 1, 0).sum(axis=1)).any():
         return False

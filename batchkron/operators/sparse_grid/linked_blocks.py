@@ -80,15 +80,7 @@ class LinkedBlocks:
 def checked_places(
     spec: SweepSpec, places: Mapping[int, NDArray[np.int64]], count: int
 ) -> dict[int, _Places]:
-    """Return places as int64 arrays.
-
-    Raises
-    ------
-    ValueError
-        If a number is not that of a 1-D operator, or a shape is not that of its blocks.
-    IndexError
-        If a place is out of range.
-    """
+    """Return places as int64 arrays, after checking that they fit the operators' blocks."""
     found = {}
     for number, given in places.items():
         if not 0 <= number < len(spec.matrices):

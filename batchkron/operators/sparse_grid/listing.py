@@ -49,17 +49,8 @@ class SweepSum(NamedTuple):
     ) -> tuple[NDArray[np.int64], complex] | None:
         """Return where the sum's entries are, (number, n, n), and their factor; None if none are.
 
-        Parameters
-        ----------
-        places : mapping of int to ndarray of int64, (count, n, n)
-            For some matrices where the entries of their blocks are.
-        spec : SweepSpec
-            The operator.
-
-        Raises
-        ------
-        ValueError
-            If the sum has other matrices, too.
+        ``places`` has, for some matrices, where the entries of their blocks are, (count, n, n).
+        Raises ValueError if the sum has other matrices, too.
         """
         if all(share.matrix not in places for share in self.shares):
             return None
@@ -206,22 +197,9 @@ class SweepListing:
 
 
 def list_sweeps(spec: SweepSpec) -> tuple[SweepListing, Ids]:
-    """Return the list of sweeps of an operator that has not been built.
+    """Return the list of sweeps of an operator that has not been built, and its cells.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-
-    Returns
-    -------
-    listing : SweepListing
-    cells : ndarray of int64, (cells, modes)
-        The operator's cells, then those that were added to its grid.
-
-    Raises
-    ------
-    ValueError
-        As for `batchkron.SparseGridOperator`.
+    The operator's cells come first, then those that were added to its grid.
     """
     grid = Cells(spec.cells, {})
     ordered = words(spec, grid)

@@ -78,16 +78,6 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
 
     The mode that is not split is the one that would need most cells outside the grid if it were
     split; among equal ones, the one with most blocks.
-
-    Parameters
-    ----------
-    spec : SweepSpec
-    grid : Cells
-        The operator's cells.
-
-    Returns
-    -------
-    list of Word
     """
     lacking: dict[tuple[int, int], int] = {}
 

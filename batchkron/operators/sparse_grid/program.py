@@ -58,19 +58,8 @@ class SweepProgram:
     def link(self, places: Mapping[int, NDArray[np.int64]], count: int, spec: SweepSpec) -> Array:
         """Return a vector of ``count`` values, of which `gather` copies matrices of the sweeps.
 
-        Parameters
-        ----------
-        places : mapping of int to ndarray of int64, (count, n, n)
-            For each of some 1-D operators where in the vector the entries of its blocks are.
-        count : int
-            The vector's length.
-        spec : SweepSpec
-            The operator.
-
-        Raises
-        ------
-        ValueError
-            If a sweep has the sum of one of these matrices and others.
+        ``places`` has, for some 1-D operators, where in the vector the entries of their blocks are,
+        (count, n, n). Raises ValueError if a sweep has the sum of one of these matrices and others.
         """
         parts = []
         for number, total in enumerate(self._sums):

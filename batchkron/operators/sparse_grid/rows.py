@@ -21,19 +21,7 @@ class _Indices(NamedTuple):
 
 
 def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
-    """Return the Kronecker products whose sums are the output blocks of the given cells.
-
-    Parameters
-    ----------
-    spec : SweepSpec
-        The operator.
-    rows : ndarray of int64
-        Output cells; they are the output blocks of the list.
-
-    Returns
-    -------
-    BatchSpec
-    """
+    """Return the Kronecker products whose sums are the output blocks of the given cells."""
     # Where each matrix's blocks begin in the pool; the last entry is the identity's.
     starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])
     along = [_Indices(*np.unique(column, return_inverse=True)) for column in spec.cells.T]

@@ -109,30 +109,10 @@ class _Node:
 def needed_sweeps(
     spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int, unions: Unions
 ) -> Stage:
-    """Return the sweeps for the sum of an operator's terms.
+    """Return the sweeps for the sum of an operator's terms, from its cells to themselves.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-        The operator.
-    words : sequence of Word
-        The terms and the order of their sweeps.
-    hull : Cells
-        All cells that sweeps may need; the operator's cells come first.
-    num_cells : int
-        Number of cells of the operator.
-    unions : dict
-        Known sums of the operator's matrices; new ones are added.
-
-    Returns
-    -------
-    Stage
-        The work from the operator's cells to themselves.
-
-    Raises
-    ------
-    ValueError
-        If there are too many sweeps.
+    ``hull`` has all cells that sweeps may need; the operator's come first. Sums of its matrices
+    that are not in ``unions`` yet are added there. Raises ValueError if there are too many sweeps.
 
     Notes
     -----

@@ -32,15 +32,7 @@ _WRAP = 1e-8  # relative difference of the two ends of a periodic axis that is t
 def distance_beside(axis: Axis) -> float:
     """Return the distance from an edge up to which a jump belongs to the edge.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-
-    Returns
-    -------
-    float
-        10⁻¹¹ of the axis's length, or a few roundings of its coordinates if that is more.
+    10⁻¹¹ of the axis's length, or a few roundings of its coordinates if that is more.
     """
     ulp = float(np.spacing(max(abs(axis.lower), abs(axis.upper))))
     return max(_BESIDE * axis.length, _MIN_ULPS * ulp)
@@ -49,31 +41,12 @@ def distance_beside(axis: Axis) -> float:
 def values_beside(
     function: Function, axis: Axis, points: Values, values: Values, what: str
 ) -> tuple[NDArray[np.intp], Values, Values]:
-    """Find the points where a function jumps, and return its values on both sides of them.
+    """Find the points where a function jumps, and return its limits on both sides of them.
 
-    Parameters
-    ----------
-    function : callable or float
-        The function.
-    axis : Axis
-        Its axis.
-    points, values : float64 (m,)
-        Points of the axis, such as the edges between cells, and the function's values there.
-    what : str
-        Name of the function, for the text of an error.
-
-    Returns
-    -------
-    places : int (jumps,)
-        The indices of the points where the values on both sides, or that at the point, differ. At
-        an end of the axis the only side is the inside.
-    before, behind : float64 (jumps,)
-        The limits from the left and from the right there; at an end both are that from inside.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the function does not give real numbers.
+    Of points of the axis and the function's values there, both (m,), it returns the indices of
+    those where the two limits, or the value at the point, differ, and the limits from the left and
+    from the right. At an end of the axis the only side is the inside. ``what`` names the function
+    in an error.
     """
     if not callable(function):
         return np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
@@ -100,32 +73,11 @@ def values_beside(
 def edge_values(
     function: Function, axis: Axis, level: int, what: str, *, periodic: bool = False
 ) -> Values:
-    """Return the values of a coefficient on both sides of the edges of the cells of a level.
+    """Return the limits of a coefficient at the edges of the cells of a level, (2, 2^level + 1).
 
-    Parameters
-    ----------
-    function : callable or float
-        The coefficient.
-    axis : Axis
-        The axis.
-    level : int
-        Level of the cells.
-    what : str
-        Name of the coefficient, for the text of an error.
-    periodic : bool
-        Whether the two ends of the axis are one edge.
-
-    Returns
-    -------
-    float64 (2, 2^level + 1)
-        The limits from the left and from the right. They are the value at the edge itself, twice,
-        unless the coefficient jumps there. At an end both are the limit from inside, except for a
-        periodic axis with a coefficient that jumps where it closes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the coefficient does not give one finite real number per point.
+    They are from the left and from the right: the value at the edge itself, twice, unless the
+    coefficient jumps there. At an end both are the limit from inside, except for a periodic axis
+    with a coefficient that jumps where it closes. ``what`` names the coefficient in an error.
     """
     points = cell_points(axis, check_level(level), [-1.0])[:, 0]
     points = np.append(points, axis.upper)
@@ -140,28 +92,7 @@ def edge_values(
 
 
 def end_value(function: Function, axis: Axis, end: float, what: str) -> float:
-    """Return the value of a coefficient at an end of the axis, the limit from inside if it jumps.
-
-    Parameters
-    ----------
-    function : callable or float
-        The coefficient.
-    axis : Axis
-        The axis.
-    end : float
-        Its lower or upper end.
-    what : str
-        Name of the coefficient, for the text of an error.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the coefficient does not give a finite real number.
-    """
+    """Return a coefficient's value at an end of the axis, the limit from inside if it jumps."""
     point = np.array([end])
     value = evaluate(function, point, what)
     _, inside, _ = values_beside(function, axis, point, value, what)

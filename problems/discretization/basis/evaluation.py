@@ -23,31 +23,10 @@ def evaluate_on_grid(
     grid: SparseGrid,
     degree: int,
 ) -> NDArray[np.float64]:
-    """Return f(x) = Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points x.
+    """Return f(x) = Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points x (m, d).
 
-    ψ are the 1-D hierarchical basis functions; block_k is the cell of a block along axis k.
-
-    Parameters
-    ----------
-    u : ndarray, shape (num_cells * n**d,), float64
-        Hierarchical coefficients on the grid; n = degree + 1.
-    points : array_like, shape (m, d), float64
-        Coordinates in the order of the axes.
-    axes : sequence of Axis
-        The d axes.
-    grid : SparseGrid
-        The grid.
-    degree : int
-        Polynomial degree, n - 1.
-
-    Returns
-    -------
-    ndarray, shape (m,), float64
-
-    Raises
-    ------
-    ValueError
-        If the points have another shape, or one lies outside the domain.
+    ψ are the 1-D hierarchical basis functions; block_k is the cell of a block along axis k, and u
+    has the coefficients (num_cells n^d,). Raises ValueError for points outside the domain.
     """
     places = np.asarray(points, dtype=np.float64)
     if places.ndim != 2 or places.shape[1] != len(axes):

@@ -20,32 +20,12 @@ Values = NDArray[np.float64]
 def evaluate_at(
     u: Values, points: Sequence[ArrayLike], axes: Sequence[Axis], grid: SparseGrid, degree: int
 ) -> Values:
-    """Return the values of a state at points, or at the places that arrays of coordinates give.
+    """Return the values of a state (num_cells n^d,) at points, or at the places that arrays give.
 
-    Parameters
-    ----------
-    u : ndarray, shape (num_cells * n**d,), float64
-        Hierarchical coefficients on the grid; n = degree + 1.
-    points : sequence of array_like
-        One array (..., d) of points, whose last index is the axis; or d arrays, the coordinates
-        along each axis, which are broadcast together as those of `numpy.meshgrid`. With one axis an
-        array (m,) is taken as coordinates.
-    axes : sequence of Axis
-        The d axes.
-    grid : SparseGrid
-        The grid.
-    degree : int
-        Polynomial degree, n - 1.
-
-    Returns
-    -------
-    ndarray, float64
-        Of the shape (...), or that of the broadcast coordinates.
-
-    Raises
-    ------
-    ValueError
-        If the number or shape of the arrays does not fit, or a point lies outside the domain.
+    ``points`` has one array (..., d), whose last index is the axis; or d arrays, the coordinates
+    along each axis, which are broadcast together as those of `numpy.meshgrid`. With one axis an
+    array (m,) is taken as coordinates. Raises ValueError for other shapes and for points outside
+    the domain.
 
     Notes
     -----
@@ -101,28 +81,10 @@ def _open_mesh(given: Sequence[Values], shape: tuple[int, ...]) -> list[int] | N
 def evaluate_on_mesh(
     u: Values, places: Sequence[Values], axes: Sequence[Axis], grid: SparseGrid, degree: int
 ) -> Values:
-    """Return the values of a state at all combinations of points of the axes.
+    """Return the values (m_1, …, m_d) of a state at all combinations of points (m_k,) of the axes.
 
     One axis after another, from the last to the first, is contracted with the values of its basis
     functions: Σ over the cells that begin with the same indices along the axes before it.
-
-    Parameters
-    ----------
-    u : ndarray, shape (num_cells * n**d,), float64
-        Hierarchical coefficients on the grid; n = degree + 1.
-    places : sequence of ndarray, shape (m_k,), float64
-        The points of each axis.
-    axes, grid, degree
-        As of `evaluate_at`.
-
-    Returns
-    -------
-    ndarray, shape (m_1, …, m_d), float64
-
-    Raises
-    ------
-    ValueError
-        If a point lies outside its axis.
     """
     n = degree + 1
     cells = grid.cells

@@ -47,34 +47,15 @@ class Filters(NamedTuple):
 
 
 def check_degree(degree: int) -> int:
-    """Return the degree as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is not in 0 … ``MAX_DEGREE``.
-    """
+    """Return the degree as an int; it has to be one in 0 … ``MAX_DEGREE``."""
     return check_integer("degree", degree, MAX_DEGREE)
 
 
 def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:
     """Return the orthonormal Legendre functions of one cell, phi_j(s) = sqrt((2j+1)/width) P_j(s).
 
-    Parameters
-    ----------
-    points : array_like, float64 (...)
-        Reference points s in [-1, 1]: -1 is the left end of the cell, +1 the right.
-    degree : int
-        Largest degree.
-    width : float
-        Width of the cell.
-
-    Returns
-    -------
-    float64 (..., degree + 1)
-        The last index is j.
+    Of reference points (...) in [-1, 1], from the cell's left end to its right one: (..., degree +
+    1), the last index is j.
 
     Examples
     --------
@@ -88,16 +69,6 @@ def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArr
 
 def legendre_derivatives(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:
     """Return the derivatives dphi_j/dx of `legendre_values` with respect to the coordinate x.
-
-    Parameters
-    ----------
-    points, degree, width
-        As in `legendre_values`.
-
-    Returns
-    -------
-    float64 (..., degree + 1)
-        The last index is j.
 
     Notes
     -----
@@ -122,20 +93,7 @@ def _normalisation(degree: int, width: float) -> NDArray[np.float64]:
 def filters(degree: int) -> Filters:
     """Return the two-scale filters H0, H1, G0, G1 of the multiwavelet basis `BASIS_ID`.
 
-    Parameters
-    ----------
-    degree : int
-        Degree of the polynomials, 0 … ``MAX_DEGREE``.
-
-    Returns
-    -------
-    Filters
-        Each float64 (degree + 1, degree + 1), read-only; [[H0, H1], [G0, G1]] is orthogonal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the degree is not an integer or out of range.
+    Each is (degree + 1, degree + 1) and read-only; [[H0, H1], [G0, G1]] is orthogonal.
 
     Notes
     -----
@@ -209,24 +167,8 @@ def to_hierarchical(
 ) -> NDArray[np.float64]:
     """Return W c: the hierarchical coefficients from nodal ones c on the 2^level finest cells.
 
-    Parameters
-    ----------
-    coefficients : array_like, float64 (..., 2^level (degree + 1), ...)
-        Nodal coefficients along ``axis``, by cell from left to right, then by function.
-    level, degree : int
-        Finest level and degree.
-    axis : int
-        The dimension of the array that is transformed.
-
-    Returns
-    -------
-    float64, the shape of ``coefficients``
-        A new array. The transform is orthogonal and takes O(size) operations.
-
-    Raises
-    ------
-    ValueError
-        If the length along ``axis`` is not 2^level (degree + 1).
+    The dimension ``axis`` of c has 2^level (degree + 1) entries, by cell from left to right, then
+    by function. The transform is orthogonal and takes O(size) operations.
 
     Examples
     --------
@@ -248,25 +190,6 @@ def to_nodal(
     coefficients: ArrayLike, level: int, degree: int, *, axis: int = 0
 ) -> NDArray[np.float64]:
     """Return W^T c: the nodal coefficients from hierarchical ones c, inverse of `to_hierarchical`.
-
-    Parameters
-    ----------
-    coefficients : array_like, float64 (..., 2^level (degree + 1), ...)
-        Hierarchical coefficients along ``axis``.
-    level, degree : int
-        Finest level and degree.
-    axis : int
-        The dimension of the array that is transformed.
-
-    Returns
-    -------
-    float64, the shape of ``coefficients``
-        A new array.
-
-    Raises
-    ------
-    ValueError
-        If the length along ``axis`` is not 2^level (degree + 1).
 
     Examples
     --------
@@ -308,15 +231,7 @@ def _from_cells(
 def hierarchical_transform(level: int, degree: int) -> NDArray[np.float64]:
     """Return the orthogonal matrix W of `to_hierarchical`, dense, for small sizes and tests.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1), 2^level (degree + 1))
-        Rows belong to hierarchical functions, columns to nodal ones.
+    Rows belong to hierarchical functions, columns to nodal ones.
     """
     size = (1 << check_level(level)) * (check_degree(degree) + 1)
     return to_hierarchical(np.eye(size), level, degree)
@@ -325,29 +240,11 @@ def hierarchical_transform(level: int, degree: int) -> NDArray[np.float64]:
 def hierarchical_values(
     points: ArrayLike, axis: Axis, level: int, degree: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the cells and values of all hierarchical functions that are not zero at the points.
+    """Return the cells and values of all hierarchical functions that are not zero at points (m,).
 
-    Parameters
-    ----------
-    points : array_like, float64 (m,)
-        Points of the axis. A point on the edge of two cells belongs to the right one, the right end
-        of the axis to the last cell.
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    cells : int64 (m, level + 1)
-        For each point and level, the 1-D index of the cell that contains the point.
-    values : float64 (m, level + 1, degree + 1)
-        The values of that cell's functions at the point.
-
-    Raises
-    ------
-    ValueError
-        If the points are not one-dimensional or one lies outside the axis.
+    They are, for each point and level, the 1-D index of the cell that contains the point, (m, level
+    + 1), and the values of that cell's functions, (m, level + 1, degree + 1). A point on the edge
+    of two cells belongs to the right one, the right end of the axis to the last cell.
 
     Examples
     --------

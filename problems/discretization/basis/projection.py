@@ -30,65 +30,26 @@ _MIN_AXIS_NODES = 96  # smallest number in a whole axis, for axes of one or two 
 def projection_nodes(level: int, degree: int) -> int:
     """Return the number q of Gauss nodes per finest cell in projections.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    int
-        At least 24, more on coarse grids and for high degrees, so that smooth functions are
-        projected with rounding errors only.
+    At least 24, more on coarse grids and for high degrees, so that smooth functions are projected
+    with rounding errors only.
     """
     cells = 1 << check_level(level)
     return max(_MIN_NODES, 2 * (check_degree(degree) + 1) + 8, -(-_MIN_AXIS_NODES // cells))
 
 
 def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """Return the points of the samples: left end, Gauss nodes and right end of every finest cell.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    float64 (2^level, q + 2)
-        With q = ``projection_nodes(level, degree)``.
-    """
+    """Return the points (2^level, q + 2) of the samples; q is that of `projection_nodes`."""
     return cell_points(axis, level, _reference_points(projection_nodes(level, degree)))
 
 
 def sample(
     function: Function, axis: Axis, level: int, degree: int, *, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Return the values of a function at the sample points.
+    """Return the samples (2^level, q + 2) of a function or number.
 
-    Parameters
-    ----------
-    function : callable or float
-        Called with a one-dimensional array of all points, ends of the axis included, and with one
-        of points beside the edges.
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    finite : bool
-        Whether values that are not finite are refused.
-
-    Returns
-    -------
-    float64 (2^level, q + 2)
-        Samples. Where the function jumps at an edge, those of each cell have its limit from inside.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the function does not give one finite real number per point.
+    A function is called with a one-dimensional array of all points, ends of the axis included, and
+    with one of points beside the edges: where it jumps at an edge, each cell has its limit from
+    inside. Values that are not finite are refused if ``finite``.
     """
     points, what = sample_points(axis, level, degree), f"function of {axis.name!r}"
     samples = evaluate(function, points, what, finite=finite)
@@ -101,46 +62,16 @@ def sample(
 
 
 def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """Return the values of a function at the Gauss nodes only, which are inside the cells.
-
-    Parameters
-    ----------
-    function, axis, level, degree
-        As in `sample`; the function is never called at an end of a cell.
-
-    Returns
-    -------
-    float64 (2^level, q)
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the function does not give one finite real number per point.
-    """
+    """Return a function's values (2^level, q) at the Gauss nodes, which are inside the cells."""
     nodes, _ = gauss_rule(projection_nodes(level, degree))
     return evaluate(function, cell_points(axis, level, nodes), f"function of {axis.name!r}")
 
 
 def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
-    """Return samples of the derivative df/dx, computed in each cell by itself.
+    """Return samples of the derivative df/dx from those of f, computed in each cell by itself.
 
-    Parameters
-    ----------
-    samples : float64 (2^level, q + 2)
-        Samples of a function.
-    axis : Axis
-        The axis.
-
-    Returns
-    -------
-    float64 (2^level, q + 2)
-        Exact, up to rounding, for polynomials of degree q + 1 on each cell; jumps between cells are
-        not differentiated.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is not a power of two, 2^level.
+    Exact, up to rounding, for polynomials of degree q + 1 on each cell; jumps between cells are not
+    differentiated.
 
     Examples
     --------
@@ -156,24 +87,7 @@ def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float6
 def project_samples(samples: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
     """Return the coefficients ∫ f φ dx for all φ of the hierarchical basis, from samples of f.
 
-    Parameters
-    ----------
-    samples : float64 (2^level, q + 2)
-        Samples of f; the values at the ends of the cells are not used.
-    axis : Axis
-        The axis.
-    degree : int
-        Polynomial degree of the basis.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Hierarchical coefficients.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is not a power of two, 2^level.
+    The values at the ends of the cells are not used.
     """
     _level_of(samples)
     return _project_nodes(samples[:, 1:-1], axis, degree)
@@ -183,25 +97,6 @@ def project_derivative(
     samples: NDArray[np.float64], axis: Axis, degree: int
 ) -> NDArray[np.float64]:
     """Return the coefficients ∫ (df/dx) φ dx for all hierarchical φ, from samples of f.
-
-    Parameters
-    ----------
-    samples : float64 (2^level, q + 2)
-        Samples of f.
-    axis : Axis
-        The axis.
-    degree : int
-        Polynomial degree of the basis.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Hierarchical coefficients.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is not a power of two, 2^level.
 
     Notes
     -----
@@ -225,26 +120,9 @@ def project_derivative(
 
 
 def project(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """Return the hierarchical coefficients ∫ f φ dx of a function's projection P f.
+    """Return the hierarchical coefficients ∫ f φ dx of the projection P f of a function or number.
 
-    Parameters
-    ----------
-    function : callable or float
-        f; it is called once with an array of all Gauss nodes, and never at an end of a cell.
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Hierarchical coefficients.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the function does not give one finite real number per point.
+    It is called once with an array of all Gauss nodes, and never at an end of a cell.
 
     Examples
     --------
@@ -263,27 +141,8 @@ def remainder_gram(
 ) -> NDArray[np.float64]:
     """Return the Gram matrix ∫ (f - Pf)(g - Pg) dV of the projection errors of functions.
 
-    Parameters
-    ----------
-    functions : sequence of callable or float
-        The functions.
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree of the projection P, orthogonal in the inner product ∫ f g dV.
-    volume : callable or float, optional
-        dV, by default 1.
-
-    Returns
-    -------
-    float64 (len(functions), len(functions))
-        Symmetric and positive semidefinite. The errors f - Pf are computed at the nodes of a Gauss
-        rule, which avoids the cancellation in ‖f‖² - ‖Pf‖².
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a function does not give one finite real number per point.
+    P is orthogonal in the inner product ∫ f g dV; by default dV = 1. The errors are computed at the
+    nodes of a Gauss rule, which avoids the cancellation in ‖f‖² - ‖Pf‖².
 
     Examples
     --------

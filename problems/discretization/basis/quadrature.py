@@ -15,17 +15,7 @@ from ...statement.number_checks import is_number
 
 @lru_cache(maxsize=64)
 def gauss_rule(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights of the Gauss rule on [-1, 1], exact for degrees up to 2 count - 1.
-
-    Parameters
-    ----------
-    count : int
-        Number of nodes, at least 1.
-
-    Returns
-    -------
-    nodes, weights : float64 (count,)
-        Read-only, nodes ascending.
+    """Nodes and weights (count,) of the Gauss rule on [-1, 1], exact for degrees up to 2 count - 1.
 
     Examples
     --------
@@ -40,22 +30,10 @@ def gauss_rule(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]:
-    """Map points of the reference cell [-1, 1] into each of the 2^level cells of the axis.
+    """Map points (q,) of the reference cell [-1, 1] into each of the 2^level cells: (2^level, q).
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level : int
-        Level of the cells.
-    nodes : array_like, float64 (q,)
-        Reference points in [-1, 1].
-
-    Returns
-    -------
-    float64 (2^level, q)
-        No point is outside the axis, and the points at an edge that two cells share are equal, in
-        spite of rounding.
+    No point is outside the axis, and the points at an edge that two cells share are equal, in spite
+    of rounding.
 
     Examples
     --------
@@ -73,30 +51,10 @@ def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]
 def evaluate(
     function: Function, points: NDArray[np.float64], what: str, *, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Return the values of a function or constant at points, after checking them.
+    """Return the values of a function or number at points, real and, if ``finite``, finite ones.
 
-    Parameters
-    ----------
-    function : callable or float
-        Called once, with a one-dimensional array of all points.
-    points : float64 (...)
-        The points.
-    what : str
-        Name of the function, for the text of an error: ``coefficient of div in 'x'``.
-    finite : bool
-        Whether values that are not finite are refused.
-
-    Returns
-    -------
-    float64, the shape of ``points``
-        A new array.
-
-    Raises
-    ------
-    TypeError
-        If the function is neither a real number nor callable, or its values are not real numbers.
-    ValueError
-        If the values have the wrong shape, or one is not finite and must be.
+    A function is called once, with a one-dimensional array of all points. ``what`` names it in the
+    text of an error: ``coefficient of div in 'x'``.
 
     Examples
     --------

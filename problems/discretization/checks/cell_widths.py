@@ -36,20 +36,10 @@ def finest_resolved(axis: Axis) -> int:
 
 
 def check_cell_widths(axes: Sequence[Axis], levels: Sequence[int]) -> None:
-    """Refuse axes and levels whose cells floating-point numbers do not resolve.
+    """Refuse axes and finest levels whose cells floating-point numbers do not resolve.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-        The axes.
-    levels : sequence of int
-        The finest level of each.
-
-    Raises
-    ------
-    ValueError
-        If a length is so small or so large that squares of norms or derivatives leave the range of
-        float64, or a finest cell has too few coordinates; the text names the axis.
+    That is, if a length is so small or so large that squares of norms or derivatives leave the
+    range of float64, or a finest cell has too few coordinates; the text names the axis.
     """
     for axis, level in zip(axes, levels, strict=True):
         if not _LENGTHS[0] <= axis.length <= _LENGTHS[1]:

@@ -55,16 +55,6 @@ def check_periodic_coefficients(pde: Statement) -> None:
     """Refuse coefficients of derivatives that differ at the two ends of a periodic axis.
 
     The two ends are one edge. With two different fluxes through it ∫ f would not be conserved.
-
-    Parameters
-    ----------
-    pde : Statement
-        The PDE.
-
-    Raises
-    ------
-    ValueError
-        If there is such a coefficient; the text names the term and both values.
     """
     for k, term in enumerate(pde.terms):
         for factor in term.factors:
@@ -134,16 +124,8 @@ def contradictions_of_exact(
 def times_until(t0: float, until: float) -> tuple[float, ...]:
     """Return times at which the exact solution is compared: five inside a run, and its end.
 
-    Parameters
-    ----------
-    t0, until : float
-        The run's beginning and end.
-
-    Returns
-    -------
-    tuple of float
-        The times inside are not equally spaced: equally spaced ones could all be multiples of a
-        period of the data.
+    The times inside are not equally spaced: equally spaced ones could all be multiples of a period
+    of the data.
     """
     shares = np.sort(np.arange(1, _TIMES + 1) * ((np.sqrt(5.0) - 1.0) / 2.0) % 1.0)
     return (*(t0 + (until - t0) * float(share) for share in shares), until)

@@ -130,15 +130,7 @@ class LocalBlocks:
         return BlockVector(whole, heap, ancestors)
 
     def write(self, blocks: Blocks, into: BlockVector) -> None:
-        """Write the entries of hierarchical blocks.
-
-        Parameters
-        ----------
-        blocks : ndarray, shape (parts, cells, n, n), float64
-            The diagonal blocks of each A.
-        into : BlockVector
-            As `vector` returns it.
-        """
+        """Write the entries of hierarchical blocks from blocks (parts, cells, n, n) of the A."""
         q = self._n**2
         own = blocks.reshape(self._parts, -1, q)
         for finer in range(self._level - 1, -1, -1):
@@ -203,17 +195,7 @@ class LocalBlocks:
         return self._module.asarray(self.places(0))
 
     def __call__(self, blocks: Blocks) -> Blocks:
-        """Return the hierarchical blocks of the coupled pairs of one matrix.
-
-        Parameters
-        ----------
-        blocks : ndarray, shape (cells, n, n), float64
-            The diagonal blocks of A.
-
-        Returns
-        -------
-        ndarray, shape (count, n, n), float64
-        """
+        """Return the blocks (count, n, n) of coupled pairs from one A's blocks (cells, n, n)."""
         vector = self.vector()
         self.write(blocks, vector)
         return vector.whole.take(self._order)  # type: ignore[no-any-return]
@@ -222,17 +204,7 @@ class LocalBlocks:
 def ancestor_sums(level: int, degree: int, parts: int) -> SegmentedModeMultiply:
     """Return the map from the heap of `BlockVector` to its blocks with ancestors, one by one.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level, and degree n - 1.
-    parts : int
-        Number of matrices A.
-
-    Returns
-    -------
-    SegmentedModeMultiply
-        From blocks (cells · parts · 4, n²) to blocks ((cells - 1) · parts · level, n²).
+    It is from blocks (cells · parts · 4, n²) to blocks ((cells - 1) · parts · level, n²).
     """
     n, cells = degree + 1, 1 << level
     upward = matrices_of(level, degree)[1].reshape(cells - 1, n, level, n)

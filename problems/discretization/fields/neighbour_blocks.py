@@ -113,15 +113,10 @@ class NeighbourBlocks:
         return BlockVector(whole, whole[:stop].reshape(heap), whole[stop:].reshape(ancestors))
 
     def write(self, blocks: Blocks, into: BlockVector) -> None:
-        """Write the entries of hierarchical blocks.
+        """Write the entries of hierarchical blocks, from blocks (parts, cells, 3, n, n) of each A.
 
-        Parameters
-        ----------
-        blocks : ndarray, shape (parts, cells, 3, n, n), float64
-            The blocks of each A: of each cell with its left neighbour, itself, and its right one.
-            Those of neighbours outside an axis that is not periodic are zero.
-        into : BlockVector
-            As `vector` returns it.
+        They are those of each cell with its left neighbour, itself, and its right one; zero for
+        neighbours outside an axis that is not periodic.
         """
         q, parts = self._n**2, self._parts
         own = blocks.reshape(parts, -1, 3, q)
@@ -185,17 +180,7 @@ class NeighbourBlocks:
         return np.where(group < 0, own, above).astype(np.int64)
 
     def __call__(self, blocks: Blocks) -> Blocks:
-        """Return the hierarchical blocks of the coupled pairs of one matrix.
-
-        Parameters
-        ----------
-        blocks : ndarray, shape (cells, 3, n, n), float64
-            As `write` takes them, of one matrix.
-
-        Returns
-        -------
-        ndarray, shape (count, n, n), float64
-        """
+        """Return the blocks (count, n, n) of coupled pairs from one A's blocks (cells, 3, n, n)."""
         vector = self.vector()
         self.write(blocks[None], vector)
         return vector.whole.take(self._module.asarray(self.places(0)))  # type: ignore[no-any-return]

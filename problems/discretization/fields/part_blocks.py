@@ -155,22 +155,10 @@ def heap_sums(
 ) -> list[tuple[int, SegmentedModeMultiply]]:
     """Return the maps from values (parts, finest cells, q) to the heap of `BlockVector`.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level, and degree of the basis.
-    parts : int
-        Number of matrices.
-
-    Returns
-    -------
-    list of (int, SegmentedModeMultiply)
-        Maps to the blocks (cells · parts, 4 n²) of the cells from the given one up to that of the
-        map before. The first map is of blocks (parts · finest cells, q); the others are of the
-        blocks (intervals · parts · 4, n²) of the first cells of the map before, of which they use
-        the S.
+    Each is given with the first of the cells to whose blocks (cells · parts, 4 n²) it maps, up to
+    that of the map before. The first map is of blocks (parts · finest cells, q); the others are of
+    the blocks (intervals · parts · 4, n²) of the first cells of the map before, of which they use
+    the S.
     """
     found: list[tuple[int, SegmentedModeMultiply]] = []
     end = level

@@ -110,16 +110,9 @@ class PointMap:
         return weights if self._mix is not None else np.ones_like(weights)
 
     def __call__(self, coefficients: Values) -> Values:
-        """Return the values of all channels.
+        """Return the values (channels, 2^level, q) of all channels.
 
-        Parameters
-        ----------
-        coefficients : ndarray, shape (functions, 2^level n), float64
-            Of each g_c, by cells in the order of `order`.
-
-        Returns
-        -------
-        ndarray, shape (channels, 2^level, q), float64
+        Of coefficients (functions, 2^level n) of each g_c, by cells in the order of `order`.
         """
         shape = (len(self._channels), 1 << self._level, self._points.count)
         if not self._is_host:

@@ -67,13 +67,7 @@ class CellPoints:
         return self._outer  # type: ignore[no-any-return]
 
     def sample(self, function: Function, what: str) -> Values:
-        """Return the values of a function or number; it may not be infinite or NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the function does not give one finite real number per point.
-        """
+        """Return the values of a function or number; it may not be infinite or NaN."""
         points = cell_points(self.axis, self.level, gauss_rule(self.count)[0])
         return self._module.asarray(evaluate(function, points, what))  # type: ignore[no-any-return]
 
@@ -83,16 +77,11 @@ class CellPoints:
         return float(cell_points(self.axis, self.level, nodes)[cell, point])
 
     def values(self, hierarchical: Values) -> Values:
-        """Return the values of functions from their hierarchical coefficients.
+        """Return the values (functions, cells, q) from hierarchical coefficients.
 
-        Parameters
-        ----------
-        hierarchical : ndarray, shape (functions, cells * n), float64
+        These are (functions, cells * n).
 
-        Returns
-        -------
-        ndarray, shape (functions, cells, q), float64
-            In O(cells n²) operations for each function.
+        In O(cells n²) operations for each function.
         """
         module, n = self._module, self.degree + 1
         given = hierarchical.reshape(len(hierarchical), self.cells, n, 1)
@@ -103,14 +92,7 @@ class CellPoints:
         return work[..., 0] @ self._shapes.T  # type: ignore[no-any-return]
 
     def projected(self, values: Values, level: int) -> Values:
-        """Return the values of the L2 projection on polynomials of the cells of a level.
-
-        Parameters
-        ----------
-        values : ndarray, shape (cells, q), float64
-        level : int
-            At most that of the points.
-        """
+        """Return the values (cells, q) of the L2 projection on polynomials of a level's cells."""
         matrix = self.projection(level)
         if matrix is None:
             return self._projected(values, level)

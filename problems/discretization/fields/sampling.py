@@ -22,11 +22,6 @@ def sampled(field: FieldExpression, axis: Axis, level: int, degree: int) -> Fiel
     """Return a field with each function replaced by its values at the Gauss points of an axis.
 
     Parts that occur several times in the expression remain one object.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a function does not give one finite real number per point.
     """
     points = CellPoints(axis, level, degree)
     made: dict[int, FieldExpression] = {}

@@ -27,21 +27,13 @@ class SignedField:
 def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
     """Write a term as terms without fields, each with the fields that multiply it.
 
-    Parameters
-    ----------
-    term : Term
-        The term, with fields or without. A derivative along the axis of a field is the term's
-        only derivative, and its only factor along that axis.
-
-    Returns
-    -------
-    list of (Term, dict of Axis to SignedField)
-        The term is the sum of them: of one for each combination of the signs of its fields, if it
-        has exactly one derivative or penalty, whose flux or whose ends depend on the sign;
-        otherwise of a single one. In the place of max(±E, 0) the plain term has the number ±1, so
-        that its upwind sides and inflow ends are those of this sign. A derivative along the axis of
-        its field keeps the coefficient 1 and has the whole field. A term that has no field is
-        returned as it is.
+    A derivative along the axis of a field is the term's only derivative, and its only factor along
+    that axis. The term is the sum of the terms that are returned: of one for each combination of
+    the signs of its fields, if it has exactly one derivative or penalty, whose flux or whose ends
+    depend on the sign; otherwise of a single one. In the place of max(±E, 0) the plain term has the
+    number ±1, so that its upwind sides and inflow ends are those of this sign. A derivative along
+    the axis of its field keeps the coefficient 1 and has the whole field. A term without a field is
+    returned as it is.
     """
     if not term.fields:
         return [(term, {})]

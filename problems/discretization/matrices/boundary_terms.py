@@ -42,28 +42,8 @@ def boundary_penalty_matrix(
 ) -> NodalMatrix:
     """Return the matrix -(τ/h) g φ φ^T at ends of the axis, which ties f to its Dirichlet datum.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree; h is the width of a finest cell.
-    coefficient : callable or float
-        g, the coefficient of the second-order operator.
-    sides : tuple of "left", "right"
-        The ends.
-    tau : float
-        τ, dimensionless.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        One block per side. With it a chain div @ grad with Dirichlet data is not singular.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
+    g is the coefficient of the second-order operator, h the width of a finest cell, τ a number.
+    There is one block per side. With it a chain div @ grad with Dirichlet data is not singular.
     """
     n = check_degree(degree) + 1
     cells = 1 << check_level(level)
@@ -86,24 +66,7 @@ def penalty_data(
 ) -> NDArray[np.float64]:
     """Return the vector +(τ/h) g φ at an end of the axis: the source of `boundary_penalty_matrix`.
 
-    It belongs to a Dirichlet datum of 1 at this end.
-
-    Parameters
-    ----------
-    axis, level, degree, coefficient, tau
-        As in `boundary_penalty_matrix`.
-    side : {"left", "right"}
-        The end.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Nodal coefficients.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
+    It belongs to a Dirichlet datum of 1 at this end; its coefficients are nodal.
     """
     cell, trace = _trace(axis, level, degree, side)
     vector = np.zeros((1 << level, degree + 1))
@@ -117,28 +80,9 @@ def edge_data(
 ) -> NDArray[np.float64]:
     """Return the vector -g φ at the left end or +g φ at the right one: the source of a datum of 1.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    side : {"left", "right"}
-        The end.
-    coefficient : callable or float
-        g, the coefficient of the first-order operator.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Nodal coefficients. For a datum u_b at a "dirichlet" end, u_b times this vector is added to
-        `div_matrix` or `grad_matrix` times f; in a chain it is first multiplied by the matrices to
-        the left of that matrix.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
+    g is the coefficient of the first-order operator, and the coefficients are nodal. For a datum
+    u_b at a "dirichlet" end, u_b times this vector is added to `div_matrix` or `grad_matrix` times
+    f; in a chain it is first multiplied by the matrices to the left of that matrix.
 
     Examples
     --------
@@ -153,51 +97,12 @@ def edge_data(
 
 
 def value_at_end(axis: Axis, function: Function, side: Side) -> float:
-    """Return the value of a function, such as boundary data, exactly at an end of the axis.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    function : callable or float
-        A function of the axis.
-    side : {"left", "right"}
-        The end.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the function does not give a finite real number.
-    """
+    """Return the value of a function, such as boundary data, exactly at an end of the axis."""
     return float(evaluate(function, np.array([_end(axis, side)]), f"function of {axis.name!r}")[0])
 
 
 def coefficient_at_end(axis: Axis, coefficient: Function, side: Side) -> float:
-    """Return the value of a coefficient at an end of the axis.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    coefficient : callable or float
-        A coefficient along the axis.
-    side : {"left", "right"}
-        The end.
-
-    Returns
-    -------
-    float
-        The limit from inside, if the coefficient jumps just at the end.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the coefficient does not give a finite real number.
-    """
+    """Return a coefficient's value at an end of the axis, the limit from inside if it jumps."""
     return end_value(coefficient, axis, _end(axis, side), f"coefficient of {axis.name!r}")
 
 

@@ -58,26 +58,9 @@ _EXCHANGED: dict[EdgeKind, EdgeKind] = {
 
 
 def mass_matrix(axis: Axis, level: int, degree: int, coefficient: Function = 1.0) -> NodalMatrix:
-    """Return the matrix ∫ g φ_i φ_j of the multiplication by a function g.
+    """Return the block-diagonal matrix ∫ g φ_i φ_j of the multiplication by a function g.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    coefficient : callable or float
-        g.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Block diagonal; exactly the identity for g = 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range, or g is not finite at a node.
+    It is exactly the identity for g = 1.
 
     Examples
     --------
@@ -91,25 +74,7 @@ def mass_matrix(axis: Axis, level: int, degree: int, coefficient: Function = 1.0
 def mass_blocks(
     axis: Axis, level: int, degree: int, coefficient: Function = 1.0, what: str = "mass"
 ) -> NDArray[np.float64]:
-    """Return the diagonal blocks ∫ g φ_i φ_j of `mass_matrix`, one for each finest cell.
-
-    Parameters
-    ----------
-    axis, level, degree, coefficient
-        As in `mass_matrix`.
-    what : str
-        Name of the operator that g is the coefficient of, for the text of an error.
-
-    Returns
-    -------
-    float64 (2^level, degree + 1, degree + 1)
-        Symmetric blocks.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `mass_matrix`.
-    """
+    """Return the diagonal blocks (2^level, n, n) of `mass_matrix`; ``what`` is for error texts."""
     n = check_degree(degree) + 1
     cells = 1 << check_level(level)
     if not callable(coefficient):
@@ -120,18 +85,7 @@ def mass_blocks(
 
 
 def block_diagonal(blocks: NDArray[np.float64]) -> NodalMatrix:
-    """Return the block-diagonal matrix with one block per finest cell.
-
-    Parameters
-    ----------
-    blocks : float64 (cells, n, n)
-        The blocks.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (cells * n, cells * n)
-        Without stored zeros.
-    """
+    """Return the matrix with the diagonal blocks (cells, n, n), without stored zeros."""
     return _assemble([(0, blocks)], blocks.shape[0], blocks.shape[1], wraps=False)
 
 
@@ -211,22 +165,7 @@ def grad_matrix(
     flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
-    """Return the operator g ∂f/∂x with a numerical flux.
-
-    Parameters
-    ----------
-    axis, level, degree, coefficient, flux, boundary
-        As in `div_matrix`.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `boundary_terms.edge_data` beside this file.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `div_matrix`.
+    """Return the operator g ∂f/∂x with a numerical flux; arguments are those of `div_matrix`.
 
     Notes
     -----
@@ -268,24 +207,9 @@ def penalty_matrix(
     """Return the part of `div_matrix` that damps jumps between cells (upwind) or amplifies them.
 
     It has the edge terms of `div_matrix` in a = s |g|/2 only. Where g jumps at an edge, a is that
-    of the side with the larger |g|, for both traces, so that it is zero for continuous f.
-
-    Parameters
-    ----------
-    axis, level, degree, coefficient, flux
-        As in `div_matrix`.
-    boundary : (left, right), each "periodic", "dirichlet" or "neumann"
-        At ends that are not periodic there is no jump, and the edge term is zero.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Symmetric; negative semidefinite for "upwind".
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `div_matrix`.
+    of the side with the larger |g|, for both traces, so that it is zero for continuous f. At ends
+    that are not periodic there is no jump. The matrix is symmetric, and negative semidefinite for
+    "upwind".
     """
     edges = _check_boundary(boundary)
     n = check_degree(degree) + 1

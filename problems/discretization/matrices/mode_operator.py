@@ -398,16 +398,8 @@ def _largest(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
 def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
     """Return the orthogonal matrix W of `multiwavelets.to_hierarchical`, sparse.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level and degree.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Rows belong to hierarchical functions, columns to nodal ones. The matrix is cached and must
-        not be changed.
+    Rows belong to hierarchical functions, columns to nodal ones. It is cached and must not be
+    changed.
     """
     two_scale = filters(degree)
     scaling = np.hstack((two_scale.H0, two_scale.H1))

@@ -89,19 +89,11 @@ class VolumeElement:
         return sample(self.function, self.axis, self.level, self.degree)
 
     def times(self, coefficient: Function) -> Function:
-        """Return the function coefficient · dV.
+        """Return the function coefficient · dV, which raises ValueError where it is not finite.
 
-        Parameters
-        ----------
-        coefficient : callable or float
-            A function of the axis. At an end it may be infinite if the product has a limit there,
-            as r⁻² times r² has at r = 0; the limit is then the product's value. It may also be huge
-            instead of infinite, where dV is zero up to rounding, as 1/sin² is at π.
-
-        Returns
-        -------
-        callable
-            It raises ValueError where the product is not finite.
+        At an end the coefficient may be infinite if the product has a limit there, as r⁻² times r²
+        has at r = 0; the limit is then the product's value. It may also be huge instead of
+        infinite, where dV is zero up to rounding, as 1/sin² is at π.
         """
         what = f"function of {self.axis.name!r}"
 
@@ -165,18 +157,9 @@ class VolumeElement:
         return float(2.0 * near - next_)
 
     def largest_rate(self, coefficient: Function) -> float:
-        """Return the largest eigenvalue of the multiplication by |coefficient|.
+        """Return the largest eigenvalue of M⁻¹ ∫ |g| φ_i φ_j dV over all cells, of a coefficient g.
 
-        Parameters
-        ----------
-        coefficient : callable or float
-            A function of the axis.
-
-        Returns
-        -------
-        float
-            The largest eigenvalue of M⁻¹ ∫ |g| φ_i φ_j dV over all cells. It is finite even if g is
-            infinite at an end, provided that g dV is finite there.
+        It is finite even if g is infinite at an end, provided that g dV is finite there.
         """
         if not callable(coefficient):
             return abs(float(coefficient))
@@ -186,38 +169,12 @@ class VolumeElement:
         return float(np.linalg.eigvalsh(root @ blocks @ root.transpose(0, 2, 1)).max())
 
     def divide(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return M⁻¹ times a vector of hierarchical coefficients.
-
-        Parameters
-        ----------
-        vector : float64 (2^level (degree + 1),)
-            ∫ f φ dV for all hierarchical φ.
-
-        Returns
-        -------
-        float64, the same shape
-            The coefficients of the projection of f, orthogonal in the inner product ∫ f g dV.
-        """
+        """Return M⁻¹ times ∫ f φ dV: the coefficients of f's projection, orthogonal in ∫ f g dV."""
         nodal = to_nodal(vector, self.level, self.degree)
         return to_hierarchical(self.inverse_mass @ nodal, self.level, self.degree)
 
     def project(self, function: Function) -> NDArray[np.float64]:
-        """Return the coefficients of a function's projection, orthogonal in ∫ f g dV.
-
-        Parameters
-        ----------
-        function : callable or float
-            A function of the axis.
-
-        Returns
-        -------
-        float64 (2^level (degree + 1),)
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the function does not give one finite real number per point.
-        """
+        """Return the coefficients of a function's projection, orthogonal in ∫ f g dV."""
         if not callable(function):
             return project(function, self.axis, self.level, self.degree)
         return self.divide(project(self.times(function), self.axis, self.level, self.degree))

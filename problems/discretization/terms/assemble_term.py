@@ -50,17 +50,6 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
     """Return the term as one operator per axis in the hierarchical basis; None is the identity.
 
     It is None, too, along the axis of a derivative that has a field, which `SampledFields` puts in.
-
-    Parameters
-    ----------
-    term : ResolvedTerm
-        The term.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    OperatorTerm
     """
     modes: list[ModeOperator | None] = []
     for axis in space.axes:
@@ -82,22 +71,10 @@ def boundary_sources(
 ) -> list[SeparableVector]:
     """Return the sources of a term that come from the data at the ends of the axes.
 
-    Parameters
-    ----------
-    term : ResolvedTerm
-        The term.
-    space : Space
-        Axes, levels, degree, exact solution.
-    explicit : bool
-        Whether IMEX methods treat the term, and with it its sources, explicitly.
-
-    Returns
-    -------
-    list of SeparableVector
-        One for each end with data and each separable part of the data. Along the axis of the end
-        it is the vector of a unit datum (see `edge_data`) times the matrices of the factors to the
-        left of the one that takes the datum; along every other axis it is the projected data times
-        the term's matrices there.
+    There is one for each end with data and each separable part of the data. Along the axis of the
+    end it is the vector of a unit datum (see `edge_data`) times the matrices of the factors to the
+    left of the one that takes the datum; along every other axis it is the projected data times the
+    term's matrices there. IMEX methods treat them explicitly if ``explicit``, as the term.
     """
     found = []
     for axis in space.axes:

@@ -30,38 +30,14 @@ _ROUNDING = 1e-8  # relative difference of the values on both sides of an edge t
 
 
 def project_separable(part: Separable, space: Space) -> SeparableVector:
-    """Return the one-dimensional projections of a separable function.
-
-    Parameters
-    ----------
-    part : Separable
-        The function; its constant coefficient multiplies the projection on the first axis.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    SeparableVector
-    """
+    """Return the 1-D projections of a separable function, the first times its coefficient."""
     factors = [space.project(part.factor(axis), axis) for axis in space.axes]
     factors[0] = part.coefficient * factors[0]
     return SeparableVector(tuple(factors), part.time)
 
 
 def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
-    """Return the projections of a known solution and the Gram matrices of their errors.
-
-    Parameters
-    ----------
-    parts : sequence of Separable
-        The functions whose sum is the solution.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    ExactSolution
-    """
+    """Return the projections of a solution's parts, and the Gram matrices of their errors."""
     grams = []
     for axis, level in zip(space.axes, space.levels, strict=True):
         volume = space.volume[axis].function if axis in space.volume else None
@@ -80,26 +56,12 @@ def sources_from_exact(
     *,
     explicit: Sequence[bool] | None = None,
 ) -> list[SeparableVector]:
-    """Return s = ∂f/∂t - Σ terms(f) for a known solution f.
+    """Return s = ∂f/∂t - Σ terms(f) for a known solution f, a sum of parts.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The right-hand side of f_t = Σ terms(f) + s.
-    parts : sequence of Separable
-        The functions whose sum is f.
-    space : Space
-        Axes, levels and degree.
-    explicit : sequence of bool, optional
-        For each term, whether IMEX methods treat it, and so its source -term(f), explicitly; by
-        default none.
-
-    Returns
-    -------
-    list of SeparableVector
-        For each part one for the derivative in time (unless that is zero) and one per term. A div
-        that is applied last is projected in weak form, which needs no derivative of f. Other
-        derivatives are computed from a polynomial interpolant of high degree on every finest cell.
+    For each part there is one source for the derivative in time (unless that is zero) and one per
+    term, which IMEX methods treat as the term, by ``explicit``. A div that is applied last is
+    projected in weak form, which needs no derivative of f. Other derivatives are computed from a
+    polynomial interpolant of high degree on every finest cell.
     """
     found = []
     sides = [False] * len(terms) if explicit is None else explicit
@@ -135,24 +97,7 @@ def project_applied(
     axis: Axis,
     space: Space,
 ) -> NDArray[np.float64]:
-    """Project factor_1 factor_2 … f along one axis, the right factor applied first.
-
-    Parameters
-    ----------
-    factors : sequence of TermFactor or ResolvedFactor
-        The factors along the axis, without penalties.
-    function : callable or float
-        f, a smooth function of the axis.
-    axis : Axis
-        The axis.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Hierarchical coefficients.
-    """
+    """Project factor_1 factor_2 … f along one axis, without penalties, the last applied first."""
     level, degree = space.level(axis), space.degree
     if not factors:
         return space.project(function, axis)

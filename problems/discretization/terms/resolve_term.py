@@ -90,29 +90,12 @@ def resolve(
 ) -> tuple[ResolvedTerm, ...]:
     """Return resolved terms whose sum is the term.
 
-    Parameters
-    ----------
-    term : Term
-        The term.
-    space : Space
-        Axes, levels, degree and boundary conditions.
-    traces : mapping of Axis to {"left", "right", "central"}
-        The traces of div along axes with mixed derivatives, from `chain_traces` of all terms.
-    fields : collection of Axis
-        The axes along which a field multiplies the term; a derivative along one of them has the
-        field as its coefficient, in place of 1.
-
-    Returns
-    -------
-    tuple of ResolvedTerm
-        There is more than one if coefficients in other coordinates change sign. Each of these is
-        split into its positive and its negative part, so that the upwind side and the inflow end
-        follow the sign of the whole coefficient.
-
-    Raises
-    ------
-    ValueError
-        If it is not clear which conditions the factors of a chain take.
+    There is more than one if coefficients in other coordinates change sign. Each of these is split
+    into its positive and its negative part, so that the upwind side and the inflow end follow the
+    sign of the whole coefficient. ``traces`` are those of `chain_traces` of all terms, ``fields``
+    the axes along which a field multiplies the term; a derivative along one of them has the field
+    as its coefficient, in place of 1. Raises ValueError if it is not clear which conditions the
+    factors of a chain take.
     """
     factors, scale, time = _without_numbers(term)
     resolved: dict[int, ResolvedFactor] = {}
@@ -216,17 +199,7 @@ def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
 
 
 def coefficient_along(factors: Sequence[ResolvedFactor]) -> Function:
-    """Return the product of the coefficients of factors along one axis, as one function.
-
-    Parameters
-    ----------
-    factors : sequence of ResolvedFactor
-        At least one.
-
-    Returns
-    -------
-    callable
-    """
+    """Return the product of the coefficients of factors along one axis as one function."""
 
     def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
         what = f"coefficient along {factors[0].axis.name!r}"
@@ -239,19 +212,8 @@ def coefficient_along(factors: Sequence[ResolvedFactor]) -> Function:
 def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
     """Return the velocity, times the volume element, with which f flows out through an end.
 
-    Parameters
-    ----------
-    factor : ResolvedFactor
-        ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carries f with the velocity -g.
-    side : {"left", "right"}
-        The end.
-    space : Space
-        Axes and volume elements.
-
-    Returns
-    -------
-    float
-        Negative where f flows in.
+    ``factor`` is ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carries f with the velocity -g.
+    It is negative where f flows in.
     """
     coefficient = space.coefficient(factor.coefficient, factor.axis)
     value = coefficient_at_end(factor.axis, coefficient, side)

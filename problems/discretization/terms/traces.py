@@ -26,25 +26,9 @@ def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
     """Return the trace that div takes along each axis that has mixed second derivatives.
 
     If all chains along axis i use the same discrete gradient G_i, and -G_iᵀ as div, the sum of
-    div_i K_ij G_j is -Gᵀ K G, which has no positive eigenvalue if K is positive definite.
-
-    Parameters
-    ----------
-    terms : sequence of Term
-        All terms of the PDE.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    dict of Axis to {"left", "right", "central"}
-        "right" if no flux is given for a factor along the axis.
-
-    Raises
-    ------
-    ValueError
-        If the fluxes given for factors lead to different traces, or to a trace whose side changes
-        with the sign of the coefficient.
+    div_i K_ij G_j is -Gᵀ K G, which has no positive eigenvalue if K is positive definite. It is
+    "right" if no flux is given for a factor along the axis. Raises ValueError if the given fluxes
+    lead to different traces, or to a trace whose side changes with the sign of the coefficient.
     """
     for k, term in enumerate(terms):
         _check_partner(k, term, space)

@@ -28,20 +28,8 @@ __all__ = ["rotate_from_asgard", "wavelet_rotation"]
 def wavelet_rotation(degree: int) -> NDArray[np.float64]:
     """Return R_ji = ∫ a_j ψ_i dx, with ASGarD's wavelets a_j = Σ_i R_ji ψ_i and ours ψ_i.
 
-    Parameters
-    ----------
-    degree : int
-        Degree p of the polynomials.
-
-    Returns
-    -------
-    float64 (degree + 1, degree + 1)
-        Orthogonal, read-only; each entry is the square root of a rational number, rounded once.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the degree is not an integer or out of range.
+    It is orthogonal and read-only; each entry is the square root of a rational number, rounded
+    once.
 
     Examples
     --------
@@ -76,22 +64,11 @@ def wavelet_rotation(degree: int) -> NDArray[np.float64]:
 def rotate_from_asgard(
     coefficients: NDArray[np.float64], cells: NDArray[np.int64], degree: int
 ) -> NDArray[np.float64]:
-    """Return coefficients in the basis of this package from those in ASGarD's basis.
+    """Return coefficients (num_cells, n^d) in the basis of this package from those of ASGarD's.
 
-    Parameters
-    ----------
-    coefficients : float64 (num_cells * (degree + 1)**d,)
-        One block after another; within a block the last dimension is the fastest.
-    cells : int64 (num_cells, d)
-        The 1-D cells of the blocks. Cell 0 has the scaling functions of the whole domain, all
-        others have wavelets.
-    degree : int
-        Degree of the polynomials.
-
-    Returns
-    -------
-    float64 (num_cells, (degree + 1)**d)
-        A new array.
+    Those are one block after another; within a block the last dimension is the fastest. Of the 1-D
+    cells (num_cells, d) of the blocks, cell 0 has the scaling functions of the whole domain, all
+    others have wavelets.
     """
     n = degree + 1
     count, dimensions = cells.shape

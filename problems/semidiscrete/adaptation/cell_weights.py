@@ -48,13 +48,7 @@ class CellWeight:
     places: tuple[int, ...] = ()
 
     def for_state(self, output: Observables, u: NDArray[np.float64], t: float) -> StateWeight:
-        """Return the weight with the values of its fields for a state at time t.
-
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
-        """
+        """Return the weight with the values of its fields for a state at time t."""
         values = tuple(output.field(u, own, t).evaluate for own in self.fields)
         return StateWeight(self, output.problem.axes, values, t)
 
@@ -81,27 +75,12 @@ class StateWeight:
     t: float
 
     def of_cells(self, grid: SparseGrid) -> NDArray[np.float64]:
-        """Return the largest |weight| among points of every cell's support.
+        """Return the largest |weight| (num_cells,) among points of every cell's support.
 
-        Parameters
-        ----------
-        grid : SparseGrid
-            Any grid of the problem's axes, also with other finest levels than the state's.
-
-        Returns
-        -------
-        ndarray, shape (num_cells,), float64
-            The points are eight along the axes of fields, and along the others the centre and the
-            corners.
-
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not finite, as one is on a device where it is not defined.
-        TypeError
-            If the function returns no numbers.
-        ValueError
-            If the function's values are not finite, or not one for each point.
+        The points are eight along the axes of fields, and along the others the centre and the
+        corners. The grid may have other finest levels than the state's. Raises NotPhysicalError if
+        a field is not finite, as one is on a device where it is not defined; TypeError or
+        ValueError if the function's values are no numbers, not finite, or not one for each point.
         """
         supports = [_supports(axis, grid, k) for k, axis in enumerate(self.axes)]
         along = sorted(set(self.weight.places))

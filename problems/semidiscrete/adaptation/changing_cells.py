@@ -71,13 +71,7 @@ def adaptation_rule(
     weight: Any = None,
     fields: Any = (),
 ) -> AdaptationRule:
-    """Return a checked rule; the arguments are those of `Problem.adaptive`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit the problem.
-    """
+    """Return a checked rule; the arguments are those of `Problem.adaptive`."""
     if problem._form == "dense":
         raise ValueError(
             "the problem's operators are dense, and a grid that grows may have too many unknowns "
@@ -134,21 +128,12 @@ class AdaptiveProblem:
     probe: Problem | None = field(default=None, repr=False)
 
     def started(self, horizon: float) -> AdaptiveProblem:
-        """Return the problem on the grid for its initial state.
+        """Return the problem on the grid for its initial state; τ of the indicator is the horizon.
 
         If that is the state that its PDE gives, it is projected on the grid, and cells are refined
         until none needs it. Otherwise new cells begin at 0, and are refined once. Children whose
-        own indicator is small are left out.
-
-        Parameters
-        ----------
-        horizon : float
-            τ of the indicator.
-
-        Returns
-        -------
-        AdaptiveProblem
-            ``self`` if the grid has all cells that the initial state needs. Cells are only added.
+        own indicator is small are left out. Cells are only added: it is ``self`` if the grid has
+        all that it needs.
         """
         now, stated = self, _begins_as_stated(self.problem)
         while True:
@@ -176,24 +161,11 @@ class AdaptiveProblem:
         return now._compared_with(self)
 
     def changed(self, u: Any, t: float, horizon: float, interval: float) -> AdaptiveProblem:
-        """Return the problem on the grid for a state, which is carried over.
+        """Return the problem on the grid for a state at time t, which is carried over.
 
-        Parameters
-        ----------
-        u : ndarray, shape (N,), float64
-            The state on the present grid.
-        t : float
-            Its time.
-        horizon : float
-            τ of the indicator.
-        interval : float
-            The time since the last adaptation, for ``missed``.
-
-        Returns
-        -------
-        AdaptiveProblem
-            Its problem is the present one if the grid does not change; otherwise it begins at t
-            with the state.
+        The horizon is τ of the indicator, the interval the time since the last adaptation, for
+        ``missed``. The problem is the present one if the grid does not change; otherwise it begins
+        at t.
 
         Notes
         -----
@@ -248,20 +220,9 @@ class AdaptiveProblem:
         return replace(self, probe=probe), _weighted(_rates(probe, state, t), grid, weight)
 
     def extended(self, u: Any, t: float, other: AdaptiveProblem) -> AdaptiveProblem:
-        """Return this problem with the cells of another grid as well, to repeat an interval.
+        """Return this problem, with a state at time t, on a grid with the cells of ``other``, too.
 
-        Parameters
-        ----------
-        u : ndarray, shape (N,), float64
-            The state on this problem's grid.
-        t : float
-            Its time.
-        other : AdaptiveProblem
-            The problem after the interval.
-
-        Returns
-        -------
-        AdaptiveProblem
+        It is for the repetition of an interval, after which ``other`` is the problem.
         """
         grid = self._united(self.problem.grid.cells, other.problem.grid.cells)
         return self._on(grid, u, t)._compared_with(self)
@@ -272,25 +233,9 @@ class AdaptiveProblem:
         return replace(stored, calm=self.calm.astype(np.int64))
 
     def restored(self, grid: StoredGrid, u: NDArray[np.float64], t: float) -> AdaptiveProblem:
-        """Return the problem on a grid that `saved` has returned.
+        """Return the problem on a grid that `saved` has returned, with the state on it at time t.
 
-        Parameters
-        ----------
-        grid : StoredGrid
-            The grid.
-        u : ndarray, shape (N,), float64
-            The state on it, on the CPU.
-        t : float
-            Its time.
-
-        Returns
-        -------
-        AdaptiveProblem
-
-        Raises
-        ------
-        ValueError
-            If the grid is not one of this problem and rule.
+        Raises ValueError if the grid is not one of this problem and rule.
         """
         problem = self.problem
         for axis, level, limit in zip(problem.axes, grid.levels, self.rule.limits, strict=False):

@@ -17,25 +17,8 @@ __all__ = ["carried_over", "parts_at_levels"]
 def parts_at_levels(problem: ProblemValue, grid: SparseGrid) -> dict[str, Any]:
     """Return the fields of a problem that differ at the finest levels of another grid.
 
-    Parameters
-    ----------
-    problem : ProblemValue
-        The problem.
-    grid : SparseGrid
-        The grid.
-
-    Returns
-    -------
-    dict
-        Empty if the levels are the problem's.
-
-    Raises
-    ------
-    TypeError
-        If it is not a SparseGrid.
-    ValueError
-        If the levels are others and the problem has only the 1-D operators of its own, or these
-        are not those of its PDE.
+    There are none if the levels are the problem's. Raises ValueError if they are others and the
+    problem has only the 1-D operators of its own, or these are not those of its PDE.
     """
     if not isinstance(grid, SparseGrid):
         raise TypeError(f"grid must be a SparseGrid, got {type(grid).__name__}")
@@ -61,18 +44,8 @@ def parts_at_levels(problem: ProblemValue, grid: SparseGrid) -> dict[str, Any]:
 def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> NDArray[np.float64]:
     """Return a state on another grid: coefficients of common cells are kept, others are zero.
 
-    Parameters
-    ----------
-    u : ndarray, shape (old.num_cells * block,), float64
-        Coefficients of the state.
-    old, new : SparseGrid
-        The state's grid, and the new one.
-
-    Returns
-    -------
-    ndarray, shape (new.num_cells * block,), float64
-        The same function if the new grid has all cells of the old one, otherwise its L2 projection,
-        because the basis is orthonormal.
+    It is the same function if the new grid has all cells of the old one, otherwise its L2
+    projection, because the basis is orthonormal.
     """
     blocks = u.reshape(old.num_cells, -1)
     places = old.find(new.cells)

@@ -26,19 +26,7 @@ _CHUNK = 1 << 22  # entries of a dense table (prefixes, cells) that is made at o
 
 
 def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
-    """Return the Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx of the parts r, s of a known solution.
-
-    Parameters
-    ----------
-    exact : ExactSolution
-        The solution, a sum of m separable parts.
-    n : int
-        Coefficients per cell and axis, degree + 1.
-
-    Returns
-    -------
-    ndarray, shape (m, m), float64
-    """
+    """Return the Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx (m, m) of the m parts of a known solution."""
     result = np.ones((len(exact.parts),) * 2)
     for k, remainder in enumerate(exact.remainders):
         result *= _cell_grams(exact, k, n).sum(axis=0) + remainder
@@ -46,22 +34,10 @@ def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
 
 
 def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.float64]:
-    """Return the Gram matrix of the projection errors of the parts of a known solution.
+    """Return the Gram matrix of the projection errors of the m parts of a known solution.
 
-    Parameters
-    ----------
-    exact : ExactSolution
-        The solution, a sum of m separable parts.
-    grid : SparseGrid
-        The grid, which may be any set of cells, such as an adaptive one.
-    n : int
-        Coefficients per cell and axis, degree + 1.
-
-    Returns
-    -------
-    ndarray, shape (m, m), float64
-        ∫ (F_r - P F_r)(F_s - P F_s) dx with F_r = Π_k Φ_kr. Diagonal entries are sums of
-        non-negative terms.
+    That is ∫ (F_r - P F_r)(F_s - P F_s) dx with F_r = Π_k Φ_kr, (m, m); its diagonal entries are
+    sums of non-negative terms. The grid may be any set of cells, such as an adaptive one.
 
     Notes
     -----

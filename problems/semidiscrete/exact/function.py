@@ -100,17 +100,7 @@ class FunctionOnGrid:
             )
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
-        """Return the hierarchical coefficients of f(t), projected onto the grid.
-
-        Parameters
-        ----------
-        t : float
-            Time.
-
-        Returns
-        -------
-        ndarray, shape (num_cells * n**d,), float64
-        """
+        """Return the hierarchical coefficients of f(t), projected onto the grid."""
         space = self._space
         values = self._values(t)
         for k, axis in enumerate(space.axes):
@@ -126,19 +116,7 @@ class FunctionOnGrid:
         return np.ascontiguousarray(values.reshape(self._tensor_shape)[self._places]).ravel()
 
     def error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return ‖u - f(t)‖ of a state u, by quadrature of the difference.
-
-        Parameters
-        ----------
-        u : ndarray, shape (num_cells * n**d,), float64
-            State.
-        t : float
-            Time.
-
-        Returns
-        -------
-        float
-        """
+        """Return ‖u - f(t)‖ of a state u, by quadrature of the difference."""
         space, n = self._space, self._space.degree + 1
         tensor = np.zeros(self._tensor_shape)
         blocks = u.reshape(self._grid.num_cells, *(n,) * len(space.axes))
@@ -150,17 +128,7 @@ class FunctionOnGrid:
         return self._norm(values - self._values(t))
 
     def norm(self, t: float) -> float:
-        """Return ‖f(t)‖, by quadrature.
-
-        Parameters
-        ----------
-        t : float
-            Time.
-
-        Returns
-        -------
-        float
-        """
+        """Return ‖f(t)‖, by quadrature."""
         return self._norm(self._values(t))
 
     def _norm(self, values: NDArray[np.float64]) -> float:

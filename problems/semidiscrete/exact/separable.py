@@ -20,51 +20,18 @@ __all__ = ["SeparableSolution"]
 class SeparableSolution:
     """Projections of an `ExactSolution` on a grid, and errors of states against it.
 
-    Parameters
-    ----------
-    exact : ExactSolution
-        The solution.
-    masses : sequence of (float64 (2^level_k, n, n) or None)
-        Mass blocks of the axes that have a volume element.
-    grid : SparseGrid
-        The grid.
-    degree : int
-        Polynomial degree, n - 1.
+    ``masses`` are the mass blocks of the axes that have a volume element.
     """
 
     def __init__(self, exact: ExactSolution, masses: Masses, grid: SparseGrid, degree: int) -> None:
         self._exact, self._masses, self._grid, self._degree = exact, masses, grid, degree
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
-        """Return the hierarchical coefficients of f(t), projected onto the grid.
-
-        Parameters
-        ----------
-        t : float
-            Time.
-
-        Returns
-        -------
-        ndarray, shape (num_cells * n**d,), float64
-        """
+        """Return the hierarchical coefficients of f(t), projected onto the grid."""
         return self._projection.evaluate(t, np.empty(self._projection.size))
 
     def error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return ‖u - f(t)‖ of a state u, from ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖².
-
-        P is the projection onto the grid.
-
-        Parameters
-        ----------
-        u : ndarray, shape (num_cells * n**d,), float64
-            State.
-        t : float
-            Time.
-
-        Returns
-        -------
-        float
-        """
+        """Return ‖u - f(t)‖, from ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖² with the projection P."""
         if self._coordinates is None:
             difference = self.coefficients(t)
         else:
@@ -76,17 +43,7 @@ class SeparableSolution:
         return math.sqrt(difference @ difference + max(float(tail), 0.0))
 
     def norm(self, t: float) -> float:
-        """Return ‖f(t)‖.
-
-        Parameters
-        ----------
-        t : float
-            Time.
-
-        Returns
-        -------
-        float
-        """
+        """Return ‖f(t)‖."""
         amplitudes = self._amplitudes(t)
         return math.sqrt(max(float(amplitudes @ self._norms @ amplitudes), 0.0))
 

@@ -30,29 +30,8 @@ def bounded_terms(
 ) -> tuple[Term, ...]:
     """Return the terms without fields, each times the largest values of its fields at the start.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The PDE's terms.
-    fields : SampledFields
-        Their fields.
-    space : Space
-        Axes, levels, degree, volume elements.
-    grid : SparseGrid
-        The grid.
-    initial : ndarray, shape (N,), float64, or None
-        The state at t0. With None the fields are checked, but not evaluated: they count as 1.
-    t0 : float
-        The initial time.
-
-    Returns
-    -------
-    tuple of Term
-
-    Raises
-    ------
-    ValueError
-        If a moment has too large a power for a volume element.
+    With ``initial`` None the fields are checked, but not evaluated: they count as 1. Raises
+    ValueError if a moment has too large a power for a volume element.
     """
     found = []
     for term in terms:
@@ -74,17 +53,7 @@ def field_range(
 ) -> tuple[float, float] | None:
     """Return numbers between which the product of a term's fields is for the initial state.
 
-    Parameters
-    ----------
-    term : Term
-        The term.
-    fields, space, grid, initial, t0
-        As of `bounded_terms`.
-
-    Returns
-    -------
-    (float, float) or None
-        None where a field is not defined.
+    It is None where a field is not defined; arguments are those of `bounded_terms`.
     """
     lower = upper = 1.0
     for evaluate in _evaluations(term, fields, space, grid):

@@ -33,29 +33,12 @@ Weights = NDArray[np.float64]
 def power_weights(
     axis: Axis, level: int, degree: int, power: int, mass: Weights | None = None
 ) -> Weights:
-    """Return ∫ x^k ψ dV for all hierarchical functions ψ of an axis.
+    """Return ∫ x^k ψ dV (cells, n) for all hierarchical functions ψ of an axis, k = ``power``.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree p.
-    power : int
-        k.
-    mass : ndarray, shape (cells, n, n), float64, optional
-        Mass blocks of the volume element dV; by default dV = 1.
-
-    Returns
-    -------
-    ndarray, shape (cells, n), float64
-        Without a volume element and for k ≤ p exactly zero except in cell 0, because multiwavelets
-        are orthogonal to these powers.
-
-    Raises
-    ------
-    ValueError
-        If there is a volume element and k > p: the mass blocks do not tell these integrals.
+    ``mass`` has the mass blocks (cells, n, n) of the volume element; by default dV = 1, and for k ≤
+    p they are exactly zero except in cell 0, because multiwavelets are orthogonal to these powers.
+    With a volume element ValueError is raised for k > p: the mass blocks do not tell these
+    integrals.
     """
     cells = 1 << level
     if mass is not None and power > degree:
@@ -80,13 +63,7 @@ def power_weights(
 
 
 def point_weights(axis: Axis, level: int, degree: int, point: float) -> Weights:
-    """Return the values of all hierarchical functions of an axis at a point, (cells, n).
-
-    Raises
-    ------
-    ValueError
-        If the point is outside the axis.
-    """
+    """Return the values (cells, n) of all hierarchical functions at a point of an axis."""
     cells, values = hierarchical_values([point], axis, level, degree)
     found = np.zeros((1 << level, degree + 1))
     found[cells[0]] = values[0]
@@ -221,28 +198,10 @@ def contraction(
 ) -> BatchedKron:
     """Return several contractions of a state as one batch of Kronecker products.
 
-    Parameters
-    ----------
-    grid : SparseGrid
-        The grid of the state.
-    n : int
-        Functions per cell and axis.
-    kept : sequence of int
-        The axes that are kept.
-    rows : sequence of mapping of int to ndarray, shape (cells_k, n), float64
-        For each contraction the weights of each other axis k.
-    outputs : ndarray, shape (num_cells,), int64
-        For each cell of the grid the number of the block of the result that it contributes to.
-    num_outputs : int
-        Number of blocks of one result.
-    device : {"cpu", "cuda"}
-        Where it is applied.
-
-    Returns
-    -------
-    BatchedKron
-        It maps blocks (num_cells, n^d) to blocks (contractions · num_outputs, n^kept), one result
-        after another.
+    Each row has, for one of them, the weights (cells_k, n) of each axis k that is not kept;
+    ``outputs`` has, for each cell of the grid, the number of the block of the result that it
+    contributes to. The batch maps blocks (num_cells, n^d) to blocks (contractions · num_outputs,
+    n^kept), one result after another.
     """
     d = grid.dimensions
     pools = [

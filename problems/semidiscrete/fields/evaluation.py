@@ -335,24 +335,10 @@ class FieldEvaluation:
         return moved
 
     def __call__(self, t: float, u: Values) -> list[Values]:
-        """Return the values of all fields.
+        """Return the values (cells, q) of all fields for a state; the time is for texts of errors.
 
-        Parameters
-        ----------
-        t : float
-            The time, for error texts.
-        u : ndarray, shape (N,), float64
-            The state.
-
-        Returns
-        -------
-        list of ndarray, shape (cells, q), float64
-
-        Raises
-        ------
-        NotPhysicalError
-            If a divisor or the base of a root is not positive; on a device the values there are
-            NaN instead.
+        Raises NotPhysicalError if a divisor or the base of a root is not positive; on a device the
+        values there are NaN instead.
         """
         found: dict[int, Any] = dict(self._known)
         if self._map is not None:

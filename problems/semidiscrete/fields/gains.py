@@ -32,14 +32,9 @@ _MORE_POINTS = 5
 
 
 class GainsOfState:
-    """The sum of all gains of a problem, for a state.
+    """The sum of all gains of a problem, which may have none, for a state.
 
     On a device it is a CUDA graph after a few calls, if it can be captured.
-
-    Parameters
-    ----------
-    problem : ProblemValue
-        The problem; it may have none.
     """
 
     def __init__(self, problem: ProblemValue) -> None:
@@ -63,19 +58,9 @@ class GainsOfState:
         self.accumulate(t, u, out)
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
-        """Add the sum to ``out``.
+        """Add the sum for the state u to ``out``; the time is for texts of errors.
 
-        Parameters
-        ----------
-        t : float
-            The time, for error texts.
-        u, out : ndarray, shape (N,), float64
-            The state, and the vector.
-
-        Raises
-        ------
-        NotPhysicalError
-            If the density or the temperature is not positive somewhere.
+        Raises NotPhysicalError if the density or the temperature is not positive somewhere.
         """
         if self._repeated is None:
             self._sum.accumulate(t, u, out)
@@ -102,13 +87,6 @@ class _Sum:
 
 class MaxwellianOfState:
     """The projection of ν M on a problem's grid, with the moments that the state has.
-
-    Parameters
-    ----------
-    problem : ProblemValue
-        Of the two axes of the gain.
-    gain : MaxwellianGain
-        The gain.
 
     Notes
     -----
@@ -137,20 +115,7 @@ class MaxwellianOfState:
         self._coarse = module.asarray(np.flatnonzero(resolved & (cells[:, 1] == 0)))
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
-        """Add ν M of a state to ``out``.
-
-        Parameters
-        ----------
-        t : float
-            The time, for error texts.
-        u, out : ndarray, shape (N,), float64
-            The state, and the vector.
-
-        Raises
-        ------
-        NotPhysicalError
-            If the density or the temperature is not positive somewhere.
-        """
+        """Add ν M of the state u to ``out``; time and errors as of `GainsOfState.accumulate`."""
         density, mean, theta = (part[:, :, None] for part in self._moments(t, u))
         module, n = array_module(u), self._n
         points = self._velocity.points  # (points of all cells,)

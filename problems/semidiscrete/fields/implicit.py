@@ -69,13 +69,7 @@ class ImplicitFields:
         return self._terms.operator
 
     def follow(self, t: float, u: NDArray[np.float64]) -> None:
-        """Compute the fields of a state, and with them the operator.
-
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
-        """
+        """Compute the fields of a state, and with them the operator."""
         if self._repeated is None or not self._terms.is_repeatable:
             self._terms.follow(t, u)
         else:  # on a device the time is in no error text

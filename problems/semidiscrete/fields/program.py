@@ -52,20 +52,11 @@ def field_program(
 ) -> FieldProgram | None:
     """Return the program of some expressions, or None if it cannot compute one of them.
 
-    Parameters
-    ----------
-    steps : sequence of (FieldExpression, FieldExpression or None)
-        What is computed, operands first; with an earlier expression that is the same, if there
-        is one.
-    given : mapping of int to (ndarray or float)
-        The values of what does not depend on the state, by id.
-    channels : sequence of sequence of FieldExpression
-        What the channels are the values of.
-    shape : tuple of int
-        The cells, and the points of each.
-    projection : callable
-        Returns the matrix of a `Resolved`, of shape (0, 0) where it is the identity; None if it
-        is too large.
+    The steps are what is computed, operands first, with an earlier expression that is the same, if
+    there is one; ``given`` are the values of what does not depend on the state, by id; ``channels``
+    what each channel is the values of; ``shape`` the cells, and the points of each. ``projection``
+    returns the matrix of a `Resolved`, of shape (0, 0) where it is the identity, None if it is too
+    large.
     """
     rows = {id(node): k for k, nodes in enumerate(channels) for node in nodes}
     known = np.zeros((len(given), *shape))

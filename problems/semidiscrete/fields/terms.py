@@ -124,13 +124,7 @@ class _AxisParts:
         return plan
 
     def write(self, t: float, u: Values, into: BlockVector) -> None:
-        """Write the blocks for a state.
-
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
-        """
+        """Write the blocks for a state."""
         plan = self._plan
         if plan is None or not self._is_written(plan, u, into):
             self.blocks(self.evaluate(t, u), into)  # it says what is not defined, and where
@@ -291,13 +285,7 @@ class FieldTerms:
             self._linked.update()
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
-        """Add the terms' A(t, u) u to ``out``.
-
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
-        """
+        """Add the terms' A(t, u) u to ``out``."""
         shape = (self._operator.num_inputs, -1)
         with self._lock:
             self.follow(t, u)
@@ -306,10 +294,7 @@ class FieldTerms:
     def follow(self, t: float, u: Values) -> None:
         """Put the blocks for a state into the operator.
 
-        Raises
-        ------
-        NotPhysicalError
-            If a field is not defined for the state.
+        Raises NotPhysicalError if a field is not defined for the state.
         """
         for parts, vector in zip(self._axes, self._vectors, strict=True):
             parts.write(t, u, vector)

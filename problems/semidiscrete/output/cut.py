@@ -76,26 +76,10 @@ def make_cut(
     places: Places | None,
     kept: AxisOrName | Sequence[AxisOrName] | None,
 ) -> Cut:
-    """Return the cut that a user asks for.
+    """Return the cut of a user's arguments ``slice`` and ``marginal``, ``places`` and ``kept``.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-        The problem's axes.
-    places : mapping of Axis or str to float, or None
-        The axes that are fixed: ``slice``.
-    kept : Axis, str, or sequence of them, or None
-        The axes that are left, if the rest are integrated over: ``marginal``.
-
-    Returns
-    -------
-    Cut
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an axis is unknown, is both fixed and kept, or is fixed outside of its interval; if no
-        axis is left.
+    Raises TypeError or ValueError if an axis is unknown, is both fixed and kept, or is fixed
+    outside of its interval; if no axis is left.
     """
     if places is not None and not isinstance(places, Mapping):
         raise TypeError(
@@ -129,13 +113,7 @@ def make_cut(
 
 
 def find_axis(argument: str, given: object, axes: Sequence[Axis]) -> Axis:
-    """Return an axis that is given as an object or by its name.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither, or unknown.
-    """
+    """Return an axis that is given as an object or by its name."""
     if not isinstance(given, Axis | str):
         raise TypeError(f"{argument} names {given!r}; expected an axis or its name")
     name = given if isinstance(given, str) else given.name

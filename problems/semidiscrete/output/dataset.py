@@ -32,29 +32,8 @@ def state_dataset(
 ) -> Any:
     """Return a state, and the exact solution if it is known, as an xarray.Dataset.
 
-    Parameters
-    ----------
-    output : Observables
-        The output of the problem.
-    u : ndarray, shape (N,), float64
-        The state.
-    t : float or None
-        Its time.
-    cut : Cut
-        What is done to the axes that are left out.
-    points : int, mapping of Axis or str to int, or None
-        Number of points along each axis.
-
-    Returns
-    -------
-    xarray.Dataset
-
-    Raises
-    ------
-    BackendUnavailableError
-        If xarray is not installed.
-    TypeError, ValueError
-        If an argument does not fit, or the points are too many.
+    Its arguments are those of `Output.to_xarray`, the cut what is done to the axes that are left
+    out.
     """
     xarray = require_xarray("to_xarray")
     problem = output.problem

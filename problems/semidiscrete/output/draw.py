@@ -118,13 +118,7 @@ def make_view(
 ) -> View:
     """Return a view; axes beyond two are fixed where the state is large.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    TypeError, ValueError
-        If the state has another shape, the time is not a finite number, or the limits are not two
-        ascending numbers.
+    Raises BackendUnavailableError if Matplotlib is not installed.
     """
     require_matplotlib("plot")
     output.problem._on_host(u)  # checks it
@@ -150,13 +144,7 @@ def make_view(
 
 
 def drawn_state(view: View, shown: str | None) -> Figure:
-    """Return a figure with all panels, or with one of them.
-
-    Raises
-    ------
-    ValueError
-        If ``shown`` is none of `SHOWN`, or not known.
-    """
+    """Return a figure with all panels, or with one of them."""
     panels = view.panels if shown is None else (shown,)
     if len(view.axes) == 1:
         figure = new_figure(7.0, 5.0 if len(panels) > 1 else 4.2, view.title())
@@ -177,13 +165,7 @@ def drawn_state(view: View, shown: str | None) -> Figure:
 
 
 def draw_on(axes: Axes, view: View, shown: str) -> None:
-    """Draw one panel on Matplotlib's axes.
-
-    Raises
-    ------
-    ValueError
-        If ``shown`` is none of `SHOWN`, or not known.
-    """
+    """Draw one panel, one of `SHOWN`, on Matplotlib's axes."""
     if shown not in SHOWN:
         raise ValueError(f"show is {shown!r}; expected one of {', '.join(map(repr, SHOWN))}")
     if len(view.axes) == 1:
@@ -256,21 +238,9 @@ def draw_values(
 ) -> Callable[[int], None]:
     """Draw several states one after another, as in a movie, with the limits of all of them.
 
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where.
-    view : View
-        One of the states.
-    points : sequence of ndarray, shape (m_k,), float64
-        Uniform points of each drawn axis.
-    values : ndarray, shape (states, m_1, …)
-        The values of the states there.
-
-    Returns
-    -------
-    callable
-        Takes the number of a state and shows it in place of the one before.
+    The view is one of the states, and ``values`` (states, m_1, …) are those of all at uniform
+    points (m_k,) of each drawn axis. Returns a function that takes the number of a state and shows
+    it in place of the one before.
     """
     limits = view.limits or _colour_limits(values, signed=False)
     if len(view.axes) == 2:

@@ -67,33 +67,15 @@ class StateQuantity:
 
 
 def quantities_of(output: Observables, names: Sequence[str]) -> dict[str, StateQuantity]:
-    """Return quantities of a problem's states by their names; all that it has if none is named.
-
-    Raises
-    ------
-    TypeError
-        If a name is no text.
-    ValueError
-        If a name is unknown, or the problem does not have this quantity.
-    """
+    """Return quantities of a problem's states by their names; all that it has if none is named."""
     known = _Known(output)
     return {name: known.quantity(name) for name in (names or known.names())}
 
 
 def product_powers(text: str, names: Container[str]) -> dict[str, int] | None:
-    """Return the power of each factor of a product such as "v1*v2^2".
+    """Return the power of each factor of a product such as "v1*v2^2"; None if the text is no such.
 
-    Parameters
-    ----------
-    text : str
-        Names and powers from 1 to 64, with ``*`` between them.
-    names : container of str
-        The names that may occur.
-
-    Returns
-    -------
-    dict of str to int or None
-        None if the text is no such product.
+    The names are those that may occur, the powers 1 to 64.
 
     Examples
     --------
@@ -146,13 +128,7 @@ class _Known:
         return found
 
     def quantity(self, name: str) -> StateQuantity:
-        """Return a quantity.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the name is wrong, or the problem does not have it.
-        """
+        """Return a quantity; raise TypeError or ValueError if the problem does not have it."""
         if not isinstance(name, str):
             raise TypeError(f"a quantity is named {name!r}; expected a text such as 'mass'")
         label, measure = self._made(name)

@@ -25,18 +25,9 @@ _VANISHING = 1e-3
 
 
 def sample(field: Field) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Return points of each axis, and a function's values at their combinations.
+    """Return points (m_k,) of each axis, and a function's values (m_1, …) at their combinations.
 
-    Parameters
-    ----------
-    field : Field
-        A function of one axis or two.
-
-    Returns
-    -------
-    points : list of ndarray, shape (m_k,), float64
-        Midpoints of equal parts, the same number in each of the finest cells.
-    values : ndarray, shape (m_1, …), float64
+    The points are midpoints of equal parts, the same number in each of the finest cells.
     """
     wanted = _LINE_POINTS if len(field.axes) == 1 else _PIXELS
     points = [
@@ -59,20 +50,7 @@ def inside_cells(axis: Axis, level: int, wanted: int) -> NDArray[np.float64]:
 def choose_plane(problem: ProblemValue, u: NDArray[np.float64], axes: Sequence[Axis]) -> Cut:
     """Return the cut through the middle of some axes, or through a place where the state is large.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    u : ndarray, shape (N,), float64
-        A state.
-    axes : sequence of Axis
-        The axes to fix.
-
-    Returns
-    -------
-    Cut
-        Through the middle of the axes. If the state nearly vanishes there, through the largest of
-        4096 values at random points.
+    If the state nearly vanishes in the middle, it is the largest of 4096 values at random points.
     """
     middle = np.array([(axis.lower + axis.upper) / 2.0 for axis in axes])
     if len(axes):
