@@ -15,9 +15,9 @@ Grid = tuple[int, int]  # (G_M, G_K): ranks along the vectors, and along their e
 # Rough figures of a rank that has some processors of a machine, and its share of a fast network;
 # chosen by hand. Only their ratios matter: compute grows with the vectors' length times the
 # factors' sizes, traffic with the length alone.
-_MULTIPLY_ADDS = 1e10  # of real numbers, per second
-_BYTES = 5e9  # sent by a rank, per second
-_MESSAGE = 5e-6  # seconds that each message takes besides
+_MULTIPLY_ADDS_PER_SECOND = 1e10  # of real numbers, per second
+_BYTES_PER_SECOND = 5e9  # sent by a rank, per second
+_LATENCY = 5e-6  # seconds that each message takes besides
 
 
 def estimated_time(plan: TrafficPlan, rows: int, dtype: np.dtype[np.generic]) -> float:
@@ -25,8 +25,8 @@ def estimated_time(plan: TrafficPlan, rows: int, dtype: np.dtype[np.generic]) ->
     reals = 4 if dtype.kind == "c" else 1
     busiest = max(plan.sent(rank) for rank in range(plan.parts))
     messages = plan.num_exchanges * (plan.parts - 1)
-    compute = rows * reals * plan.multiply_adds / _MULTIPLY_ADDS
-    return compute + rows * busiest * dtype.itemsize / _BYTES + messages * _MESSAGE
+    compute = rows * reals * plan.multiply_adds / _MULTIPLY_ADDS_PER_SECOND
+    return compute + rows * busiest * dtype.itemsize / _BYTES_PER_SECOND + messages * _LATENCY
 
 
 def choose_grid(

@@ -26,15 +26,15 @@ from batchkron.storage.guarded_reader import open_regular, read_attributes_guard
 from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import decode_header, encode_header, read_document
 
-# Limits on the reader process. Reading takes at most _SECONDS plus one second per
+# Limits on the reader process. Reading takes at most _PROCESSOR_SECONDS plus one second per
 # _BYTES_PER_SECOND bytes of the file, in processor time. The limit in wall-clock time is far
 # longer, because a slow disk or a busy machine is no fault of the file.
-_STARTUP_SECONDS = 300.0  # wall-clock, to start: h5py may be loaded over a slow network
-_SECONDS = 4.0  # processor time allowed for a file of any size
+_STARTUP_TIMEOUT = 300.0  # wall-clock, to start: h5py may be loaded over a slow network
+_PROCESSOR_SECONDS = 4.0  # processor time allowed for a file of any size
 _BYTES_PER_SECOND = 20e6  # bytes of the file that allow one second of processor time more
-_STOP_SECONDS = 300.0  # wall-clock, allowed for a file of any size
-_STOP_PER_SECOND = 20.0  # wall-clock seconds more for each second of processor time over _SECONDS
-_DEATH_SECONDS = 4.0  # wall-clock, in which a process that has closed its output must end
+_TIMEOUT = 300.0  # wall-clock, allowed for a file of any size
+_TIMEOUT_PER_SECOND = 20.0  # wall-clock, for each second of processor time over the first ones
+_EXIT_TIMEOUT = 4.0  # wall-clock, in which a process that has closed its output must end
 _REFUSALS_PER_PROCESS = 256  # then restart it: libhdf5 does not free all memory after an error
 
 _PROGRAM = Path(__file__).with_name("reader_process.py")
@@ -186,7 +186,7 @@ class _Reader:
         """
         with open_regular(path) as stream:
             status = os.fstat(stream.fileno())
-        seconds = _SECONDS + status.st_size / _BYTES_PER_SECOND
+        seconds = _PROCESSOR_SECONDS + status.st_size / _BYTES_PER_SECOND
         request = {
             "path": path,
             "expected": expected,
@@ -194,7 +194,7 @@ class _Reader:
             "names": list(names),
             "content_bytes": content_limit(status.st_size, solid_bytes(status)),
             "seconds": seconds,
-            "stop_seconds": _STOP_SECONDS + _STOP_PER_SECOND * (seconds - _SECONDS),
+            "stop_seconds": _TIMEOUT + _TIMEOUT_PER_SECOND * (seconds - _PROCESSOR_SECONDS),
         }
         with self._lock:
             is_fresh = self._answers == 0
@@ -259,12 +259,12 @@ class _Reader:
                 bufsize=0,
                 process_group=0,
             )
-            self._deadline = time.monotonic() + _STARTUP_SECONDS
+            self._deadline = time.monotonic() + _STARTUP_TIMEOUT
             decode_header(self._fill)
         except (OSError, EOFError) as error:
             fault = "it ended at once"
             if isinstance(error, TimeoutError):
-                fault = f"it is not ready after {_STARTUP_SECONDS:.3g} s"
+                fault = f"it is not ready after {_STARTUP_TIMEOUT:.3g} s"
             raise ChildProcessError(
                 f"the process that reads files of unknown origin does not start, "
                 f"{sys.executable or 'no Python executable'}: {str(error) or fault}; "
@@ -336,7 +336,7 @@ class _Reader:
         """
         process = self._process
         assert process is not None
-        give_up = time.monotonic() + _DEATH_SECONDS
+        give_up = time.monotonic() + _EXIT_TIMEOUT
         used = 0.0
         try:
             while True:

@@ -123,7 +123,7 @@ def test_a_crash_that_an_earlier_bad_file_prepared_is_not_this_files_fault(path,
 
 
 def test_a_second_try_has_only_the_time_that_is_left(path, program, monkeypatch):
-    monkeypatch.setattr(reader, "_SECONDS", 2.0)
+    monkeypatch.setattr(reader, "_PROCESSOR_SECONDS", 2.0)
     program(
         "import time\n"
         "if 'bad' not in path:\n"
@@ -146,7 +146,7 @@ def test_a_second_try_has_only_the_time_that_is_left(path, program, monkeypatch)
 
 
 def test_endless_reading_is_ended(path, program, monkeypatch):
-    monkeypatch.setattr(reader, "_SECONDS", 0.3)
+    monkeypatch.setattr(reader, "_PROCESSOR_SECONDS", 0.3)
     program("while True: pass")
     with pytest.raises(
         ProblemFileError,
@@ -158,14 +158,14 @@ def test_endless_reading_is_ended(path, program, monkeypatch):
 
 
 def test_waiting_for_the_disk_takes_no_processor_time(path, program, monkeypatch):
-    monkeypatch.setattr(reader, "_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "_PROCESSOR_SECONDS", 0.1)
     program("import time\ntime.sleep(0.5)\nreturn process.Document({'format': 'x'}, {})")
     assert read_file(path, None).attributes == {"format": "x"}
 
 
 def test_waiting_for_ever_is_ended(path, program, monkeypatch):
-    monkeypatch.setattr(reader, "_STOP_SECONDS", 0.3)
-    monkeypatch.setattr(reader, "_STOP_PER_SECOND", 0.0)
+    monkeypatch.setattr(reader, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(reader, "_TIMEOUT_PER_SECOND", 0.0)
     program("import time\ntime.sleep(60)")
     with pytest.raises(
         ProblemFileError, match=r"dataset 'u' was not done after 0\.3 s on the clock.*Try again"
@@ -225,7 +225,7 @@ def test_a_process_that_is_never_ready_says_so(path, tmp_path, monkeypatch):
     script.write_text("import time\ntime.sleep(60)\n")
     reader._READER.stop()
     monkeypatch.setattr(reader, "_PROGRAM", script)
-    monkeypatch.setattr(reader, "_STARTUP_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "_STARTUP_TIMEOUT", 0.1)
     with pytest.raises(ChildProcessError, match=r"it is not ready after 0\.1 s; pass trusted"):
         read_file(path, None)
     reader._READER.stop()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, Part, joined
 from batchkron.operators.sparse_grid.fibre_profiles import Profiles
-from batchkron.operators.sparse_grid.order import HALVES, Cells, Word
+from batchkron.operators.sparse_grid.order import HALVES, Cells, SweepOrder
 from batchkron.operators.sparse_grid.spec import BlockMatrix
 
 __all__ = ["extended"]
@@ -24,13 +24,13 @@ _MAX_LABEL = 1 << 62  # labels of cells stay below, so that they do not overflow
 
 def extended(
     grid: Cells,
-    words: Sequence[Word],
+    orders: Sequence[SweepOrder],
     matrices: Sequence[BlockMatrix],
     known: Mapping[int, Profiles],
 ) -> Cells:
     """Return the grid's cells, followed by the cells outside it that sweeps may need.
 
-    ``words`` has the order of each term's sweeps, and ``known`` profiles for the result, as in
+    ``orders`` has the order of each term's sweeps, and ``known`` profiles for the result, as in
     `Cells`. It is the grid itself if no cell is missing. Some added cells may turn out not to be
     needed: it is not checked whether the unsplit modes couple the cells that the split modes reach.
     Raises ValueError if too many cells would be added.
@@ -42,12 +42,12 @@ def extended(
     modes that are applied already, and the other way round. Without this test, a few cells of fine
     levels in many modes would add all their ancestors.
     """
-    lacking = [word for word in words if word.missing]
+    lacking = [order for order in orders if order.missing]
     if not lacking:
         return grid
     growth = _Growth(grid.cells, matrices)
-    for word in lacking:
-        growth.follow(word)
+    for order in lacking:
+        growth.follow(order)
     added = growth.added()
     return Cells(np.concatenate((grid.cells, added)), known) if len(added) else grid
 
@@ -79,11 +79,11 @@ class _Growth:
         columns = zip(self._indices, self._added.T, strict=True)
         return np.stack([indices[ranks] for indices, ranks in columns], axis=1)
 
-    def follow(self, word: Word) -> None:
+    def follow(self, order: SweepOrder) -> None:
         """Collect the cells that the sweeps of one term may need."""
-        acting = {mode for mode, number in (*word.split, word.full) if self._joins(mode, number)}
+        acting = {mode for mode, number in (*order.split, order.full) if self._joins(mode, number)}
         done = [mode for mode in range(len(self._indices)) if mode not in acting]
-        self._follow(word, 0, self._grid, self._grid, done)
+        self._follow(order, 0, self._grid, self._grid, done)
 
     def _joins(self, mode: int, number: int) -> bool:
         """Whether a 1-D operator couples different indices that occur in the grid."""
@@ -94,26 +94,28 @@ class _Growth:
         apart = rows != columns
         return bool((np.isin(rows[apart], indices) & np.isin(columns[apart], indices)).any())
 
-    def _follow(self, word: Word, place: int, given: Ids, wanted: Ids, done: list[int]) -> None:
+    def _follow(
+        self, order: SweepOrder, place: int, given: Ids, wanted: Ids, done: list[int]
+    ) -> None:
         """Apply the split modes from position ``place`` on, and collect the cells that are reached.
 
         For every cell in ``given`` there is one in ``wanted`` with the same indices along the modes
         in ``done``, and the other way round.
         """
-        if place == len(word.split):
+        if place == len(order.split):
             return
-        mode, number = word.split[place]
+        mode, number = order.split[place]
         done = [*done, mode]
         for half in HALVES:
             begin, end = (given, wanted) if half == "upper" else (wanted, given)
-            reached = self._reached(word, self._coarser(mode, number, half), begin, end, done)
+            reached = self._reached(order, self._coarser(mode, number, half), begin, end, done)
             if not len(reached):
                 continue
-            self._add(word, reached)
-            if place + 1 < len(word.split):
+            self._add(order, reached)
+            if place + 1 < len(order.split):
                 end = end[self._agree(end, reached, done)]
                 both = (reached, end) if half == "upper" else (end, reached)
-                self._follow(word, place + 1, *both, done)
+                self._follow(order, place + 1, *both, done)
 
     def _coarser(self, mode: int, number: int, half: Part) -> tuple[Ids, Ids]:
         """Return the coarser ranks to which an operator couples each rank.
@@ -131,7 +133,7 @@ class _Growth:
         return self._coarser_ones[key]
 
     def _reached(
-        self, word: Word, coarser: tuple[Ids, Ids], begin: Ids, end: Ids, done: list[int]
+        self, order: SweepOrder, coarser: tuple[Ids, Ids], begin: Ids, end: Ids, done: list[int]
     ) -> Ids:
         """Return the cells that ``begin`` is coupled to and that agree with a cell of ``end``."""
         mode, (starts, coarse) = done[-1], coarser
@@ -143,21 +145,21 @@ class _Growth:
             cells[:, mode] = coarse[entries]
             cells = cells[self._agree(cells, end, done)]
             reached = self._distinct(np.concatenate((reached, cells)))
-            self._check(word, len(reached) - len(self._grid))
+            self._check(order, len(reached) - len(self._grid))
         return reached
 
-    def _add(self, word: Word, cells: Ids) -> None:
+    def _add(self, order: SweepOrder, cells: Ids) -> None:
         """Add the cells that are not in the grid."""
         everywhere = range(len(self._indices))
         beside = cells[~self._agree(cells, self._grid, everywhere)]
         if len(beside):
             self._added = self._distinct(np.concatenate((self._added, beside)))
-            self._check(word, len(self._added))
+            self._check(order, len(self._added))
 
-    def _check(self, word: Word, count: int) -> None:
+    def _check(self, order: SweepOrder, count: int) -> None:
         if count > self._max_cells:
             raise ValueError(
-                f"sweeps of terms[{word.term}] may pass through more than {self._max_cells} cells "
+                f"sweeps of terms[{order.term}] may pass through more than {self._max_cells} cells "
                 f"that the grid of {len(self._grid)} lacks; close the grid downward (a "
                 f"SparseGrid's closed()), or use a BatchedKron (a Problem's form 'batch')"
             )

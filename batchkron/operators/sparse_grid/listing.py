@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, narrow
 from batchkron.operators.sparse_grid.added_cells import extended
-from batchkron.operators.sparse_grid.order import Cells, words
-from batchkron.operators.sparse_grid.schedule import Branch, Pattern, Stage, needed_sweeps
+from batchkron.operators.sparse_grid.order import Cells, sweep_orders
+from batchkron.operators.sparse_grid.schedule import Branch, Stage, Sweep, needed_sweeps
 from batchkron.operators.sparse_grid.spec import SweepSpec
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
@@ -174,18 +174,18 @@ class SweepListing:
         self._cells.append(chosen)
         return _Vector(len(self._vectors) - 1, chosen, free + len(chosen))
 
-    def _part(self, pattern: Pattern, source: _Vector, target: _Vector) -> SweepPart:
-        edges, size = pattern.edges, self._sizes[pattern.mode]
+    def _part(self, sweep: Sweep, source: _Vector, target: _Vector) -> SweepPart:
+        edges, size = sweep.edges, self._sizes[sweep.mode]
         used, ids = _ranks(edges.blocks)
         shares = [
             _share(matrix, term, place, used)
-            for (matrix, term), place in zip(pattern.pairs, pattern.places, strict=True)
+            for (matrix, term), place in zip(sweep.pairs, sweep.places, strict=True)
         ]
         self._sums.append(SweepSum(len(used), size, tuple(shares)))
         counts = np.bincount(edges.outputs, minlength=target.cells[-1] + 1)[target.cells]
         return SweepPart(
             source.number,
-            pattern.mode,
+            sweep.mode,
             len(used),
             narrow(np.concatenate(([0], np.cumsum(counts)))),
             ids,
@@ -202,6 +202,6 @@ def list_sweeps(spec: SweepSpec) -> tuple[SweepListing, Ids]:
     The operator's cells come first, then those that were added to its grid.
     """
     grid = Cells(spec.cells, {})
-    ordered = words(spec, grid)
+    ordered = sweep_orders(spec, grid)
     hull = extended(grid, ordered, spec.matrices, {})
     return SweepListing(spec, needed_sweeps(spec, ordered, hull, len(grid), {})), hull.cells

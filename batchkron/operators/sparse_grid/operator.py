@@ -16,10 +16,10 @@ from batchkron.operators.kronecker_terms import Blocks, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended
 from batchkron.operators.sparse_grid.fibre_profiles import Profiles
 from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks, checked_places
-from batchkron.operators.sparse_grid.order import Cells, Word, words
+from batchkron.operators.sparse_grid.order import Cells, SweepOrder, sweep_orders
 from batchkron.operators.sparse_grid.program import SweepProgram
 from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
-from batchkron.operators.sparse_grid.schedule import Stage, Unions, needed_sweeps, passed
+from batchkron.operators.sparse_grid.schedule import MatrixSums, Stage, needed_sweeps, passed
 from batchkron.operators.sparse_grid.spec import (
     SweepSpec,
     checked_cells,
@@ -47,13 +47,13 @@ class _Known(NamedTuple):
     ----------
     grid, hull : dict of int to Profiles
         For each mode the profiles of the fibres of the grid, and of the grid with added cells.
-    unions : dict
+    sums : dict
         The couplings of sums of its matrices.
     """
 
     grid: dict[int, Profiles] = {}  # noqa: RUF012
     hull: dict[int, Profiles] = {}  # noqa: RUF012
-    unions: Unions = {}  # noqa: RUF012
+    sums: MatrixSums = {}  # noqa: RUF012
 
 
 def _count_beside(stage: Stage, num_cells: int) -> int:
@@ -151,12 +151,12 @@ class SparseGridOperator(BlockOperator):
 
     def _prepare(self, spec: SweepSpec, extend: bool, known: _Known) -> None:
         grid = Cells(spec.cells, known.grid)
-        ordered = words(spec, grid)
+        ordered = sweep_orders(spec, grid)
         hull = extended(grid, ordered, spec.matrices, known.hull)
-        unions = dict(known.unions)
+        sums = dict(known.sums)
 
-        def sweeps_of(some: Sequence[Word]) -> Stage:
-            return needed_sweeps(spec, some, hull, len(grid), unions)
+        def sweeps_of(some: Sequence[SweepOrder]) -> Stage:
+            return needed_sweeps(spec, some, hull, len(grid), sums)
 
         stage = sweeps_of(ordered)
         num_added = _count_beside(stage, len(grid))
@@ -169,10 +169,10 @@ class SparseGridOperator(BlockOperator):
         self._spec = spec
         self._program = SweepProgram(spec, stage)
         used = {matrix.connections for matrix in spec.matrices}
-        used |= {union.connections for union in unions.values()}
+        used |= {total.connections for total in sums.values()}
         for profiles in (*grid.profiles.values(), *hull.profiles.values()):
             profiles.forget_others(used)
-        self._known = _Known(grid.profiles, hull.profiles, unions)
+        self._known = _Known(grid.profiles, hull.profiles, sums)
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
         self.num_added_cells = num_added

@@ -11,13 +11,13 @@ from batchkron.operators.sparse_grid.fibre_profiles import Profiles
 from batchkron.operators.sparse_grid.fibres import Fibres, is_closed_by_level
 from batchkron.operators.sparse_grid.spec import SweepSpec
 
-__all__ = ["HALVES", "Cells", "Word", "words"]
+__all__ = ["HALVES", "Cells", "SweepOrder", "sweep_orders"]
 
 HALVES: tuple[Part, Part] = ("upper", "lower")  # the parts of a split 1-D operator
 
 
-class Word(NamedTuple):
-    """The order of one term's sweeps: a word whose letters are pairs (mode, matrix).
+class SweepOrder(NamedTuple):
+    """The order in which the modes of one term are swept, as pairs (mode, matrix).
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Cells:
         return is_closed_by_level(self.cells)
 
 
-def words(spec: SweepSpec, grid: Cells) -> list[Word]:
+def sweep_orders(spec: SweepSpec, grid: Cells) -> list[SweepOrder]:
     """Return the order of every term's sweeps.
 
     The mode that is not split is the one that would need most cells outside the grid if it were
@@ -81,28 +81,28 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
     """
     lacking: dict[tuple[int, int], int] = {}
 
-    def lack(letter: tuple[int, int]) -> int:
+    def lack(pair: tuple[int, int]) -> int:
         if grid.is_closed_by_level:
             return 0
-        if letter not in lacking:
-            mode, number = letter
+        if pair not in lacking:
+            mode, number = pair
             matrix = spec.matrices[number]
-            lacking[letter] = sum(
+            lacking[pair] = sum(
                 grid.fibres(mode).num_missing(matrix.connections, half) for half in HALVES
             )
-        return lacking[letter]
+        return lacking[pair]
 
     found, plain = [], []
     for term, modes in enumerate(spec.terms):
-        letters = [(mode, number) for mode, number in enumerate(modes) if number >= 0]
-        if not letters:
+        acting = [(mode, number) for mode, number in enumerate(modes) if number >= 0]
+        if not acting:
             plain.append(term)
             continue
-        if len(letters) == 1:  # a single mode is never split
-            found.append(Word(term, (), letters[0], False))
+        if len(acting) == 1:  # a single mode is never split
+            found.append(SweepOrder(term, (), acting[0], False))
             continue
-        full = max(letters, key=lambda x: (lack(x), len(spec.matrices[x[1]].rows), x[0]))
-        split = tuple(letter for letter in letters if letter != full)
-        found.append(Word(term, split, full, any(lack(letter) > 0 for letter in split)))
-    mode = next((word.full[0] for word in found if not word.split), 0)
-    return found + [Word(term, (), (mode, -1), False) for term in plain]
+        full = max(acting, key=lambda x: (lack(x), len(spec.matrices[x[1]].rows), x[0]))
+        split = tuple(pair for pair in acting if pair != full)
+        found.append(SweepOrder(term, split, full, any(lack(pair) > 0 for pair in split)))
+    mode = next((order.full[0] for order in found if not order.split), 0)
+    return found + [SweepOrder(term, (), (mode, -1), False) for term in plain]

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Connections, Ids, Part, narrow
 from batchkron.operators.sparse_grid.fibres import Edges
-from batchkron.operators.sparse_grid.order import Cells, Word
+from batchkron.operators.sparse_grid.order import Cells, SweepOrder
 from batchkron.operators.sparse_grid.spec import SweepSpec
 
-__all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
+__all__ = ["Branch", "MatrixSums", "Stage", "Sweep", "needed_sweeps", "passed"]
 
-Letter: TypeAlias = tuple[int, int]  # (mode, matrix), see `order.Word`
+ModeMatrix: TypeAlias = tuple[int, int]  # a mode, and the number of its matrix
 Mask: TypeAlias = NDArray[np.bool_]  # one entry per cell
 
 # Limit of the bytes of all stages' masks, and so of the number of stages: terms of six modes have
@@ -27,19 +27,19 @@ Mask: TypeAlias = NDArray[np.bool_]  # one entry per cell
 _MAX_MASK_BYTES = 1 << 32
 
 
-class _Union(NamedTuple):
-    """The couplings of a sum of matrices, and for each matrix the sum's block of its blocks."""
+class _SumOfMatrices(NamedTuple):
+    """The pairs of cells that a sum of matrices couples, and where it has each matrix's blocks."""
 
     diagonal: Ids  # 1-D cells of the identity, if it is one of the matrices
     connections: Connections
-    places: tuple[Ids, ...]
+    places: tuple[Ids, ...]  # for each matrix the sum's blocks to which its blocks are added
 
 
-# Unions of matrices by (mode, numbers of the matrices).
-Unions: TypeAlias = dict[tuple[int, tuple[int, ...]], _Union]
+MatrixSums: TypeAlias = dict[tuple[int, tuple[int, ...]], _SumOfMatrices]
+"""Sums of matrices by (mode, numbers of the matrices)."""
 
 
-class Pattern(NamedTuple):
+class Sweep(NamedTuple):
     """A sweep: the sum of c_term A_matrix along one mode, as pairs of coupled cells.
 
     Attributes
@@ -59,8 +59,8 @@ class Pattern(NamedTuple):
     pairs: tuple[tuple[int, int], ...]
     places: tuple[Ids, ...]
 
-    def where(self, kept: Mask) -> Pattern:
-        """Return the pattern with the kept edges only."""
+    def where(self, kept: Mask) -> Sweep:
+        """Return the sweep with the kept edges only."""
         if kept.all():
             return self
         return self._replace(edges=Edges(*(part[kept] for part in self.edges)))
@@ -72,7 +72,7 @@ class Stage:
 
     Attributes
     ----------
-    sweeps : list of Pattern
+    sweeps : list of Sweep
         Sweeps along modes that are not split.
     branches : list of Branch
         Upper and lower parts of split modes, each with the stage of the remaining modes.
@@ -82,7 +82,7 @@ class Stage:
 
     needed: Mask
     made: Mask
-    sweeps: list[Pattern] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
 
 
@@ -90,7 +90,7 @@ class Branch(NamedTuple):
     """A part of a split mode: the upper sweep before the modes in ``rest``, the lower after."""
 
     part: Part
-    sweep: Pattern
+    sweep: Sweep
     rest: Stage
 
 
@@ -102,17 +102,17 @@ class _Node:
     sweep of the next split mode, with the node of the terms that continue with it.
     """
 
-    sweeps: list[Pattern] = field(default_factory=list)
-    children: list[tuple[Pattern, Pattern, _Node]] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)
+    children: list[tuple[Sweep, Sweep, _Node]] = field(default_factory=list)
 
 
 def needed_sweeps(
-    spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int, unions: Unions
+    spec: SweepSpec, orders: Sequence[SweepOrder], hull: Cells, num_cells: int, sums: MatrixSums
 ) -> Stage:
     """Return the sweeps for the sum of an operator's terms, from its cells to themselves.
 
     ``hull`` has all cells that sweeps may need; the operator's come first. Sums of its matrices
-    that are not in ``unions`` yet are added there. Raises ValueError if there are too many sweeps.
+    that are not in ``sums`` yet are added there. Raises ValueError if there are too many sweeps.
 
     Notes
     -----
@@ -121,7 +121,7 @@ def needed_sweeps(
     with the same split modes share these sweeps. L reads only cells that have finer ones in their
     fibre, so the second g is computed on these cells alone, a grid of one level less; and so on.
     """
-    tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
+    tree = _Builder(spec, hull, sums).node([(order.split, order) for order in orders])
     inside = np.arange(len(hull)) < num_cells
     return _Stages(max(1, _MAX_MASK_BYTES // (2 * len(hull)))).stage(tree, inside, inside)
 
@@ -136,56 +136,56 @@ def passed(stage: Stage) -> Mask:
 
 
 class _Builder:
-    """Builds the tree of terms; equal patterns are built only once."""
+    """Builds the tree of terms; equal sweeps are built only once."""
 
-    def __init__(self, spec: SweepSpec, hull: Cells, unions: Unions) -> None:
+    def __init__(self, spec: SweepSpec, hull: Cells, sums: MatrixSums) -> None:
         self._spec = spec
         self._hull = hull
-        self._unions = unions
+        self._sums = sums
         self._found: dict[tuple[int, Part, tuple[int, ...]], Edges] = {}
 
-    def node(self, items: Sequence[tuple[tuple[Letter, ...], Word]]) -> _Node:
-        """Return the node for pairs of remaining split modes and the word they belong to."""
+    def node(self, items: Sequence[tuple[tuple[ModeMatrix, ...], SweepOrder]]) -> _Node:
+        """Return the node for pairs of remaining split modes and the order they belong to."""
         node = _Node()
-        last: dict[int, list[Word]] = {}
-        first: dict[Letter, list[tuple[tuple[Letter, ...], Word]]] = {}
-        for rest, word in items:
+        last: dict[int, list[SweepOrder]] = {}
+        first: dict[ModeMatrix, list[tuple[tuple[ModeMatrix, ...], SweepOrder]]] = {}
+        for rest, order in items:
             if rest:
-                first.setdefault(rest[0], []).append((rest[1:], word))
+                first.setdefault(rest[0], []).append((rest[1:], order))
             else:
-                last.setdefault(word.full[0], []).append(word)
+                last.setdefault(order.full[0], []).append(order)
         for mode, ending in last.items():
-            pairs = tuple((word.full[1], word.term) for word in ending)
-            node.sweeps.append(self._pattern(mode, "full", pairs))
+            pairs = tuple((order.full[1], order.term) for order in ending)
+            node.sweeps.append(self._sweep(mode, "full", pairs))
         for (mode, matrix), following in first.items():
-            upper = self._pattern(mode, "upper", ((matrix, -1),))
-            lower = self._pattern(mode, "lower", ((matrix, -1),))
+            upper = self._sweep(mode, "upper", ((matrix, -1),))
+            lower = self._sweep(mode, "lower", ((matrix, -1),))
             node.children.append((upper, lower, self.node(following)))
         return node
 
-    def _pattern(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Pattern:
+    def _sweep(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Sweep:
         matrices = tuple(matrix for matrix, _ in pairs)
-        union = self._union(mode, matrices)
+        total = self._sum_of(mode, matrices)
         if (mode, part, matrices) not in self._found:
-            edges = self._hull.fibres(mode).edges(union.connections, part)
+            edges = self._hull.fibres(mode).edges(total.connections, part)
             self._found[mode, part, matrices] = edges
-        return Pattern(mode, self._found[mode, part, matrices], pairs, union.places)
+        return Sweep(mode, self._found[mode, part, matrices], pairs, total.places)
 
-    def _union(self, mode: int, matrices: tuple[int, ...]) -> _Union:
+    def _sum_of(self, mode: int, matrices: tuple[int, ...]) -> _SumOfMatrices:
         diagonal = np.unique(self._hull.cells[:, mode]) if -1 in matrices else np.zeros(0, np.int64)
-        found = self._unions.get((mode, matrices))
+        found = self._sums.get((mode, matrices))
         if found is None or not np.array_equal(found.diagonal, diagonal):
             identity = Connections(diagonal, diagonal)
             parts = [self._spec.matrices[m].connections if m >= 0 else identity for m in matrices]
-            found = _union(diagonal, parts)
-            self._unions[mode, matrices] = found
+            found = _sum_of(diagonal, parts)
+            self._sums[mode, matrices] = found
         return found
 
 
-def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
+def _sum_of(diagonal: Ids, parts: Sequence[Connections]) -> _SumOfMatrices:
     """Return the distinct pairs of cells of all parts, and the index of each part's pairs."""
     if len(parts) == 1:
-        return _Union(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
+        return _SumOfMatrices(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
     rows = np.concatenate([part.rows for part in parts])
     columns = np.concatenate([part.columns for part in parts])
     order = np.lexsort((columns, rows))
@@ -196,7 +196,7 @@ def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
     places[order] = np.cumsum(opens) - 1
     stops = np.cumsum([len(part.rows) for part in parts])
     distinct = Connections(rows[opens], columns[opens])
-    return _Union(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
+    return _SumOfMatrices(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
 
 
 class _Stages:
@@ -228,7 +228,7 @@ class _Stages:
             self._add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
         return stage
 
-    def _add_upper(self, stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
+    def _add_upper(self, stage: Stage, sweep: Sweep, child: _Node, wanted: Mask) -> None:
         """Add g(U x) to a stage."""
         if not len(sweep.edges.inputs):
             return
@@ -239,7 +239,7 @@ class _Stages:
             stage.needed[sweep.edges.inputs] = True
             stage.made |= rest.made
 
-    def _add_lower(self, stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
+    def _add_lower(self, stage: Stage, sweep: Sweep, child: _Node, given: Mask) -> None:
         """Add L g(x) to a stage."""
         # Each lower part reads a grid of one level less: this bounds their depth by the levels.
         if not len(sweep.edges.inputs):

@@ -10,7 +10,7 @@ from sweep_oracle import cells_beside, operator_of
 
 import batchkron as bk
 from batchkron.operators.sparse_grid import added_cells as sweep_hull
-from batchkron.operators.sparse_grid.order import Cells, words
+from batchkron.operators.sparse_grid.order import Cells, sweep_orders
 from batchkron.problems import SparseGrid
 
 
@@ -22,7 +22,8 @@ def as_pairs(operator):
 
 def needed_beside(op, terms):
     """For each term, the cells outside the grid that its sweeps need in their order."""
-    order = {word.term: word.full[0] for word in words(op._spec, Cells(op._spec.cells, {}))}
+    orders = sweep_orders(op._spec, Cells(op._spec.cells, {}))
+    order = {one.term: one.full[0] for one in orders}
     return [
         cells_beside(op._spec.cells, [as_pairs(mode) for mode in modes], order[term])
         for term, modes in enumerate(terms)
