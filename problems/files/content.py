@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ..discretization.parts import (
     AdaptSettings,
-    ExactSolution,
     Masses,
     OperatorTerm,
     SeparableVector,
@@ -24,7 +23,7 @@ from ..statement.gains import MaxwellianGain
 __all__ = ["ProblemContent"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProblemContent:
     """The parts of a problem that a file stores, named as the arguments of `Problem`.
 
@@ -38,12 +37,13 @@ class ProblemContent:
     terms: tuple[OperatorTerm, ...]
     sources: tuple[SeparableVector, ...]
     initial: NDArray[np.float64]
-    exact: ExactSolution | None
-    t0: float
+    _: KW_ONLY
+    exact: Any = None  # an ExactSolution, if it is known; of a problem also a function
+    t0: float = 0.0
     stepper: StepperSettings
-    units: Mapping[str, str]
-    masses: Masses
+    units: Mapping[str, str] = field(default_factory=dict)
+    masses: Masses = ()
     gains: tuple[MaxwellianGain, ...] = ()
     adapt: AdaptSettings | None = None
     well_posed_until: float | None = None
-    provenance: Mapping[str, Any]
+    provenance: Mapping[str, Any] = field(default_factory=dict)

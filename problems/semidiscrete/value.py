@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping  # noqa: F401
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -16,20 +16,20 @@ from batchkron.operators import on_device
 
 from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.parts import (
-    AdaptSettings,
+    AdaptSettings,  # noqa: F401
     ExactSolution,
-    Masses,
-    OperatorTerm,
-    SeparableVector,
+    Masses,  # noqa: F401
+    OperatorTerm,  # noqa: F401
+    SeparableVector,  # noqa: F401
     StepperSettings,
     check_adapt,
     read_only,
 )
 from ..files.content import ProblemContent
 from ..files.encode import problem_hash
-from ..grids.sparse_grid import SparseGrid
-from ..statement.axis import Axis
-from ..statement.gains import MaxwellianGain
+from ..grids.sparse_grid import SparseGrid  # noqa: F401
+from ..statement.axis import Axis  # noqa: F401
+from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
     check_gains,
@@ -47,29 +47,17 @@ from .vector_checks import check_content
 __all__ = ["ProblemValue", "content_of"]
 
 
+# The constructor is made here, of fields that `files.content` declares: typing.get_type_hints, and
+# with it the reference, looks for the names in their types in this module.
 @dataclass(frozen=True, eq=False, repr=False)
-class ProblemValue:
+class ProblemValue(ProblemContent):
     """The parts of a discretized problem, which `batchkron.problems.Problem` documents."""
 
-    name: str
-    axes: tuple[Axis, ...]
-    degree: int
-    grid: SparseGrid
-    terms: tuple[OperatorTerm, ...]
-    sources: tuple[SeparableVector, ...]
-    initial: NDArray[np.float64]
-    exact: ExactSolution | ExactFunction | None = field(default=None, kw_only=True)
-    t0: float = field(default=0.0, kw_only=True)
-    stepper: StepperSettings = field(kw_only=True)
-    units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    masses: Masses = field(default=(), kw_only=True)
-    gains: tuple[MaxwellianGain, ...] = field(default=(), kw_only=True)
-    adapt: AdaptSettings | None = field(default=None, kw_only=True)
-    well_posed_until: float | None = field(default=None, kw_only=True)
-    provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    device: str = field(default="cpu", kw_only=True)
-    form: str = field(default="auto", kw_only=True)
-    other_levels: OtherLevels | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    exact: ExactSolution | ExactFunction | None = None
+    device: str = "cpu"
+    form: str = "auto"
+    other_levels: OtherLevels | None = None
 
     def __post_init__(self) -> None:
         for name in ("axes", "terms", "sources", "masses", "gains"):
@@ -207,21 +195,9 @@ class ProblemValue:
 
 def content_of(problem: ProblemValue) -> ProblemContent:
     """Return the part of a problem that files store: all but device, form and an exact function."""
-    return ProblemContent(
-        name=problem.name,
-        axes=problem.axes,
-        degree=problem.degree,
-        grid=problem.grid,
-        terms=problem.terms,
-        sources=problem.sources,
-        initial=to_host(problem.initial, "initial"),
-        exact=problem.exact if isinstance(problem.exact, ExactSolution) else None,
-        t0=problem.t0,
-        stepper=problem.stepper,
-        units=problem.units,
-        masses=problem.masses,
-        gains=problem.gains,
-        adapt=problem.adapt,
-        well_posed_until=problem._known_well_posed_until(),
-        provenance=problem.provenance,
-    )
+    stored = {entry.name: getattr(problem, entry.name) for entry in fields(ProblemContent)}
+    if not isinstance(problem.exact, ExactSolution):
+        stored["exact"] = None
+    stored["initial"] = to_host(problem.initial, "initial")
+    stored["well_posed_until"] = problem._known_well_posed_until()
+    return ProblemContent(**stored)
