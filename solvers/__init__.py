@@ -1,5 +1,8 @@
 """Krylov solvers, preconditioners, time steppers, and runs in time (`evolve`)."""
 
+from batchkron.analysis.growth_fit import GrowthFit, fit_growth
+from batchkron.analysis.recorded import Recorded
+
 from . import preconditioners, steppers
 from .evolution.adapt.adapt import Adapt
 from .evolution.adapt.outcome import AdaptOutcome
@@ -7,8 +10,6 @@ from .evolution.checkpoints import CheckpointError, CheckpointWarning
 from .evolution.evolve import evolve
 from .evolution.observation.events import Event, EventRecord
 from .evolution.observation.observers import Quantity, Watched
-from .evolution.recording.growth_fit import GrowthFit, fit_growth
-from .evolution.recording.recorded import Recorded
 from .evolution.result import EvolveState, EvolveStatus, Result
 from .evolution.start.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab

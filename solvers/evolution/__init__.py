@@ -12,7 +12,6 @@ A call uses these modules and folders in this order:
    the step by `steps.dense_output`. At some steps `adapt` asks the problem whether its grid is
    still the right one; the run goes on with another, or back to the last change.
 3. `checkpoints` is opened before the first step, notified of each step, and closed after the last.
-   `recording` holds the records of the run, and what is read from them; `observation.progress`
-   displays how far it is.
+   `history` holds the records of the run; `observation.progress` displays how far it is.
 4. `result`: the return value of the run, and the state that its callback gets.
 """

@@ -23,7 +23,7 @@ from batchkron.storage.content_limits import unreadable_state
 
 from ..krylov.vectors.ranks import Ranks, any_over
 from ..products import Vector
-from .recording.history import History
+from .history import History
 from .result import EvolveStatus, Result
 from .start.integration import Integration
 from .start.provenance import problem_hash as identification

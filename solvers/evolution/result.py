@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.analysis.growth_fit import GrowthFit
+from batchkron.analysis.recorded import Recorded, recorded_in
+from batchkron.analysis.series_plot import plot_recorded, recorded_dataset
 from batchkron.arrays import to_host
 from batchkron.datasets import require_xarray
 from batchkron.storage import ResultFile
@@ -19,9 +22,6 @@ from ..krylov.vectors.ranks import ranks_of_problem
 from .adapt.outcome import AdaptOutcome
 from .observation.events import EventRecord
 from .observation.observers import Watched
-from .recording.growth_fit import GrowthFit
-from .recording.recorded import Recorded, recorded_in
-from .recording.series_plot import plot_recorded, recorded_dataset
 from .start.provenance import problem_hash
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from .checkpoints import Checkpoints, HeldState
 from .guards.growth_bound import GrowthBound
 from .guards.guard import Guard
 from .guards.step_doubling import StepDoubling, watched
+from .history import History
 from .observation.events import EventRecord
 from .observation.progress import make_progress
 from .operator_checks.stability import Watch, check_stability
 from .plan import GridPlan, Plan
-from .recording.history import History
 from .result import EvolveState, EvolveStatus, Result
 from .start.integration import Integration, moved_integration
 from .steps.dense_output import StepInterpolant

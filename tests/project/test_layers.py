@@ -19,6 +19,7 @@ LAYERS = {
     "batchkron.arrays": 1,
     "batchkron.datasets": 1,
     "batchkron.figures": 1,
+    "batchkron.analysis": 2,
     "batchkron.spec": 2,
     "batchkron.storage": 2,
     "batchkron.backends": 3,

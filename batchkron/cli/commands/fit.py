@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from batchkron.analysis.recorded import Recorded, recorded_in
+from batchkron.analysis.series_plot import plot_recorded
 from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.arguments.shown import time_interval
 from batchkron.cli.exit_codes import ExitCode
@@ -15,8 +17,6 @@ from batchkron.cli.output.figures import require_plotting, save_figure
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import finite, number, table
 from batchkron.solvers import GrowthFit, fit_growth
-from batchkron.solvers.evolution.recording.recorded import Recorded, recorded_in
-from batchkron.solvers.evolution.recording.series_plot import plot_recorded
 from batchkron.storage import ResultFile, identify, load_checkpoint, load_result
 
 __all__ = ["fit"]

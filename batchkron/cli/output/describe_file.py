@@ -8,12 +8,12 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
+from batchkron.analysis.recorded import recorded_in
 from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import number, plural
 from batchkron.problems import LinearProblem, Problem
 from batchkron.problems.semidiscrete.description import problem_rows
 from batchkron.problems.statement.text import named_values, size_of_state
-from batchkron.solvers.evolution.recording.recorded import recorded_in
 from batchkron.storage import Checkpoint, ResultFile, StoredGrid, read_file
 from batchkron.storage.schema import json_of
 

@@ -10,12 +10,12 @@ import pytest
 from matplotlib.image import imread
 from PIL import Image
 
+from batchkron.analysis.recorded import recorded_in
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.running import pictures
 from batchkron.cli.running.pictures import numbered, plan_pictures
 from batchkron.problems import load_problem
 from batchkron.solvers import EvolveState, evolve
-from batchkron.solvers.evolution.recording.recorded import recorded_in
 from batchkron.storage import load_result
 
 SHORT = ["--until", "0.1", "--dt", "0.01", "--quiet"]

@@ -15,7 +15,7 @@ from batchkron.solvers import (
     evolve,
 )
 from batchkron.solvers.evolution import checkpoints as checkpointing
-from batchkron.solvers.evolution.recording.history import History
+from batchkron.solvers.evolution.history import History
 from batchkron.solvers.evolution.start.integration import plan_integration
 from batchkron.solvers.evolution.steps.step_control import FixedSteps
 from batchkron.storage import atomic_write as atomic

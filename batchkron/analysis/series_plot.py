@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.analysis.growth_fit import GrowthFit
+from batchkron.analysis.recorded import Recorded
 from batchkron.datasets import require_xarray
 from batchkron.figures import new_figure, plain, require_matplotlib, with_unit
-
-from .growth_fit import GrowthFit
-from .recorded import Recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from batchkron.analysis.recorded import recorded_in
 from batchkron.errors import BackendUnavailableError
 from batchkron.problems import PDE, Axis, Separable, div, make
 from batchkron.solvers import Adapt, Quantity, Recorded, evolve, fit_growth
-from batchkron.solvers.evolution.recording.recorded import recorded_in
 
 
 def turning(omega=2.0):

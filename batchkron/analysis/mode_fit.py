@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import fdtri
 
-from .mode_guesses import basis, best_guesses, signs_of, spacing, trial_rates
+from batchkron.analysis.mode_guesses import basis, best_guesses, signs_of, spacing, trial_rates
 
 __all__ = ["Mode", "fit_mode"]
 

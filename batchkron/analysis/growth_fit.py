@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .mode_fit import fit_mode
+from batchkron.analysis.mode_fit import fit_mode
 
 __all__ = ["GrowthFit", "fit_growth"]
 

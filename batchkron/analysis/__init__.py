@@ -1,0 +1,1 @@
+"""Quantities over the time of a run: growth rates and frequencies, pictures, datasets."""
