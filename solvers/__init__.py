@@ -11,6 +11,7 @@ from .evolution.evolve import evolve
 from .evolution.observation.events import Event, EventRecord
 from .evolution.observation.observers import Quantity, Watched
 from .evolution.result import EvolveState, EvolveStatus, Result
+from .evolution.run import Run
 from .evolution.start.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab
 from .krylov.block.block_cg import block_cg
@@ -46,6 +47,7 @@ __all__ = [
     "Recorded",
     "Result",
     "ResumeWarning",
+    "Run",
     "Status",
     "Watched",
     "bicgstab",

@@ -9,11 +9,11 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,21 +23,19 @@ from batchkron.storage.content_limits import unreadable_state
 
 from ..krylov.vectors.ranks import Ranks, any_over
 from ..products import Vector
-from .history import History
 from .result import EvolveStatus, Result
 from .start.integration import Integration
 from .start.provenance import problem_hash as identification
 from .start.provenance import surroundings
-from .steps.step_control import ResumePoint, StepControl
+from .steps.step_control import ResumePoint
 
 __all__ = [
     "CheckpointError",
     "CheckpointFile",
     "CheckpointWarning",
     "Checkpoints",
-    "HeldState",
+    "SavedState",
     "as_checkpoint_file",
-    "make_checkpoint",
 ]
 
 
@@ -75,11 +73,15 @@ class CheckpointFile:
     seconds : float or None
         Wall-clock seconds from one checkpoint to the next. If both are None, only one is written,
         at the end of the run.
+    at_end : bool
+        Whether the last state is always written; False if only that of a run that is stopped, or
+        that an exception ends after some step.
     """
 
     path: Path | None
     steps: int | None = None
     seconds: float | None = None
+    at_end: bool = True
 
 
 def as_checkpoint_file(
@@ -88,6 +90,8 @@ def as_checkpoint_file(
     state: Vector,
     unknowns: int,
     ranks: Ranks | None = None,
+    *,
+    at_end: bool = True,
 ) -> CheckpointFile:
     """Check the arguments for checkpoints.
 
@@ -104,6 +108,8 @@ def as_checkpoint_file(
         The number of unknowns of the whole state.
     ranks : Ranks, optional
         The ranks that share the state; rank 0 writes the file.
+    at_end : bool
+        As of `CheckpointFile`.
 
     Returns
     -------
@@ -123,7 +129,7 @@ def as_checkpoint_file(
         if every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
         return CheckpointFile(None)
-    file = CheckpointFile(Path(path), steps, seconds)
+    file = CheckpointFile(Path(path), steps, seconds, at_end)
     fault: ValueError | None = None
     if ranks is None or ranks.rank == 0:
         try:
@@ -141,35 +147,34 @@ def as_checkpoint_file(
     return file
 
 
-@dataclass(frozen=True, eq=False)
-class HeldState:
-    """The state at the last adaptation of a run whose grid follows the solution.
+class SavedState(NamedTuple):
+    """A state of a run, with what its checkpoint needs besides.
 
-    Parameters
+    Attributes
     ----------
     u : ndarray, shape (N,)
-        The state; nobody changes it.
+        The state, or this rank's block.
     t : float
         Its time.
     point : ResumePoint
         Its step, and the step size to continue with.
-    origin : (int, float) or None
-        As of `Integration`.
-    grid : StoredGrid
-        Its grid.
     records : list of dict
         The history until then.
     problem : TimeProblem
-        The problem on this grid.
+        The problem; if the grid follows the solution, on the grid of ``u``.
+    origin : (int, float) or None
+        As of `Integration`, if equal steps follow the grid.
+    grid : StoredGrid or None
+        The grid, if it follows the solution.
     """
 
     u: Vector
     t: float
     point: ResumePoint
-    origin: tuple[int, float] | None
-    grid: StoredGrid
     records: list[dict[str, Any]]
     problem: Any
+    origin: tuple[int, float] | None = None
+    grid: StoredGrid | None = None
 
 
 class Checkpoints:
@@ -186,35 +191,27 @@ class Checkpoints:
         The file, and how often it is written.
     integration : Integration
         The problem, the method and its steps.
-    u : ndarray, shape (N,)
-        The state of the run, which its steps overwrite.
-    control : StepControl
-        Has the number of the step to which the state belongs.
-    history : History
-        The records, which are written with the state.
+    state : callable
+        Returns the `SavedState` to write. In a run whose grid follows the solution it is that of
+        the last adaptation: what happens between two of them depends on where they were.
     problem_hash : str, optional
         The identification of the problem, by default that of the integration's. It is given for a
-        run whose grid follows the solution. Its checkpoints have the state of the last adaptation,
-        which `hold` gets: what happens between two of them depends on where they were.
+        run whose grid follows the solution.
     """
 
     def __init__(
         self,
         file: CheckpointFile,
         integration: Integration,
-        u: Vector,
-        control: StepControl,
-        history: History,
+        state: Callable[[], SavedState],
         problem_hash: str = "",
     ) -> None:
-        self._file, self._integration = file, integration
-        self._u, self._control, self._history = u, control, history
+        self._file, self._integration, self._state = file, integration, state
         self._ranks = integration.ranks
         self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
         self._written: tuple[int, float] | None = None  # step and time of the last one written
-        self._held: HeldState | None = None
-        self._is_due = False  # whether the next state that is held is to be written
+        self._is_due = False  # whether the state at the next adaptation is to be written
         self._problem_hash = problem_hash
         if file.path is not None and not problem_hash:
             problem = integration.problem
@@ -232,13 +229,22 @@ class Checkpoints:
         if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
-            if self._held is not None or bool(np.isfinite(self._u).all()):
-                self._write(self._u, self._control.resume_point(), is_last=True)
+            state = self._state()
+            has_stepped = state.point.step > self._integration.first_step
+            if (self._file.at_end or has_stepped) and bool(np.isfinite(state.u).all()):
+                self._write(state, is_last=True)
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
 
-    def after_step(self) -> None:
+    def after_step(self, step: int, *, waits: bool = False) -> None:
         """Write a checkpoint of the state after a step, if one is due.
+
+        Parameters
+        ----------
+        step : int
+            The number of the step.
+        waits : bool
+            Whether the state is written at the next adaptation of the grid instead.
 
         Warns
         -----
@@ -247,43 +253,48 @@ class Checkpoints:
         """
         file = self._file
         if file.steps is not None:
-            due = self._control.step % file.steps == 0
+            due = step % file.steps == 0
         elif file.seconds is not None:
             due = time.monotonic() - self._tried_at >= file.seconds
             if self._ranks is not None:  # by the clock of one of them
                 due = any_over(self._ranks, due and self._ranks.rank == 0)
         else:
             return
-        if due and self._held is not None:
+        if due and waits:
             self._is_due = True
         elif due:
-            self._write(self._u, self._control.resume_point())
+            self._write(self._state())
 
-    def unwritten(self) -> int:
-        """Return how many steps there are until the next checkpoint that comes after some steps."""
-        steps = self._file.steps
-        return sys.maxsize if steps is None else steps - self._control.step % steps
-
-    @property
-    def holds(self) -> bool:
-        """Whether a file is written."""
-        return self._file.path is not None
-
-    def hold(self, state: HeldState) -> None:
-        """Get the state after an adaptation, and write it if a checkpoint is due."""
-        self._held = state
+    def after_adaptation(self) -> None:
+        """Write the state after an adaptation of the grid, if one was due since the last one."""
         if self._is_due:
-            self._write(state.u, state.point)
+            self._write(self._state())
             self._is_due = False
 
-    def before_event(self, u: Vector) -> None:
-        """Write the state before the last step, in which an event has ended the run."""
-        self._write(u, self._control.previous_point(), is_last=True)
+    def steps_left(self, step: int) -> int:
+        """Return how many steps there are until the next checkpoint that comes after some steps."""
+        steps = self._file.steps
+        return sys.maxsize if steps is None else steps - step % steps
+
+    def write_last(self, state: SavedState | None = None) -> None:
+        """Write the last state of the run, or another one."""
+        self._write(self._state() if state is None else state, is_last=True)
 
     def close(self, status: EvolveStatus) -> None:
         """Write the final state, unless it is lost or the state before a terminal event was."""
-        if not status.is_lost and status is not EvolveStatus.EVENT:
-            self._write(self._u, self._control.resume_point(), is_last=True)
+        wanted = self._file.at_end or status is EvolveStatus.STOPPED
+        if wanted and not status.is_lost and status is not EvolveStatus.EVENT:
+            self.write_last()
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the last checkpoint could not be written."""
+        return self._failure
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last checkpoint that was written."""
+        return None if self._written is None else self._written[0]
 
     def raise_failure(self, result: Result) -> None:
         """Raise `CheckpointError` if the last checkpoint of the run could not be written.
@@ -307,24 +318,15 @@ class Checkpoints:
         error.add_note("The end of the run is in the attribute `result` of this error.")
         raise error from self._failure
 
-    def _write(self, u: Vector, point: ResumePoint, *, is_last: bool = False) -> None:
+    def _write(self, state: SavedState, *, is_last: bool = False) -> None:
         """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
-        held = self._held
-        if held is not None:
-            u, point = held.u, held.point
-        path, step = self._file.path, point.step
-        if path is None or (self._written is not None and step == self._written[0]):
+        path, step, t, ranks = self._file.path, state.point.step, state.t, self._ranks
+        if path is None or step == self.last_step:
             return
-        integration, ranks = self._integration, self._ranks
-        problem: Any = integration.problem if held is None else held.problem
-        whole = u if ranks is None else problem.gather(u, root=0)
+        whole = state.u if ranks is None else state.problem.gather(state.u, root=0)
         before, self._failure = self._failure, None
-        t = integration.time(step) if point.time is None else point.time
         if whole is not None:
-            records = self._history.records if held is None else held.records
-            checkpoint = make_checkpoint(
-                integration, whole, point, records, self._problem_hash, held
-            )
+            checkpoint = self._checkpoint_of(state._replace(u=whole))
             t = checkpoint.t
             self._failure = self._save(path, checkpoint, warns=before is None and not is_last)
         if any_over(ranks, self._failure is not None):
@@ -333,6 +335,27 @@ class Checkpoints:
         else:
             self._written = step, t
         self._tried_at = time.monotonic()
+
+    def _checkpoint_of(self, state: SavedState) -> Checkpoint:
+        """Return the checkpoint of a whole state, which is copied only from a device or dtype."""
+        integration, u, point = self._integration, state.u, state.point
+        return Checkpoint(
+            u=np.asarray(to_host(u, "u"), dtype=np.float64),
+            t0=integration.t0,
+            dt=point.dt,
+            step=point.step,
+            until=integration.until,
+            method=integration.method.name,
+            problem_hash=self._problem_hash,
+            dtype=str(u.dtype),
+            history=list(state.records),
+            time=point.time,
+            last_error=point.last_error,
+            origin_step=None if state.origin is None else state.origin[0],
+            origin_time=None if state.origin is None else state.origin[1],
+            grid=state.grid,
+            **surroundings(u),
+        )
 
     def _save(self, path: Path, checkpoint: Checkpoint, *, warns: bool) -> OSError | None:
         """Write a checkpoint to its file; return why that failed, if it did."""
@@ -364,51 +387,6 @@ class Checkpoints:
             return "No checkpoint of the run is there."
         step, t = self._written
         return f"The last good checkpoint, {path}, is of step {step}, t = {t:.6g}."
-
-
-def make_checkpoint(
-    integration: Integration,
-    u: Vector,
-    point: ResumePoint,
-    history: Sequence[dict[str, Any]],
-    problem_hash: str,
-    held: HeldState | None = None,
-) -> Checkpoint:
-    """Return the checkpoint of a state.
-
-    Parameters
-    ----------
-    integration : Integration
-        The problem, the method and its steps.
-    u : ndarray, shape (N,)
-        The state; it is copied only from a device or from another precision.
-    point : ResumePoint
-        The state's step, and the step size to continue with.
-    history : sequence of dict
-        The records so far.
-    problem_hash : str
-        The problem's identification, see `provenance.problem_hash`.
-    held : HeldState, optional
-        The state with its grid, if that follows the solution.
-    """
-    origin = None if held is None else held.origin
-    return Checkpoint(
-        u=np.asarray(to_host(u, "u"), dtype=np.float64),
-        t0=integration.t0,
-        dt=point.dt,
-        step=point.step,
-        until=integration.until,
-        method=integration.method.name,
-        problem_hash=problem_hash,
-        dtype=str(u.dtype),
-        history=list(history),
-        time=point.time,
-        last_error=point.last_error,
-        origin_step=None if origin is None else origin[0],
-        origin_time=None if origin is None else origin[1],
-        grid=None if held is None else held.grid,
-        **surroundings(u),
-    )
 
 
 def _reason(error: OSError) -> str:

@@ -8,16 +8,13 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from batchkron.arrays import device_errors
 from batchkron.operators import Operator
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
-from .adapt.adapt import Adapt, rule_of_run
-from .plan import plan_run
+from .adapt.adapt import Adapt
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
-from .start.given import as_time_problem
 
 # Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (
@@ -30,7 +27,6 @@ _FAILURES = (
 )
 
 
-@device_errors()
 def evolve(
     problem: TimeProblem | Operator | Callable[..., Any] | NDArray[Any],
     *,
@@ -236,27 +232,32 @@ def evolve(
     >>> result.u.round(6)
     array([1.      , 0.238406, 1.      , 0.238406])
     """
-    begun = as_time_problem(problem, u0, source)
-    plan = plan_run(
-        begun,
+    if callback is not None and not callable(callback):
+        raise TypeError(
+            f"callback is a {type(callback).__name__}; expected a function callback(state)."
+        )
+    run = Run(
+        problem,
         until=until,
         method=method,
         dt=dt,
+        solver=solver,
+        preconditioner=preconditioner,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
         resume=resume,
         rtol=rtol,
         atol=atol,
-        solver=solver,
-        preconditioner=preconditioner,
         at=at,
         events=events,
         watch=watch,
-        callback=callback,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
         allow_unstable=allow_unstable,
-        adapt=rule_of_run(begun, adapt),
+        adapt=adapt,
+        u0=u0,
+        source=source,
+        on_step=callback,
     )
-    result = Run(plan).to_end(progress=progress)
+    result = run.to_end(progress=progress)
     if raise_on_failure and result.status in _FAILURES:
         raise RuntimeError(result.message)
     return result

@@ -1,64 +1,191 @@
-"""The loop of a run in time, from its plan to its result."""
+"""`Run`: a run in time that is planned, and what happens in its steps."""
 
 from __future__ import annotations
 
 import copy
 import math
+import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import device_errors
 from batchkron.errors import NotPhysicalError
+from batchkron.storage import Checkpoint
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import any_over
+from ..krylov.vectors.ranks import any_over, ranks_of_problem
 from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
-from .adapt.adapt import AdaptiveProblem
-from .adapt.follower import IntervalStart
-from .checkpoints import Checkpoints, HeldState
+from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
+from .adapt.follower import GridFollower, IntervalStart
+from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards.growth_bound import GrowthBound
 from .guards.guard import Guard
-from .guards.step_doubling import StepDoubling, watched
+from .guards.step_doubling import watched
 from .history import History
 from .observation.events import EventRecord
+from .observation.observers import Observer
 from .observation.progress import make_progress
+from .on_ranks import refuse_method, refuse_options
+from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import Watch, check_stability
-from .plan import GridPlan, Plan
+from .operator_checks.suited_step import suited_step
+from .plan import first_grid, refuse_of_one_grid, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
-from .start.integration import Integration, moved_integration
+from .start.given import as_time_problem
+from .start.integration import Integration, moved_integration, plan_integration
+from .start.resume import ResumeWarning
 from .steps.dense_output import StepInterpolant
 from .steps.pace import Pace
-from .steps.step_control import FixedSteps, Step, step_control
+from .steps.step_control import FixedSteps, Step, StepControl, step_control
 from .steps.trial_steps import TrialSteps
 
 __all__ = ["Run"]
 
 
 class Run:
-    """The execution of a plan.
+    """A run in time whose arguments are checked: `to_end` takes its steps.
+
+    `evolve` makes one and takes its steps in one call. A `Run` of your own tells its method, its
+    steps and their length before the first one, calls hooks, and still has its last state after an
+    exception.
 
     Parameters
     ----------
-    plan : Plan
-        The checked run.
+    problem, until, method, dt, ... : object
+        As for `evolve`, which also says what is raised.
+    checkpoint_at_end : bool
+        Whether ``checkpoint`` is always written at the end; if False, only if the run is stopped,
+        or an exception ends it after some step.
+    on_step : callable, optional
+        Called with an `EvolveState` after each step; a truthy return stops the run. It is the
+        ``callback`` of `evolve`, which says what its attribute ``may_skip`` does.
+    on_failure : callable, optional
+        Called with an exception that ends the steps, after the checkpoint of the last good state
+        is written (if it can be), and before the exception is raised.
+
+    Attributes
+    ----------
+    integration : Integration
+        The checked arguments: ``method`` (the stepper's class), ``t0``, ``until``, ``dt``,
+        ``first_step``, ``last_step`` (0 with ``tolerances``), ``tolerances``; in a run whose grid
+        changes, of the present grid.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> import numpy as np
+    >>> from batchkron.solvers import Run
+    >>> decay = SimpleNamespace(initial=np.ones(1), rhs=lambda t, u, out: np.negative(u, out=out))
+    >>> run = Run(decay, until=1.0, method="rk4", dt=0.3)
+    >>> run.integration.last_step, run.integration.dt
+    (4, 0.25)
+    >>> run.on_step = lambda state: state.t >= 0.5
+    >>> result = run.to_end()
+    >>> print(result.status, result.t, run.step)
+    stopped 0.5 2
     """
 
-    def __init__(self, plan: Plan) -> None:
-        integration, stepper = plan.integration, plan.stepper
-        resumed, u = integration.resumed, integration.u
-        self._observer, self._callback = plan.observer, plan.callback
-        self._control = control = step_control(integration, stepper)
-        self._use(integration, stepper)
-        self._guards: list[Guard] = [
-            GrowthBound(integration.problem, control.t, u, integration.ranks)
-        ]
-        if plan.doubling is not None:
-            self._guards.append(plan.doubling)
-        self._grids = plan.grids
-        self._objection = ""  # a guard's text if the last step shows instability
+    @device_errors()
+    def __init__(
+        self,
+        problem: Any,
+        *,
+        until: float,
+        method: Any = None,
+        dt: float | None = None,
+        solver: Any = None,
+        preconditioner: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: Any = None,
+        checkpoint_at_end: bool = True,
+        resume: str | os.PathLike[str] | Checkpoint | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        at: Sequence[float] | None = None,
+        events: Sequence[Any] | Any = (),
+        watch: Mapping[str, Any] | None = None,
+        allow_unstable: bool = False,
+        adapt: Adapt | bool | None = None,
+        u0: Any = None,
+        source: Any = None,
+        on_step: Callable[[EvolveState], object] | None = None,
+        on_failure: Callable[[Exception], object] | None = None,
+    ) -> None:
+        self.on_step, self.on_failure = on_step, on_failure
+        problem = as_time_problem(problem, u0, source)
+        rule = rule_of_run(problem, adapt)
+        if ranks_of_problem(problem) is not None:
+            refuse_options(
+                problem,
+                solver=solver,
+                preconditioner=preconditioner,
+                events=events,
+                watch=watch,
+                saves=checkpoint is not None or resume is not None,
+            )
+        integration = plan_integration(
+            problem,
+            until=until,
+            method=method,
+            dt=dt,
+            resume=resume,
+            rtol=rtol,
+            atol=atol,
+            adapts=rule is not None,
+            find_step=suited_step,
+        )
+        ranks, resumed = integration.ranks, integration.resumed
+        if ranks is not None:
+            refuse_method(integration.method)
+        refuse_solver(integration.method, solver, preconditioner)
+        self._observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
+        on_other_grid = resumed is not None and resumed.grid is not None  # then u is all of it
+        file = as_checkpoint_file(
+            checkpoint,
+            checkpoint_every,
+            integration.u,
+            integration.u.size if on_other_grid else integration.unknowns,
+            ranks,
+            at_end=checkpoint_at_end,
+        )
+        self._follower: GridFollower | None = None
+        if rule is not None:
+            refuse_of_one_grid(self._observer, preconditioner)
+            suggested = dt is None and not integration.note
+            self._follower, integration = first_grid(integration, rule, follows_grid=suggested)
+        self._keeps_grids = rule is not None and file.path is not None
+        refuse_nonlinear(integration)
+
+        def factory(moved: Integration) -> Callable[[float], Stepper]:
+            return stepper_factory(moved, solver, preconditioner)
+
+        self._factory, self._allow_unstable = factory, allow_unstable
+        make_stepper = factory(integration)
+        stepper = make_stepper(integration.trial_dt)
+        compared = check_stability(integration, allow_unstable, factory)
+        for text in [] if resumed is None else resumed.warnings:
+            warnings.warn(text, ResumeWarning, stacklevel=4)
+        self._control: StepControl = step_control(integration, stepper)
+        self._growth = GrowthBound(integration.problem, self._control.t, integration.u, ranks)
+        self._doubling = watched(integration, make_stepper, compared)
+        self._set_grid(integration, stepper)
+        self._checkpoints = Checkpoints(
+            file,
+            integration,
+            self._saved_state,
+            "" if self._follower is None else self._follower.problem_hash,
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        """Record the beginning of the run."""
+        control, observer, resumed = self._control, self._observer, self.integration.resumed
+        self._instability = ""  # a guard's text if the last step shows instability
         self._refusal = ""  # why the step is not stable on a grid that has become finer
         self._event: EventRecord | None = None  # the terminal event, if one ended the run
         self._failed_solve: KrylovResult | None = None
@@ -66,32 +193,25 @@ class Run:
         self._history = History(
             control.last_step,
             [] if resumed is None else resumed.history,
-            adapts=plan.grids is not None,
-            measured=bool(plan.observer.quantities),
+            adapts=self._follower is not None,
+            measured=bool(observer.quantities),
         )
-        self._checkpoints = Checkpoints(
-            plan.checkpoint_file,
-            integration,
-            u,
-            control,
-            self._history,
-            "" if plan.grids is None else plan.grids.problem_hash,
-        )
+        self._adaptation: SavedState | None = None  # at the last one, for checkpoints
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
-        plan.observer.begin(control.t, u, first=integration.first_step == 0)
-        if plan.observer.quantities and resumed is None:
+        observer.begin(control.t, self.u, first=self.integration.first_step == 0)
+        if observer.quantities and resumed is None:
             self._record("start", **self._measured)
-        if self._grids is not None:
-            first = self._grids.follower.grid
+        if self._follower is not None:
+            first = self._follower.grid
             if first.added:
                 self._record("adapt", added=first.added, removed=first.removed)
-            self._begin_interval()
+            self._begin_interval(self._follower)
 
-    def _use(self, integration: Integration, stepper: Stepper) -> None:
+    def _set_grid(self, integration: Integration, stepper: Stepper) -> None:
         """Set what belongs to one grid: problem, state, method and interpolation."""
-        self._integration, self._stepper, u = integration, stepper, integration.u
-        self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
+        self.integration, self._stepper, u = integration, stepper, integration.u
+        self._shown_u = u.view()  # the state for the hook, read-only if NumPy's
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
         self._unknowns = integration.unknowns
@@ -103,8 +223,43 @@ class Run:
             self._dense = StepInterpolant(integration.problem, stepper, u, ranks)
         self._observer.move(integration.problem)
 
-    def to_end(self, *, progress: bool) -> Result:
-        """Run to the end and return the result.
+    @property
+    def t(self) -> float:
+        """The time of the state."""
+        return self._control.t
+
+    @property
+    def u(self) -> Any:
+        """The state, shape (N,); the next step overwrites it, and you must not."""
+        return self._shown_u
+
+    @property
+    def step(self) -> int:
+        """Number of steps from t0."""
+        return self._control.step
+
+    @property
+    def checkpointed_step(self) -> int | None:
+        """The step of the last checkpoint that this run has written."""
+        return self._checkpoints.last_step
+
+    def save_checkpoint(self) -> None:
+        """Write the present state to the file ``checkpoint``, unless that has it already.
+
+        In a run whose grid follows the solution it is the state of the last adaptation.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self._checkpoints.write_last()
+        if self._checkpoints.failure is not None:
+            raise self._checkpoints.failure
+
+    @device_errors()
+    def to_end(self, *, progress: bool = False) -> Result:
+        """Run to the end and return the result; once.
 
         Parameters
         ----------
@@ -121,142 +276,156 @@ class Run:
         CheckpointError
             If the last checkpoint could not be written.
         """
-        control = self._control
-        ranks = self._integration.ranks
+        ranks = self.integration.ranks
         shown = progress and (ranks is None or ranks.rank == 0)
-        display = make_progress(shown, control.shown_first, control.shown_last)
-        with display, self._checkpoints:
-            status = self._march(display.update)
-        if status is EvolveStatus.COMPLETED:
-            self._hold(self._trial.u)
+        display = make_progress(shown, self._control.shown_first, self._control.shown_last)
+        self._began = time.perf_counter()
+        try:
+            with display, self._checkpoints:
+                status = self._take_steps(display.update)
+        except Exception as error:
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise
+        if status is EvolveStatus.COMPLETED and self._keeps_grids:
+            self._adaptation = self._saved_grid(self.u)
         self._checkpoints.close(status)
         result = self._result(status)
         self._checkpoints.raise_failure(result)
         return result
 
-    def _march(self, show: Callable[[int, float], None]) -> EvolveStatus:
+    def _take_steps(self, show: Callable[[int, float], None]) -> EvolveStatus:
         """Take steps until the run ends; return why it ended."""
-        control = self._control
-        if self._grids is not None and self._grids.follower.undefined is not None:
-            self._trial.not_physical = self._grids.follower.undefined
+        if self._follower is not None and self._follower.undefined is not None:
+            self._trial.not_physical = self._follower.undefined
             return EvolveStatus.NOT_PHYSICAL
-        while not control.done:
-            if self._take_several():
-                self._checkpoints.after_step()
-                show(control.shown, control.t)
-                if self._is_stopped() and not control.done:
-                    return EvolveStatus.STOPPED
-                continue
-            ended = self._take_step()
+        while not self._control.done:
+            ended = None
+            if not self._take_several():
+                ended = self._take_step()
+                if ended is not None:
+                    return ended
+                ended = self._observe_step()
+            self._checkpoint()
+            show(self._control.shown, self.t)
             if ended is not None:
                 return ended
-            try:
-                drifted = self._observer.measure(control.t, self._shown_u)
-            except Exception:
-                self._checkpoints.after_step()  # the step counts
-                raise
-            if self._history.wants(control.step):
-                self._record_step(self._trial.size)
-            self._checkpoints.after_step()
-            show(control.shown, control.t)
-            if drifted:
-                return EvolveStatus.DRIFTED
-            if self._is_stopped() and not control.done:
+            if self._is_stopped() and not self._control.done:
                 return EvolveStatus.STOPPED
-            ended = None if self._grids is None else self._follow(self._grids)
+            ended = None if self._follower is None else self._adapt(self._follower)
             if ended is not None:
                 return ended
         return EvolveStatus.COMPLETED
 
-    def _follow(self, grids: GridPlan) -> EvolveStatus | None:
-        """Look at the grid if that is due; return a status if the run ends."""
-        control, follower = self._control, grids.follower
-        if not follower.is_due(control.step, control.done):
+    def _observe_step(self) -> EvolveStatus | None:
+        """Measure quantities after a step and record it; return a status if the run ends."""
+        try:
+            drifted = self._observer.measure(self.t, self.u)
+        except Exception:
+            self._checkpoint()  # the step counts
+            raise
+        if self._history.wants(self.step):
+            self._record_step(self._trial.size)
+        return EvolveStatus.DRIFTED if drifted else None
+
+    def _checkpoint(self) -> None:
+        self._checkpoints.after_step(self.step, waits=self._keeps_grids)
+
+    # Grids that follow the solution.
+
+    def _adapt(self, follower: GridFollower) -> EvolveStatus | None:
+        """Adapt the grid if that is due; return a status if the run ends."""
+        if not follower.is_due(self.step, self._control.done):
             return None
         try:
-            found = follower.look(self._trial.u, control.t)
+            found = follower.look(self._trial.u, self.t)
         except NotPhysicalError as error:
             self._trial.not_physical = error
             return EvolveStatus.NOT_PHYSICAL
         if follower.may_repeat(found):
-            self._return(follower.start.saved)
-            is_stable = self._move(grids, follower.repeated(found), "repeat")
+            control, growth, doubling, history, observed = follower.start.saved
+            self._control, self._growth = copy.copy(control), copy.copy(growth)
+            self._doubling = copy.copy(doubling)
+            self._history.restore(history)
+            self._observer.restore(observed)
+            is_stable = self._move(follower, follower.repeated(found), "repeat")
             return None if is_stable else EvolveStatus.UNSTABLE
-        follower.note(found, control.t)
-        if control.done:
+        follower.note(found, self.t)
+        if self._control.done:
             return None
-        changes, follower.grid = found.problem is not self._integration.problem, found
-        if changes and not self._move(grids, found, "adapt"):
+        changes, follower.grid = found.problem is not self.integration.problem, found
+        if changes and not self._move(follower, found, "adapt"):
             return EvolveStatus.UNSTABLE
-        self._begin_interval()
+        self._begin_interval(follower)
         return None
 
-    def _move(self, grids: GridPlan, found: AdaptiveProblem, event: str) -> bool:
+    def _move(self, follower: GridFollower, found: AdaptiveProblem, event: str) -> bool:
         """Continue on another grid; return False if the step is not stable there."""
         control = self._control
         integration = moved_integration(
-            self._integration,
+            self.integration,
             found.problem,
-            own_step=grids.own_step,
+            own_step=follower.follows_grid,
             step=control.step,
             t=control.t,
         )
-        make = grids.make_stepper(integration)
+        make = self._factory(integration)
         control.move(integration)
-        self._use(integration, make(control.dt))
+        self._set_grid(integration, make(control.dt))
         self._record(event, added=found.added, removed=found.removed)
-        before = next((guard for guard in self._guards if isinstance(guard, StepDoubling)), None)
-        watch = None if before is None else Watch(before.is_linear)
+        compared = None if self._doubling is None else Watch(self._doubling.is_linear)
         if found.is_finer:
             try:
-                watch = check_stability(integration, grids.allow_unstable)
+                compared = check_stability(integration, self._allow_unstable)
             except ValueError as refusal:
                 self._refusal = f"The grid became finer. {refusal}"
                 return False
-        del self._guards[1:]
-        self._guards[0].move(found.problem)
-        if watch is not None:
-            self._guards.append(watched(integration, make, watch.is_linear))
+        self._growth.move(found.problem)
+        self._doubling = watched(integration, make, compared)
         return True
 
-    def _begin_interval(self) -> None:
-        """Save what repeating the steps from here on needs."""
-        assert self._grids is not None
-        control = self._control
+    def _begin_interval(self, follower: GridFollower) -> None:
+        """Save what repeating the steps from here on needs, and the state for checkpoints."""
         saved = (
-            dict(vars(control)),
-            [copy.copy(guard) for guard in self._guards],
+            copy.copy(self._control),
+            copy.copy(self._growth),
+            copy.copy(self._doubling),
             self._history.save(),
             self._observer.save(),
         )
-        start = IntervalStart(control.t, self._trial.u.copy(), saved)
-        self._grids.follower.begin_interval(control.step, start)
-        self._hold(start.u)
+        start = IntervalStart(self.t, self._trial.u.copy(), saved)
+        follower.begin_interval(self.step, start)
+        if self._keeps_grids:
+            self._adaptation = self._saved_grid(start.u)
+            self._checkpoints.after_adaptation()
 
-    def _hold(self, u: Any) -> None:
-        """Give the state at an adaptation to the checkpoints."""
-        if self._grids is None or not self._checkpoints.holds:
-            return
-        control, follower = self._control, self._grids.follower
-        self._checkpoints.hold(
-            HeldState(
-                u,
-                control.t,
-                control.resume_point(),
-                self._integration.origin if self._grids.own_step else None,
-                follower.grid.saved(),
-                self._history.save()[0],
-                self._integration.problem,
-            )
+    def _saved_state(self) -> SavedState:
+        """Return the state for a checkpoint: the present one, or that of the last adaptation."""
+        if self._adaptation is not None:
+            return self._adaptation
+        control, problem = self._control, self.integration.problem
+        point, records = control.resume_point(), self._history.records
+        return SavedState(self._trial.u, control.t, point, records, problem)
+
+    def _saved_grid(self, u: Any) -> SavedState:
+        """Return a state at an adaptation for its checkpoint."""
+        follower, integration, control = self._follower, self.integration, self._control
+        assert follower is not None
+        return SavedState(
+            u,
+            control.t,
+            control.resume_point(),
+            self._history.save()[0],
+            integration.problem,
+            integration.origin if follower.follows_grid else None,
+            follower.grid.saved(),
         )
 
-    def _return(self, saved: tuple[Any, ...]) -> None:
-        """Return to the beginning of an interval, to repeat its steps."""
-        control, guards, history, observed = saved
-        vars(self._control).update(control)
-        self._guards = [copy.copy(guard) for guard in guards]
-        self._history.restore(history)
-        self._observer.restore(observed)
+    # Steps.
+
+    @property
+    def _guards(self) -> tuple[Guard, ...]:
+        return (self._growth,) if self._doubling is None else (self._growth, self._doubling)
 
     def _take_several(self) -> bool:
         """Take steps that nobody looks at, if there are some; return whether it has."""
@@ -285,15 +454,14 @@ class Run:
 
     def _unobserved(self) -> int:
         """Return how many steps to take next before looking at any of them, 0 for single ones."""
-        calls = self._callback is not None and not getattr(self._callback, "may_skip", False)
-        looks = calls or self._dense is not None or self._grids is not None
+        calls = self.on_step is not None and not getattr(self.on_step, "may_skip", False)
+        looks = calls or self._dense is not None or self._follower is not None
         if looks or self._observer.quantities or not self._trial.takes_several:
             return 0
-        number = self._control.step + 1
-        counts = [guard.unwatched(number) for guard in self._guards]
-        last = self._control.last_step
-        left = 0 if last is None else last - self._control.step
-        return min(self._pace.steps(), left, self._checkpoints.unwritten(), *counts)
+        step, last = self._control.step, self._control.last_step
+        counts = [guard.unwatched(step + 1) for guard in self._guards]
+        left = 0 if last is None else last - step
+        return min(self._pace.steps(), left, self._checkpoints.steps_left(step), *counts)
 
     def _take_step(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
@@ -323,10 +491,10 @@ class Run:
             return EvolveStatus.NOT_PHYSICAL
         if failed is not None and failed.status is not Status.NOT_FINITE:
             return EvolveStatus.SOLVER_FAILED
-        problem, initial = self._integration.problem, np.empty_like(self._trial.u)
+        problem, initial = self.integration.problem, np.empty_like(self._trial.u)
         initial[...] = problem.initial
-        if self._integration.ranks is None:  # ranks evaluate f together, and some may have nothing
-            refuse_unwritten(problem, self._integration.t0, initial)
+        if self.integration.ranks is None:  # ranks evaluate f together, and some may have nothing
+            refuse_unwritten(problem, self.integration.t0, initial)
         if self._control.is_adaptive:
             return EvolveStatus.STEP_TOO_SMALL
         if failed is None:  # keep the state that is not finite, for inspection
@@ -336,22 +504,25 @@ class Run:
     def _complete(self, step: Step, size: float) -> EvolveStatus | None:
         """Accept a step, unless a terminal event ends the run inside it; return that status."""
         try:
-            self._objection = self._objection_to(step, size)
-            self._event = None if self._objection else self._look(step)
+            self._instability = self._find_instability(step, size)
+            self._event = None if self._instability else self._find_events(step)
         except Exception:
             self._trial.accept()  # the step counts, so that its checkpoint is written
             raise
         if self._event is None:
             self._trial.accept()
-            return EvolveStatus.UNSTABLE if self._objection else None
+            return EvolveStatus.UNSTABLE if self._instability else None
         before = self._trial.u
         if self._trial.in_place:  # overwritten by the step; only the interpolant has a copy
             assert self._dense is not None
             before = self._dense.at(step.t)
-        self._checkpoints.before_event(before)
+        state = self._saved_state()
+        if self._adaptation is None:
+            state = state._replace(u=before, t=step.t, point=self._control.previous_point())
+        self._checkpoints.write_last(state)
         return EvolveStatus.EVENT
 
-    def _objection_to(self, step: Step, size: float) -> str:
+    def _find_instability(self, step: Step, size: float) -> str:
         """Return the guards' text if the end of a step shows instability, else ""."""
         for guard in self._guards:
             objection = guard.objection(step, self._trial.end, size)
@@ -359,7 +530,7 @@ class Run:
                 return objection
         return ""
 
-    def _look(self, step: Step) -> EventRecord | None:
+    def _find_events(self, step: Step) -> EventRecord | None:
         """Find events and samples in a step; return the terminal event, if one ends the run."""
         if self._dense is None:
             return None
@@ -367,8 +538,8 @@ class Run:
         return self._observer.look(self._dense)
 
     def _is_stopped(self) -> bool:
-        """Call the callback, if there is one; return whether it ends the run."""
-        if self._callback is None:
+        """Call the hook of steps, if there is one; return whether it ends the run."""
+        if self.on_step is None:
             return False
         control = self._control
         state = EvolveState(
@@ -378,19 +549,20 @@ class Run:
             control.last_step,
             control.dt,
             control.last_error,
-            self._integration.problem,
+            self.integration.problem,
         )
-        return any_over(self._integration.ranks, bool(self._callback(state)))
+        return any_over(self.integration.ranks, bool(self.on_step(state)))
 
     def _result(self, status: EvolveStatus) -> Result:
         """Record the end of the run and return it."""
         control, observer, event = self._control, self._observer, self._event
+        follower = self._follower
         t, u = control.t, self._trial.u
         if event is not None:
             t, u = event.t, event.u
         elif status is EvolveStatus.NOT_FINITE:
             u = self._trial.end
-        message = f"{self._message(status, t)} {self._integration.note}".rstrip()
+        message = f"{self._message(status, t)} {self.integration.note}".rstrip()
         more: dict[str, Any] = {"message": message, **self._size}
         if status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED, EvolveStatus.DRIFTED):
             more.update(self._measured)
@@ -410,10 +582,10 @@ class Run:
             events=observer.records,
             watched=observer.watched,
             last_error=control.last_error,
-            problem=self._integration.problem,
+            problem=self.integration.problem,
             sample_problems=observer.sample_problems,
-            adapt=None if self._grids is None else self._grids.follower.outcome,
-            problem_hash="" if self._grids is None else self._grids.problem_hash,
+            adapt=None if follower is None else follower.outcome,
+            problem_hash="" if follower is None else follower.problem_hash,
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:
@@ -424,14 +596,14 @@ class Run:
         if self._refusal:
             return f"{where} {self._refusal}"
         if status is EvolveStatus.UNSTABLE:
-            return f"{where} {self._objection} {status.advice}"
+            return f"{where} {self._instability} {status.advice}"
         if status is EvolveStatus.NOT_PHYSICAL:
             return f"{where} {self._trial.not_physical}. {status.advice}"
         if status is EvolveStatus.STEP_TOO_SMALL:
             where = f"{where} {self._resolution}"
         solve = self._failed_solve
         if solve is None:
-            limit = "" if self._grids is None else self._grids.follower.outcome.text
+            limit = "" if self._follower is None else self._follower.outcome.text
             return f"{where} {status.advice}{limit and f' {limit}'}"
         return (
             f"{where} The linear solve of the next step ended as '{solve.status}' after "
@@ -459,7 +631,7 @@ class Run:
     @property
     def _size(self) -> dict[str, int]:
         """The number of unknowns, for the records of a run whose grid changes."""
-        return {} if self._grids is None else {"unknowns": self._unknowns}
+        return {} if self._follower is None else {"unknowns": self._unknowns}
 
     def _record_step(self, norm: float) -> None:
         solve = self._stepper.last_solve

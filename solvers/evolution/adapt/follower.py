@@ -47,6 +47,10 @@ class GridFollower:
         The problem on the grid of its initial state.
     length : float
         The length of the run in time.
+    follows_grid : bool
+        Whether equal steps are the problem's default ones, which follow its finest cells.
+    problem_hash : str
+        The identification of the problem on its own grid, for checkpoints.
     undefined : NotPhysicalError, optional
         Why f or the rule's weight is not defined for the initial state, which ends the run.
 
@@ -69,9 +73,12 @@ class GridFollower:
         adapt: Adapt,
         grid: AdaptiveProblem,
         length: float,
+        follows_grid: bool,
+        problem_hash: str,
         undefined: NotPhysicalError | None = None,
     ) -> None:
         self._adapt, self._length = adapt, length
+        self.follows_grid, self.problem_hash = follows_grid, problem_hash
         self.grid, self.undefined = grid, undefined
         self.outcome = AdaptOutcome().with_grid(grid, grid.problem.t0)
         self.repeats = 0

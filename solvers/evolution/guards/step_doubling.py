@@ -15,6 +15,7 @@ from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...products import Vector
 from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
+from ..operator_checks.stability import Watch
 from ..start.integration import Integration
 from ..steps.step_control import Step
 
@@ -256,8 +257,10 @@ class StepDoubling:
 
 
 def watched(
-    integration: Integration, make: Callable[[float], Stepper], is_linear: bool
-) -> StepDoubling:
-    """Return the guard of a run with equal steps."""
+    integration: Integration, make: Callable[[float], Stepper], watch: Watch | None
+) -> StepDoubling | None:
+    """Return the guard of a run with equal steps, None if its steps are known to be stable."""
+    if watch is None:
+        return None
     steps, ranks = integration.last_step, integration.ranks
-    return StepDoubling(make, integration.dt, steps, ranks, is_linear=is_linear)
+    return StepDoubling(make, integration.dt, steps, ranks, is_linear=watch.is_linear)

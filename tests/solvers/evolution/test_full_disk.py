@@ -15,7 +15,6 @@ from batchkron.solvers import (
     evolve,
 )
 from batchkron.solvers.evolution import checkpoints as checkpointing
-from batchkron.solvers.evolution.history import History
 from batchkron.solvers.evolution.start.integration import plan_integration
 from batchkron.solvers.evolution.steps.step_control import FixedSteps
 from batchkron.storage import atomic_write as atomic
@@ -139,14 +138,17 @@ def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monke
     integration = plan_integration(Diffusion(), **ARGUMENTS, method="rk4")
     control = FixedSteps(integration)
     file = checkpointing.as_checkpoint_file(path, 10.0, integration.u, integration.unknowns)
-    checkpoints = checkpointing.Checkpoints(
-        file, integration, integration.u, control, History(30, [])
-    )
+
+    def state():
+        point = control.resume_point()
+        return checkpointing.SavedState(integration.u, control.t, point, [], integration.problem)
+
+    checkpoints = checkpointing.Checkpoints(file, integration, state)
     disk = Disk(monkeypatch)
 
     def after_step(step, seconds, is_full):
         control.step, clock[0], disk.is_full = step, seconds, is_full
-        checkpoints.after_step()
+        checkpoints.after_step(step)
 
     with pytest.warns(CheckpointWarning, match="of step 7"):
         after_step(7, 11.0, is_full=True)
