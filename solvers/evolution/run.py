@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import time
@@ -16,18 +15,13 @@ from batchkron.arrays import device_errors
 from batchkron.errors import NotPhysicalError
 from batchkron.storage import Checkpoint
 
-from ..krylov.systems.result import KrylovResult, Status
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
-from ..protocols import refuse_unwritten
 from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, IntervalStart
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
-from .guards.growth_bound import GrowthBound
-from .guards.guard import Guard
 from .guards.step_doubling import watched
 from .history import History
-from .observation.events import EventRecord
 from .observation.observers import Observer
 from .observation.progress import make_progress
 from .on_ranks import refuse_method, refuse_options
@@ -39,10 +33,8 @@ from .result import EvolveState, EvolveStatus, Result
 from .start.given import as_time_problem
 from .start.integration import Integration, moved_integration, plan_integration
 from .start.resume import ResumeWarning
-from .steps.dense_output import StepInterpolant
-from .steps.pace import Pace
-from .steps.step_control import FixedSteps, Step, StepControl, step_control
-from .steps.trial_steps import TrialSteps
+from .stepping import Stepping
+from .steps.step_control import StepControl
 
 __all__ = ["Run"]
 
@@ -170,10 +162,9 @@ class Run:
         compared = check_stability(integration, allow_unstable, factory)
         for text in [] if resumed is None else resumed.warnings:
             warnings.warn(text, ResumeWarning, stacklevel=4)
-        self._control: StepControl = step_control(integration, stepper)
-        self._growth = GrowthBound(integration.problem, self._control.t, integration.u, ranks)
-        self._doubling = watched(integration, make_stepper, compared)
-        self._set_grid(integration, stepper)
+        doubling = watched(integration, make_stepper, compared)
+        self._stepping = Stepping(integration, stepper, doubling, self._observer)
+        self._see_state()
         self._checkpoints = Checkpoints(
             file,
             integration,
@@ -185,10 +176,7 @@ class Run:
     def _begin(self) -> None:
         """Record the beginning of the run."""
         control, observer, resumed = self._control, self._observer, self.integration.resumed
-        self._instability = ""  # a guard's text if the last step shows instability
         self._refusal = ""  # why the step is not stable on a grid that has become finer
-        self._event: EventRecord | None = None  # the terminal event, if one ended the run
-        self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
         self._history = History(
             control.last_step,
@@ -208,20 +196,21 @@ class Run:
                 self._record("adapt", added=first.added, removed=first.removed)
             self._begin_interval(self._follower)
 
-    def _set_grid(self, integration: Integration, stepper: Stepper) -> None:
-        """Set what belongs to one grid: problem, state, method and interpolation."""
-        self.integration, self._stepper, u = integration, stepper, integration.u
-        self._shown_u = u.view()  # the state for the hook, read-only if NumPy's
+    def _see_state(self) -> None:
+        """Make the view of the state for hooks, which is read-only if the state is NumPy's."""
+        self._shown_u = self.integration.u.view()
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
-        self._unknowns = integration.unknowns
-        estimates, ranks = integration.tolerances is not None, integration.ranks
-        self._trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
-        self._pace = Pace()
-        self._dense: StepInterpolant | None = None
-        if self._observer.interpolates:
-            self._dense = StepInterpolant(integration.problem, stepper, u, ranks)
-        self._observer.move(integration.problem)
+        self._unknowns = self.integration.unknowns
+
+    @property
+    def integration(self) -> Integration:
+        """The checked arguments, of the present grid."""
+        return self._stepping.integration
+
+    @property
+    def _control(self) -> StepControl:
+        return self._stepping.control
 
     @property
     def t(self) -> float:
@@ -297,12 +286,14 @@ class Run:
     def _take_steps(self, show: Callable[[int, float], None]) -> EvolveStatus:
         """Take steps until the run ends; return why it ended."""
         if self._follower is not None and self._follower.undefined is not None:
-            self._trial.not_physical = self._follower.undefined
+            self._stepping.trial.not_physical = self._follower.undefined
             return EvolveStatus.NOT_PHYSICAL
         while not self._control.done:
             ended = None
             if not self._take_several():
-                ended = self._take_step()
+                ended = self._stepping.take_one()
+                if ended is EvolveStatus.EVENT:
+                    self._write_before_event()
                 if ended is not None:
                     return ended
                 ended = self._observe_step()
@@ -324,8 +315,7 @@ class Run:
         except Exception:
             self._checkpoint()  # the step counts
             raise
-        if self._history.wants(self.step):
-            self._record_step(self._trial.size)
+        self._record_step(None)
         return EvolveStatus.DRIFTED if drifted else None
 
     def _checkpoint(self) -> None:
@@ -338,14 +328,13 @@ class Run:
         if not follower.is_due(self.step, self._control.done):
             return None
         try:
-            found = follower.look(self._trial.u, self.t)
+            found = follower.look(self._stepping.trial.u, self.t)
         except NotPhysicalError as error:
-            self._trial.not_physical = error
+            self._stepping.trial.not_physical = error
             return EvolveStatus.NOT_PHYSICAL
         if follower.may_repeat(found):
-            control, growth, doubling, history, observed = follower.start.saved
-            self._control, self._growth = copy.copy(control), copy.copy(growth)
-            self._doubling = copy.copy(doubling)
+            stepping, history, observed = follower.start.saved
+            self._stepping.restore(stepping)
             self._history.restore(history)
             self._observer.restore(observed)
             is_stable = self._move(follower, follower.repeated(found), "repeat")
@@ -361,39 +350,34 @@ class Run:
 
     def _move(self, follower: GridFollower, found: AdaptiveProblem, event: str) -> bool:
         """Continue on another grid; return False if the step is not stable there."""
-        control = self._control
+        stepping = self._stepping
         integration = moved_integration(
             self.integration,
             found.problem,
             own_step=follower.follows_grid,
-            step=control.step,
-            t=control.t,
+            step=self.step,
+            t=self.t,
         )
         make = self._factory(integration)
-        control.move(integration)
-        self._set_grid(integration, make(control.dt))
+        stepping.control.move(integration)
+        stepping.set_grid(integration, make(stepping.control.dt))
+        self._see_state()
         self._record(event, added=found.added, removed=found.removed)
-        compared = None if self._doubling is None else Watch(self._doubling.is_linear)
+        compared = None if stepping.doubling is None else Watch(stepping.doubling.is_linear)
         if found.is_finer:
             try:
                 compared = check_stability(integration, self._allow_unstable)
             except ValueError as refusal:
                 self._refusal = f"The grid became finer. {refusal}"
                 return False
-        self._growth.move(found.problem)
-        self._doubling = watched(integration, make, compared)
+        stepping.growth.move(found.problem)
+        stepping.doubling = watched(integration, make, compared)
         return True
 
     def _begin_interval(self, follower: GridFollower) -> None:
         """Save what repeating the steps from here on needs, and the state for checkpoints."""
-        saved = (
-            copy.copy(self._control),
-            copy.copy(self._growth),
-            copy.copy(self._doubling),
-            self._history.save(),
-            self._observer.save(),
-        )
-        start = IntervalStart(self.t, self._trial.u.copy(), saved)
+        saved = self._stepping.save(), self._history.save(), self._observer.save()
+        start = IntervalStart(self.t, self._stepping.trial.u.copy(), saved)
         follower.begin_interval(self.step, start)
         if self._keeps_grids:
             self._adaptation = self._saved_grid(start.u)
@@ -405,7 +389,7 @@ class Run:
             return self._adaptation
         control, problem = self._control, self.integration.problem
         point, records = control.resume_point(), self._history.records
-        return SavedState(self._trial.u, control.t, point, records, problem)
+        return SavedState(self._stepping.trial.u, control.t, point, records, problem)
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""
@@ -423,119 +407,21 @@ class Run:
 
     # Steps.
 
-    @property
-    def _guards(self) -> tuple[Guard, ...]:
-        return (self._growth,) if self._doubling is None else (self._growth, self._doubling)
-
     def _take_several(self) -> bool:
         """Take steps that nobody looks at, if there are some; return whether it has."""
-        count = self._unobserved()
-        control, trial = self._control, self._trial
-        if count < 1 or not isinstance(control, FixedSteps):
-            return False
-        steps = control.upcoming(count)
-        if not steps:
-            return False
-        with self._pace.of(len(steps)):
-            sizes = trial.take_several(steps)
-        if sizes is not None and not all(guard.allows(sizes) for guard in self._guards):
-            trial.undo()
-            sizes = None
-        if sizes is None:
-            self._pace.take_singly(len(steps))
-            return False
-        for size in sizes:
-            control.advance()
-            if self._history.wants(control.step):
-                self._record_step(size)
-        for guard in self._guards:
-            guard.note(sizes[-1])
-        return True
-
-    def _unobserved(self) -> int:
-        """Return how many steps to take next before looking at any of them, 0 for single ones."""
         calls = self.on_step is not None and not getattr(self.on_step, "may_skip", False)
-        looks = calls or self._dense is not None or self._follower is not None
-        if looks or self._observer.quantities or not self._trial.takes_several:
-            return 0
-        step, last = self._control.step, self._control.last_step
-        counts = [guard.unwatched(step + 1) for guard in self._guards]
-        left = 0 if last is None else last - step
-        return min(self._pace.steps(), left, self._checkpoints.steps_left(step), *counts)
+        if calls or self._follower is not None or self._observer.quantities:
+            return False
+        most = self._checkpoints.steps_left(self.step)
+        return self._stepping.take_several(most, self._record_step)
 
-    def _take_step(self) -> EvolveStatus | None:
-        """Take one step, with as many trials as needed; return a status if the run ends."""
-        control, trial = self._control, self._trial
-        if not control.is_resolved:
-            return EvolveStatus.STEP_TOO_SMALL
-        step = control.next_step()
-        if self._dense is not None:
-            self._dense.begin(step.t, trial.u)
-        for guard in self._guards:
-            guard.before_step(control.step + 1, trial.u)
-        while True:
-            size, failed = trial.attempt(step)
-            if not math.isfinite(size):
-                if not control.shorten():
-                    return self._give_up(failed)
-            elif control.accepts(trial.error_size, max(trial.size, size)):
-                return self._complete(step, size)
-            elif not control.is_resolved:
-                return EvolveStatus.STEP_TOO_SMALL
-            step = control.next_step()
-
-    def _give_up(self, failed: KrylovResult | None) -> EvolveStatus:
-        """Return the status of a run in which no trial step gives a finite state."""
-        self._failed_solve = failed
-        if self._trial.not_physical is not None:
-            return EvolveStatus.NOT_PHYSICAL
-        if failed is not None and failed.status is not Status.NOT_FINITE:
-            return EvolveStatus.SOLVER_FAILED
-        problem, initial = self.integration.problem, np.empty_like(self._trial.u)
-        initial[...] = problem.initial
-        if self.integration.ranks is None:  # ranks evaluate f together, and some may have nothing
-            refuse_unwritten(problem, self.integration.t0, initial)
-        if self._control.is_adaptive:
-            return EvolveStatus.STEP_TOO_SMALL
-        if failed is None:  # keep the state that is not finite, for inspection
-            self._control.advance()
-        return EvolveStatus.NOT_FINITE
-
-    def _complete(self, step: Step, size: float) -> EvolveStatus | None:
-        """Accept a step, unless a terminal event ends the run inside it; return that status."""
-        try:
-            self._instability = self._find_instability(step, size)
-            self._event = None if self._instability else self._find_events(step)
-        except Exception:
-            self._trial.accept()  # the step counts, so that its checkpoint is written
-            raise
-        if self._event is None:
-            self._trial.accept()
-            return EvolveStatus.UNSTABLE if self._instability else None
-        before = self._trial.u
-        if self._trial.in_place:  # overwritten by the step; only the interpolant has a copy
-            assert self._dense is not None
-            before = self._dense.at(step.t)
+    def _write_before_event(self) -> None:
+        """Write the checkpoint of a run that an event ends: the state before the last step."""
         state = self._saved_state()
         if self._adaptation is None:
-            state = state._replace(u=before, t=step.t, point=self._control.previous_point())
+            u, t = self._stepping.state_before()
+            state = state._replace(u=u, t=t, point=self._control.previous_point())
         self._checkpoints.write_last(state)
-        return EvolveStatus.EVENT
-
-    def _find_instability(self, step: Step, size: float) -> str:
-        """Return the guards' text if the end of a step shows instability, else ""."""
-        for guard in self._guards:
-            objection = guard.objection(step, self._trial.end, size)
-            if objection:
-                return objection
-        return ""
-
-    def _find_events(self, step: Step) -> EventRecord | None:
-        """Find events and samples in a step; return the terminal event, if one ends the run."""
-        if self._dense is None:
-            return None
-        self._dense.complete(step.t_next, self._trial.end)
-        return self._observer.look(self._dense)
 
     def _is_stopped(self) -> bool:
         """Call the hook of steps, if there is one; return whether it ends the run."""
@@ -555,13 +441,13 @@ class Run:
 
     def _result(self, status: EvolveStatus) -> Result:
         """Record the end of the run and return it."""
-        control, observer, event = self._control, self._observer, self._event
+        control, observer, event = self._control, self._observer, self._stepping.event
         follower = self._follower
-        t, u = control.t, self._trial.u
+        t, u = control.t, self._stepping.trial.u
         if event is not None:
             t, u = event.t, event.u
         elif status is EvolveStatus.NOT_FINITE:
-            u = self._trial.end
+            u = self._stepping.trial.end
         message = f"{self._message(status, t)} {self.integration.note}".rstrip()
         more: dict[str, Any] = {"message": message, **self._size}
         if status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED, EvolveStatus.DRIFTED):
@@ -574,7 +460,7 @@ class Run:
             steps=control.step,
             history=self._history.records,
             dt=control.dt,
-            method=self._stepper.name,
+            method=self._stepping.stepper.name,
             seconds=self._seconds,
             message=message,
             rejected=control.rejected,
@@ -596,12 +482,12 @@ class Run:
         if self._refusal:
             return f"{where} {self._refusal}"
         if status is EvolveStatus.UNSTABLE:
-            return f"{where} {self._instability} {status.advice}"
+            return f"{where} {self._stepping.instability} {status.advice}"
         if status is EvolveStatus.NOT_PHYSICAL:
-            return f"{where} {self._trial.not_physical}. {status.advice}"
+            return f"{where} {self._stepping.trial.not_physical}. {status.advice}"
         if status is EvolveStatus.STEP_TOO_SMALL:
             where = f"{where} {self._resolution}"
-        solve = self._failed_solve
+        solve = self._stepping.failed_solve
         if solve is None:
             limit = "" if self._follower is None else self._follower.outcome.text
             return f"{where} {status.advice}{limit and f' {limit}'}"
@@ -633,8 +519,12 @@ class Run:
         """The number of unknowns, for the records of a run whose grid changes."""
         return {} if self._follower is None else {"unknowns": self._unknowns}
 
-    def _record_step(self, norm: float) -> None:
-        solve = self._stepper.last_solve
+    def _record_step(self, norm: float | None) -> None:
+        """Record a step, if one is due; its norm is found if it is not given."""
+        if not self._history.wants(self.step):
+            return
+        norm = self._stepping.trial.size if norm is None else norm
+        solve = self._stepping.stepper.last_solve
         more = {} if solve is None else {"iterations": solve.iterations}
         self._record("step", norm=norm, **more, **self._measured)
 

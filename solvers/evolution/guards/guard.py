@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...products import Vector
 from ..steps.step_control import Step
@@ -16,10 +16,6 @@ class Guard(Protocol):
 
     def before_step(self, number: int, u: Vector) -> None:
         """Inspect the state (N,) before step ``number``, counted from 1; keep no reference."""
-        ...
-
-    def move(self, problem: Any) -> None:
-        """Continue with the problem on another grid."""
         ...
 
     def unwatched(self, number: int) -> int:

@@ -107,10 +107,6 @@ class StepDoubling:
         self._end: Any = None  # the state that parts of a step overwrite
         self._failed = False  # whether parts of a step could not be taken
 
-    def move(self, problem: Any) -> None:
-        """Forget the state before a step: it is on the former grid."""
-        self._before = self._stepper = self._end = None
-
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
         if self._compared == 0.0:

@@ -1,0 +1,219 @@
+"""The steps of a run: trials, their acceptance, guards against instability, and events."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..krylov.systems.result import KrylovResult, Status
+from ..products import Vector
+from ..protocols import refuse_unwritten
+from ..steppers.stepper import Stepper
+from .guards.growth_bound import GrowthBound
+from .guards.guard import Guard
+from .guards.step_doubling import StepDoubling
+from .observation.events import EventRecord
+from .observation.observers import Observer
+from .result import EvolveStatus
+from .start.integration import Integration
+from .steps.dense_output import StepInterpolant
+from .steps.pace import Pace
+from .steps.step_control import FixedSteps, Step, StepControl, step_control
+from .steps.trial_steps import TrialSteps
+
+__all__ = ["Stepping"]
+
+
+class Stepping:
+    """The state of a run, and its next steps.
+
+    Parameters
+    ----------
+    integration : Integration
+        The problem, the method and the first state.
+    stepper : Stepper
+        The method with its workspace.
+    doubling : StepDoubling or None
+        The guard that compares steps with half steps; None if they are known to be stable.
+    observer : Observer
+        Finds events and takes samples inside of steps.
+
+    Attributes
+    ----------
+    control : StepControl
+        The times and the number of the steps.
+    trial : TrialSteps
+        The state, and steps that are tried.
+    dense : StepInterpolant or None
+        The solution inside the last step, where the observer needs it.
+    growth, doubling : guard
+        What looks for instability; ``doubling`` may be None.
+    instability : str
+        A guard's text if the last step shows instability.
+    event : EventRecord or None
+        The terminal event, if one has ended the run.
+    failed_solve : KrylovResult or None
+        The linear solve that has ended the run.
+    """
+
+    def __init__(
+        self,
+        integration: Integration,
+        stepper: Stepper,
+        doubling: StepDoubling | None,
+        observer: Observer,
+    ) -> None:
+        self.control: StepControl = step_control(integration, stepper)
+        ranks = integration.ranks
+        self.growth = GrowthBound(integration.problem, self.control.t, integration.u, ranks)
+        self.doubling, self._observer = doubling, observer
+        self.instability = ""
+        self.event: EventRecord | None = None
+        self.failed_solve: KrylovResult | None = None
+        self.set_grid(integration, stepper)
+
+    def set_grid(self, integration: Integration, stepper: Stepper) -> None:
+        """Set what belongs to one grid: problem, state, method and interpolation."""
+        self.integration, self.stepper, u = integration, stepper, integration.u
+        estimates, ranks = integration.tolerances is not None, integration.ranks
+        self.trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
+        self._pace = Pace()
+        self.dense: StepInterpolant | None = None
+        if self._observer.interpolates:
+            self.dense = StepInterpolant(integration.problem, stepper, u, ranks)
+        self._observer.move(integration.problem)
+
+    def save(self) -> tuple[Any, ...]:
+        """Return what `restore` needs to repeat the steps from here on, but the state."""
+        return copy.copy(self.control), copy.copy(self.growth), copy.copy(self.doubling)
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Return to the step at the time of `save`; the state is set by `set_grid`."""
+        self.control, self.growth, self.doubling = map(copy.copy, saved)
+
+    @property
+    def _guards(self) -> tuple[Guard, ...]:
+        return (self.growth,) if self.doubling is None else (self.growth, self.doubling)
+
+    def take_several(self, most: int, record: Callable[[float], None]) -> bool:
+        """Take steps without looking at what is between them, if that saves time.
+
+        Parameters
+        ----------
+        most : int
+            Number of steps after which the run has to be looked at.
+        record : callable
+            Gets ‖u‖₂ after each step.
+
+        Returns
+        -------
+        bool
+            Whether steps were taken; if not, the next one is to be taken singly.
+        """
+        control, trial = self.control, self.trial
+        count = self._unwatched(most)
+        if count < 1 or not isinstance(control, FixedSteps):
+            return False
+        steps = control.upcoming(count)
+        if not steps:
+            return False
+        with self._pace.of(len(steps)):
+            sizes = trial.take_several(steps)
+        if sizes is not None and not all(guard.allows(sizes) for guard in self._guards):
+            trial.undo()
+            sizes = None
+        if sizes is None:
+            self._pace.take_singly(len(steps))
+            return False
+        for size in sizes:
+            control.advance()
+            record(size)
+        for guard in self._guards:
+            guard.note(sizes[-1])
+        return True
+
+    def _unwatched(self, most: int) -> int:
+        """Return how many steps to take next before looking at any of them, 0 for single ones."""
+        if self.dense is not None or not self.trial.takes_several:
+            return 0
+        step, last = self.control.step, self.control.last_step
+        counts = [guard.unwatched(step + 1) for guard in self._guards]
+        left = 0 if last is None else last - step
+        return min(self._pace.steps(), left, most, *counts)
+
+    def take_one(self) -> EvolveStatus | None:
+        """Take one step, with as many trials as needed; return a status if the run ends."""
+        control, trial = self.control, self.trial
+        if not control.is_resolved:
+            return EvolveStatus.STEP_TOO_SMALL
+        step = control.next_step()
+        if self.dense is not None:
+            self.dense.begin(step.t, trial.u)
+        for guard in self._guards:
+            guard.before_step(control.step + 1, trial.u)
+        while True:
+            size, failed = trial.attempt(step)
+            if not math.isfinite(size):
+                if not control.shorten():
+                    return self._give_up(failed)
+            elif control.accepts(trial.error_size, max(trial.size, size)):
+                return self._complete(step, size)
+            elif not control.is_resolved:
+                return EvolveStatus.STEP_TOO_SMALL
+            step = control.next_step()
+
+    def _give_up(self, failed: KrylovResult | None) -> EvolveStatus:
+        """Return the status of a run in which no trial step gives a finite state."""
+        self.failed_solve = failed
+        if self.trial.not_physical is not None:
+            return EvolveStatus.NOT_PHYSICAL
+        if failed is not None and failed.status is not Status.NOT_FINITE:
+            return EvolveStatus.SOLVER_FAILED
+        problem, initial = self.integration.problem, np.empty_like(self.trial.u)
+        initial[...] = problem.initial
+        if self.integration.ranks is None:  # ranks evaluate f together, and some may have nothing
+            refuse_unwritten(problem, self.integration.t0, initial)
+        if self.control.is_adaptive:
+            return EvolveStatus.STEP_TOO_SMALL
+        if failed is None:  # keep the state that is not finite, for inspection
+            self.control.advance()
+        return EvolveStatus.NOT_FINITE
+
+    def _complete(self, step: Step, size: float) -> EvolveStatus | None:
+        """Accept a step, unless a terminal event ends the run inside it; return that status."""
+        try:
+            self.instability = self._find_instability(step, size)
+            self.event = None if self.instability else self._find_events(step)
+        except Exception:
+            self.trial.accept()  # the step counts, so that its checkpoint is written
+            raise
+        if self.event is None:
+            self.trial.accept()
+            return EvolveStatus.UNSTABLE if self.instability else None
+        return EvolveStatus.EVENT
+
+    def state_before(self) -> tuple[Vector, float]:
+        """Return the state before the step in which an event has ended the run, and its time."""
+        assert self.dense is not None
+        t = self.dense.interval[0]
+        # a method that works in place has overwritten it; only the interpolant has a copy
+        return self.dense.at(t) if self.trial.in_place else self.trial.u, t
+
+    def _find_instability(self, step: Step, size: float) -> str:
+        """Return the guards' text if the end of a step shows instability, else ""."""
+        for guard in self._guards:
+            objection = guard.objection(step, self.trial.end, size)
+            if objection:
+                return objection
+        return ""
+
+    def _find_events(self, step: Step) -> EventRecord | None:
+        """Find events and samples in a step; return the terminal event, if one ends the run."""
+        if self.dense is None:
+            return None
+        self.dense.complete(step.t_next, self.trial.end)
+        return self._observer.look(self.dense)
