@@ -11,8 +11,8 @@ from .iteration.method import KrylovMethod
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
-from .vectors.passes import Pass, Product, SharedVectors, Stages
-from .vectors.space import Flag, Passes
+from .vectors.passes import Pass, Product, Stages
+from .vectors.space import Flag, KrylovSpace, Passes
 
 
 class BicgstabVectors(NamedTuple):
@@ -34,9 +34,8 @@ BicgstabBegin = Pass("BicgstabBegin", BicgstabVectors)  # shadow = r, rho = shad
 BicgstabProject = Pass("BicgstabProject", BicgstabVectors)  # alpha = rho / shadow* v
 BicgstabFirstUpdate = Pass("BicgstabFirstUpdate", BicgstabVectors)  # x += alpha y, r -= alpha v
 BicgstabSmoothing = Pass("BicgstabSmoothing", BicgstabVectors)  # omega = t* r / t* t
-BicgstabSecondUpdate = Pass(
-    "BicgstabSecondUpdate", BicgstabVectors
-)  # x += ω y, r -= ω t; rho, beta
+# x += omega y, r -= omega t; rho, beta
+BicgstabSecondUpdate = Pass("BicgstabSecondUpdate", BicgstabVectors)
 BicgstabDirection = Pass("BicgstabDirection", BicgstabVectors)  # p = r + beta (p - omega v)
 
 _FIRST_HALF = (BicgstabProject, BicgstabFirstUpdate)  # after v = A M p
@@ -118,39 +117,12 @@ def bicgstab(
     [1. 2.] 0
     """
     return solve_once(
-        Bicgstab,
-        A,
-        b,
-        x0,
-        batched=batched,
-        rtol=rtol,
-        atol=atol,
-        maxiter=maxiter,
-        M=M,
-        callback=callback,
-        raise_on_failure=raise_on_failure,
+        Bicgstab, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure
     )
 
 
-@with_shared_parts
 class Bicgstab(KrylovMethod):
-    """The workspace of BiCGSTAB, kept from solve to solve.
-
-    Parameters
-    ----------
-    [size]
-    [place]
-    batched : {None, "columns", "leading"}
-        The layout of right-hand sides, as for `bicgstab`.
-
-    Raises
-    ------
-    [size raises]
-
-    Notes
-    -----
-    Storage: 6 vectors, 7 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time, else RuntimeError.
+    """BiCGSTAB with a workspace that is kept from solve to solve; see `bicgstab`.
 
     Examples
     --------
@@ -162,41 +134,41 @@ class Bicgstab(KrylovMethod):
     """
 
     _measures = True
+    _flags = Flag.RETRIES
 
-    def _flags(self, preconditioned: bool) -> Flag:
-        return super()._flags(preconditioned) | Flag.RETRIES
-
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
-        x, r, p, v, t = (self._vector(name) for name in ("x", "r", "p", "v", "t"))
-        shadow = self._vector("shadow")
-        y = self._vector("y") if preconditioned else None
-        # y is M p in the first half of an iteration, M r in the second
-        self._first = BicgstabVectors(x, r, shadow, p, v, t, p if y is None else y)
-        self._second = BicgstabVectors(x, r, shadow, p, v, t, r if y is None else y)
-        self._operands = p, self._first.y, v, r, self._second.y, t  # of products
-        self._shadow = self._passes((BicgstabBegin, BicgstabDirection), self._first)
-        self._first_half = self._passes(_FIRST_HALF, self._first)
-        self._second_half = self._passes(_SECOND_HALF, self._second)
-        return SharedVectors(r=r, x=x, w=v)
+    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        names = ("x", "r", "shadow", "p", "v", "t")
+        x, r, shadow, p, v, t = (space.vector(name) for name in names)
+        of_p, of_r = (space.vector("y"),) * 2 if preconditioned else (p, r)
+        self._first = BicgstabVectors(x, r, shadow, p, v, t, of_p)  # of an iteration's first half
+        self._second = BicgstabVectors(x, r, shadow, p, v, t, of_r)
+        self._shadow = space.passes((BicgstabBegin, BicgstabDirection), self._first)
+        self._first_half = space.passes(_FIRST_HALF, self._first)
+        self._second_half = space.passes(_SECOND_HALF, self._second)
+        return x, r, v
 
     def _begin(self, system: LinearSystem) -> int:
-        self._scale.run()
-        return self._shadow.run()
+        super()._begin(system)
+        return self._shadow.run()  # shadow = r, rho = shadow* r, p = r
 
-    def _iterate(self, system: LinearSystem, step: int) -> int:
-        p, y, v, r, other_y, t = self._operands
-        system.precondition(p, y)
-        system.apply(y, v)
-        if not self._measured:
+    def _iterate(self, system: LinearSystem, steps: range) -> int:
+        _, r, _, p, v, t, of_p = self._first
+        of_r = self._second.y
+        left = -1
+        for _ in steps:
+            system.precondition(p, of_p)
+            system.apply(of_p, v)  # v = A M p
             self._measure()
-        left = self._first_half.run()
-        if left == 0:
-            return 0
-        system.precondition(r, other_y)
-        system.apply(other_y, t)
-        return self._second_half.run()
+            left = self._first_half.run()  # alpha = rho / shadow* v, x += alpha M p, r -= alpha v
+            if left:
+                system.precondition(r, of_r)
+                system.apply(of_r, t)  # t = A M r
+                left = self._second_half.run()  # omega = t* r / t* t, x += omega M r, …, p
+            if left == 0:
+                break
+        return left
 
-    def _whole_iterations(self, A: Any) -> Passes | None:
+    def _iterations_in_a_launch(self, A: Any) -> Passes | None:
         at, second = self._first, self._second
         stages: Stages = [
             (Product, (at.p, at.v)),
@@ -204,6 +176,5 @@ class Bicgstab(KrylovMethod):
             (Product, (at.r, at.t)),
             *((each, second) for each in _SECOND_HALF),
         ]
-        assert self._space is not None
         kept = at.x, at.r, at.p, at.shadow, at.v
-        return self._space.iterations(A, stages, kept, flags=self._flag)
+        return self._space.iterations(A, stages, kept)

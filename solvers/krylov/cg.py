@@ -11,8 +11,8 @@ from .iteration.method import KrylovMethod
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
-from .vectors.passes import Pass, Product, SharedVectors, Stages
-from .vectors.space import Passes
+from .vectors.passes import Pass, Product, Stages
+from .vectors.space import KrylovSpace, Passes
 
 
 class CgVectors(NamedTuple):
@@ -103,40 +103,11 @@ def cg(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    return solve_once(
-        Cg,
-        A,
-        b,
-        x0,
-        batched=batched,
-        rtol=rtol,
-        atol=atol,
-        maxiter=maxiter,
-        M=M,
-        callback=callback,
-        raise_on_failure=raise_on_failure,
-    )
+    return solve_once(Cg, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure)
 
 
-@with_shared_parts
 class Cg(KrylovMethod):
-    """The workspace of conjugate gradients, kept from solve to solve.
-
-    Parameters
-    ----------
-    [size]
-    [place]
-    batched : {None, "columns", "leading"}
-        The layout of right-hand sides, as for `cg`.
-
-    Raises
-    ------
-    [size raises]
-
-    Notes
-    -----
-    Storage: 4 vectors, 5 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time, else RuntimeError.
+    """Conjugate gradients with a workspace that is kept from solve to solve; see `cg`.
 
     Examples
     --------
@@ -147,42 +118,45 @@ class Cg(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
-        x, r, p, q = (self._vector(name) for name in ("x", "r", "p", "q"))
-        self._at = at = CgVectors(x, r, p, q, self._vector("z") if preconditioned else r)
-        self._product = q  # where the latest q = A p is: at.q, or an array of A's own
-        self._turn = self._passes((CgProduct, CgDirection), at)
+    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        x, r, p, q = (space.vector(name) for name in ("x", "r", "p", "q"))
+        self._at = at = CgVectors(x, r, p, q, space.vector("z") if preconditioned else r)
+        self._q = q  # where the latest q = A p is: at.q, or an array of A's own
+        self._turn = space.passes((CgProduct, CgDirection), at)
         # with M, the product z = M r is between the update and the next direction
-        step = (CgCurvature, CgUpdate) if preconditioned else _ITERATION
-        self._step = self._passes(step, at)
-        return SharedVectors(r=r, x=x, w=q)
+        self._step = space.passes(_ITERATION[:2] if preconditioned else _ITERATION, at)
+        return x, r, q
 
     def _begin(self, system: LinearSystem) -> int:
-        self._scale.run()
+        super()._begin(system)
         return self._next_direction(system)
 
-    def _iterate(self, system: LinearSystem, step: int) -> int:
+    def _iterate(self, system: LinearSystem, steps: range) -> int:
         _, _, p, q, _ = self._at
-        self._take_product(system.product(p, q))
-        left = self._step.run()
-        return self._next_direction(system) if left and system.preconditioned else left
+        left = -1
+        for _ in steps:
+            self._take_product(system.product(p, q))  # q = A p
+            left = self._step.run()  # alpha = rho / p* q, x += alpha p, r -= alpha q
+            if left and system.preconditioned:
+                left = self._next_direction(system)
+            if left == 0:
+                break
+        return left
 
     def _next_direction(self, system: LinearSystem) -> int:
         _, r, _, _, z = self._at
-        system.precondition(r, z)
-        return self._turn.run()
+        system.precondition(r, z)  # z = M r
+        return self._turn.run()  # rho = r* z, beta = rho / the last one, p = z + beta p
 
-    def _whole_iterations(self, A: Any) -> Passes | None:
+    def _iterations_in_a_launch(self, A: Any) -> Passes | None:
         at = self._at
         stages: Stages = [(Product, (at.p, at.q)), *((each, at) for each in _ITERATION)]
-        assert self._space is not None
-        return self._space.iterations(A, stages, (at.x, at.r, at.p), flags=self._flag)
+        return self._space.iterations(A, stages, (at.x, at.r, at.p))
 
     def _take_product(self, product: Vector) -> None:
         """Let passes read q where an operator left it."""
-        if product is not self._product:
-            self._product = product
-            assert self._space is not None
+        if product is not self._q:
+            self._q = product
             self._step.set_vector(_Q, product, self._space.address(product))
 
     def forget_operands(self) -> None:

@@ -10,8 +10,7 @@ from .gmres import Gmres, GmresVectors
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
-from .vectors.passes import SharedVectors
-from .vectors.space import Flag
+from .vectors.space import Flag, KrylovSpace
 
 
 def fgmres(
@@ -79,29 +78,14 @@ def fgmres(
     >>> print(result.status, result.iterations < 15)
     converged True
     """
+    cycles: dict[str, Any] = {"restart": restart, "callback_type": callback_type}
     return solve_once(
-        Fgmres,
-        A,
-        b,
-        x0,
-        batched=batched,
-        restart=20 if restart is None else restart,
-        rtol=rtol,
-        atol=atol,
-        maxiter=maxiter,
-        M=M,
-        callback=callback,
-        callback_type=callback_type,
-        raise_on_failure=raise_on_failure,
+        Fgmres, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure, **cycles
     )
 
 
 class Fgmres(Gmres):
-    """The workspace of flexible GMRES(m), kept from solve to solve; the parameters are `Gmres`'s.
-
-    Notes
-    -----
-    Storage: 2 m + 3 vectors, m + 3 without M; otherwise as `Gmres`.
+    """Flexible GMRES(m) with a workspace that is kept from solve to solve; see `fgmres`.
 
     Examples
     --------
@@ -111,16 +95,15 @@ class Fgmres(Gmres):
     [0.5 0.5]
     """
 
-    def _flags(self, preconditioned: bool) -> Flag:
-        return Flag.PRECONDITIONED | Flag.FLEXIBLE if preconditioned else Flag(0)
+    _flags_with_m = Flag.PRECONDITIONED | Flag.FLEXIBLE
 
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
-        x, work = self._vector("x"), self._vector("work")
-        solutions = basis = self._basis_of("basis", self.restart + 1)
+    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        x, work = space.vector("x"), space.vector("work")
+        solutions = basis = space.basis("basis", self.restart + 1)
         if preconditioned:
-            solutions = self._basis_of("solutions", self.restart)
+            solutions = space.basis("solutions", self.restart)
         self._solutions: list[Vector] = list(solutions)
-        return self._make_passes(GmresVectors(x, basis, work, None, solutions))
+        return self._with_basis(space, GmresVectors(x, basis, work, None, solutions))
 
     def _direction(self, system: LinearSystem, step: int) -> Vector:
         system.precondition(self._slots[step], self._solutions[step])

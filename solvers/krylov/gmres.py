@@ -12,12 +12,11 @@ from ..products import Vector
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
 from .iteration.workspace_cache import solve_once
-from .systems.layouts import from_systems
-from .systems.limits import SolveLimits
+from .systems.limits import SolveLimits, check_count
 from .systems.result import KrylovResult
-from .systems.system import LinearSystem, check_count
-from .vectors.passes import Pass, SharedVectors
-from .vectors.space import Passes
+from .systems.system import LinearSystem
+from .vectors.passes import Pass
+from .vectors.space import KrylovSpace, Passes
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 
@@ -144,48 +143,16 @@ def gmres(
     >>> print(x.round(12), info)
     [1. 2.] 0
     """
+    cycles: dict[str, Any] = {"restart": restart, "callback_type": callback_type}
     return solve_once(
-        Gmres,
-        A,
-        b,
-        x0,
-        batched=batched,
-        restart=20 if restart is None else restart,
-        rtol=rtol,
-        atol=atol,
-        maxiter=maxiter,
-        M=M,
-        callback=callback,
-        callback_type=callback_type,
-        raise_on_failure=raise_on_failure,
+        Gmres, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure, **cycles
     )
 
 
-@with_shared_parts
 class Gmres(KrylovMethod):
-    """The workspace of GMRES(m), kept from solve to solve.
+    """GMRES(m) with a workspace that is kept from solve to solve; see `gmres`.
 
-    Parameters
-    ----------
-    [size]
-    restart : int or None
-        m, the inner iterations between restarts; None is 20, and N bounds it.
-    [place]
-    batched : {None, "columns", "leading"}
-        The layout of right-hand sides, as for `gmres`.
-
-    Raises
-    ------
-    ValueError
-        If ``size`` < 0 or ``restart`` < 1, or the layout is unknown.
-    TypeError
-        If one is not an integer, or the dtype is not one of the four.
-
-    Notes
-    -----
-    Storage: m + 3 vectors, m + 4 with M. It is allocated in the first solve, and again where the
-    shape of b changes. A solve allocates no vector where ``out`` is given
-    and A and M take ``out=``. One solve at a time, else RuntimeError.
+    A solve allocates no vector where ``out`` is given and A and M take ``out=``.
 
     Examples
     --------
@@ -198,6 +165,10 @@ class Gmres(KrylovMethod):
     [0.5 0.5]
     """
 
+    _measures = True
+    _never_worse = True
+    _checks_ahead = True
+
     def __init__(
         self,
         size: Any,
@@ -208,29 +179,30 @@ class Gmres(KrylovMethod):
         M: Any = None,
         batched: str | None = None,
     ) -> None:
+        """Make the object, as `Cg`; ``restart`` is m, the inner iterations between restarts.
+
+        None is 20, and N bounds it. ValueError if it is less than 1.
+        """
         super().__init__(size, dtype, like=like, M=M, batched=batched)
         wanted = check_count("restart", 20 if restart is None else restart)
         self.restart = max(min(wanted, self._unknowns), 1)
         self._basis_size = self._max_steps = self.restart
 
-    _measures = True
-    _never_worse = True
-    _checks_ahead = True
+    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        x, work = space.vector("x"), space.vector("work")
+        basis = space.basis("basis", self.restart + 1)
+        corrected = space.vector("corrected") if preconditioned else None
+        return self._with_basis(space, GmresVectors(x, basis, work, corrected))
 
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
-        x, work = self._vector("x"), self._vector("work")
-        basis = self._basis_of("basis", self.restart + 1)
-        corrected = self._vector("corrected") if preconditioned else None
-        return self._make_passes(GmresVectors(x, basis, work, corrected))
-
-    def _make_passes(self, at: GmresVectors) -> SharedVectors:
+    def _with_basis(self, space: KrylovSpace, at: GmresVectors) -> tuple[Vector, Vector, Vector]:
+        """Make the passes over vectors, for `_allocate`."""
         self._at = at
         self._slots: list[Vector] = list(at.basis)
-        self._step = self._passes((GmresProject, GmresExtend), at, columns=self.restart)
-        self._combine = self._passes((GmresCombine,), at)
-        self._correct = self._passes((GmresCorrect,), at)
-        self._judges: dict[int, Passes] = {}
-        return SharedVectors(r=self._slots[0], x=at.x, w=self._slots[1])
+        self._step = space.passes((GmresProject, GmresExtend), at, columns=self.restart)
+        self._combine = space.passes((GmresCombine,), at)
+        self._correct = space.passes((GmresCorrect,), at)
+        self._accept: dict[int, Passes] = {}  # by the slot of the true residual
+        return at.x, self._slots[0], self._slots[1]
 
     def _direction(self, system: LinearSystem, step: int) -> Vector:
         """Return M u."""
@@ -240,47 +212,50 @@ class Gmres(KrylovMethod):
         system.precondition(self._slots[step], corrected)
         return corrected
 
-    def _iterate(self, system: LinearSystem, step: int) -> int:
-        system.apply(self._direction(system, step), self._slots[step + 1])
-        if not self._measured:
+    def _iterate(self, system: LinearSystem, steps: range) -> int:
+        left = -1
+        for step in steps:
+            system.apply(self._direction(system, step), self._slots[step + 1])  # w = A M u
             self._measure()
-        return self._step.steps[step]()
+            left = self._step.steps[step]()  # orthogonalises u and w, rotates, estimates
+            if left == 0:
+                break
+        return left
 
     def _step_key(self, step: int) -> int:
         return step
-
-    def forget_operands(self) -> None:
-        """Let go of the arrays of the last solve that are not the workspace's own."""
-        super().forget_operands()
-        for judge in self._judges.values():
-            judge.set_vector(_B, None, 0)
 
     def _check(self, system: LinearSystem, ahead: int = 0) -> int:
         """Form the trial solution; take it over if its residual is smaller.
 
         The residual takes the place of the basis, or where that is still needed the next one.
         """
-        assert self._space is not None
-        self._place = ahead + 1 if 0 < ahead < self.restart else 0
-        judge = self._judges.get(self._place)
-        if judge is None:
-            at = self._at._replace(basis=self._slots[self._place])
-            judge = self._judges[self._place] = self._passes((GmresResidual, GmresAccept), at)
-        _, _, work, corrected, _, _ = self._at
-        self._combine.run()
+        self._slot = slot = ahead + 1 if 0 < ahead < self.restart else 0
+        accept = self._accept.get(slot)
+        if accept is None:
+            at = self._at._replace(basis=self._slots[slot])
+            accept = self._accept[slot] = self._space.passes((GmresResidual, GmresAccept), at)
+        work, corrected = self._at.work, self._at.corrected
+        self._combine.run()  # work = x + Σ y_i q_i, with M the sum alone
         if corrected is not None:
             system.precondition(work, corrected)
-            self._correct.run()
-        system.apply(work, self._slots[self._place])
-        judge.set_vector(_B, system.b, self._space.address(system.b))
-        return judge.run()
+            self._correct.run()  # work = x + M work
+        system.apply(work, self._slots[slot])
+        accept.set_vector(_B, system.b, self._space.address(system.b))
+        return accept.run()  # x = work if b - A work is less than the last residual
 
     def _checked_residual(self) -> Vector:
-        return self._slots[self._place]
+        return self._slots[self._slot]
 
     def _go_on(self) -> None:
-        if self._place:
-            np.copyto(self._slots[0], self._slots[self._place])
+        if self._slot:
+            np.copyto(self._slots[0], self._slots[self._slot])
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        for accept in self._accept.values():
+            accept.set_vector(_B, None, 0)
 
     def solve(
         self,
@@ -316,8 +291,8 @@ class Gmres(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `gmres`; ValueError also if b or ``out`` does not fit.
         """
-        limits = _CycleLimits(maxiter, callback, callback_type)
-        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
+        limits = _CycleLimits(rtol, atol, maxiter, callback, callback_type)
+        return self._solve(A, b, x0, M, limits, out, raise_on_failure)
 
 
 class _CycleLimits(SolveLimits):
@@ -325,6 +300,8 @@ class _CycleLimits(SolveLimits):
 
     def __init__(
         self,
+        rtol: float,
+        atol: float,
         maxiter: int | None,
         callback: Callable[[Any], object] | None,
         callback_type: str | None,
@@ -334,20 +311,20 @@ class _CycleLimits(SolveLimits):
             raise ValueError(
                 f"callback_type is {callback_type!r}; expected one of {', '.join(_CALLBACK_TYPES)}."
             )
-        super().__init__(maxiter, None if kind == "x" else callback)
+        super().__init__(rtol, atol, maxiter, None if kind == "x" else callback)
         self._at_end = callback if kind == "x" else None
         self._legacy = callback is not None and kind == "legacy"
 
     def begin_solve(self, size: int) -> None:
-        maximum = self._max_iterations(size)
+        maximum = self._maximum(size)
         self.max_iterations, self.max_cycles = (
             (maximum, math.inf) if self._legacy else (math.inf, maximum)
         )
 
-    def iteration_ended(self, estimate: float, x: Vector, batched: str | None) -> None:
+    def iteration_ended(self, estimate: float, x: Vector) -> None:
         assert self.callback is not None
         self.callback(np.float64(estimate) / self.norm_b)
 
-    def cycle_ended(self, x: Vector, batched: str | None) -> None:
+    def cycle_ended(self, x: Vector) -> None:
         if self._at_end is not None:
-            self._at_end(from_systems(x, batched).copy())
+            self._at_end(x.copy())

@@ -15,9 +15,9 @@ from .iteration.method import KrylovMethod
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
-from .vectors.passes import Pass, SharedVectors
-from .vectors.ranks import norms_over
-from .vectors.space import Field, Flag, Progress
+from .vectors.passes import Pass
+from .vectors.ranks import norms_over, sum_over
+from .vectors.space import Field, Flag, KrylovSpace, Progress
 
 _ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
 
@@ -125,40 +125,11 @@ def minres(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    return solve_once(
-        Minres,
-        A,
-        b,
-        x0,
-        batched=batched,
-        rtol=rtol,
-        atol=atol,
-        maxiter=maxiter,
-        M=M,
-        callback=callback,
-        raise_on_failure=raise_on_failure,
-    )
+    return solve_once(Minres, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure)
 
 
-@with_shared_parts
 class Minres(KrylovMethod):
-    """The workspace of MINRES, kept from solve to solve.
-
-    Parameters
-    ----------
-    [size]
-    [place]
-    batched : {None, "columns", "leading"}
-        The layout of right-hand sides, as for `minres`.
-
-    Raises
-    ------
-    [size raises]
-
-    Notes
-    -----
-    Storage: 6 vectors, 9 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time, else RuntimeError.
+    """MINRES with a workspace that is kept from solve to solve; see `minres`.
 
     Examples
     --------
@@ -170,57 +141,59 @@ class Minres(KrylovMethod):
     """
 
     _measures = True
+    _flags = Flag.PERSISTS
 
-    def _flags(self, preconditioned: bool) -> Flag:
-        return super()._flags(preconditioned) | Flag.PERSISTS
-
-    def _allocate(self, preconditioned: bool) -> SharedVectors:
+    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
         names = ("x", "v", "previous", "w", "d", "d2")
-        x, v, previous, w, d, d2 = (self._vector(name) for name in names)
+        x, v, previous, w, d, d2 = (space.vector(name) for name in names)
         z, following, r = v, previous, v
         if preconditioned:
-            z, following, r = (self._vector(name) for name in ("z", "next", "r"))
+            z, following, r = (space.vector(name) for name in ("z", "next", "r"))
         at = MinresVectors(x, v, previous, w, d, d2, z, following, r)
         # an iteration overwrites what the one before the last left
         exchanged = MinresVectors(x, previous, v, w, d2, d, following, z, r)
         self._turns = at, exchanged
-        self._copy = self._passes((MinresBegin,), at)
-        self._norm = self._passes((MinresFirstNorm,), at)
+        self._copy = space.passes((MinresBegin,), at)
+        self._norm = space.passes((MinresFirstNorm,), at)
         lanczos = (MinresDiagonal, MinresLanczos)
         last = (MinresNextNorm, MinresUpdate) if preconditioned else (*lanczos, MinresUpdate)
         if preconditioned:
-            self._lanczos = [self._passes(lanczos, turn) for turn in self._turns]
-        self._last = [self._passes(last, turn) for turn in self._turns]
-        return SharedVectors(r=r, x=x, w=w)
+            self._lanczos = [space.passes(lanczos, turn) for turn in self._turns]
+        self._last = [space.passes(last, turn) for turn in self._turns]
+        return x, r, w
 
     def _begin(self, system: LinearSystem) -> int:
         at = self._turns[0]
-        self._scale.run()
-        self._copy.run()
-        system.precondition(at.v, at.z)
-        return self._norm.run()
+        super()._begin(system)
+        self._copy.run()  # v = r
+        system.precondition(at.v, at.z)  # z = M v
+        return self._norm.run()  # beta² = v* z
 
-    def _iterate(self, system: LinearSystem, step: int) -> int:
-        turn = step % 2
-        at = self._turns[turn]
-        system.apply(at.z, at.w)
-        if not self._measured:
+    def _iterate(self, system: LinearSystem, steps: range) -> int:
+        left = -1
+        for step in steps:
+            turn = step % 2
+            at = self._turns[turn]
+            system.apply(at.z, at.w)  # w = A z
             self._measure()
-        if system.preconditioned:
-            self._lanczos[turn].run()
-            system.precondition(at.previous, at.next)  # where the next v is
-        return self._last[turn].run()
+            if system.preconditioned:
+                self._lanczos[turn].run()  # the next v, where the previous one is
+                system.precondition(at.previous, at.next)  # the next z = M v
+            left = self._last[turn].run()  # without M the next v; its norm, a rotation, d and x
+            if left == 0:
+                break
+        return left
 
-    def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
+    def _recognise(self, system: LinearSystem, progress: Any, scalars: Any) -> None:
         """Say which of the systems that could not go on are at a least-squares solution."""
         ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
         if ended.any():
-            gradients = self._gradients(system, residuals, scalars[:, Field.OPERATOR])
+            gradients = self._gradients(system, scalars)
             bound = _ROUNDINGS * np.sqrt(np.finfo(self.dtype).eps)
             optimal = gradients <= bound * scalars[:, Field.OPERATOR_NORM]
             progress[0, ended & optimal] = Progress.LEAST_SQUARES
 
-    def _gradients(self, system: LinearSystem, residuals: Any, units: Any) -> Any:
+    def _gradients(self, system: LinearSystem, scalars: Any) -> Any:
         """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
         at = self._turns[0]
         r, z, w = self._measured_residual(system), at.z, at.w
@@ -230,10 +203,10 @@ class Minres(KrylovMethod):
             given = self._arrays.asarray(factors.astype(r.real.dtype))
             vectors.reshape(rows)[...] *= given[:, None]
 
-        scale(r, 1 / residuals)
+        scale(r, 1 / scalars[:, Field.RESIDUAL])
         system.precondition(r, z)
         system.apply(z, w)
-        scale(w, units)
+        scale(w, scalars[:, Field.OPERATOR])
         if not system.preconditioned:
             lengths = [norms_over(self._ranks, each.reshape(rows)) for each in (w, r)]
             return lengths[0] / lengths[1]
@@ -243,7 +216,6 @@ class Minres(KrylovMethod):
             to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
             for left, right in ((w, image), (r, z))
         ]
-        if self._ranks is not None:
-            for each in squares:
-                self._ranks.allreduce(each)
+        for each in squares:
+            sum_over(self._ranks, each)
         return np.sqrt(squares[0] / squares[1])

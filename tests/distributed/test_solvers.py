@@ -228,7 +228,7 @@ class RecordingRanks:
 def test_a_pass_reduces_its_sums_once_for_all_systems(rng, size):
     ranks = RecordingRanks()
     space = KrylovSpace(np, (3, size), np.dtype(np.float64), ranks=ranks)
-    b, r, x = (space.vector() for _ in range(3))
+    b, r, x = (space.vector(name) for name in "brx")
     b[...], r[...] = rng.standard_normal((3, size)), 0.0
     start = space.passes((StartExtent, StartNorms), SharedVectors(b=b, r=r, x=x))
     start.set(rtol=1e-5, atol=0.0, max_iterations=9, max_cycles=9)
@@ -246,7 +246,7 @@ def test_a_reduction_that_fails_ends_the_pass(size):
             raise ConnectionError("lost a rank")
 
     space = KrylovSpace(np, (1, size), np.dtype(np.float64), ranks=Failing())
-    b, r, x = (space.vector() for _ in range(3))
+    b, r, x = (space.vector(name) for name in "brx")
     for vector in (b, r, x):
         vector.fill(1.0)
     start = space.passes((StartExtent,), SharedVectors(b=b, r=r, x=x))

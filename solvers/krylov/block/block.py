@@ -14,8 +14,9 @@ from ...products import Vector, norms_of, working_dtype
 from ..iteration.verified_iterates import VerifiedIterates
 from ..systems.foreign_arrays import refuse_foreign
 from ..systems.layouts import as_systems
-from ..systems.result import WORST_FIRST, KrylovResult, Status
-from ..systems.system import LinearSystem, check_tolerances
+from ..systems.limits import check_tolerances
+from ..systems.result import KrylovResult, Status, raise_if_failed, worst_of
+from ..systems.system import LinearSystem
 from ..vectors.ranks import ranks_of
 
 Norms = NDArray[np.float64]
@@ -81,6 +82,7 @@ class BlockSolve:
 
     def __init__(self, A: Any, b: Any, x0: Any, M: Any, tolerances: tuple[float, float]) -> None:
         check_tolerances(*tolerances)
+        self._tolerances = tolerances
         for name, operator in (("A", A), ("M", M)):
             if getattr(operator, "ndim", 2) > 2 or getattr(operator, "batch_shape", ()):
                 raise ValueError(
@@ -211,10 +213,9 @@ class BlockSolve:
     def result(self, raise_on_failure: bool) -> KrylovResult:
         """Return the solution and what there is to say about it."""
         self._verified.restore(self.x, self.norms)
-        worst = min(self.statuses, key=WORST_FIRST.index, default=Status.CONVERGED)
         result = KrylovResult(
             x=self.x.T,
-            status=worst,
+            status=worst_of(self.statuses),
             residual_norm=self.norms,
             residual_norms=self._packed(),
             iterations=self.iterations,
@@ -223,12 +224,8 @@ class BlockSolve:
             preconditioner_applications=self.system.preconditioner_applications,
             statuses=self.statuses,
         )
-        if raise_on_failure and not result.converged:
-            failed = sum(status is not Status.CONVERGED for status in self.statuses)
-            raise RuntimeError(
-                f"{failed} of {len(self.statuses)} columns did not converge; the worst status is "
-                f"'{worst}', at a residual of {self.norms.max():.3e}. {worst.advice}"
-            )
+        if raise_on_failure:
+            raise_if_failed(result, *self._tolerances)
         return result
 
     def _packed(self) -> Norms:

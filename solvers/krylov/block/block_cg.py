@@ -14,8 +14,8 @@ from batchkron.arrays import device_errors
 
 from ...products import norms_of
 from ..systems.foreign_arrays import solve_in_kind
+from ..systems.limits import check_count
 from ..systems.result import KrylovResult, Status
-from ..systems.system import check_count
 from .block import BlockSolve, orthonormalised
 
 

@@ -42,25 +42,6 @@ _PARTS = {
     RuntimeError
         If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
 """,
-    "size": """\
-    size : int, or operator of shape (N, N)
-        N, the number of unknowns; or A, for calls ``solver(b)``.
-    dtype : dtype_like, optional
-        float32, float64, complex64 or complex128: float64, or A's own, by default.
-""",
-    "place": """\
-    like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
-        A is, if it is given.
-    M : operator, optional
-        The preconditioner of calls ``solver(b)``.
-""",
-    "size raises": """\
-    ValueError
-        If ``size`` < 0, or the layout is unknown.
-    TypeError
-        If it is not an integer, or the dtype is not one of the four.
-""",
 }
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from batchkron.arrays import array_module, as_array
 
 from ...products import working_dtype
 from ..systems.foreign_arrays import refuse_foreign, solve_in_kind
+from ..systems.limits import check_count
 from ..systems.result import KrylovResult
-from ..systems.system import check_count
 from ..vectors.ranks import ranks_of
 from ..vectors.space import place_of_work
 from .method import KrylovMethod
@@ -80,65 +79,65 @@ def solve_once(
     A: Any,
     b: Any,
     x0: Any,
-    *,
-    batched: str | None,
-    callback: Any,
     M: Any,
+    rtol: float,
+    atol: float,
+    maxiter: int | None,
+    callback: Callable[[Any], object] | None,
+    batched: str | None,
+    raise_on_failure: bool,
+    *,
     restart: int | None = None,
     **options: Any,
 ) -> KrylovResult:
     """Solve A x = b by a method, in a workspace that is kept for the next call.
 
-    Parameters
-    ----------
-    method : type
-        The method.
-    A, b, x0, batched, callback, M : object
-        As for its function. With a callback, which sees the workspace, it is not kept.
-    restart : int, optional
-        Of methods with a basis.
-    **options
-        Others of its function.
-
-    Returns
-    -------
-    KrylovResult
-        Its arrays are no part of a workspace; x is of the kind of b.
+    The parameters are those of the method's function; with a callback, which sees the workspace,
+    it is not kept. ``restart`` and ``options`` are those of methods with a basis.
     """
+    options |= {"rtol": rtol, "atol": atol, "maxiter": maxiter, "callback": callback}
+    options["raise_on_failure"] = raise_on_failure
+
+    def solve(A: Any, b: Any, x0: Any, M: Any) -> KrylovResult:
+        return _solve_native(method, A, b, x0, M, batched, restart, options)
+
     if type(b) is not np.ndarray and any_foreign(b):
-        solve = partial(
-            solve_once, method, batched=batched, callback=callback, restart=restart, **options
-        )
         return solve_in_kind(solve, A, b, x0, M)
+    return solve(A, b, x0, M)
+
+
+def _solve_native(
+    method: type[KrylovMethod],
+    A: Any,
+    b: Any,
+    x0: Any,
+    M: Any,
+    batched: str | None,
+    restart: int | None,
+    options: dict[str, Any],
+) -> KrylovResult:
+    """Solve for right-hand sides of NumPy or CuPy."""
     rhs = as_array(b, "b", array_module(b))
-    given = {} if restart is None else {"restart": check_count("restart", restart)}
-    options |= {"M": M, "callback": callback}
     try:
         dtype = working_dtype(A, rhs)
     except TypeError:
         refuse_foreign(A, "A", b=rhs)  # whose dtype is no dtype of NumPy
         raise
+    given = {} if restart is None else {"restart": check_count("restart", restart)}
+
+    def new(size: Any) -> KrylovMethod:
+        return method(size, dtype, like=rhs, batched=batched, **given)
+
     if ranks_of(A) is not None:  # ranks would keep and drop workspaces of different sizes
-        solver = method(A, dtype, like=rhs, batched=batched, **given)
-        return solver.solve(A, rhs, x0, **options)
-    if callback is not None:
-        return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)
+        return new(A).solve(A, rhs, x0, M=M, **options)
+    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
+    if options["callback"] is not None:
+        return new(size).solve(A, rhs, x0, M=M, **options)
     place = place_of_work(array_module(rhs))
     key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
     entry = _cache.entries.pop(key, None)
-    solver = _new(method, rhs, dtype, batched, given) if entry is None else entry.solver
-    result: KrylovResult = solver.solve(A, rhs, x0, **options)
+    solver = new(size) if entry is None else entry.solver
+    result = solver.solve(A, rhs, x0, M=M, **options)
     solver.forget_operands()
     _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
     return result
-
-
-def _new(
-    method: type[KrylovMethod],
-    rhs: Any,
-    dtype: np.dtype[Any],
-    batched: str | None,
-    options: dict[str, Any],
-) -> KrylovMethod:
-    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-    return method(size, dtype, like=rhs, batched=batched, **options)

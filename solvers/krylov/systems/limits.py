@@ -9,26 +9,39 @@ from typing import Any
 import numpy as np
 
 from ...products import Vector
-from .layouts import from_systems
-from .system import check_count
 
 _ITERATIONS_PER_UNKNOWN = 10  # default of maxiter / N, as in SciPy
 
 
 class SolveLimits:
-    """The limits of a solve, and the user's callback.
+    """The tolerances and the largest number of iterations of a solve, and the user's callback.
 
     Parameters
     ----------
+    rtol, atol : float
+        The relative and the absolute tolerance.
     maxiter : int or None
         The largest number of iterations; 10 N by default.
     callback : callable or None
         Called with the iterate after each iteration: a read-only view.
+
+    Raises
+    ------
+    ValueError
+        If a tolerance is negative or NaN, or ``maxiter`` is not positive.
+    TypeError
+        If ``maxiter`` is no integer or the callback no function.
     """
 
     def __init__(
-        self, maxiter: int | None, callback: Callable[[Any], object] | None = None
+        self,
+        rtol: float,
+        atol: float,
+        maxiter: int | None,
+        callback: Callable[[Any], object] | None = None,
     ) -> None:
+        check_tolerances(rtol, atol)
+        self.rtol, self.atol = rtol, atol
         self._maxiter = None if maxiter is None else check_count("maxiter", maxiter)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
@@ -38,18 +51,34 @@ class SolveLimits:
 
     def begin_solve(self, size: int) -> None:
         """Set the limits for systems of N unknowns."""
-        self.max_iterations = self._max_iterations(size)
+        self.max_iterations = self._maximum(size)
 
-    def _max_iterations(self, size: int) -> int:
+    def _maximum(self, size: int) -> int:
         return max(_ITERATIONS_PER_UNKNOWN * size, 1) if self._maxiter is None else self._maxiter
 
-    def iteration_ended(self, estimate: float, x: Vector, batched: str | None) -> None:
-        """Call back."""
-        seen = from_systems(x, batched).view()
+    def iteration_ended(self, estimate: float, x: Vector) -> None:
+        """Call back; ``estimate`` is that of the residual's norm."""
+        seen = x.view()
         if isinstance(seen, np.ndarray):
             seen.flags.writeable = False
         assert self.callback is not None
         self.callback(seen)
 
-    def cycle_ended(self, x: Vector, batched: str | None) -> None:
+    def cycle_ended(self, x: Vector) -> None:
         """Do nothing: only methods with cycles call back here."""
+
+
+def check_tolerances(rtol: float, atol: float) -> None:
+    """Raise ValueError unless rtol and atol are numbers ≥ 0."""
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (isinstance(value, (int, float, np.number)) and float(value) >= 0.0):
+            raise ValueError(f"{name} is {value!r}; expected a number >= 0.")
+
+
+def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int ≥ ``minimum``; TypeError or ValueError if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} is {value!r}; expected an integer >= {minimum}.")
+    if value < minimum:
+        raise ValueError(f"{name} is {value}; expected an integer >= {minimum}.")
+    return int(value)

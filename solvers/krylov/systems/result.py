@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -71,7 +71,7 @@ _ADVICE = {
     ),
 }
 
-WORST_FIRST = (
+_WORST_FIRST = (
     Status.NOT_FINITE,
     Status.BREAKDOWN,
     Status.INDEFINITE,
@@ -80,6 +80,26 @@ WORST_FIRST = (
     Status.LEAST_SQUARES,
     Status.CONVERGED,
 )
+
+
+def worst_of(statuses: Iterable[Status]) -> Status:
+    """Return the worst of several statuses, in the order of `KrylovResult.status`."""
+    return min(statuses, key=_WORST_FIRST.index, default=Status.CONVERGED)
+
+
+def raise_if_failed(result: KrylovResult, rtol: float, atol: float) -> None:
+    """Raise RuntimeError, with what may help, unless a solve converged."""
+    if result.converged:
+        return
+    statuses = () if result.statuses is None else result.statuses.ravel()
+    failed = sum(status is not Status.CONVERGED for status in statuses)
+    which = "The solve" if len(statuses) < 2 else f"{failed} of {len(statuses)} systems"
+    raise RuntimeError(
+        f"{which} stopped with status '{result.status}' after {np.max(result.iterations)} "
+        f"iterations at a residual of {np.max(result.residual_norm):.3e}; expected at most "
+        f"max(rtol ‖b‖, atol) with rtol = {rtol:g}, atol = {atol:g}. {result.status.advice}"
+    )
+
 
 _INFO = {Status.CONVERGED: 0, Status.BREAKDOWN: -1, Status.NOT_FINITE: -2, Status.INDEFINITE: -3}
 

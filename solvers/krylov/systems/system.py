@@ -8,63 +8,9 @@ import numpy as np
 
 from batchkron.arrays import array_module, is_plain
 
-from ...products import (
-    Vector,
-    allocating_product,
-    as_product,
-    is_alike,
-)
+from ...products import Vector, allocating_product, as_product, is_alike
 from .foreign_arrays import refuse_foreign
 from .layouts import as_systems
-
-
-def check_tolerances(rtol: float, atol: float) -> None:
-    """Raise ValueError unless rtol and atol are numbers ≥ 0.
-
-    Parameters
-    ----------
-    rtol, atol : float
-        The relative and the absolute tolerance.
-
-    Raises
-    ------
-    ValueError
-        If one is negative or NaN.
-    """
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if not (isinstance(value, (int, float, np.number)) and float(value) >= 0.0):
-            raise ValueError(f"{name} is {value!r}; expected a number >= 0.")
-
-
-def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int ≥ ``minimum``.
-
-    Parameters
-    ----------
-    name : str
-        What the error calls it.
-    value : int
-        The count.
-    minimum : int
-        The smallest one allowed.
-
-    Returns
-    -------
-    int
-        The count.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is below ``minimum``.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} is {value!r}; expected an integer >= {minimum}.")
-    if value < minimum:
-        raise ValueError(f"{name} is {value}; expected an integer >= {minimum}.")
-    return int(value)
 
 
 class LinearSystem:
@@ -129,28 +75,11 @@ class LinearSystem:
             self._precondition(x, out)
 
     def initial_guess(self, x0: Any, x: Vector, batched: str | None) -> bool:
-        """Write the initial guess into ``x``.
+        """Write the initial guess into ``x``, (..., N); return whether it may be anything but zero.
 
-        Parameters
-        ----------
-        x0 : array_like of b's layout, "Mb", or None
-            The guess; "Mb" is M b, None is zero.
-        x : ndarray, shape (..., N)
-            Overwritten.
-        batched : {None, "columns", "leading"}
-            The layout of x0.
-
-        Returns
-        -------
-        bool
-            Whether it may be anything but zero.
-
-        Raises
-        ------
-        ValueError
-            If x0 has another shape, or is another string.
-        TypeError
-            If x0 is complex and the system is real, or x0 is not where b is.
+        ``x0`` is an array of b's layout, "Mb" for M b, or None for zero. ValueError if it has
+        another shape or is another string, TypeError if it is complex and the system is not, or
+        elsewhere than b.
         """
         if x0 is None:
             x.fill(0.0)
@@ -166,12 +95,7 @@ class LinearSystem:
         refuse_foreign(x0, "x0", b=self.b)
         guess = as_systems(x0, "x0", batched, x.dtype, array_module(x))
         if guess.shape != x.shape:
-            raise ValueError(
-                f"x0 has shape {np.shape(x0)}; expected {_seen_shape(x, batched)}, the shape of b."
-            )
+            wanted = x.shape[::-1] if batched == "columns" else x.shape
+            raise ValueError(f"x0 has shape {np.shape(x0)}; expected {wanted}, the shape of b.")
         np.copyto(x, guess)
         return True
-
-
-def _seen_shape(x: Vector, batched: str | None) -> tuple[int, ...]:
-    return x.shape[::-1] if batched == "columns" else x.shape

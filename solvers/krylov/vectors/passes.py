@@ -45,9 +45,7 @@ class SharedVectors(NamedTuple):
     w: Vector | None = None
 
 
-Product: Pass[Any] = Pass(
-    "", tuple
-)  # y = A x of vectors (x, y), among the passes of whole iterations
+Product: Pass[Any] = Pass("", tuple)  # y = A x of vectors (x, y), among passes of iterations
 StartExtent = Pass("StartExtent", SharedVectors)  # r = b - r, max |b|, max |r|
 StartNorms = Pass("StartNorms", SharedVectors)  # norms of b and r; x = 0 where b is
 ScaleResidual = Pass("ScaleResidual", SharedVectors)  # r / norm of r

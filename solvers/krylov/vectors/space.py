@@ -155,7 +155,9 @@ class KrylovSpace:
             base["tickets"] = address(self._kept[-1])
         for name, array in zip(("state", "progress", "history"), self._kept, strict=False):
             base[name] = address(array)
-        self._places: dict[int, tuple[Array, int]] = {}
+        self.flags = Flag(0)
+        self._vectors: dict[str, Array] = {}
+        self._places: dict[int, int] = {}  # of vectors: addresses by identity
         self._base = np.zeros(ARGUMENTS.itemsize // 8, np.uint64)
         for name, value in base.items():
             self._base[_WORD[name]] = value
@@ -173,8 +175,7 @@ class KrylovSpace:
     @property
     def nbytes(self) -> int:
         """The bytes of all vectors and scalars."""
-        vectors = (array for array, _ in self._places.values())
-        return sum(array.nbytes for array in (*self._kept, *vectors))
+        return sum(array.nbytes for array in (*self._kept, *self._vectors.values()))
 
     def recorder(self) -> Recorder | None:
         """Return what repeats work on a device with the least effort; None where there is none."""
@@ -183,28 +184,24 @@ class KrylovSpace:
             return recorder
         return None
 
-    def vector(self) -> Array:
-        """Return a new vector (..., N), uninitialised."""
-        return self._known(self._backend.krylov_vectors(self.shape, self.dtype))
+    def vector(self, name: str) -> Array:
+        """Return the vector (..., N) of a name, uninitialised at first."""
+        return self._named(name, self.shape)
 
-    def basis(self, slots: int) -> Array:
-        """Return new vectors (slots, ..., N), uninitialised."""
-        return self._known(self._backend.krylov_vectors((slots, *self.shape), self.dtype))
+    def basis(self, name: str, slots: int) -> Array:
+        """Return the vectors (slots, ..., N) of a name, likewise."""
+        return self._named(name, (slots, *self.shape))
 
-    def _known(self, array: Array) -> Array:
-        """Remember where an array lies: several passes ask for it."""
-        self._places[id(array)] = array, self._backend.address(array)
-        return array
+    def _named(self, name: str, shape: tuple[int, ...]) -> Array:
+        if name not in self._vectors:
+            array = self._vectors[name] = self._backend.krylov_vectors(shape, self.dtype)
+            self._places[id(array)] = self._backend.address(array)
+        return self._vectors[name]
 
     def passes(
-        self,
-        passes: Sequence[Pass[Vectors]],
-        vectors: Vectors,
-        *,
-        columns: int = 1,
-        flags: int = 0,
+        self, passes: Sequence[Pass[Vectors]], vectors: Vectors, *, columns: int = 1
     ) -> Passes:
-        """Return passes over vectors.
+        """Return passes over vectors, with the options ``flags``.
 
         Parameters
         ----------
@@ -214,12 +211,6 @@ class KrylovSpace:
             The method's; None for one that the passes do not use.
         columns : int
             Steps of a cycle, each of which has a call of its own.
-        flags : int
-            Of `Flag`.
-
-        Returns
-        -------
-        Passes
         """
         chosen = self._backend.krylov_passes(
             tuple([each.name for each in passes]),
@@ -229,14 +220,10 @@ class KrylovSpace:
             self._restart,
             self._reduction,
         )
-        return self._bound(chosen.run, vectors, columns, flags)
+        return self._bound(chosen.run, vectors, columns)
 
     def _bound(
-        self,
-        run: Callable[[int], int],
-        vectors: Sequence[Array | None],
-        columns: int,
-        flags: int,
+        self, run: Callable[[int], int], vectors: Sequence[Array | None], columns: int = 1
     ) -> Passes:
         """Return what a backend runs with the arguments that it takes."""
         records = np.empty((columns, len(self._base)), np.uint64)
@@ -244,19 +231,12 @@ class KrylovSpace:
         first = _WORD["vectors"]
         address = self.address
         records[:, first : first + len(vectors)] = [0 if v is None else address(v) for v in vectors]
-        records[:, _WORD["flags"]] = flags
+        records[:, _WORD["flags"]] = int(self.flags)
         if columns > 1:
             records[:, _WORD["column"]] = np.arange(columns)
         return Passes(run, records, vectors, self._kept)
 
-    def iterations(
-        self,
-        operator: object,
-        stages: Stages,
-        kept: Sequence[Array],
-        *,
-        flags: int = 0,
-    ) -> Passes | None:
+    def iterations(self, operator: object, stages: Stages, kept: Sequence[Array]) -> Passes | None:
         """Return whole iterations, as many as `Passes.set_count` says, in one call.
 
         Parameters
@@ -267,8 +247,6 @@ class KrylovSpace:
             What an iteration does in turn: passes with the method's vectors, and products.
         kept : sequence of ndarray
             The vectors that go on from iteration to iteration; others in ``stages`` are scratch.
-        flags : int
-            Of `Flag`.
 
         Returns
         -------
@@ -288,14 +266,12 @@ class KrylovSpace:
             Stage(each.name, tuple(places[id(vector)] for vector in used)) for each, used in stages
         )
         chosen = self._backend.krylov_iterations(plan, listed, len(kept), len(vectors))
-        if chosen is None:
-            return None
-        return self._bound(chosen.run, list(kept), 1, flags)
+        return None if chosen is None else self._bound(chosen.run, list(kept))
 
     def address(self, array: Array) -> int:
         """Return where an array lies, for `Passes.set_vector`."""
-        place = self._places.get(id(array))
-        return self._backend.address(array) if place is None else place[1]
+        known = self._places.get(id(array))
+        return self._backend.address(array) if known is None else known
 
     def running(self, known: int = -1) -> int:
         """Return how many systems are running: what a pass returned, if that is known."""

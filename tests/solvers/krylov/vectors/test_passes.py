@@ -446,7 +446,8 @@ class Systems:
         listed = tuple(getattr(MODULES[self.method], name) for name in names)
         every = getattr(MODULES[self.method], f"{self.method}Vectors")
         given = every(**{name: vectors.get(name) for name in every._fields})
-        chosen = self.space.passes(listed, given, columns=columns, flags=int(flags))
+        self.space.flags = flags
+        chosen = self.space.passes(listed, given, columns=columns)
         chosen.set(rtol=0.01, atol=0.0, max_iterations=50.0, max_cycles=60.0)
         chosen.steps[column]()
 
@@ -560,7 +561,7 @@ def test_steps_of_gmres(rng, size, dtype):
         "iteration_limit": 9.0,
     }.items():
         systems.put(name, value)
-    basis = systems.space.basis(RESTART + 1)
+    basis = systems.space.basis("basis", RESTART + 1)
     basis[:] = np.nan
     basis[0] = random_array(rng, (3, size), dtype)
     basis[0] /= np.linalg.norm(basis[0], axis=1)[:, None]
@@ -604,7 +605,7 @@ def test_gmres_combines_its_basis(rng, size, dtype, flags):
     systems.small[:, first : first + reals * kept] = y.view(float)
     vectors = dict(zip(["x", "work"], random_array(rng, (2, 3, size), dtype), strict=True))
     for name in ("basis", "solutions"):
-        vectors[name] = systems.space.basis(RESTART + 1)
+        vectors[name] = systems.space.basis(name, RESTART + 1)
         vectors[name][:] = np.nan
     used = "solutions" if flags & Flag.FLEXIBLE else "basis"
     vectors[used][:kept] = random_array(rng, (kept, 3, size), dtype)
