@@ -32,15 +32,7 @@ class VerifiedIterates:
         self._kept: Vector | None = None
 
     def compare(self, x: Vector, norms: NDArray[np.float64]) -> None:
-        """Keep the iterates of systems whose true residual is less than any before.
-
-        Parameters
-        ----------
-        x : ndarray, shape (..., N)
-            What systems go on from.
-        norms : ndarray of float64, shape (systems,)
-            ‖b - A x‖ of each system.
-        """
+        """Keep the iterates, (..., N), whose true residuals are less than any before."""
         less = norms < self.norms
         if not less.any():
             return
@@ -56,19 +48,8 @@ class VerifiedIterates:
     ) -> NDArray[np.bool_]:
         """Write the best iterates over those that are worse, and their norms likewise.
 
-        Parameters
-        ----------
-        x : ndarray, shape (..., N)
-            The iterates that systems ended with, whose worse ones are overwritten.
-        norms : ndarray of float64, shape (systems,)
-            ‖b - A x‖ of each system, which may be NaN; overwritten likewise.
-        settled : ndarray of bool, shape (systems,), optional
-            Which systems keep their iterate: it is the best in another norm, which counts.
-
-        Returns
-        -------
-        ndarray of bool, shape (systems,)
-            Which systems had a better one.
+        The norms of x may be NaN. Systems that are ``settled`` keep their iterate: it is the best
+        in another norm, which counts. Returns which systems had a better one.
         """
         worse = ~(norms <= self.norms) & ~np.isnan(self.norms)
         if settled is not None:

@@ -13,21 +13,7 @@ from .result import KrylovResult
 
 
 def refuse_foreign(value: Any, name: str, **native: Any) -> None:
-    """Refuse a foreign array beside a native one.
-
-    Parameters
-    ----------
-    value : object
-    name : str
-        What errors call it.
-    **native : ndarray
-        The other one, by its name.
-
-    Raises
-    ------
-    TypeError
-        If the value is a foreign array.
-    """
+    """Raise TypeError if a value, which errors call ``name``, is foreign and others are native."""
     if kind_of(value) is not None:
         common_kind(**{name: value}, **native)
 
@@ -37,25 +23,9 @@ def solve_in_kind(
 ) -> KrylovResult:
     """Solve with views of foreign arrays, such as tensors of torch; ``x`` is of their kind.
 
-    On a CUDA device the work goes to the library's current stream.
-
-    Parameters
-    ----------
-    solve : callable
-        ``solve(A, b, x0, M=M)`` takes arrays of NumPy or CuPy; also ``out=``, where that is given.
-    A, b, x0, M, out : object
-        As of a method; one at least is a foreign array. Operators that are none get vectors of
-        NumPy or CuPy.
-
-    Returns
-    -------
-    KrylovResult
-        Norms and counts are those of ``solve``.
-
-    Raises
-    ------
-    TypeError
-        If there are arrays of two kinds, or a gradient is wanted of a tensor.
+    ``solve(A, b, x0, M=M)`` takes arrays of NumPy or CuPy; also ``out=``, where that is given. On a
+    CUDA device the work goes to the library's current stream. TypeError if there are arrays of two
+    kinds, or a gradient is wanted of a tensor.
     """
     found: list[KrylovResult] = []
 

@@ -18,18 +18,7 @@ _SHAPES = {
 
 
 def check_layout(batched: str | None) -> None:
-    """Raise ValueError unless ``batched`` names a layout.
-
-    Parameters
-    ----------
-    batched : {None, "columns", "leading"}
-        The name.
-
-    Raises
-    ------
-    ValueError
-        If it is another one.
-    """
+    """Raise ValueError unless ``batched`` names a layout."""
     if batched not in _SHAPES:
         raise ValueError(f"batched is {batched!r}; expected None, 'columns' or 'leading'.")
 
@@ -39,30 +28,9 @@ def as_systems(
 ) -> Vector:
     """Return right-hand sides along the last axis, one for each system: (..., N).
 
-    Parameters
-    ----------
-    array : array_like
-        Of the layout's shape.
-    name : str
-        What errors call it.
-    batched : {None, "columns", "leading"}
-        The layout.
-    dtype : numpy.dtype or None
-        What to convert to; None for no conversion.
-    module : module, optional
-        Where the array is to be, NumPy or CuPy; where it is by default.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
-        May share memory with the array.
-
-    Raises
-    ------
-    ValueError
-        If it has another number of axes.
-    TypeError
-        If it is complex and ``dtype`` is not, or it is elsewhere.
+    They are converted to ``dtype`` if that is given, and may share memory with the array, which
+    has to be one of ``module``, NumPy or CuPy. ValueError if it has another number of axes,
+    TypeError if it is complex and ``dtype`` is not, or it is elsewhere.
     """
     given = as_array(array, name, array_module(array) if module is None else module)
     if dtype is not None:

@@ -16,21 +16,7 @@ _ITERATIONS_PER_UNKNOWN = 10  # default of maxiter / N, as in SciPy
 class SolveLimits:
     """The tolerances and the largest number of iterations of a solve, and the user's callback.
 
-    Parameters
-    ----------
-    rtol, atol : float
-        The relative and the absolute tolerance.
-    maxiter : int or None
-        The largest number of iterations; 10 N by default.
-    callback : callable or None
-        Called with the iterate after each iteration: a read-only view.
-
-    Raises
-    ------
-    ValueError
-        If a tolerance is negative or NaN, or ``maxiter`` is not positive.
-    TypeError
-        If ``maxiter`` is no integer or the callback no function.
+    ValueError or TypeError if one of them is not what the functions document.
     """
 
     def __init__(

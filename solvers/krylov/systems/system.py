@@ -16,21 +16,8 @@ from .layouts import as_systems
 class LinearSystem:
     """A x = b for one or many b, with its products counted: what every Krylov method shares.
 
-    Parameters
-    ----------
-    A : object
-        The operator, anything that `as_product` takes, (N, N).
-    b : ndarray, shape (..., N), C-contiguous
-        The right-hand sides; never written.
-    M : object, optional
-        The preconditioner, M ≈ A⁻¹, as A; None for the identity.
-
-    Raises
-    ------
-    ValueError
-        If a shape is wrong.
-    TypeError
-        If a kind of object or a dtype is wrong.
+    A and M are what `as_product` takes, (N, N), or None for no M; b is C-contiguous, (..., N), and
+    never written. ValueError if a shape is wrong, TypeError if a kind of object or a dtype is.
     """
 
     def __init__(self, A: Any, b: Vector, M: Any) -> None:

@@ -13,19 +13,6 @@ from batchkron.operators import Operator
 
 from ...products import Vector, dot, norm, norms_of
 
-__all__ = [
-    "OnRanks",
-    "Ranks",
-    "any_over",
-    "dot_over",
-    "max_over",
-    "norm_over",
-    "norms_over",
-    "ranks_of",
-    "ranks_of_problem",
-    "sum_over",
-]
-
 
 class Ranks(Protocol):
     """What a method needs of the ranks that share its vectors (`batchkron.distributed`)."""
@@ -55,28 +42,13 @@ class Ranks(Protocol):
 
 
 class OnRanks:
-    """An operator of solvers whose vectors may be spread over ranks.
-
-    Attributes
-    ----------
-    communicator : Ranks or None
-    """
+    """An operator of solvers whose vectors may be spread over ranks."""
 
     communicator: Ranks | None = None
 
 
 def ranks_of(operator: Any) -> Ranks | None:
-    """Return the ranks that share the vectors of an operator; None if it has them alone.
-
-    Parameters
-    ----------
-    operator : object
-        Anything that solvers take.
-
-    Returns
-    -------
-    Ranks or None
-    """
+    """Return the ranks that share the vectors of an operator; None if it has them alone."""
     known = isinstance(operator, (Operator, OnRanks))
     ranks: Ranks | None = operator.communicator if known else None
     return None if ranks is None or ranks.size == 1 else ranks
@@ -85,15 +57,8 @@ def ranks_of(operator: Any) -> Ranks | None:
 def ranks_of_problem(problem: Any) -> Ranks | None:
     """Return the ranks that share the state of a problem in time; None if it has it alone.
 
-    Parameters
-    ----------
-    problem : object
-        Its ``communicator`` counts if that is one of `batchkron.distributed`; otherwise those of
-        the operators that it holds. Operators that are made for each question are not looked at.
-
-    Returns
-    -------
-    Ranks or None
+    Its ``communicator`` counts if that is one of `batchkron.distributed`; otherwise those of the
+    operators that it holds. Operators that are made for each question are not looked at.
     """
     given = getattr(problem, "communicator", None)
     if given is not None and _has_maxima(given):
@@ -154,16 +119,7 @@ def norm_over(ranks: Ranks | None, x: Vector) -> float:
 def norms_over(ranks: Ranks | None, rows: Vector) -> NDArray[np.float64]:
     """Return the norms (k,) of vectors (k, n) of which each rank has n elements.
 
-    Parameters
-    ----------
-    ranks : Ranks or None
-        None if the n elements are all.
-    rows : ndarray, (k, n)
-
-    Returns
-    -------
-    ndarray of float64, (k,)
-        Without overflow or underflow of squares.
+    Squares neither overflow nor underflow.
     """
     norms = norms_of(rows)
     if ranks is None:
