@@ -23,13 +23,7 @@ NEGLIGIBLE = 1e-8  # a relative defect up to this is regarded as rounding error;
 
 
 class MatrixSum:
-    """Σ_i c_i A_i of 1-D matrices; its leading parts are computed on request.
-
-    Parameters
-    ----------
-    parts : sequence of (scalar, ndarray or Blocks)
-        The c_i and A_i.
-    """
+    """Σ_i c_i A_i of 1-D matrices, given as pairs; leading parts are computed on request."""
 
     def __init__(self, parts: Sequence[tuple[Any, Any]]) -> None:
         self.parts = tuple(parts)
@@ -65,17 +59,17 @@ class ModeBasis:
     ones: Matrix
     defect: float
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all matrices are diagonal in the basis, up to rounding."""
+        return self.defect <= NEGLIGIBLE
+
 
 class ModeBases:
     """The distinct 1-D matrices of an operator's terms, with a basis for each mode and level.
 
     Terms that differ in one mode only are merged first. The distinct matrices of a mode are called
     its family.
-
-    Parameters
-    ----------
-    terms : KroneckerTerms
-        The operator.
 
     Attributes
     ----------
@@ -123,6 +117,10 @@ class ModeBases:
             rows = self.terms.rows(mode, level)
             self._matrices[key] = [matrix.leading(rows) for matrix in self._families[mode]]
         return self._matrices[key]
+
+    def up_to(self, levels: Sequence[int]) -> list[ModeBasis]:
+        """Return the basis of each mode up to its level."""
+        return [self.basis(mode, level) for mode, level in enumerate(levels)]
 
     def basis(self, mode: int, level: int) -> ModeBasis:
         """Return the basis of a mode up to a level; it is cached, and shared by equal modes."""
@@ -193,19 +191,9 @@ def _join(several: dict[Any, tuple[int, KroneckerTerm, list[Any]]], term: Kronec
 
 
 def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:
-    """Return a basis in which all matrices are diagonal if they commute, else approximately.
+    """Return a basis in which all matrices, (rows, rows), are diagonal if they commute.
 
-    Parameters
-    ----------
-    matrices : sequence of ndarray, (rows, rows)
-        An empty sequence gives the identity.
-    rows : int
-        Their size.
-
-    Returns
-    -------
-    ModeBasis
-        The eigenvectors of one linear combination of the matrices.
+    Else they are approximately: it is the eigenvectors of one linear combination of the matrices.
     """
     if not matrices:
         return trivial_basis(rows)
@@ -228,18 +216,8 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
     """Return V with Vᴴ A V and Vᴴ S V diagonal, for a Hermitian A and a definite S of a family.
 
     For operators with variable coefficients, A ⊗ S' + S ⊗ A' is diagonal in such bases, though A
-    and S do not commute; of Vᴴ I V only the diagonal is used.
-
-    Parameters
-    ----------
-    matrices : sequence of ndarray, (rows, rows)
-        The family.
-
-    Returns
-    -------
-    ModeBasis or None
-        None if the family has no two such matrices. S is the definite matrix with the smallest
-        condition number, A the largest of the others.
+    and S do not commute; of Vᴴ I V only the diagonal is used. S is the definite matrix with the
+    smallest condition number, A the largest of the others; None if there are no two such.
     """
     alike = [_is_hermitian(matrix) or is_nearly_hermitian(matrix) for matrix in matrices]
     if len(matrices) < 2 or not all(alike):
@@ -263,6 +241,12 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
     values = np.stack([image.diagonal() for image in images])
     ones = (np.abs(vectors) ** 2).sum(axis=0)
     return ModeBasis(vectors, forward, values, ones, 0.0)
+
+
+def dtype_of_solves(dtype: Any, *arrays: Matrix) -> np.dtype[Any]:
+    """Return ``dtype``, that of vectors, made complex if an array of a solve is."""
+    is_complex = np.result_type(*arrays, dtype).kind == "c"
+    return np.result_type(dtype, 1j) if is_complex else np.dtype(dtype)
 
 
 def trivial_basis(rows: int) -> ModeBasis:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,11 +45,11 @@ class DealtGrids:
 
     def inverses(self, scale: Any) -> GridInverses:
         """Return the sum for a scale over these grids, on vectors of ``elements`` and padding."""
-        placed = []
-        for grid in self.grids:
-            assert grid.places is not None
-            places = np.searchsorted(self.elements, grid.places)  # at the end: absent unknowns
-            placed.append(replace(grid, places=places))
+        # absent unknowns are at the end
+        placed = [
+            replace(grid, places=np.searchsorted(self.elements, _places(grid)))
+            for grid in self.grids
+        ]
         return self.whole.restricted(placed).shifted(scale)
 
 
@@ -59,26 +58,14 @@ def cost_of(grid: Subgrid) -> float:
 
     The sizes of the modes are not known here; they are as 2^level.
     """
-    assert grid.places is not None
-    return 2.0 * len(grid.places) * sum(1 << level for level in grid.levels)
+    return 2.0 * len(_places(grid)) * sum(1 << level for level in grid.levels)
 
 
 def deal_grids(whole: GridInverses, parts: int, size: int) -> list[DealtGrids]:
     """Deal grids out to ranks, each in turn to the rank with the least work, costly ones first.
 
-    Parameters
-    ----------
-    whole : GridInverses
-    parts : int
-        The number of ranks.
-    size : int
-        The unknowns of the sparse grid.
-
-    Returns
-    -------
-    list of DealtGrids
-        One for each rank; some without grids if there are fewer than ranks. Costs differ by at most
-        that of one grid.
+    ``size`` is the number of unknowns of the sparse grid. Some ranks have no grids if there are
+    fewer than ranks. Costs differ by at most that of one grid.
     """
     ranks: list[tuple[float, int]] = [(0.0, rank) for rank in range(parts)]
     chosen: list[list[int]] = [[] for _ in ranks]
@@ -87,15 +74,14 @@ def deal_grids(whole: GridInverses, parts: int, size: int) -> list[DealtGrids]:
         work, rank = heapq.heappop(ranks)
         chosen[rank].append(number)
         heapq.heappush(ranks, (work + costs[number], rank))
-    found = []
+    dealt = []
     for own in chosen:
         grids = tuple(whole.grids[number] for number in sorted(own))
-        found.append(DealtGrids(whole, grids, _elements(grids, size)))
-    return found
+        elements = np.unique(np.concatenate([np.zeros(0, np.int64), *map(_places, grids)]))
+        dealt.append(DealtGrids(whole, grids, elements[elements < size]))
+    return dealt
 
 
-def _elements(grids: Sequence[Subgrid], size: int) -> NDArray[np.int64]:
-    """Return the elements that grids have in a vector of a size, ascending."""
-    places: list[Any] = [grid.places for grid in grids]
-    distinct = np.unique(np.concatenate([np.zeros(0, np.int64), *places]))
-    return distinct[distinct < size]
+def _places(grid: Subgrid) -> NDArray[np.int64]:
+    assert grid.places is not None
+    return grid.places

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import KroneckerTerms, on_device
+from batchkron.operators import KroneckerProduct, on_device
 from batchkron.operators.kronecker_terms import sum_terms
 
 from .bases import ModeBases
@@ -17,12 +17,7 @@ from .nearest import nearest_product, nearest_sum
 from .shared_modes import SharedModes
 from .subgrids import Subgrid
 from .swept_grids import SweptGrids
-from .tensor_inverse import (
-    ProductInverse,
-    joint_bases,
-    joint_diagonal,
-    tensor_inverse,
-)
+from .tensor_inverse import FullGrid
 
 __all__ = ["GridInverses", "Local"]
 
@@ -30,7 +25,7 @@ Local: TypeAlias = Literal["exact", "sum", "product"]
 
 
 class GridInverses:
-    """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = I - scale · A or A.
+    """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = I - c · A or A.
 
     Parameters
     ----------
@@ -60,11 +55,10 @@ class GridInverses:
     ) -> None:
         self._bases, self._local, self._kind = bases, local, (dtype, device)
         self.grids = tuple(grids)
-        self.complete = all(grid.complete for grid in grids)
         self._shared, self._together = self._share(grids)
         self._alone = [grid for grid in grids if grid not in self._together]
         self.is_swept = isinstance(self._shared, SweptGrids) and not self._alone
-        self.complete = self.complete or self.is_swept
+        self.complete = self.is_swept or all(grid.complete for grid in grids)
         self._places = [
             None if grid.places is None else on_device(grid.places, device) for grid in self._alone
         ]
@@ -76,49 +70,51 @@ class GridInverses:
         """Return an inverse for all grids whose modes can all be diagonalised, and these grids."""
         if self._local != "exact" or not grids or grids[0].places is None:
             return None, []
-        found = [(grid, joint_bases(self._bases, grid.levels)) for grid in grids]
-        kept = [(grid, joint) for grid, joint in found if joint is not None]
-        if not kept:
+        joint = [self._bases.up_to(grid.levels) for grid in grids]
+        exact = [all(basis.is_exact for basis in found) for found in joint]
+        together = [grid for grid, kept in zip(grids, exact, strict=True) if kept]
+        bases = [found for found, kept in zip(joint, exact, strict=True) if kept]
+        if not together:
             return None, []
-        together = [grid for grid, _ in kept]
-        bases = [joint for _, joint in kept]
         if self._kind[1] != "cpu" and SweptGrids.fits(together):
             return SweptGrids(self._bases.terms.sizes, together, bases, *self._kind), together
         return SharedModes(together, bases, *self._kind), together
 
-    def shifted(self, number: Any) -> GridInverses:
-        """Return the inverses for B = I - number · A, or for B = A if it is None."""
-        shift, scale = (0.0, 1.0) if number is None else (1.0, -number)
+    def shifted(self, c: Any) -> GridInverses:
+        """Return the inverses for B = I - c · A, or for B = A if c is None."""
         other = copy(self)
-        other._inverses = [self._inverse(grid, shift, scale) for grid in self._alone]
+        other._inverses = [self._inverse(FullGrid(self._bases, g.levels, c)) for g in self._alone]
         if self._shared is not None:
-            other._shared = self._shared.with_diagonals(self._diagonals(self._shared.bases, number))
+            other._shared = self._shared.with_diagonals(self._diagonals(self._shared.bases, c))
         return other
 
-    def _diagonals(self, bases: Any, number: Any) -> list[NDArray[Any]]:
-        shift, scale = (0.0, 1.0) if number is None else (1.0, -number)
-        return [
-            joint_diagonal(self._bases, grid.levels, joint, shift, scale)
-            for grid, joint in zip(self._together, bases, strict=True)
-        ]
-
-    def rescale(self, number: Any) -> None:
-        """Take another B = I - number · A in place; only if ``is_swept``."""
+    def rescale(self, c: Any) -> None:
+        """Take another B = I - c · A in place; only if ``is_swept``."""
         assert isinstance(self._shared, SweptGrids)
-        self._shared.rescale(self._diagonals(self._shared.bases, number))
+        self._shared.rescale(self._diagonals(self._shared.bases, c))
+
+    def _diagonals(self, bases: Any, c: Any) -> list[NDArray[Any]]:
+        return [
+            FullGrid(self._bases, grid.levels, c).diagonal(found)
+            for grid, found in zip(self._together, bases, strict=True)
+        ]
 
     def restricted(self, grids: Sequence[Subgrid]) -> GridInverses:
         """Return the sum over other grids with the same operator; call `shifted` before `add`."""
         return GridInverses(self._bases, grids, self._local, *self._kind)
 
-    def _inverse(self, grid: Subgrid, shift: Any, scale: Any) -> Any:
+    def _inverse(self, grid: FullGrid) -> Any:
+        """Return B⁻¹ on a full grid, with a method ``apply``."""
+        dtype, device = self._kind
         if self._local == "exact":
-            return tensor_inverse(self._bases, grid.levels, shift, scale, *self._kind)
-        matrices = _stacked(self._bases.terms, grid.levels, shift, scale)
+            return grid.inverse(dtype, device)
         if self._local == "product":
-            return ProductInverse(nearest_product(matrices), *self._kind)
-        bases = ModeBases(sum_terms(nearest_sum(matrices)))
-        return tensor_inverse(bases, (0,) * len(grid.levels), 0.0, 1.0, *self._kind)
+            inverses = [np.linalg.inv(factor) for factor in nearest_product(grid.stacks())]
+            return KroneckerProduct(inverses).astype(dtype).to(device)
+        nearest = nearest_sum(grid.stacks())
+        return FullGrid(ModeBases(sum_terms(nearest)), (0,) * len(nearest), None).inverse(
+            dtype, device
+        )
 
     def solve(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return B⁻¹ x, (N,), if the only grid is the whole tensor product."""
@@ -141,18 +137,3 @@ class GridInverses:
             if grid.coefficient != 1:
                 part = part * grid.coefficient
             target[places] += part  # places are distinct, except N for unknowns outside the grid
-
-
-def _stacked(
-    terms: KroneckerTerms, levels: tuple[int, ...], shift: Any, scale: Any
-) -> list[NDArray[Any]]:
-    """Return the factors of shift · I + scale · A on one full grid, (terms, n_k, n_k) per mode."""
-    stacks = []
-    for mode, level in enumerate(levels):
-        rows = terms.rows(mode, level)
-        matrices = [np.eye(rows)] * bool(shift)
-        matrices += [terms.factor(t, mode, level) for t in range(len(terms.terms))]
-        stacks.append(np.stack(matrices))
-    weights = [shift] * bool(shift) + [scale * term.coefficient for term in terms.terms]
-    stacks[0] = stacks[0] * np.asarray(weights)[:, None, None]
-    return stacks

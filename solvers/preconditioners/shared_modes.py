@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerProduct, on_device
 
-from .bases import ModeBasis
+from .bases import ModeBasis, dtype_of_solves
 from .subgrids import Subgrid
 
 __all__ = ["SharedModes"]
@@ -33,20 +33,9 @@ Bases: TypeAlias = Sequence[ModeBasis]
 class SharedModes:
     """Σ_l c_l P_l V_l D_l⁻¹ F_l P_l* over full grids l, V_l, F_l and D_l as in `DiagonalInverse`.
 
-    Parameters
-    ----------
-    grids : sequence of Subgrid
-        The grids; their ``places`` must not be None.
-    bases : sequence of sequence of ModeBasis
-        For each grid the basis of each mode; equal bases are the same object.
-    dtype : numpy.dtype
-        Dtype of the vectors.
-    device : {"cpu", "cuda"}
-        Device of the vectors.
-
-    Notes
-    -----
-    Storage: each basis once, and a number and an index for each unknown of the grids.
+    ``bases`` are, for each grid, those of each mode; equal ones are the same object. Grids must
+    have ``places``. Storage: each basis once, and a number and an index for each unknown of the
+    grids.
     """
 
     def __init__(
@@ -112,14 +101,8 @@ def _bundled(grids: Sequence[Subgrid], bases: Sequence[Bases]) -> list[list[list
 class _Bundle:
     """Sections with the same bases: the k-th grids of all sections are handled together.
 
-    Attributes
-    ----------
-    sections : list of list of _Member
-        The sections' grids.
-    rows : list of (slice or ndarray of int)
-        For each k, the bundle's fibres that belong to the k-th grids.
-    places : ndarray of int64, (fibres, sections, n)
-        The position of each unknown of the fibres in the sparse grid's vector.
+    ``rows`` are, for each k, the bundle's fibres that belong to the k-th grids; ``places``,
+    (fibres, sections, n), where each unknown of the fibres is in the sparse grid's vector.
     """
 
     def __init__(self, sections: list[list[_Member]]) -> None:
@@ -194,11 +177,9 @@ class _Run:
         self, bundle: _Bundle, diagonals: Sequence[Vector], dtype: Any, place: str
     ) -> None:
         members = [member for section in bundle.sections for member in section]
-        used = [m.long for m in members] + [basis for m in members for basis in m.short]
-        kind = np.result_type(
-            *(diagonals[m.number] for m in members), *(basis.vectors for basis in used)
-        )
-        kind = np.result_type(dtype, 1j) if kind.kind == "c" else dtype
+        used = [diagonals[m.number] for m in members]
+        used += [basis.vectors for m in members for basis in (m.long, *m.short)]
+        kind = dtype_of_solves(dtype, *used)
         long = members[0].long
         self._kind, self._real = kind, dtype.kind != "c"
         self._forward = _product([long.forward], kind, place)

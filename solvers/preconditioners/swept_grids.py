@@ -20,7 +20,7 @@ from batchkron.backends import backend_on
 from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.operators import on_device
 
-from .bases import ModeBasis
+from .bases import ModeBasis, dtype_of_solves
 from .subgrids import Subgrid
 
 __all__ = ["SweptGrids"]
@@ -35,32 +35,17 @@ _MAX_EDGES = 1 << 19
 class SweptGrids:
     """Σ_l c_l P_l V_l D_l⁻¹ F_l P_l* over full grids l, V_l, F_l and D_l as in `DiagonalInverse`.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        The basis functions per 1-D cell of each mode.
-    grids : sequence of Subgrid
-        The grids; their ``places`` must not be None.
-    bases : sequence of sequence of ModeBasis
-        For each grid the basis of each mode; equal bases are the same object.
-    dtype : numpy.dtype
-        Dtype of the vectors.
-    device : {"cpu", "cuda"}
-        Device of the vectors.
-
-    Notes
-    -----
-    Storage: the matrices of a mode's bases twice, two numbers of 4 bytes for each pair of 1-D cells
-    of each fibre of each grid and mode, twice, a number for each unknown of the grids, and two
-    vectors of these while it is applied.
+    ``sizes`` are the basis functions per 1-D cell of each mode; the others are as for
+    `SharedModes`. Storage: the matrices of a mode's bases twice, two numbers of 4 bytes for each
+    pair of 1-D cells of each fibre of each grid and mode, twice, a number for each unknown of the
+    grids, and two vectors of these while it is applied.
     """
 
     @staticmethod
     def fits(grids: Sequence[Subgrid]) -> bool:
         """Return whether the grids are so small that launches take most of the time."""
-        edges = [
-            sum(1 << (sum(g.levels) + g.levels[mode]) for g in grids) for mode in _modes(grids)
-        ]
+        modes = range(len(grids[0].levels) if grids else 0)
+        edges = (sum(1 << (sum(g.levels) + g.levels[mode]) for g in grids) for mode in modes)
         return max(edges, default=0) <= _MAX_EDGES
 
     def __init__(
@@ -120,8 +105,7 @@ class SweptGrids:
 
     def _kind_of(self, diagonals: Sequence[Vector]) -> np.dtype[Any]:
         used = [basis.vectors for found in self.bases for basis in found]
-        kind = np.result_type(*diagonals, *used)
-        return np.result_type(self._dtype, 1j) if kind.kind == "c" else self._dtype
+        return dtype_of_solves(self._dtype, *diagonals, *used)
 
     def _prepare(self, diagonals: Sequence[Vector]) -> None:
         kind = self._kind_of(diagonals)
@@ -207,10 +191,6 @@ class _Pool:
             self._first[key], self._count = self._count, self._count + len(blocks)
             self.matrices.append(blocks)
         return self._first[key]
-
-
-def _modes(grids: Sequence[Subgrid]) -> range:
-    return range(len(grids[0].levels) if grids else 0)
 
 
 def _in_blocks(values: Vector, levels: Sequence[int], sizes: Sequence[int]) -> Vector:

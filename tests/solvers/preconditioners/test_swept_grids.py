@@ -11,18 +11,18 @@ from batchkron.solvers import preconditioners
 from batchkron.solvers.preconditioners.bases import ModeBases
 from batchkron.solvers.preconditioners.subgrids import Subgrid, coloured_levels, subgrids
 from batchkron.solvers.preconditioners.swept_grids import SweptGrids
-from batchkron.solvers.preconditioners.tensor_inverse import joint_bases, joint_diagonal
+from batchkron.solvers.preconditioners.tensor_inverse import FullGrid
 
 
 def swept(operator, scale, dtype, grids=None):
     """The sums by sweeps for B = I - scale A, and a function that takes another scale."""
     terms = terms_of(operator)
     bases, found = ModeBases(terms), subgrids(terms) if grids is None else grids
-    joint = [joint_bases(bases, grid.levels) for grid in found]
+    joint = [bases.up_to(grid.levels) for grid in found]
 
     def diagonals(c):
         pairs = zip(found, joint, strict=True)
-        return [joint_diagonal(bases, grid.levels, own, 1.0, -c) for grid, own in pairs]
+        return [FullGrid(bases, grid.levels, c).diagonal(own) for grid, own in pairs]
 
     made = SweptGrids(terms.sizes, found, joint, np.dtype(dtype), "cpu")
     made = made.with_diagonals(diagonals(scale))
