@@ -24,7 +24,8 @@ from batchkron.backends import (
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.conversions import relatives_lock
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
-from batchkron.operators.factored_list.choice import PlanName, plan_choice
+from batchkron.operators.factored_list.choice import PlanChoice, PlanName, plan_choice
+from batchkron.operators.factored_list.stored import StoredGraph, stored_graph
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (
     KronmultLayout,
@@ -144,17 +145,24 @@ class BatchedKron(TermsOfList, BlockOperator):
         tune: bool = False,
         known: KnownTerms | None = None,
         layout: KronmultLayout | None = None,
-        wanted: PlanName = "direct",
+        wanted: PlanName | PlanChoice = "direct",
         direct: Any = None,
     ) -> BatchedKron:
-        """Build the operator from a validated batch list, perhaps with a direct plan of it."""
+        """Build the operator from a validated batch list, perhaps with a direct plan of it.
+
+        ``wanted`` is the name of a plan, or one that was chosen for this list.
+        """
         operator = cls.__new__(cls)
         operator._prepare(spec, tune, wanted, direct)
         operator._known, operator._layout = known or operator._known, layout
         return operator
 
     def _prepare(
-        self, spec: BatchSpec, tune: bool, wanted: PlanName = "direct", direct: Any = None
+        self,
+        spec: BatchSpec,
+        tune: bool,
+        wanted: PlanName | PlanChoice = "direct",
+        direct: Any = None,
     ) -> None:
         self._spec, self._tune, self._known = spec, tune, KnownTerms()
         self._input_shape = (spec.num_inputs, spec.input_size)
@@ -163,8 +171,13 @@ class BatchedKron(TermsOfList, BlockOperator):
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
         self._make_plan(spec, wanted, direct)
 
-    def _make_plan(self, spec: BatchSpec, wanted: PlanName, direct: Any = None) -> None:
-        choice = plan_choice(spec, wanted)
+    def _make_plan(
+        self, spec: BatchSpec, wanted: PlanName | PlanChoice, direct: Any = None
+    ) -> None:
+        if isinstance(wanted, PlanChoice):
+            choice = wanted.with_steps(spec)
+        else:
+            choice = plan_choice(spec, wanted)
         listing = choice.listing
         self._plan: Any
         if listing is not None:
@@ -245,7 +258,7 @@ class BatchedKron(TermsOfList, BlockOperator):
             self._tune,
             replace(self._known),  # a copy: the two operators may be updated differently
             self._layout,
-            self._choice.wanted,
+            self._choice.without_steps(),
         )
 
     def _content(self) -> tuple[Any, ...]:
@@ -482,8 +495,13 @@ class BatchedKron(TermsOfList, BlockOperator):
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(
-            self._spec, self._tune, self._known, self._layout, self._choice.wanted
+            self._spec, self._tune, self._known, self._layout, self._choice
         )
+
+    def _stored_graph(self) -> StoredGraph | None:
+        """Return the graph of the plan as files hold it; None for the direct plan."""
+        listing = self._choice.listing
+        return None if listing is None else stored_graph(listing, self.num_inputs)
 
     def _like(self, spec: BatchSpec) -> BatchedKron:
         """Return the operator of another list, with a plan of the same name."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.operators import BatchedKron
+from batchkron.spec.batch import batch_spec
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value, value_kind
 from batchkron.storage.file_errors import refusing
@@ -31,6 +32,7 @@ from batchkron.storage.schema import (
 from ..discretization.parts import StepperSettings
 from ..statement.time_functions import TimeFunction
 from .decode import decode_times
+from .list_plan import decode_plan, encode_plan, plan_fields
 from .schema import FORMAT
 
 __all__ = ["OWN_QUANTITIES", "ListContent", "decode_list", "encode_list", "holds_list"]
@@ -67,10 +69,11 @@ class ListContent:
     cells: NDArray[np.int64] | None
 
 
-def encode_list(content: ListContent) -> Document:
+def encode_list(content: ListContent, with_plan: bool = True) -> Document:
     """Return the document of a list's file; matrices are row-major.
 
-    Left out are weights that are all 1, and what the problem does not have.
+    Left out are weights that are all 1, what the problem does not have, and if wished its plan: the
+    problem is the same without it.
     """
     spec = content.operator._spec
     datasets: dict[str, Value] = {
@@ -100,6 +103,8 @@ def encode_list(content: ListContent) -> Document:
         datasets["stepper/method"] = (content.stepper.method,)
         datasets["stepper/dt"] = np.array([content.stepper.dt])
         datasets["stepper/until"] = np.array([content.stepper.until])
+    if with_plan:
+        datasets |= encode_plan(content.operator)
     attributes: dict[str, str | int | float] = {
         "format": FORMAT,
         "format_version": VERSION_WITH_LISTS,
@@ -158,6 +163,7 @@ def list_fields(document: Document, modes: int, order: str) -> dict[str, Field]:
         "stepper/dt": Field("float64", (1,), "stepper"),
         "stepper/until": Field("float64", (1,), "stepper"),
         "provenance/file": Field(*one, "provenance"),
+        **plan_fields(),
     }
     for k in range(modes):
         sides = (f"rows_{k}", f"columns_{k}")
@@ -242,7 +248,7 @@ def _check_fits(path: str, vectors: NDArray[Any], states: np.dtype[Any]) -> None
 def _decode_operator(
     document: Document, ids: NDArray[Any], pools: Sequence[NDArray[Any]], unknowns: int
 ) -> BatchedKron:
-    """Return the batch list; every index is checked here, so that a text names the dataset."""
+    """Return the batch list with its plan; every index is checked, so that a text names it."""
     for k, pool in enumerate(pools):
         if 0 in pool.shape[1:]:
             raise ProblemFileError(
@@ -272,7 +278,7 @@ def _decode_operator(
     if "list/weights" in document.datasets:
         weights = _numbers(document, "list/weights", 1)
     with refusing("group 'list'"):
-        return BatchedKron(
+        spec = batch_spec(
             pools,
             ids,
             array_of(document, "list/inputs"),
@@ -280,7 +286,12 @@ def _decode_operator(
             weights=weights,
             num_inputs=found[0],
             num_outputs=found[1],
+            accumulation="auto",
+            skip_identities=True,
         )
+    plan = decode_plan(document, spec)
+    with refusing("group 'list'"):
+        return BatchedKron._from_spec(spec, wanted=plan or "direct")
 
 
 def _decode_name(document: Document) -> str:

@@ -411,13 +411,14 @@ class LinearProblem(LinearSystem):
     def content_hash(self) -> str | None:
         """SHA-256 (hexadecimal) of the content; saving and loading do not change it.
 
-        Of a problem that files cannot hold, that of operator, source and initial state.
+        It leaves out the plan of a batch list. Of a problem that files cannot hold, that of
+        operator, source and initial state.
         """
         entries = getattr(self.operator, "_spec", None)  # another one after an update
         if self._hashed is None or entries is None or self._hashed[0] is not entries:
             found: str | None
             try:
-                found = encode_list(self.content).content_hash
+                found = encode_list(self.content, with_plan=False).content_hash
             except TypeError:
                 found = super().content_hash
             self._hashed = entries, found

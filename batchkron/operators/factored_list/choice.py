@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from batchkron.operators.factored_list.estimates import direct_multiply_adds, pays
-from batchkron.operators.factored_list.program import FactoredList, factored
+from batchkron.operators.factored_list.program import FactoredList, factored, listing_of
+from batchkron.operators.factored_list.stored import StoredGraph, graph_from, wrong_output
 from batchkron.spec.kron import BatchSpec
 
-__all__ = ["PlanChoice", "PlanName", "plan_choice"]
+__all__ = ["PlanChoice", "PlanName", "plan_choice", "stored_choice"]
 
 PlanName: TypeAlias = Literal["direct", "factored", "auto"]
 
@@ -34,6 +35,18 @@ class PlanChoice(NamedTuple):
     wanted: PlanName
     listing: FactoredList | None
     reason: str
+
+    def without_steps(self) -> PlanChoice:
+        """Return the choice with what `with_steps` needs alone."""
+        listing = self.listing
+        return self if listing is None else self._replace(listing=listing.graph_alone())
+
+    def with_steps(self, spec: BatchSpec) -> PlanChoice:
+        """Return the choice with the steps of its graph, for the list that it was made for."""
+        listing = self.listing
+        if listing is None or listing.sweeps.steps:
+            return self
+        return self._replace(listing=listing_of(spec, listing.letters, listing.graph))
 
 
 def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
@@ -61,6 +74,29 @@ def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
     if wanted == "factored" or pays(spec, listing):
         return PlanChoice(wanted, listing, f"factored, {counts}")
     return PlanChoice(wanted, None, f"direct; factored it would be slower: {counts}")
+
+
+def stored_choice(spec: BatchSpec, stored: StoredGraph) -> PlanChoice:
+    """Return a factored plan whose graph is known, by tables with numbers in range.
+
+    Raises
+    ------
+    ValueError
+        If a list of this kind has no factored plan, or the graph is not one of this list.
+    """
+    obstacle = _obstacle(spec)
+    if obstacle is None:
+        letters, graph = graph_from(stored, spec)
+        wrong = wrong_output(spec, letters, graph)
+        if wrong is not None:
+            raise ValueError(
+                f"the edges do not add up to the list's products of output block {wrong}"
+            )
+        listing = listing_of(spec, letters, graph)
+        obstacle = _too_large(spec, listing)
+    if obstacle is not None:
+        raise ValueError(obstacle)
+    return PlanChoice("factored", listing, f"factored, {_counted(spec, listing)}")
 
 
 def _obstacle(spec: BatchSpec) -> str | None:

@@ -13,7 +13,7 @@ from batchkron.operators.factored_list.words import Letters, letters_of, new_wei
 from batchkron.spec.kron import Array, BatchSpec
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
-__all__ = ["FactoredList", "factored"]
+__all__ = ["FactoredList", "factored", "listing_of"]
 
 # Share of all products' partial products that are different from each other: from here on a list
 # has next to no structure. Chosen by hand.
@@ -39,10 +39,11 @@ class _Matrices(NamedTuple):
             eye = np.broadcast_to(np.eye(size, dtype=spec.dtype), (len(pool), 1, size, size))
             pool = np.concatenate([pool, eye], axis=1)
         found = pool[:, self.ids]
-        if self.weights is not None and not (weights == 1).all():
-            found = found * weights[:, self.weights, None, None]
-        if len(self.ids) >= len(self.starts):  # some are sums
-            found = np.add.reduceat(found, self.starts[:-1], axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # as kernels: inf and NaN, no warning
+            if self.weights is not None and not (weights == 1).all():
+                found = found * weights[:, self.weights, None, None]
+            if len(self.ids) >= len(self.starts):  # some are sums
+                found = np.add.reduceat(found, self.starts[:-1], axis=1)
         found = np.broadcast_to(found, (spec.systems, *found.shape[1:]))
         return np.ascontiguousarray(found).reshape(-1, size, size)
 
@@ -58,11 +59,14 @@ class FactoredList(NamedTuple):
         The matrices of each part of each step, in their order.
     letters : Letters
         What the steps took the list's matrices and weights for.
+    graph : Graph
+        What the steps were made of.
     """
 
     sweeps: SweepList
     matrices: tuple[_Matrices, ...]
     letters: Letters
+    graph: Graph
 
     @property
     def blocks_between(self) -> int:
@@ -70,8 +74,12 @@ class FactoredList(NamedTuple):
         return sum(vector.blocks for vector in self.sweeps.vectors[2:])
 
     def without_steps(self) -> FactoredList:
-        """Return what `matrices_of` needs."""
+        """Return what `matrices_of` and `listing_of` need."""
         return self._replace(sweeps=self.sweeps._replace(steps=()))
+
+    def graph_alone(self) -> FactoredList:
+        """Return what `listing_of` needs."""
+        return self.without_steps()._replace(matrices=())
 
     def still_fits(self, spec: BatchSpec) -> bool:
         """Whether the steps are right for a list of the same indices with other values.
@@ -102,6 +110,11 @@ def factored(spec: BatchSpec, only_if_shared: bool = False) -> FactoredList | No
     if only_if_shared and sum(graph.counts) > _SINGLE_USES * partial:
         return None
     del words
+    return listing_of(spec, letters, graph)
+
+
+def listing_of(spec: BatchSpec, letters: Letters, graph: Graph) -> FactoredList:
+    """Return the steps of a graph that computes a batch list."""
     return _Steps(spec, letters, graph).listing()
 
 
@@ -134,7 +147,7 @@ class _Steps:
             start += systems * count
         sizes = tuple(pool.shape[-1] for pool in spec.pools)
         sweeps = SweepList(sizes, tuple(vectors), tuple(steps), spec.dtype)
-        return FactoredList(sweeps, tuple(self._matrices), self._letters)
+        return FactoredList(sweeps, tuple(self._matrices), self._letters, self._graph)
 
     def _parts(self, layer: int, edges: Edges, targets: int) -> list[SweepPart]:
         """Return the parts of a step that read a layer: one for each mode with edges."""

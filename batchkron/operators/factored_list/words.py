@@ -16,7 +16,7 @@ from batchkron.operators.couplings import Ids
 from batchkron.operators.factored_list.sorting import lexicographic_order
 from batchkron.spec.kron import Array, BatchSpec
 
-__all__ = ["Letters", "Words", "letters_of", "new_weights", "words_of"]
+__all__ = ["Letters", "Words", "letters_of", "letters_with", "new_weights", "words_of"]
 
 
 class Letters(NamedTuple):
@@ -75,6 +75,29 @@ def letters_of(spec: BatchSpec) -> Letters:
     return Letters(np.cumsum([0, *counts]), skipped, numbers, values)
 
 
+def letters_with(spec: BatchSpec, used: Sequence[NDArray[np.bool_]], numbers: Ids) -> Letters:
+    """Return the letters of a list of which a plan is known: what it uses, and weights' numbers.
+
+    Raises
+    ------
+    ValueError
+        If products with the same number have different weights.
+    """
+    skipped = tuple(_multiples(pool) & ~own for pool, own in zip(spec.pools, used, strict=True))
+    total = _total_weights(spec, skipped)
+    values = _by_number(total, numbers, int(numbers.max(initial=0)) + 1)
+    found = values[:, numbers]
+    is_equal = (found == total) | (np.isnan(found) & np.isnan(total))
+    wrong = np.flatnonzero(~is_equal.all(axis=0))
+    if len(wrong):
+        raise ValueError(
+            f"weights holds {numbers[wrong[0]]} at [{wrong[0]}], and another product with this "
+            "number has another weight, with its multiples of the identity"
+        )
+    counts = [pool.shape[1] for pool in spec.pools]
+    return Letters(np.cumsum([0, *counts]), skipped, numbers, values)
+
+
 def new_weights(spec: BatchSpec, letters: Letters) -> Array | None:
     """Return the values of the weights of a list with other matrices and weights.
 
@@ -85,9 +108,15 @@ def new_weights(spec: BatchSpec, letters: Letters) -> Array | None:
         if (flags & ~_multiples(pool)).any():
             return None
     total = _total_weights(spec, letters.skipped)
-    values = np.zeros((len(total), letters.values.shape[1]), spec.dtype)
-    values[:, letters.weights] = total
+    values = _by_number(total, letters.weights, letters.values.shape[1])
     return values if np.array_equal(values[:, letters.weights], total, equal_nan=True) else None
+
+
+def _by_number(total: Array, numbers: Ids, count: int) -> Array:
+    """Return the weights of ``count`` numbers: for each that of one product with it."""
+    values = np.zeros((len(total), count), total.dtype)
+    values[:, numbers] = total
+    return values
 
 
 def _total_weights(spec: BatchSpec, skipped: Sequence[NDArray[np.bool_]]) -> Array:
@@ -96,7 +125,8 @@ def _total_weights(spec: BatchSpec, skipped: Sequence[NDArray[np.bool_]]) -> Arr
     for flags, pool, ids in zip(skipped, spec.pools, spec.factor_ids.T, strict=True):
         scales = np.where(flags, pool[:, :, 0, 0], 1)
         if (scales != 1).any():
-            total = total * scales[:, ids]
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = total * scales[:, ids]
     return total
 
 

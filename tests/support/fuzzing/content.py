@@ -11,7 +11,7 @@ REALS = (
 )  # fmt: skip
 NAMES = (
     "u", "initial", "more", "grid/cells", "exact/time", "masses/axis_0", "sources/factor_2",
-    "blocks", "list/weights", "list/pool_2", "list/cells", "quantities/name",
+    "blocks", "list/weights", "list/pool_2", "list/cells", "quantities/name", "plan/layers",
 )  # fmt: skip
 WORDS = (
     "",
@@ -89,7 +89,7 @@ def change_rows(attributes, datasets, rng):
 
 def change_rows_of_a_group(attributes, datasets, rng):
     """Keep a group's tables in step: fewer, more or permuted sources, terms, operators, …."""
-    known = ("terms", "sources", "exact", "operators", "list", "quantities")
+    known = ("terms", "sources", "exact", "operators", "list", "quantities", "plan")
     groups = [g for g in known if _in_group(datasets, g)]
     if not groups:
         return change_rows(attributes, datasets, rng)

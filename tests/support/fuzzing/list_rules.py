@@ -1,6 +1,7 @@
 """The schema of batch lists in problem files as plain rules, and what loaded lists say."""
 
 import math
+from collections import Counter
 
 import numpy as np
 
@@ -42,6 +43,8 @@ def check_list(attributes, datasets, require):
         require(_is_numbers(weights, 1) and len(weights) == products, "weights")
     _check_optional(datasets, unknowns, blocks, require)
     _check_states(datasets, modes, require)
+    if "plan/layers" in datasets:
+        _check_plan(datasets, modes, order == "column-major", require)
 
 
 def _check_names(datasets, modes, require):
@@ -53,9 +56,12 @@ def _check_names(datasets, modes, require):
         {"exact/time", "exact/vectors"},
         {"quantities/name", "quantities/weights"},
         {"stepper/method", "stepper/dt", "stepper/until"},
+        {"plan/layers", "plan/partial", "plan/results"},
     ):
         allowed |= group
         require(len(group & set(datasets)) in (0, len(group)), "a group is whole")
+    if "plan/layers" in datasets:
+        allowed |= {"plan/weights"}
     require(set(datasets) <= allowed, "unknown dataset")
 
 
@@ -109,6 +115,68 @@ def _check_states(datasets, modes, require):
             require(is_complex or not _is_complex(datasets[path], 2), f"real {path}")
             largest = np.abs(datasets[path]).max(initial=0.0)
             require(not is_single or largest < 3.40282357e38, f"single {path}")
+
+
+def _check_plan(datasets, modes, turned, require):
+    """A plan's paths are the list's products, each as often as the list has it."""
+    layers, partial, results = (datasets[f"plan/{k}"] for k in ("layers", "partial", "results"))
+    require(_has_kind(layers, np.int64) and layers.ndim == 1, "layers")
+    for table, columns in ((partial, 4), (results, 5)):
+        require(_has_kind(table, np.int64) and table.ndim == 2, "a table of edges")
+        require(table.shape[1] == columns, "columns of edges")
+    ids = datasets["list/factor_ids"]
+    products = len(ids)
+    numbers = datasets.get("plan/weights", np.zeros(products, np.int64))
+    require(_has_kind(numbers, np.int64) and numbers.shape == (products,), "numbers of weights")
+    require(((numbers >= 0) & (numbers < products)).all(), "numbers of weights")
+    pools = [_numbers(datasets[f"list/pool_{k}"], 3) for k in range(modes)]
+    require(all(pool.shape[1] == pool.shape[2] for pool in pools), "square factors")
+    require(len(layers) < modes and (layers >= 0).all(), "layers")
+    require(sum(layers.tolist()) <= len(partial), "every partial product has an edge")
+    blocks = len(datasets["initial"]) // math.prod(pool.shape[1] for pool in pools)
+    begins = [0, blocks]
+    for count in layers.tolist():
+        begins.append(begins[-1] + count)
+    layer = [k for k, count in enumerate([blocks, *layers.tolist()]) for _ in range(count)]
+    paths = {node: [(node, ())] for node in range(blocks)}
+    used = set()
+    for row in sorted(partial.tolist()):
+        target, source, mode, matrix = row
+        require(blocks <= target < begins[-1] and 0 <= source < begins[-1], "nodes")
+        require(0 <= mode < modes and 0 <= matrix < len(pools[mode]), "matrices")
+        require(layer[source] == layer[target] - 1, "layer by layer")
+        paths.setdefault(target, []).extend(
+            (x, (*w, (mode, matrix))) for x, w in paths.get(source, ())
+        )
+        used.add((mode, matrix))
+    require(len(paths) == begins[-1], "every partial product has an edge")
+    found = Counter()
+    for output, source, mode, matrix, weight in results.tolist():
+        require(0 <= output < blocks and 0 <= source < begins[-1], "nodes of results")
+        require(-1 <= mode < modes, "modes of results")
+        require(0 <= matrix < (1 if mode < 0 else len(pools[mode])), "matrices of results")
+        require(0 <= weight <= numbers.max(initial=0), "weights of results")
+        last = () if mode < 0 else ((mode, matrix),)
+        used.update(last)
+        for x, word in paths[source]:
+            found[x, output, tuple(sorted(word + last)), weight] += 1
+    given = datasets.get("list/weights")
+    weights = np.ones(products) if given is None else _numbers(given, 1)
+    dtype = np.result_type(*pools, *(() if given is None else (weights,)))
+    expected, totals = Counter(), {}
+    for b, row in enumerate(ids.tolist()):
+        word, total = [], weights[b : b + 1].astype(dtype)
+        for letter in enumerate(row):
+            own = pools[letter[0]][letter[1]].astype(dtype)
+            is_multiple = own[0, 0] != 0 and (own == own[0, 0] * np.eye(len(own))).all()
+            if letter in used or not is_multiple:
+                word.append(letter)
+            else:
+                total = total * own[0, 0]
+        require(totals.setdefault(numbers[b], total) == total, "equal weights")
+        places = datasets["list/inputs"][b], datasets["list/outputs"][b]
+        expected[(*map(int, places), tuple(word), int(numbers[b]))] += 1
+    require(found == expected, "the list's products")
 
 
 def _is_complex(value, axes):

@@ -60,8 +60,9 @@ def all_samples():
     return {
         _sample("problem", rich): 0.2,
         Sample("relaid problem", rich, _relaid(rich)): 0.15,
-        _sample("list", encode_list(random_problem(rng).content)): 0.1,
+        _sample("list", encode_list(random_problem(rng).content)): 0.05,
         _foreign_list(rng): 0.05,
+        _sample("planned list", encode_list(_planned_list(rng).content)): 0.05,
         _sample("bare problem", encode_problem(content_of(_bare_problem(rng)))): 0.1,
         _sample("result", states._encode("batchkron-result", _result(rng))): 0.1,
         _sample("checkpoint", states._encode("batchkron-checkpoint", _checkpoint(rng))): 0.2,
@@ -85,6 +86,13 @@ def _foreign_list(rng):
     with h5py.File(buffer, "r+", libver=("v110", "v110")) as file:
         del file.attrs["content_hash"]
     return Sample("foreign list", document, buffer.getvalue(), has_hash=False)
+
+
+def _planned_list(rng):
+    """A list with a factored plan, whose products share partial products and weights."""
+    op = random_list(rng, products=30)
+    op.update(weights=rng.integers(1, 4, 30))
+    return LinearProblem(op.plan("factored"), rng.normal(size=24))
 
 
 def _sample(name, document):
