@@ -236,7 +236,7 @@ class DistributedFactors(DistributedOperator):
         ValueError, TypeError
             As for `KroneckerProduct.update`.
         """
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None)
 
 
 def distributed_parts(operator: Any) -> list[DistributedOperator]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from batchkron.backends import (
     backend_for,
     building_on,
     own_apply,
-    reserve,
     tuned_plans,
     tuning_for,
 )
@@ -169,29 +169,33 @@ class BatchedKron(TermsOfList, BlockOperator):
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
-        self._make_plan(spec, wanted, direct)
+        self._take_plan(*self._planned(spec, wanted, direct))
 
-    def _make_plan(
+    def _planned(
         self, spec: BatchSpec, wanted: PlanName | PlanChoice, direct: Any = None
-    ) -> None:
+    ) -> tuple[PlanChoice, Any]:
+        """Return how to run a list, and the plan; ``direct`` is a direct one that may be taken."""
         if isinstance(wanted, PlanChoice):
             choice = wanted.with_steps(spec)
         else:
             choice = plan_choice(spec, wanted)
         listing = choice.listing
-        self._plan: Any
         if listing is not None:
-            self._plan = backend().sweep_plan(listing.sweeps, listing.matrices_of(spec))
-            choice = choice._replace(listing=listing.without_steps())  # the plan has them
-        elif direct is not None:
-            self._plan = direct
-        else:
-            with tuned_plans(tuning_for(self._tune)):
-                self._plan = backend().batch_plan(spec)
-        self._choice = choice
+            matrices = listing.matrices_of(spec)
+            if matrices is None:
+                raise RuntimeError("internal error: a factored plan does not fit its list")
+            plan = backend().sweep_plan(listing.sweeps, matrices)
+            return choice._replace(listing=listing.without_steps()), plan  # the plan has them
+        if direct is not None:
+            return choice, direct
+        with tuned_plans(tuning_for(self._tune)):
+            return choice, backend().batch_plan(spec)
+
+    def _take_plan(self, choice: PlanChoice, plan: Any) -> None:
+        self._choice, self._plan = choice, plan
         # A factored plan takes the vectors of all systems as one.
-        self._together = 1 if listing is None else spec.systems
-        self._apply_fast = None if spec.batch_shape else own_apply(self._plan)
+        self._together = 1 if choice.listing is None else self._spec.systems
+        self._apply_fast = None if self.batch_shape else own_apply(plan)
 
     def plan(self, name: PlanName) -> BatchedKron:
         """Return the operator with another plan, the way in which its products are computed.
@@ -416,7 +420,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
-        reserve(self._plan, outer // self._together, inner)
+        self._backend.reserve(self._plan, outer // self._together, inner)
 
     def update(
         self,
@@ -437,9 +441,10 @@ class BatchedKron(TermsOfList, BlockOperator):
         Raises
         ------
         ValueError
-            If a shape differs, or a matrix that is skipped as an identity is not one any more.
+            If a shape differs, or a matrix that is skipped as an identity is not one any more. Then
+            no value has changed, neither here nor in an operator that was made of this one.
         TypeError
-            If a dtype cannot be converted to the operator's.
+            If a dtype cannot be converted to the operator's; again nothing has changed.
         """
         pools, weights = native_entries(pools, "pools"), native(weights, "weights")
         if self._layout is not None and getattr(pools, "ndim", 3) < 3:
@@ -462,7 +467,7 @@ class BatchedKron(TermsOfList, BlockOperator):
                     f"pools[{k}][{int(np.argmax(broken))}] was the identity and is skipped, but "
                     f"the new matrix is not; build the operator with skip_identities=False"
                 )
-        self._update(new_pools, new_weights, set())
+        self._update(new_pools, new_weights)
 
     def _check_values(self, array: Array, trailing: tuple[int, ...], name: str) -> None:
         """Check that new values keep their last axes and that leading ones fit batch_shape."""
@@ -475,22 +480,33 @@ class BatchedKron(TermsOfList, BlockOperator):
         check_replacement(array, shape, self.dtype, name)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        self._assignment(matrices, weights)()
+
+    def _assignment(self, matrices: Sequence[Array], weights: Array | None) -> Callable[[], object]:
         spec = self._spec
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
-        if weights is None:
-            weights = spec.weights
-        weights = np.asarray(weights, self.dtype)
+        weights = np.asarray(spec.weights if weights is None else weights, self.dtype)
         spec = replace(spec, pools=pools, weights=weights)
         listing = self._choice.listing
         if listing is None:
-            self._plan.set_values(pools, weights)
-        elif listing.still_fits(spec):
-            self._plan.set_values(listing.matrices_of(spec))
-        else:
-            self._backend.repetition.note_move()
-            with building_on(self._backend):
-                self._make_plan(spec, self._choice.wanted)
+            return partial(self._set_values, spec, pools, weights)
+        values = listing.matrices_of(spec)
+        if values is not None:
+            return partial(self._set_values, spec, values)
+        with building_on(self._backend):
+            return partial(self._replan, spec, *self._planned(spec, self._choice.wanted))
+
+    def _set_values(self, spec: BatchSpec, *values: Any) -> None:
+        """Take the values of a list, of which the plan needs these."""
+        self._plan.set_values(*values)
         self._spec = spec
+        self._forget_terms()
+
+    def _replan(self, spec: BatchSpec, choice: PlanChoice, plan: Any) -> None:
+        """Take the values of a list with another plan."""
+        self._backend.repetition.note_move()
+        self._spec = spec
+        self._take_plan(choice, plan)
         self._forget_terms()
 
     def _build_on(self, device: str) -> BatchedKron:

@@ -191,7 +191,7 @@ class KroneckerProduct(ValuedOperator):
         """
         given = as_list(native_entries(factors, "factors"), "factors")
         matrices = with_marks_as_matrices(given, self.dtype)
-        self._update(same_shapes(matrices, self.factors, self.dtype, "factors"), None, set())
+        self._update(same_shapes(matrices, self.factors, self.dtype, "factors"), None)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         factors = structured_copies(matrices, self.dtype)
@@ -586,4 +586,4 @@ class _MergedProduct(KroneckerProduct):
         found = multiplied(*[link.factors for link in self._links])
         if found is None:
             found = [np.full_like(factor, np.nan) for factor in self.factors]
-        self._update(found, None, set())
+        self._update(found, None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
@@ -24,22 +25,33 @@ class ValuedOperator(Operator):
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         """Copy checked matrices (..., P_k, Q_k), one array per mode, and weights, in place."""
 
-    def _update(self, matrices: Sequence[Array], weights: Array | None, done: set[int]) -> None:
-        """Assign new values here, and their transposes, conjugates and conversions to relatives.
+    def _assignment(self, matrices: Sequence[Array], weights: Array | None) -> Callable[[], object]:
+        """Return a call of `_assign`; what may be refused or fail before it is done already."""
+        return partial(self._assign, matrices, weights)
 
-        ``done`` has the ids of operators that have them already.
-        """
+    def _update(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        """Assign new values here, and their transposes, conjugates and conversions to relatives."""
         with relatives_lock:  # so that no relative is built from the old values meanwhile
-            done.add(id(self))
-            self._assign(matrices, weights)
-            for kind, relative in self._relatives.items():
-                if id(relative) in done or not isinstance(relative, ValuedOperator):
-                    continue
-                if kind == "transpose":
-                    relative._update([m.swapaxes(-1, -2) for m in matrices], weights, done)
-                elif kind == "conjugate":
-                    conjugate = None if weights is None else weights.conj()
-                    conjugates = [m if is_identity(m) else m.conj() for m in matrices]
-                    relative._update(conjugates, conjugate, done)
-                else:
-                    relative._update(matrices, weights, done)
+            assignments = list(self._assignments(matrices, weights, set()))
+            for assign in assignments:
+                assign()
+
+    def _assignments(
+        self, matrices: Sequence[Array], weights: Array | None, done: set[int]
+    ) -> Iterator[Callable[[], object]]:
+        """Yield the assignments of this operator and of its relatives.
+
+        ``done`` has the ids of operators that have one already.
+        """
+        done.add(id(self))
+        yield self._assignment(matrices, weights)
+        for kind, relative in self._relatives.items():
+            if id(relative) in done or not isinstance(relative, ValuedOperator):
+                continue
+            values, scales = matrices, weights
+            if kind == "transpose":
+                values = [m.swapaxes(-1, -2) for m in matrices]
+            elif kind == "conjugate":
+                values = [m if is_identity(m) else m.conj() for m in matrices]
+                scales = None if weights is None else weights.conj()
+            yield from relative._assignments(values, scales, done)

@@ -164,7 +164,7 @@ class DistributedSparse(LaidOutOperator, DistributedOperator):
             check_replacement(each, old.shape, self.dtype, name)
         # as matrices (a, d, b, c), which a relative may have to transpose
         blocks = [each.astype(self.dtype).transpose(0, 3, 1, 2) for each in given]
-        self._update(blocks[:: -1 if self._flipped else 1], None, set())
+        self._update(blocks[:: -1 if self._flipped else 1], None)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         values = [m.transpose(0, 2, 3, 1) for m in matrices[:: -1 if self._flipped else 1]]

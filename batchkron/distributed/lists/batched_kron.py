@@ -102,7 +102,7 @@ class DistributedBatch(TermsOfList, DistributedOperator):
             new_pools = pool_values(pool_arrays(pools, len(spec.pools)), (), self.dtype)
         if given is not None:
             new_weights = weight_values(given, (), self.dtype)
-        self._update(new_pools, new_weights, set())
+        self._update(new_pools, new_weights)
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of the whole operator, on every rank.

@@ -94,7 +94,7 @@ class DistributedSweeps(DistributedOperator):
         ValueError, TypeError
             As for `SparseGridOperator.update`.
         """
-        self._update(*checked_values(self._spec, blocks, coefficients), set())
+        self._update(*checked_values(self._spec, blocks, coefficients))
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of the whole operator on the cells of the grid, on every rank."""

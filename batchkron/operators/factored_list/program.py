@@ -81,19 +81,15 @@ class FactoredList(NamedTuple):
         """Return what `listing_of` needs."""
         return self.without_steps()._replace(matrices=())
 
-    def still_fits(self, spec: BatchSpec) -> bool:
-        """Whether the steps are right for a list of the same indices with other values.
+    def matrices_of(self, spec: BatchSpec) -> list[Array] | None:
+        """Return the matrices of all parts for a list of the same indices, with any values.
 
-        They are not if a skipped matrix is not a multiple of the identity any more, or if products
-        whose weights were equal have different ones.
+        None if the steps are wrong for these: a skipped matrix is not a multiple of the identity
+        any more, or products whose weights were equal have different ones.
         """
-        return new_weights(spec, self.letters) is not None
-
-    def matrices_of(self, spec: BatchSpec) -> list[Array]:
-        """Return the matrices of all parts, for a list that the steps fit."""
         weights = new_weights(spec, self.letters)
         if weights is None:
-            raise RuntimeError("internal error: a factored plan does not fit its list")
+            return None
         return [one.values(spec, weights) for one in self.matrices]
 
 

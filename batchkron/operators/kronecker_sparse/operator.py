@@ -200,7 +200,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         check_replacement(given, self.values.shape, self.dtype, "values")
         # as matrices (a, d, b, c), which a relative may have to transpose
         blocks = given.astype(self.dtype, copy=False).transpose(0, 3, 1, 2)
-        self._update([blocks], None, set())
+        self._update([blocks], None)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         values = matrices[0].transpose(0, 2, 3, 1)

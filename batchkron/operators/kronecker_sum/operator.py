@@ -108,11 +108,8 @@ class KroneckerSum(ValuedOperator):
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes; see `KroneckerProduct.update`."""
-        self._update(
-            same_shapes(native_entries(factors, "factors"), self.factors, self.dtype, "factors"),
-            None,
-            set(),
-        )
+        given = native_entries(factors, "factors")
+        self._update(same_shapes(given, self.factors, self.dtype, "factors"), None)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)

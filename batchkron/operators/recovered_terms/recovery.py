@@ -63,8 +63,14 @@ def _check(spec: BatchSpec) -> None:
     is_square = all(pool.shape[2] == pool.shape[3] > 0 for pool in spec.pools)
     if not is_square or spec.num_inputs != spec.num_outputs or not spec.num_outputs:
         raise TermsNotFoundError("its products are not square, or its inputs not its outputs")
-    if not all(np.isfinite(values).all() for values in (*spec.pools, spec.weights)):
-        raise TermsNotFoundError("it has values that are not finite")
+    named = {f"pools[{k}]": pool for k, pool in enumerate(spec.pools)}
+    for name, values in {**named, "weights": spec.weights}.items():
+        wrong = np.argwhere(~np.isfinite(values[0]))
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            raise TermsNotFoundError(
+                f"{name} holds {values[0][place]} at {list(place)}, and values have to be finite"
+            )
 
 
 def _on_grid(products: Products, most: int) -> KroneckerTerms:

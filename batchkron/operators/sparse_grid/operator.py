@@ -288,7 +288,7 @@ class SparseGridOperator(BlockOperator):
         TypeError
             If a dtype cannot be converted to the operator's.
         """
-        self._update(*checked_values(self._spec, blocks, coefficients), set())
+        self._update(*checked_values(self._spec, blocks, coefficients))
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self._spec = with_values(self._spec, matrices, weights)

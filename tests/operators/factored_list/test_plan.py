@@ -156,6 +156,96 @@ def test_updates_of_one_plan_reach_the_other(rng, dtype):
         factored.update(pools=[random_array(rng, pool.shape, dtype) for pool in pools])
 
 
+def relatives_of(op):
+    """An operator and those that an update changes, too."""
+    return op, op.T, op.astype("complex64"), op.plan("factored"), op.plan("auto").H
+
+
+def refused_updates(rng):
+    """Arguments of updates of which one array is wrong, the errors, and texts."""
+    pools = [rng.standard_normal((4, n, n)) for n in (2, 3)]
+    for pool in pools:
+        pool[1] = np.eye(pool.shape[-1])
+    weights = rng.standard_normal(60)
+    wrong = pools[1].copy()
+    wrong[1, 0, 1] = 1e-9
+    yield {"pools": [pools[0], wrong]}, ValueError, r"pools\[1\]\[1\] was the identity"
+    yield {"pools": [pools[0], wrong], "weights": weights}, ValueError, "was the identity"
+    wrong = np.full_like(wrong, np.nan)
+    yield {"pools": [pools[0], wrong]}, ValueError, r"pools\[1\]\[1\] was the identity"
+    yield {"pools": [pools[0], pools[1][:3]]}, ValueError, r"pools\[1\] has shape"
+    yield {"pools": [pools[0], pools[1] * 1j]}, TypeError, r"pools\[1\] has dtype complex128"
+    yield {"pools": pools, "weights": weights[:59]}, ValueError, r"weights has shape \(59,\)"
+    yield {"pools": pools, "weights": weights * 1j}, TypeError, "weights has dtype complex128"
+    yield {"pools": pools[:1]}, ValueError, "pools"
+
+
+def test_refused_updates_change_nothing(rng):
+    for arguments, error, text in refused_updates(rng):
+        op = built(random_batch(rng, (2, 3), np.float64))
+        operators = relatives_of(op)
+        before = [one.to_dense() for one in operators]
+        for one in (op, operators[3]):
+            with pytest.raises(error, match=text):
+                one.update(**arguments)
+            for now, then in zip(operators, before, strict=True):
+                np.testing.assert_array_equal(now.to_dense(), then)
+
+
+def test_updates_that_need_a_plan_too_large_change_nothing(rng, monkeypatch):
+    """The factored plan comes after the direct one, which has been changed first."""
+    op = built(random_batch(rng, (2, 3), np.float64))
+    operators = relatives_of(op)
+    before = [one.to_dense() for one in operators]
+    monkeypatch.setattr(choice, "_too_large", lambda *_: "it is too large")
+    with pytest.raises(ValueError, match="it is too large; use plan"):
+        op.update(weights=random_array(rng, 60, np.float64))
+    for now, then in zip(operators, before, strict=True):
+        np.testing.assert_array_equal(now.to_dense(), then)
+    op.update(weights=2 * op._spec.weights[0])
+    for now, then in zip(operators, before, strict=True):
+        np.testing.assert_array_equal(now.to_dense(), 2 * then)
+
+
+def test_updates_beyond_a_relative_in_single_precision_change_nothing(rng):
+    """Where warnings are errors, as in these tests, the conversion raises."""
+    op = built(random_batch(rng, (2, 3), np.float64))
+    single = op.astype("float32")
+    before = op.to_dense(), single.to_dense()
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        op.update(weights=np.full(60, 1e300))
+    np.testing.assert_array_equal(op.to_dense(), before[0])
+    np.testing.assert_array_equal(single.to_dense(), before[1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_propagate(rng, dtype, value):
+    """As in NumPy, but for zeros of skipped factors; with every plan, and after an update."""
+    for place in ("weight", "matrix", "multiple of the identity"):
+        pools, ids, source, target, weights = random_batch(rng, (2, 3), dtype)
+        if place == "weight":
+            weights[3] = value
+        elif place == "matrix":
+            pools[0][0, 0, 1] = value
+        else:
+            pools[1][2] = np.where(np.eye(3) == 1, value, 0)
+        op = built((pools, ids, source, target, weights))
+        changed = built((*random_batch(rng, (2, 3), dtype)[:1], ids, source, target, weights))
+        x = random_array(rng, 24, dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            expected = dense_batch(pools, ids, source, target, weights, 4, 5)[0] @ x
+        is_finite = np.isfinite(expected)
+        scale = np.abs(expected[is_finite]).max(initial=1.0)
+        assert not is_finite.all()
+        for plan in ("direct", "factored", "auto"):
+            one = changed.plan(plan)
+            one.update(pools=pools, weights=weights)
+            for result in (op.plan(plan) @ x, one @ x):
+                assert not np.isfinite(result[~is_finite]).any()
+                error = np.abs(result[is_finite] - expected[is_finite]).max(initial=0.0)
+                assert error <= 1000 * np.finfo(dtype).eps * scale
+
+
 def test_updates_that_need_another_plan_are_noted(rng, monkeypatch):
     """What a device has recorded of the former plan must not be repeated."""
     pools, ids, source, target, weights = random_batch(rng, (2, 3), np.float64)

@@ -303,11 +303,13 @@ def test_lists_without_a_chance():
     wide = bk.BatchedKron([np.ones((1, 2, 3))], [[0]], [0], [0])
     other = bk.BatchedKron([one], [[0]], [0], [1])
     broken = bk.BatchedKron([one * np.nan], [[0]], [0], [0])
+    heavy = bk.BatchedKron([one], [[0]], [0], [0], weights=[np.inf])
     for op, text in (
         (many, "several systems"),
         (wide, "not square"),
         (other, "not square"),
-        (broken, "not finite"),
+        (broken, r"pools\[0\] holds nan at \[0, 0, 0\], and values have to be finite"),
+        (heavy, r"weights holds inf at \[0\], and values have to be finite"),
     ):
         with pytest.raises(TypeError, match=text):
             op.recover_terms()
