@@ -438,8 +438,21 @@ class SumOperator(SumMethods["Operator"], Operator):
         return self._added_terms("recover_terms")  # type: ignore[no-any-return]
 
     def diagonal_blocks(self) -> DiagonalBlocks:
-        """Return the sums of the diagonal blocks of all summands."""
-        return self._added_terms("diagonal_blocks")  # type: ignore[no-any-return]
+        """Return the sums of the diagonal blocks of all summands.
+
+        Diagonal matrices are added to the blocks of the others, whatever these are.
+        """
+        diagonals = [
+            term
+            for term in self.terms
+            if term._is_diagonal and term._multiple_of_identity() is None
+        ]
+        others = [term for term in self.terms if term not in diagonals]
+        if not diagonals or all(term._is_diagonal for term in others):
+            return self._added_terms("diagonal_blocks")  # type: ignore[no-any-return]
+        rest = SumOperator(others) if len(others) > 1 else others[0]
+        entries = [to_host(term.diagonal(), "diagonal") for term in diagonals]
+        return rest.diagonal_blocks().plus_diagonal(sum(entries[1:], entries[0]))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""

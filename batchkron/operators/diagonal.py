@@ -11,6 +11,7 @@ from batchkron.array_kinds import native
 from batchkron.arrays import to_host
 from batchkron.backends import own_apply
 from batchkron.operators.algebra import Operator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.operators.diagonal_entries import DiagonalEntries
 from batchkron.spec.kron import Array, check_dtype
 
@@ -95,6 +96,20 @@ class Diagonal(Operator):
         one = self._arrays.ones(self._entries.shape, self.dtype)
         inverses = DiagonalEntries(self._entries, self._arrays).solve(one)
         return cast(Diagonal, Diagonal(inverses).to(self.device))
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the entries as blocks of 1 × 1; a sum with other operators has their blocks.
+
+        Raises
+        ------
+        TypeError
+            If there are several systems.
+        """
+        if self.batch_shape:
+            raise TypeError("the diagonal has no diagonal blocks: it has several systems")
+        count = self.shape[0]
+        numbers, pool = np.arange(count), to_host(self._entries, "entries").reshape(-1, 1, 1)
+        return DiagonalBlocks(count, (pool,), numbers[:, None], numbers, np.ones(count))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,) or (*batch_shape, N)."""

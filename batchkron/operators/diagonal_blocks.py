@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,6 +90,34 @@ class DiagonalBlocks:
         """Return the blocks of I - scale · A."""
         return self.identity().plus(self.scaled(-scale))
 
+    def plus_diagonal(self, entries: Array) -> DiagonalBlocks:
+        """Return the blocks of the sum with a diagonal matrix.
+
+        Parameters
+        ----------
+        entries : ndarray, (count · Π n_k,)
+            Its diagonal. Where the entries of a block are a product of one function for each mode
+            (up to rounding), this adds one product to the block, else several.
+        """
+        place = self.count // self.interleaved, math.prod(self.sizes), self.interleaved
+        values = entries.reshape(place).swapaxes(1, 2).reshape(self.count, *self.sizes)
+        values = values.astype(np.result_type(values, np.float64))
+        factors, is_product = _as_products(values)
+        alone = np.flatnonzero(is_product & values.reshape(self.count, -1).any(axis=1))
+        pools, ids, blocks = _expanded(values, np.flatnonzero(~is_product))
+        starts = np.array([len(pool) for pool in pools])
+        found = replace(
+            self,
+            pools=tuple(
+                _joined(pool, _diagonals(own[alone]))
+                for pool, own in zip(pools, factors, strict=True)
+            ),
+            ids=np.concatenate([ids, np.arange(len(alone))[:, None] + starts]),
+            blocks=np.concatenate([blocks, alone]),
+            weights=np.ones(len(blocks) + len(alone)),
+        )
+        return self.plus(found)
+
     def stacks(self) -> Iterator[tuple[Ids, list[Array]]]:
         """Yield some blocks at a time, and the matrices (m, T, n_k, n_k) of their products.
 
@@ -114,10 +143,61 @@ class DiagonalBlocks:
         shape = (*products.shape, 1, 1)
         if not len(self.blocks):
             return [np.zeros((*products.shape, n, n)) for n in self.sizes]
-        weights = np.where(is_own, self.weights[products], 0).reshape(shape)
         found = [pool[self.ids[products, k]] for k, pool in enumerate(self.pools)]
-        found[0] = found[0] * weights
+        for matrices in found:
+            matrices[~is_own] = 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[0] = found[0] * np.where(is_own, self.weights[products], 0).reshape(shape)
         return found
+
+
+def _as_products(values: Array) -> tuple[list[Array], NDArray[np.bool_]]:
+    """Return vectors v_k with values[i] ≈ v_1[i] ⊗ … ⊗ v_d[i], (count, n_k), and whether it holds.
+
+    They are the lines through the largest element of each block. It does not hold for blocks with
+    elements that are not finite.
+    """
+    count, sizes = len(values), values.shape[1:]
+    every = np.arange(count)
+    flat = values.reshape(count, -1)
+    peaks = np.argmax(np.abs(flat), axis=1)
+    top = flat[every, peaks]
+    place = np.unravel_index(peaks, sizes)
+    divisor = np.where(top == 0, 1, top)
+    vectors, product = [], np.ones((count, 1), values.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, n in enumerate(sizes):
+            index = [own[:, None] for own in place]
+            index[k] = np.arange(n)[None]
+            line = values[(every[:, None], *index)]
+            vectors.append(line / divisor[:, None] if k else line)
+            product = (product[:, :, None] * vectors[k][:, None]).reshape(count, -1)
+        allowed = 8 * len(sizes) * np.finfo(values.dtype).eps * np.abs(top)
+        is_product = (np.abs(product - flat) <= allowed[:, None]).all(axis=1)
+    return vectors, is_product & np.isfinite(top)
+
+
+def _expanded(values: Array, chosen: Ids) -> tuple[list[Array], Ids, Ids]:
+    """Return diagonal matrices for some blocks as sums: pools, ids, and the block of each product.
+
+    A product has a whole line of the block in the longest mode, and one place in all other modes.
+    """
+    sizes = values.shape[1:]
+    longest = int(np.argmax(sizes))
+    lines = np.moveaxis(values[chosen], longest + 1, -1)
+    kept = np.nonzero(lines.any(axis=-1))
+    ids = np.stack([*kept[1 : longest + 1], np.arange(len(kept[0])), *kept[longest + 1 :]], axis=1)
+    pools = [_diagonals(np.eye(n)) for n in sizes]
+    pools[longest] = _diagonals(lines[kept])
+    return pools, ids, chosen[kept[0]]
+
+
+def _diagonals(rows: Array) -> Array:
+    """Return diagonal matrices (m, n, n) of their diagonals (m, n)."""
+    found = np.zeros((*rows.shape, rows.shape[1]), rows.dtype)
+    place = np.arange(rows.shape[1])
+    found[:, place, place] = rows
+    return found
 
 
 def _joined(first: Array, second: Array) -> Array:

@@ -26,7 +26,7 @@ def block_jacobi(
     operator : Operator, KroneckerTerms or DiagonalBlocks
         The operator A; B is I - scale · A, or A itself. Its blocks are those of a batch list, the
         cells of a grid, or the dense blocks of a Kronecker-sparse matrix. A Kronecker product or
-        sum is one block.
+        sum is one block. To each of them a `Diagonal` may be added.
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
     dtype : dtype, optional
@@ -45,7 +45,7 @@ def block_jacobi(
     TypeError
         If the operator has no diagonal blocks, or the scale is not a number that the dtype holds.
     ValueError
-        If the scale is infinite or NaN.
+        If the scale is infinite or NaN, or an element of a diagonal block is.
 
     Notes
     -----
@@ -65,11 +65,23 @@ def block_jacobi(
     wide = np.result_type(np.float64, whole.dtype)
     inverses = [np.empty((whole.count, n, n), wide) for n in whole.sizes]
     for numbers, stacks in whole.stacks():
+        _refuse_not_finite(numbers, stacks)
         for inverse, factor in zip(inverses, nearest_product(stacks), strict=True):
             inverse[numbers] = _inverted(factor)
     return _assembled(inverses, whole.interleaved, kind).to(
         str(device or getattr(operator, "device", "cpu"))
     )
+
+
+def _refuse_not_finite(numbers: NDArray[np.int64], stacks: list[NDArray[Any]]) -> None:
+    """Refuse blocks with elements that are infinite or NaN; the text names the first block."""
+    for stack in stacks:
+        finite = np.isfinite(stack).all(axis=(1, 2, 3))
+        if not finite.all():
+            raise ValueError(
+                f"diagonal block {numbers[np.argmin(finite)]} of the operator has elements that "
+                "are infinite or NaN, so that it has no inverse"
+            )
 
 
 def blocks_of(operator: Any) -> DiagonalBlocks:

@@ -61,6 +61,52 @@ CASES = {
     "identity": (lambda rng: bk.Identity(4), 4, 1),
     "Kronecker-sparse": (kron_sparse, 2, 4),
     "sums of them": (lambda rng: kron_sparse(rng) * 0.5 + bk.Identity(24), 2, 4),
+    "list and diagonal": (lambda rng: a_list(rng) - 2 * bk.Diagonal(rng.normal(size=42)), 6, 1),
+    "list and diagonal of few entries": (
+        lambda rng: a_list(rng) + bk.Diagonal(np.where(rng.random(42) < 0.2, 1e200, 0.0)),
+        6,
+        1,
+    ),
+    "complex list and two diagonals": (
+        lambda rng: (
+            a_list(rng, np.complex64)
+            + bk.Diagonal(rng.normal(size=42) * 1j)
+            + bk.Diagonal(rng.normal(size=42))
+            + bk.Identity(42)
+        ),
+        6,
+        1,
+    ),
+    "list and products on its diagonal": (
+        lambda rng: (
+            a_list(rng)
+            + bk.Diagonal(np.kron(rng.normal(size=7), np.kron([0.0, 2.0], [1.0, 1e-3, -3.0])))
+        ),
+        6,
+        1,
+    ),
+    "sweeps and diagonal": (
+        lambda rng: (
+            gallery.make("diffusion-3d", level=2, degree=1).operator
+            + bk.Diagonal(rng.normal(size=104))
+        ),
+        8,
+        1,
+    ),
+    "Kronecker sum and diagonal": (
+        lambda rng: (
+            bk.KroneckerSum([np.ones((2, 2)), np.ones((3, 3)), np.ones((2, 2))])
+            + bk.Diagonal(rng.normal(size=12))
+        ),
+        12,
+        1,
+    ),
+    "Kronecker-sparse and diagonal": (
+        lambda rng: kron_sparse(rng) + bk.Diagonal(rng.normal(size=24).astype(np.float32)),
+        2,
+        4,
+    ),
+    "diagonals": (lambda rng: bk.Diagonal(rng.normal(size=5)) + 2 * bk.Identity(5), 1, 1),
     "no product": (
         lambda rng: bk.BatchedKron(
             [np.ones((1, 2, 2))], np.zeros((0, 1), int), [], [], num_inputs=3, num_outputs=3
@@ -92,6 +138,21 @@ def test_a_list_and_its_terms_have_the_same_blocks():
     np.testing.assert_allclose(raw, ours, rtol=0, atol=1e-14 * np.abs(ours).max())
 
 
+def test_products_on_a_diagonal_are_found(rng):
+    """A multiple of the identity, a mass matrix, adds one product to a block, others more."""
+    op, n = a_list(rng), 6
+    known = len(op.diagonal_blocks().blocks)
+    for entries, more in (
+        (np.repeat(rng.normal(size=7), n), 7),
+        (np.tile(np.kron([1.0, 3.0], [2.0, 1 / 3, 7.0]), 7), 7),
+        (np.where(np.arange(42) == 13, 2.0, 0.0), 1),
+        (np.where(np.arange(42) < 6, [1.0, 2, 3, 4, 5, 6] * 7, 0.0), 2),
+        (rng.normal(size=42), 14),
+    ):
+        total = (op + bk.Diagonal(entries)).diagonal_blocks()
+        assert len(total.blocks) == known + more
+
+
 def test_operators_without_blocks(rng):
     wide = bk.BatchedKron([np.ones((1, 2, 3))], [[0]], [0], [0])
     many = bk.BatchedKron([np.ones((3, 1, 2, 2))], [[0]], [0], [0])
@@ -101,6 +162,7 @@ def test_operators_without_blocks(rng):
         (many, "no diagonal blocks"),
         (composed, "does not know"),
         (bk.KroneckerSparse(np.ones((1, 2, 3, 1))), "expected square ones"),
+        (bk.Diagonal(np.ones((2, 3))), "several systems"),
         (a_list(rng) + bk.KroneckerProduct([np.eye(42)]), "of different structures"),
     ):
         with pytest.raises(TypeError, match=text):
