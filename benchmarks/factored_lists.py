@@ -111,7 +111,7 @@ def fewer(op: bk.BatchedKron) -> float:
     )
     listing = plan_choice(op._spec, "factored").listing
     assert listing is not None
-    return float(direct * op._spec.input_size / listing.sweeps.multiply_adds)
+    return float(direct * op._spec.input_size / listing.multiply_adds)
 
 
 def measured_lists(

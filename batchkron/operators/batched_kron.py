@@ -24,8 +24,14 @@ from batchkron.backends import (
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.conversions import relatives_lock
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
-from batchkron.operators.factored_list.choice import PlanChoice, PlanName, plan_choice
-from batchkron.operators.factored_list.stored import StoredGraph, stored_graph
+from batchkron.operators.factored_list.choice import (
+    PlanChoice,
+    PlanName,
+    columns_at_once,
+    plan_choice,
+)
+from batchkron.operators.factored_list.slices import SlicedPlan
+from batchkron.operators.factored_list.stored import StoredPlan, stored_plan
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (
     KronmultLayout,
@@ -184,7 +190,7 @@ class BatchedKron(TermsOfList, BlockOperator):
             matrices = listing.matrices_of(spec)
             if matrices is None:
                 raise RuntimeError("internal error: a factored plan does not fit its list")
-            plan = backend().sweep_plan(listing.sweeps, matrices)
+            plan = SlicedPlan(listing.groups, matrices, columns_at_once(spec, listing))
             return choice._replace(listing=listing.without_steps()), plan  # the plan has them
         if direct is not None:
             return choice, direct
@@ -220,16 +226,21 @@ class BatchedKron(TermsOfList, BlockOperator):
         Raises
         ------
         ValueError
-            If the name is unknown; for "factored" if factors are not square, or partial products
-            would take more than 1 GiB and more than eight times the bytes of the vectors.
+            If the name is unknown; for "factored" if factors are not square.
 
         Notes
         -----
         The plans add in another order, so that the last bits of their results differ. Those of
         "factored" are the same in each run and for any number of threads, also with
-        ``accumulation="atomic"``. It takes some seconds to factor ten million products. `update`
-        has to do it again if weights that were equal become different, or if a skipped multiple of
-        the identity becomes another matrix; then CUDA graphs have to be captured again.
+        ``accumulation="atomic"``.
+
+        Partial products take at most 1 GiB, or eight times the bytes of the vectors: where they
+        would be more, products are divided into groups that share less, and of many vectors some
+        are multiplied at a time.
+
+        It takes some seconds to factor ten million products. `update` has to do it again if weights
+        that were equal become different, or if a skipped multiple of the identity becomes another
+        matrix; then CUDA graphs have to be captured again.
 
         Examples
         --------
@@ -514,10 +525,10 @@ class BatchedKron(TermsOfList, BlockOperator):
             self._spec, self._tune, self._known, self._layout, self._choice
         )
 
-    def _stored_graph(self) -> StoredGraph | None:
-        """Return the graph of the plan as files hold it; None for the direct plan."""
+    def _stored_plan(self) -> StoredPlan | None:
+        """Return the graphs of the plan as files hold them; None for the direct plan."""
         listing = self._choice.listing
-        return None if listing is None else stored_graph(listing, self.num_inputs)
+        return None if listing is None else stored_plan(listing, self.num_inputs)
 
     def _like(self, spec: BatchSpec) -> BatchedKron:
         """Return the operator of another list, with a plan of the same name."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from batchkron.errors import ProblemFileError
 from batchkron.operators import BatchedKron
 from batchkron.operators.factored_list.choice import PlanChoice, stored_choice
-from batchkron.operators.factored_list.stored import StoredGraph
+from batchkron.operators.factored_list.stored import StoredPlan
 from batchkron.spec.kron import BatchSpec
 from batchkron.storage import Document
 from batchkron.storage.document import Value
@@ -20,18 +20,18 @@ __all__ = ["PLAN", "decode_plan", "encode_plan", "plan_fields"]
 PLAN = "plan/"
 """The group of a list's file that says how products are computed, not which."""
 
-_LAYERS, _PARTIAL, _RESULTS, _WEIGHTS = (
-    f"{PLAN}{name}" for name in ("layers", "partial", "results", "weights")
+_GROUPS, _PARTIAL, _RESULTS, _WEIGHTS = (
+    f"{PLAN}{name}" for name in ("groups", "partial", "results", "weights")
 )
 
 
 def encode_plan(operator: BatchedKron) -> dict[str, Value]:
     """Return the datasets of a factored plan; none for the direct plan."""
-    stored = operator._stored_graph()
+    stored = operator._stored_plan()
     if stored is None:
         return {}
     found: dict[str, Value] = {
-        _LAYERS: stored.layers,
+        _GROUPS: stored.groups,
         _PARTIAL: stored.partial,
         _RESULTS: stored.results,
     }
@@ -43,7 +43,7 @@ def encode_plan(operator: BatchedKron) -> dict[str, Value]:
 def plan_fields() -> dict[str, Field]:
     """Return the datasets of a plan: all or none but for the numbers of the weights."""
     return {
-        _LAYERS: Field("int64", ("layers",), "plan"),
+        _GROUPS: Field("int64", ("groups", "2 + layers"), "plan"),
         _PARTIAL: Field("int64", ("partial edges", 4), "plan"),
         _RESULTS: Field("int64", ("result edges", 5), "plan"),
         _WEIGHTS: Field("int64", ("products",), "plan weights"),
@@ -58,51 +58,60 @@ def decode_plan(document: Document, spec: BatchSpec) -> PlanChoice | None:
     ProblemFileError
         If a number is out of range, or the plan is not one of this list.
     """
-    if _LAYERS not in document.datasets:
+    if _GROUPS not in document.datasets:
         if _WEIGHTS in document.datasets:
-            raise ProblemFileError(f"dataset '{_LAYERS}' is missing, and there is '{_WEIGHTS}'")
+            raise ProblemFileError(f"dataset '{_GROUPS}' is missing, and there is '{_WEIGHTS}'")
         return None
-    layers, partial, results = (array_of(document, p) for p in (_LAYERS, _PARTIAL, _RESULTS))
+    groups, partial, results = (array_of(document, p) for p in (_GROUPS, _PARTIAL, _RESULTS))
     products = len(spec.inputs)
     weights = np.zeros(products, np.int64)
     if _WEIGHTS in document.datasets:
         weights = array_of(document, _WEIGHTS)
         check_range(_WEIGHTS, weights, 0, products)
-    check_range(_LAYERS, layers, 0, len(partial) + 1)
-    nodes = spec.num_inputs + sum(layers.tolist())
-    if nodes > spec.num_inputs + len(partial) or len(layers) >= len(spec.pools):
-        raise ProblemFileError(
-            f"dataset '{_LAYERS}' has {nodes - spec.num_inputs} partial products in {len(layers)} "
-            f"layers; expected at most {len(partial)}, one for each row of '{_PARTIAL}', and fewer "
-            f"layers than the list has modes"
-        )
-    _check_column(_PARTIAL, partial, 0, spec.num_inputs, nodes)
+    _check_groups(groups, len(partial), len(results), len(spec.pools))
+    nodes = spec.num_inputs + groups[:, 2:].sum(axis=1)  # of each group
+    own = np.repeat(nodes, groups[:, 0])
+    _check_column(_PARTIAL, partial, 0, spec.num_inputs, own)
+    _check_column(_PARTIAL, partial, 1, 0, own)
     _check_column(_RESULTS, results, 0, 0, spec.num_outputs)
+    _check_column(_RESULTS, results, 1, 0, np.repeat(nodes, groups[:, 1]))
     _check_column(_RESULTS, results, 4, 0, int(weights.max(initial=0)) + 1)
+    counts = np.array([*(pool.shape[1] for pool in spec.pools), 1])  # mode -1: matrix 0
     for path, table, lowest in ((_PARTIAL, partial, 0), (_RESULTS, results, -1)):
-        _check_column(path, table, 1, 0, nodes)
         _check_column(path, table, 2, lowest, len(spec.pools))
-        counts = np.array([*(pool.shape[1] for pool in spec.pools), 1])  # mode -1: matrix 0
-        _refuse(path, table, 3, (table[:, 3] < 0) | (table[:, 3] >= counts[table[:, 2]]))
+        _check_column(path, table, 3, 0, counts[table[:, 2]])
     with refusing(f"group '{PLAN[:-1]}'"):
-        return stored_choice(spec, StoredGraph(layers, partial, results, weights))
+        return stored_choice(spec, StoredPlan(groups, partial, results, weights))
 
 
-def _check_column(path: str, table: NDArray[np.int64], column: int, lower: int, stop: int) -> None:
-    wrong = (table[:, column] < lower) | (table[:, column] >= stop)
-    _refuse(path, table, column, wrong, f"{lower} … {stop - 1}")
+def _check_groups(groups: NDArray[np.int64], partial: int, results: int, modes: int) -> None:
+    """Refuse groups that are not all rows of both tables, or have too many partial products."""
+    check_range(_GROUPS, groups, 0, max(partial, results) + 1)
+    count, columns = groups.shape
+    rows = groups[:, :2].sum(axis=0).tolist()
+    if rows != [partial, results] or not count or not 2 <= columns <= 1 + modes:
+        raise ProblemFileError(
+            f"dataset '{_GROUPS}' has {count} groups of {rows} rows and {columns - 2} layers; "
+            f"expected one group or more of {partial} rows of '{_PARTIAL}' and {results} of "
+            f"'{_RESULTS}', and fewer layers than the list has modes"
+        )
+    wrong = np.flatnonzero(groups[:, 2:].sum(axis=1) > groups[:, 0])
+    if len(wrong):
+        raise ProblemFileError(
+            f"dataset '{_GROUPS}' has more partial products than rows of '{_PARTIAL}' in row "
+            f"{wrong[0]}"
+        )
 
 
-def _refuse(
-    path: str,
-    table: NDArray[np.int64],
-    column: int,
-    wrong: NDArray[np.bool_],
-    expected: str = "the number of a matrix of that mode",
+def _check_column(
+    path: str, table: NDArray[np.int64], column: int, lower: int, stop: int | NDArray[np.int64]
 ) -> None:
-    """Refuse a table where ``wrong`` says so; the text names the first row."""
+    """Refuse a column with numbers outside lower … stop - 1; stop may differ from row to row."""
+    values = table[:, column]
+    wrong = (values < lower) | (values >= stop)
     if wrong.any():
         row = int(np.argmax(wrong))
+        last = int(np.broadcast_to(stop, values.shape)[row]) - 1
         raise ProblemFileError(
-            f"dataset '{path}' holds {table[row, column]} at [{row}, {column}]; expected {expected}"
+            f"dataset '{path}' holds {values[row]} at [{row}, {column}]; expected {lower} … {last}"
         )

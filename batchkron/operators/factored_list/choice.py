@@ -6,16 +6,17 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from batchkron.operators.factored_list.estimates import direct_multiply_adds, pays
 from batchkron.operators.factored_list.program import FactoredList, factored, listing_of
-from batchkron.operators.factored_list.stored import StoredGraph, graph_from, wrong_output
+from batchkron.operators.factored_list.stored import StoredPlan, graphs_from, wrong_output
 from batchkron.spec.kron import BatchSpec
 
-__all__ = ["PlanChoice", "PlanName", "plan_choice", "stored_choice"]
+__all__ = ["PlanChoice", "PlanName", "columns_at_once", "plan_choice", "stored_choice"]
 
 PlanName: TypeAlias = Literal["direct", "factored", "auto"]
 
 _MAX_MODES = 31  # so that each mode has two bits of an int64
-# Partial products take at most this many bytes, or 8 times those of x and y. Chosen by hand.
-_MAX_BYTES = 1 << 30
+# Partial products of a group take at most this many bytes, or 8 times those of x and y; more
+# vectors than one together at most this many. Chosen by hand.
+_MAX_BYTES, _MAX_SHARE = 1 << 30, 8
 _NOT_SHARED = "its products have most of their partial products to themselves"
 
 
@@ -39,14 +40,14 @@ class PlanChoice(NamedTuple):
     def without_steps(self) -> PlanChoice:
         """Return the choice with what `with_steps` needs alone."""
         listing = self.listing
-        return self if listing is None else self._replace(listing=listing.graph_alone())
+        return self if listing is None else self._replace(listing=listing.graphs_alone())
 
     def with_steps(self, spec: BatchSpec) -> PlanChoice:
-        """Return the choice with the steps of its graph, for the list that it was made for."""
+        """Return the choice with the steps of its graphs, for the list that it was made for."""
         listing = self.listing
-        if listing is None or listing.sweeps.steps:
+        if listing is None or listing.groups:
             return self
-        return self._replace(listing=listing_of(spec, listing.letters, listing.graph))
+        return self._replace(listing=listing_of(spec, listing.letters, listing.graphs))
 
 
 def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
@@ -63,8 +64,8 @@ def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
         return PlanChoice(wanted, None, "")
     obstacle, listing = _obstacle(spec), None
     if obstacle is None:
-        listing = factored(spec, only_if_shared=wanted == "auto")
-        obstacle = _NOT_SHARED if listing is None else _too_large(spec, listing)
+        listing = factored(spec, _max_blocks(spec), only_if_shared=wanted == "auto")
+        obstacle = _NOT_SHARED if listing is None else None
     if obstacle is not None:
         if wanted == "factored":
             raise ValueError(f"{obstacle}; use plan('direct')")
@@ -76,27 +77,33 @@ def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
     return PlanChoice(wanted, None, f"direct; factored it would be slower: {counts}")
 
 
-def stored_choice(spec: BatchSpec, stored: StoredGraph) -> PlanChoice:
-    """Return a factored plan whose graph is known, by tables with numbers in range.
+def stored_choice(spec: BatchSpec, stored: StoredPlan) -> PlanChoice:
+    """Return a factored plan whose graphs are known, by tables with numbers in range.
 
     Raises
     ------
     ValueError
-        If a list of this kind has no factored plan, or the graph is not one of this list.
+        If a list of this kind has no factored plan, or the graphs are not of this list.
     """
     obstacle = _obstacle(spec)
-    if obstacle is None:
-        letters, graph = graph_from(stored, spec)
-        wrong = wrong_output(spec, letters, graph)
-        if wrong is not None:
-            raise ValueError(
-                f"the edges do not add up to the list's products of output block {wrong}"
-            )
-        listing = listing_of(spec, letters, graph)
-        obstacle = _too_large(spec, listing)
     if obstacle is not None:
         raise ValueError(obstacle)
+    letters, graphs = graphs_from(stored, spec)
+    wrong = wrong_output(spec, letters, graphs)
+    if wrong is not None:
+        raise ValueError(f"the edges do not add up to the list's products of output block {wrong}")
+    listing = listing_of(spec, letters, graphs)
+    if listing.blocks_between > _max_blocks(spec):
+        raise ValueError(
+            f"a group has {listing.blocks_between} partial products; expected at most "
+            f"{_max_blocks(spec)}, so that they take at most 1 GiB or 8 times the bytes of vectors"
+        )
     return PlanChoice("factored", listing, f"factored, {_counted(spec, listing)}")
+
+
+def columns_at_once(spec: BatchSpec, listing: FactoredList) -> int:
+    """Return how many vectors are multiplied at once, so that partial products take little."""
+    return max(1, _MAX_BYTES // max(1, listing.blocks_between * _block_bytes(spec)))
 
 
 def _obstacle(spec: BatchSpec) -> str | None:
@@ -115,17 +122,14 @@ def _obstacle(spec: BatchSpec) -> str | None:
     return None
 
 
-def _too_large(spec: BatchSpec, listing: FactoredList) -> str | None:
-    """Return why the partial products of a list take too much memory, if they do."""
-    item = spec.input_size * spec.dtype.itemsize
+def _block_bytes(spec: BatchSpec) -> int:
+    return spec.input_size * spec.dtype.itemsize
+
+
+def _max_blocks(spec: BatchSpec) -> int:
+    """Return how many blocks of partial products a group may have."""
     ends = spec.systems * (spec.num_inputs + spec.num_outputs)
-    limit = max(_MAX_BYTES, 8 * ends * item)
-    if listing.blocks_between * item <= limit:
-        return None
-    return (
-        f"the partial products of a factored plan would take "
-        f"{_size(listing.blocks_between * item)}, more than the limit of {_size(limit)}"
-    )
+    return max(_MAX_BYTES // _block_bytes(spec), _MAX_SHARE * ends)
 
 
 def _size(count: int) -> str:
@@ -133,9 +137,9 @@ def _size(count: int) -> str:
 
 
 def _counted(spec: BatchSpec, listing: FactoredList) -> str:
-    item = spec.input_size * spec.dtype.itemsize
+    groups = f" in {len(listing.groups)} groups" if len(listing.groups) > 1 else ""
     return (
-        f"{listing.sweeps.multiply_adds:,} multiply-adds (product by product "
-        f"{direct_multiply_adds(spec):,}), {listing.blocks_between:,} blocks of partial products "
-        f"({_size(listing.blocks_between * item)})"
+        f"{listing.multiply_adds:,} multiply-adds (product by product "
+        f"{direct_multiply_adds(spec):,}){groups}, {listing.blocks_between:,} blocks of partial "
+        f"products ({_size(listing.blocks_between * _block_bytes(spec))})"
     )

@@ -45,7 +45,8 @@ def direct_multiply_adds(spec: BatchSpec) -> int:
 
 def pays(spec: BatchSpec, listing: FactoredList) -> bool:
     """Whether a factored list is surely faster than the list product by product."""
-    return _factored_time(listing) < _SURELY_FASTER * _direct_time(spec)
+    factored = sum(_sweeps_time(sweeps) for sweeps in listing.groups)
+    return factored < _SURELY_FASTER * _direct_time(spec)
 
 
 def _direct_time(spec: BatchSpec) -> float:
@@ -72,8 +73,7 @@ def _direct_time(spec: BatchSpec) -> float:
     )
 
 
-def _factored_time(listing: FactoredList) -> float:
-    sweeps = listing.sweeps
+def _sweeps_time(sweeps: SweepList) -> float:
     each, edge = _FACTORED_COMPLEX if sweeps.dtype.kind == "c" else _FACTORED
     size = sweeps.block_size * sweeps.dtype.itemsize
     late = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,13 @@ import numpy as np
 from batchkron.operators.couplings import Ids, narrow
 from batchkron.operators.factored_list.graph import Edges, Graph, first_alike, graph_of
 from batchkron.operators.factored_list.sorting import stable_order
-from batchkron.operators.factored_list.words import Letters, letters_of, new_weights, words_of
+from batchkron.operators.factored_list.words import (
+    Letters,
+    Words,
+    letters_of,
+    new_weights,
+    words_of,
+)
 from batchkron.spec.kron import Array, BatchSpec
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
@@ -49,37 +56,45 @@ class _Matrices(NamedTuple):
 
 
 class FactoredList(NamedTuple):
-    """A batch list as steps, each of which computes partial products of one layer, or y.
+    """A batch list as the sum of groups of products, each with its steps.
+
+    A step computes the partial products of one layer, or adds to y. The groups are computed one
+    after another, and their partial products take the same memory.
 
     Attributes
     ----------
-    sweeps : SweepList
-        The steps.
-    matrices : tuple of _Matrices
-        The matrices of each part of each step, in their order.
+    groups : tuple of SweepList
+        The steps of each group.
+    matrices : tuple of tuple of _Matrices
+        The matrices of each part of each step of each group, in their order.
     letters : Letters
         What the steps took the list's matrices and weights for.
-    graph : Graph
-        What the steps were made of.
+    graphs : tuple of Graph
+        What the steps of each group were made of.
     """
 
-    sweeps: SweepList
-    matrices: tuple[_Matrices, ...]
+    groups: tuple[SweepList, ...]
+    matrices: tuple[tuple[_Matrices, ...], ...]
     letters: Letters
-    graph: Graph
+    graphs: tuple[Graph, ...]
 
     @property
     def blocks_between(self) -> int:
-        """Number of blocks of partial products."""
-        return sum(vector.blocks for vector in self.sweeps.vectors[2:])
+        """Number of blocks of partial products that are needed at the same time."""
+        return max(sum(vector.blocks for vector in sweeps.vectors[2:]) for sweeps in self.groups)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Number of multiply-adds of all steps, for one vector x."""
+        return sum(sweeps.multiply_adds for sweeps in self.groups)
 
     def without_steps(self) -> FactoredList:
         """Return what `matrices_of` and `listing_of` need."""
-        return self._replace(sweeps=self.sweeps._replace(steps=()))
+        return self._replace(groups=())
 
-    def graph_alone(self) -> FactoredList:
+    def graphs_alone(self) -> FactoredList:
         """Return what `listing_of` needs."""
-        return self.without_steps()._replace(matrices=())
+        return self._replace(groups=(), matrices=())
 
     def matrices_of(self, spec: BatchSpec) -> list[Array] | None:
         """Return the matrices of all parts for a list of the same indices, with any values.
@@ -90,28 +105,49 @@ class FactoredList(NamedTuple):
         weights = new_weights(spec, self.letters)
         if weights is None:
             return None
-        return [one.values(spec, weights) for one in self.matrices]
+        return [one.values(spec, weights) for group in self.matrices for one in group]
 
 
-def factored(spec: BatchSpec, only_if_shared: bool = False) -> FactoredList | None:
+def factored(spec: BatchSpec, max_blocks: int, only_if_shared: bool = False) -> FactoredList | None:
     """Return the steps that compute a batch list with square factors.
 
     With ``only_if_shared`` return None if most partial products have a single use, before most of
-    the work.
+    the work. No group has more than ``max_blocks`` blocks of partial products at the same time,
+    unless it is one product.
     """
     letters = letters_of(spec)
     words = words_of(spec, letters)
     partial = int(words.lengths.sum(dtype=np.int64)) - len(words.lengths)
     graph = graph_of(words, spec.num_inputs)
-    if only_if_shared and sum(graph.counts) > _SINGLE_USES * partial:
+    count = sum(graph.counts)
+    if only_if_shared and count > _SINGLE_USES * partial:
         return None
     del words
-    return listing_of(spec, letters, graph)
+    if count * spec.systems <= max_blocks:
+        return listing_of(spec, letters, [graph])
+    del graph
+    words = words_of(spec, letters)  # again, since a graph takes their letters
+    parts = words.in_parts(-(-count * spec.systems // max(1, max_blocks)))
+    return listing_of(spec, letters, list(_limited(parts, spec, max_blocks)))
 
 
-def listing_of(spec: BatchSpec, letters: Letters, graph: Graph) -> FactoredList:
-    """Return the steps of a graph that computes a batch list."""
-    return _Steps(spec, letters, graph).listing()
+def _limited(parts: Iterable[Words], spec: BatchSpec, max_blocks: int) -> Iterator[Graph]:
+    """Yield graphs of parts of a list, which are halved until their partial products are few."""
+    for words in parts:
+        (copy,) = words.in_parts(1)
+        graph = graph_of(copy, spec.num_inputs)
+        if sum(graph.counts) * spec.systems <= max_blocks or len(words.inputs) < 2:
+            yield graph
+        else:
+            yield from _limited(words.in_parts(2), spec, max_blocks)
+
+
+def listing_of(spec: BatchSpec, letters: Letters, graphs: Sequence[Graph]) -> FactoredList:
+    """Return the steps of graphs whose sum computes a batch list."""
+    made = [_Steps(spec, letters, graph) for graph in graphs]
+    groups = tuple(one.sweeps() for one in made)  # this finds the matrices
+    matrices = tuple(tuple(one.matrices) for one in made)
+    return FactoredList(groups, matrices, letters, tuple(graphs))
 
 
 class _Steps:
@@ -120,12 +156,12 @@ class _Steps:
     def __init__(self, spec: BatchSpec, letters: Letters, graph: Graph) -> None:
         self._spec, self._letters, self._graph = spec, letters, graph
         self._counts = (spec.num_inputs, *graph.counts)
-        self._matrices: list[_Matrices] = []
+        self.matrices: list[_Matrices] = []
         modes = np.arange(len(spec.pools), dtype=np.int8)
         self._modes = np.append(np.repeat(modes, np.diff(letters.starts)), modes[-1])
 
-    def listing(self) -> FactoredList:
-        """Return all steps."""
+    def sweeps(self) -> SweepList:
+        """Return all steps; the matrices of their parts are in ``matrices`` then."""
         spec, systems = self._spec, self._spec.systems
         steps = []
         for k, edges in enumerate(self._graph.inner):
@@ -142,8 +178,7 @@ class _Steps:
             vectors.append(SweepVector(start, systems * count))
             start += systems * count
         sizes = tuple(pool.shape[-1] for pool in spec.pools)
-        sweeps = SweepList(sizes, tuple(vectors), tuple(steps), spec.dtype)
-        return FactoredList(sweeps, tuple(self._matrices), self._letters, self._graph)
+        return SweepList(sizes, tuple(vectors), tuple(steps), spec.dtype)
 
     def _parts(self, layer: int, edges: Edges, targets: int) -> list[SweepPart]:
         """Return the parts of a step that read a layer: one for each mode with edges."""
@@ -170,7 +205,7 @@ class _Steps:
         starts = np.flatnonzero(opens[kept])
         ids = edges.letters[kept] - int(self._letters.starts[mode])
         weights = None if edges.weights is None else narrow(edges.weights[kept])
-        self._matrices.append(_Matrices(mode, np.append(starts, len(kept)), ids, weights))
+        self.matrices.append(_Matrices(mode, np.append(starts, len(kept)), ids, weights))
         counts = np.bincount(edges.targets[heads], minlength=targets)
         part = SweepPart(
             0 if layer == 0 else layer + 1,

@@ -1,7 +1,8 @@
-"""The graph of a batch list as tables, as files hold it, and whether tables compute a list."""
+"""The graphs of a batch list as tables, as files hold them, and whether these compute a list."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from batchkron.operators.factored_list.program import FactoredList
 from batchkron.operators.factored_list.words import Letters, letters_with
 from batchkron.spec.kron import BatchSpec
 
-__all__ = ["StoredGraph", "graph_from", "stored_graph", "wrong_output"]
+__all__ = ["StoredPlan", "graphs_from", "stored_plan", "wrong_output"]
 
 _Values = NDArray[np.uint64]
 
@@ -22,16 +23,17 @@ _ROUNDS = 2
 _HALF = np.uint64(16)  # bits
 
 
-class StoredGraph(NamedTuple):
-    """The graph of a factored plan.
+class StoredPlan(NamedTuple):
+    """The graphs of the groups of a factored plan.
 
-    Nodes are numbered through: the input blocks, then the partial products of one factor, of two,
-    …, up to one less than the longest product has.
+    The nodes of a group are numbered through: the input blocks, then the partial products of one
+    factor, of two, …, up to one less than the longest product has.
 
     Attributes
     ----------
-    layers : ndarray of int64, (layers,)
-        Number of partial products of 1, 2, … factors.
+    groups : ndarray of int64, (groups, 2 + layers)
+        Rows of ``partial`` and of ``results`` that each group has, and its number of partial
+        products of 1, 2, … factors.
     partial : ndarray of int64, (edges, 4)
         Rows (target, source, mode, matrix): node ``target`` is a sum, with the summand matrix times
         node ``source``, one layer before.
@@ -42,15 +44,31 @@ class StoredGraph(NamedTuple):
         The number of each product's weight; in ``results`` stand these numbers.
     """
 
-    layers: NDArray[np.int64]
+    groups: NDArray[np.int64]
     partial: NDArray[np.int64]
     results: NDArray[np.int64]
     weights: NDArray[np.int64]
 
 
-def stored_graph(listing: FactoredList, num_inputs: int) -> StoredGraph:
-    """Return the graph of a factored list as tables."""
-    graph, letters = listing.graph, listing.letters
+def stored_plan(listing: FactoredList, num_inputs: int) -> StoredPlan:
+    """Return the graphs of a factored list as tables."""
+    layers = max(len(graph.counts) for graph in listing.graphs)
+    groups, partial, results = [], [np.empty((0, 4), np.int64)], [np.empty((0, 5), np.int64)]
+    for graph in listing.graphs:
+        own = _tables(graph, listing.letters, num_inputs)
+        partial.append(own[0])
+        results.append(own[1])
+        groups.append([*map(len, own), *graph.counts, *[0] * (layers - len(graph.counts))])
+    weights = listing.letters.weights.astype(np.int64)
+    return StoredPlan(
+        np.array(groups, np.int64), np.concatenate(partial), np.concatenate(results), weights
+    )
+
+
+def _tables(
+    graph: Graph, letters: Letters, num_inputs: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a group in both tables."""
     begins = _begins(num_inputs, graph.counts)
     partial = [
         _rows(edges, begins[k], letters, edges.targets + begins[k + 1])
@@ -60,11 +78,9 @@ def stored_graph(listing: FactoredList, num_inputs: int) -> StoredGraph:
         np.column_stack([_rows(edges, begins[k], letters, edges.targets), _weights(edges)])
         for k, edges in enumerate(graph.ending)
     ]
-    return StoredGraph(
-        np.array(graph.counts, np.int64),
+    return (
         np.concatenate([np.empty((0, 4), np.int64), *partial]),
         np.concatenate([np.empty((0, 5), np.int64), *results]),
-        letters.weights.astype(np.int64),
     )
 
 
@@ -85,8 +101,8 @@ def _weights(edges: Edges) -> Ids:
     return np.zeros(len(edges.sources), np.int64) if edges.weights is None else edges.weights
 
 
-def graph_from(stored: StoredGraph, spec: BatchSpec) -> tuple[Letters, Graph]:
-    """Return the letters and the graph of tables whose numbers are in range.
+def graphs_from(stored: StoredPlan, spec: BatchSpec) -> tuple[Letters, list[Graph]]:
+    """Return the letters and the graphs of tables whose numbers are in range.
 
     Raises
     ------
@@ -94,53 +110,71 @@ def graph_from(stored: StoredGraph, spec: BatchSpec) -> tuple[Letters, Graph]:
         If an edge does not lead to the next layer, a partial product is the sum of nothing, or
         products with the same number of a weight have different ones.
     """
-    counts = tuple(stored.layers.tolist())
-    begins = _begins(spec.num_inputs, counts)
-    letter_starts = np.cumsum([0, *(pool.shape[1] for pool in spec.pools)])
-    target, source, mode, matrix = stored.partial.T
+    starts = np.cumsum([0, *(pool.shape[1] for pool in spec.pools)])
+    graphs, stops = [], np.zeros(2, np.int64)
+    for group in stored.groups:
+        begins, stops = stops, stops + group[:2]
+        partial, results = (
+            stored.partial[begins[0] : stops[0]],
+            stored.results[begins[1] : stops[1]],
+        )
+        counts = tuple(np.trim_zeros(group[2:], "b").tolist())
+        graphs.append(_graph(counts, partial, results, starts, spec.num_inputs))
+    return letters_with(spec, _used(graphs, starts), narrow(stored.weights)), graphs
+
+
+def _graph(
+    counts: tuple[int, ...],
+    partial: NDArray[np.int64],
+    results: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    num_inputs: int,
+) -> Graph:
+    begins = _begins(num_inputs, counts)
+    target, source, mode, matrix = partial.T
     layer = np.searchsorted(begins, target, "right") - 1
     wrong = np.flatnonzero(np.searchsorted(begins, source, "right") != layer)
     if len(wrong):
         raise ValueError(
-            f"row {wrong[0]} of partial leads from {source[wrong[0]]} to {target[wrong[0]]}; "
-            "expected a source with one factor less than the target"
+            f"a row of partial leads from {source[wrong[0]]} to {target[wrong[0]]}; expected a "
+            "source with one factor less than the target"
         )
     missing = np.flatnonzero(np.bincount(target, minlength=begins[-1])[begins[1] :] == 0)
     if len(missing):
         raise ValueError(f"partial product {begins[1] + missing[0]} is the target of no edge")
-    letter = letter_starts[mode] + matrix
+    letter = starts[mode] + matrix
     inner = []
     for k in range(len(counts)):
         own = layer == k + 1
         sources, targets = source[own] - begins[k], target[own] - begins[k + 1]
         inner.append(Edges(narrow(sources), narrow(targets), narrow(letter[own]), None))
-    output, source, mode, matrix, weight = stored.results.T
+    output, source, mode, matrix, weight = results.T
     layer = np.searchsorted(begins, source, "right") - 1
-    letter = np.where(mode < 0, letter_starts[-1], letter_starts[mode] + matrix)
+    letter = np.where(mode < 0, starts[-1], starts[mode] + matrix)
     ending = []
     for k in range(len(counts) + 1):
         own = layer == k
         ends = (source[own] - begins[k], output[own], letter[own], weight[own])
         ending.append(Edges(*map(narrow, ends)))
-    graph = Graph(counts, tuple(inner), tuple(ending))
-    return letters_with(spec, _used(graph, letter_starts), narrow(stored.weights)), graph
+    return Graph(counts, tuple(inner), tuple(ending))
 
 
-def _used(graph: Graph, starts: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+def _used(graphs: Sequence[Graph], starts: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
     """Return which matrices of each mode are on an edge."""
     used = np.zeros(starts[-1] + 1, np.bool_)
-    for edges in (*graph.inner, *graph.ending):
-        used[edges.letters] = True
+    for graph in graphs:
+        for edges in (*graph.inner, *graph.ending):
+            used[edges.letters] = True
     return np.split(used[:-1], starts[1:-1])
 
 
-def wrong_output(spec: BatchSpec, letters: Letters, graph: Graph) -> int | None:
-    """Return an output block for which a graph does not add up a list's products, None if it does.
+def wrong_output(spec: BatchSpec, letters: Letters, graphs: Sequence[Graph]) -> int | None:
+    """Return an output block for which graphs do not add up a list's products, None if they do.
 
     Notes
     -----
     Both are compared as polynomials in the blocks of x, the matrices and the weights, which commute
-    here: at random numbers modulo a prime p, twice. A graph of other products passes with a
+    here: at random numbers modulo a prime p, twice. Graphs of other products pass with a
     probability of at most ((modes + 2) / p)² < 3e-16 (lemma of Schwartz and Zippel). This takes a
     few operations for each factor and edge, while planning sorts them.
     """
@@ -152,7 +186,8 @@ def wrong_output(spec: BatchSpec, letters: Letters, graph: Graph) -> int | None:
         ]
         drawn[1][-1] = 1  # the identity
         expected = _of_products(spec, letters, *drawn)
-        wrong = np.flatnonzero(_of_graph(spec.num_outputs, graph, *drawn) != expected)
+        found = [_of_graph(spec.num_outputs, graph, *drawn) for graph in graphs]
+        wrong = np.flatnonzero(np.sum(found, axis=0) % _PRIME != expected)
         if len(wrong):
             return int(wrong[0])
     return None

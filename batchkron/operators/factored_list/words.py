@@ -60,6 +60,18 @@ class Words(NamedTuple):
     lengths: NDArray[np.int8]
     letters: list[Ids]
 
+    def in_parts(self, count: int) -> list[Words]:
+        """Return neighbouring words as ``count`` parts of about equal size, none of them empty."""
+        size = len(self.inputs)
+        cuts = np.linspace(0, size, min(count, max(1, size)) + 1).astype(np.int64)
+        parts = []
+        for own in map(slice, cuts[:-1], cuts[1:]):
+            longest = self.lengths[own].max(initial=1)
+            letters = [one[own] for one in self.letters[:longest]]
+            ends, weights = (self.inputs[own], self.outputs[own]), self.weights[own]
+            parts.append(Words(*ends, weights, self.lengths[own], letters))
+        return parts
+
 
 def letters_of(spec: BatchSpec) -> Letters:
     """Return the letters of a list, and the weights with the factors that are skipped."""

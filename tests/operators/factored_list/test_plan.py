@@ -192,13 +192,17 @@ def test_refused_updates_change_nothing(rng):
                 np.testing.assert_array_equal(now.to_dense(), then)
 
 
-def test_updates_that_need_a_plan_too_large_change_nothing(rng, monkeypatch):
-    """The factored plan comes after the direct one, which has been changed first."""
+def test_updates_that_need_a_plan_which_fails_change_nothing(rng, monkeypatch):
+    """The factored plan is looked at after the direct one."""
     op = built(random_batch(rng, (2, 3), np.float64))
     operators = relatives_of(op)
     before = [one.to_dense() for one in operators]
-    monkeypatch.setattr(choice, "_too_large", lambda *_: "it is too large")
-    with pytest.raises(ValueError, match="it is too large; use plan"):
+
+    def fail(*_, **__):
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(choice, "factored", fail)
+    with pytest.raises(MemoryError, match="too large"):
         op.update(weights=random_array(rng, 60, np.float64))
     for now, then in zip(operators, before, strict=True):
         np.testing.assert_array_equal(now.to_dense(), then)
@@ -321,7 +325,7 @@ def test_lists_of_grids_cost_what_their_sweeps_cost(rng):
             sweeps = bk.SparseGridOperator(grid, terms, 2)
             op = products_of(sweeps)
             found = plan_choice(op._spec, "factored")
-            assert found.listing.sweeps.multiply_adds <= sweeps.multiply_adds
+            assert found.listing.multiply_adds <= sweeps.multiply_adds
             x = rng.standard_normal(op._input_shape)
             expected = sweeps.apply(x)
             scale = np.abs(expected).max()
@@ -337,7 +341,7 @@ def test_all_pairs_of_a_grid(rng):
         pool = rng.standard_normal((4 ** levels[0], 3, 3))
         ids = cells[target] * 2 ** levels[0] + cells[source]
         op = bk.BatchedKron(pool, ids, source, target)
-        counted = plan_choice(op._spec, "auto").listing.sweeps.multiply_adds
+        counted = plan_choice(op._spec, "auto").listing.multiply_adds
         assert counted * times < len(ids) * len(levels) * 3 ** (len(levels) + 1)
         text = op.plan("auto").describe()
         assert f"plan: factored, {counted:,} multiply-adds" in text
@@ -390,7 +394,7 @@ def test_choosing_a_plan_takes_three_times_the_memory_of_the_list(rng, kind):
     assert peak < 3 * size
 
 
-def test_what_has_no_factored_plan(rng, monkeypatch):
+def test_what_has_no_factored_plan(rng):
     rectangular = bk.BatchedKron(rng.standard_normal((2, 2, 3)), [[0]], [0], [0])
     with pytest.raises(ValueError, match=r"square factors, and those of pools\[0\] are 2×3"):
         rectangular.plan("factored")
@@ -400,12 +404,68 @@ def test_what_has_no_factored_plan(rng, monkeypatch):
     many = bk.BatchedKron(np.full((1, 1, 1), 2.0), np.zeros((1, 32), int), [0], [0])
     with pytest.raises(ValueError, match="up to 31 modes, and there are 32"):
         many.plan("factored")
-    monkeypatch.setattr(choice, "_MAX_BYTES", 1000)
-    pools, ids = rng.standard_normal((100, 2, 2)), rng.integers(0, 100, (2000, 2))
-    large = bk.BatchedKron(pools, ids, *rng.integers(0, 3, (2, 2000)))
-    with pytest.raises(ValueError, match=r"take 0\.0\d MiB, more than the limit of 0\.00 MiB; use"):
-        large.plan("factored")
-    assert "plan: direct; the partial products" in large.plan("auto").describe()
+
+
+@pytest.fixture
+def few_bytes(monkeypatch):
+    """Lowers the limit on partial products, also of lists with long vectors."""
+
+    def lower(count):
+        monkeypatch.setattr(choice, "_MAX_BYTES", count)
+        monkeypatch.setattr(choice, "_MAX_SHARE", 0)
+
+    return lower
+
+
+@pytest.mark.parametrize("lead", [(), (2, 3)], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 1, 2), (2,) * 5], ids=str)
+def test_partial_products_take_bounded_memory(rng, dtype, sizes, lead, few_bytes):
+    """Few in a group and columns at a time; the results are those of all together."""
+    batch = random_batch(rng, sizes, dtype, 60, lead=lead)
+    if not lead:
+        matrix, magnitude = dense_batch(*batch, 4, 5)
+    whole = built(batch).plan("factored")
+    blocks = sum(whole._choice.listing.graphs[0].counts)
+    item = int(np.prod(lead, dtype=int)) * int(np.prod(sizes)) * np.dtype(dtype).itemsize
+    for limit in (max(1, blocks // 2), max(1, blocks // 4), 1):
+        few_bytes(limit * item)
+        op = built(batch).plan("factored")
+        assert f"in {len(op._choice.listing.graphs)} groups, " in op.describe()
+        for group in op._choice.listing.graphs:
+            assert sum(group.counts) <= max(limit, len(sizes) - 1)
+        x = random_array(rng, (*lead, 4, int(np.prod(sizes))), dtype)
+        scale = 1000 * np.finfo(dtype).eps * np.abs(whole.apply(x)).max()
+        np.testing.assert_allclose(op.apply(x), whole.apply(x), rtol=0, atol=scale)
+        if not lead:
+            check(rng, op, batch[0], matrix, magnitude)
+            check(rng, op.T, batch[0], matrix.T, magnitude.T)
+            op.update(weights=2 * batch[4])
+            check(rng, op, batch[0], 2 * matrix, 2 * magnitude)
+            op.update(weights=random_array(rng, batch[4].shape, dtype))
+            expected = built((*batch[:4], op._spec.weights[0]))
+            np.testing.assert_allclose(op.apply(x), expected.apply(x), rtol=0, atol=10 * scale)
+
+
+def test_vectors_are_multiplied_some_at_a_time(rng, few_bytes, monkeypatch):
+    """With the same bits as all at once, and as much memory as those that are multiplied."""
+    batch = random_batch(rng, (4, 3, 2), np.float64, 300, 20, 20)
+    op = built(batch, 20, 20).plan("factored")
+    blocks = sum(op._choice.listing.graphs[0].counts)
+    x, y = rng.standard_normal((480, 11)), rng.standard_normal((480, 11))
+    expected = op.matmat(x), op.accumulate(x.T.copy(), y.T.copy(), alpha=-0.5)
+    few_bytes(blocks * 24 * 8 * 4)
+    sliced = built(batch, 20, 20).plan("factored")
+    widths = []
+    (plan,) = sliced._plan._plans
+    given = type("Plan", (), {"run": lambda *a: (widths.append(a[4]), plan.run(*a[1:]))})
+    monkeypatch.setattr(sliced._plan, "_plans", [given()])
+    result = poisoned((480, 11), np.float64)
+    np.testing.assert_array_equal(sliced.matmat(x, out=result), expected[0])
+    assert widths == [4, 4, 3]
+    sums = sliced.accumulate(x.T.copy(), y.T.copy(), alpha=-0.5)
+    np.testing.assert_array_equal(sums, expected[1])
+    z = rng.standard_normal((2, 480)) + 1j * rng.standard_normal((2, 480))
+    np.testing.assert_array_equal(sliced.apply(z), op.apply(z))
 
 
 def test_collisions_of_hashes_cost_merges_only(rng, monkeypatch):

@@ -134,10 +134,10 @@ def small_plan():
     document = encode_list(LinearProblem(op.plan("factored"), np.ones(12)).content)
     stored = {
         name: document.datasets[f"plan/{name}"]
-        for name in ("layers", "partial", "results", "weights")
+        for name in ("groups", "partial", "results", "weights")
     }
     assert {name: table.shape for name, table in stored.items()} == {
-        "layers": (1,), "partial": (2, 4), "results": (3, 5), "weights": (3,)
+        "groups": (1, 3), "partial": (2, 4), "results": (3, 5), "weights": (3,)
     }  # fmt: skip
     assert stored["weights"].tolist() == [0, 1, 0]
     return document, stored
@@ -158,27 +158,54 @@ WRONG = [
     (cell("partial", 0, 0, 4), r"'plan/partial' holds 4 at \[0, 0\]; expected 2 … 3"),
     (cell("partial", 0, 0, 1), r"'plan/partial' holds 1 at \[0, 0\]"),
     (cell("partial", 1, 1, 4), r"'plan/partial' holds 4 at \[1, 1\]; expected 0 … 3"),
-    (cell("partial", 1, 1, 2), "row 1 of partial leads from 2 to 3; expected a source with one"),
+    (cell("partial", 1, 1, 2), "a row of partial leads from 2 to 3; expected a source with one"),
     (cell("partial", 0, 0, 3), "partial product 2 is the target of no edge"),
     (cell("partial", 0, 2, -1), r"'plan/partial' holds -1 at \[0, 2\]; expected 0 … 1"),
-    (cell("partial", 0, 3, 1), r"'plan/partial' holds 1 at \[0, 3\]; expected the number of a"),
+    (cell("partial", 0, 3, 1), r"'plan/partial' holds 1 at \[0, 3\]; expected 0 … 0"),
     (cell("results", 0, 0, 2), r"'plan/results' holds 2 at \[0, 0\]; expected 0 … 1"),
     (cell("results", 0, 1, 4), r"'plan/results' holds 4 at \[0, 1\]; expected 0 … 3"),
     (cell("results", 0, 2, 2), r"'plan/results' holds 2 at \[0, 2\]; expected -1 … 1"),
     (cell("results", 0, 2, -1), "'plan': the edges do not add up to the list's products of output"),
-    (cell("results", 1, 2, -1), r"'plan/results' holds 1 at \[1, 3\]; expected the number of a"),
+    (cell("results", 1, 2, -1), r"'plan/results' holds 1 at \[1, 3\]; expected 0 … 0"),
     (cell("results", 0, 3, -1), r"'plan/results' holds -1 at \[0, 3\]"),
     (cell("results", 0, 4, 2), r"'plan/results' holds 2 at \[0, 4\]; expected 0 … 1"),
     (cell("results", 0, 4, 1), "do not add up to the list's products of output block 0"),
-    (lambda stored: {"results": stored["results"][:2]}, "do not add up to the list's products"),
-    (lambda stored: {"results": np.repeat(stored["results"], 2, 0)}, "do not add up"),
+    (lambda stored: {"results": stored["results"][:2]}, r"'plan/groups' holds 3 at \[0, 1\]"),
+    (
+        lambda stored: {"groups": np.array([[2, 2, 2]])},
+        r"has 1 groups of \[2, 2\] rows and 1 layers; expected one group or more of 2 rows",
+    ),
+    (
+        lambda stored: {"results": stored["results"][:2], "groups": np.array([[2, 2, 2]])},
+        "do not add up to the list's products",
+    ),
+    (
+        lambda stored: {
+            "results": np.repeat(stored["results"], 2, 0),
+            "groups": np.array([[2, 6, 2]]),
+        },
+        "do not add up to the list's products of output block 0",
+    ),
     (lambda stored: {"results": stored["results"][:, :4]}, r"'plan/results' has shape \(3, 4\)"),
     (lambda stored: {"results": None}, "'plan/results' is missing"),
-    (lambda stored: {"layers": None, "partial": None, "results": None}, "'plan/layers' is missing"),
-    (lambda stored: {"layers": np.array([1, 1])}, "partial products in 2 layers; expected at most"),
-    (lambda stored: {"layers": np.array([3])}, r"'plan/layers' holds 3 at \[0\]; expected 0 … 2"),
-    (lambda stored: {"layers": np.array([-1])}, r"'plan/layers' holds -1 at \[0\]"),
-    (lambda stored: {"layers": np.array([1])}, r"'plan/partial' holds 3 at \[1, 0\]"),
+    (lambda stored: {"groups": None, "partial": None, "results": None}, "'plan/groups' is missing"),
+    (lambda stored: {"groups": np.array([[2, 3, 1, 1]])}, "2 layers; expected one group or more"),
+    (
+        lambda stored: {"groups": np.array([[2, 3, 3]])},
+        "more partial products than rows .* in row 0",
+    ),
+    (lambda stored: {"groups": np.array([[2, 3, -1]])}, r"'plan/groups' holds -1 at \[0, 2\]"),
+    (lambda stored: {"groups": np.array([[2, 3, 1]])}, r"'plan/partial' holds 3 at \[1, 0\]"),
+    (
+        lambda stored: {"groups": np.array([[1, 3, 2]])},
+        r"groups of \[1, 3\] rows and 1 layers; exp",
+    ),
+    (lambda stored: {"groups": np.array([[2], [3]])}, "and -1 layers; expected one group or more"),
+    (lambda stored: {"groups": np.zeros((0, 3), int)}, "has 0 groups"),
+    (
+        lambda stored: {"groups": np.array([[1, 3, 1], [1, 0, 1]])},
+        r"'plan/partial' holds 3 at \[1, 0\]; expected 2 … 2",
+    ),
     (lambda stored: {"weights": None}, r"'plan/results' holds 1 at \[\d, 4\]; expected 0 … 0"),
     (lambda stored: {"weights": np.array([0, 0, 1])}, r"weights holds 0 at \[0\], and another"),
     (lambda stored: {"weights": np.array([0, 3, 0])}, r"'plan/weights' holds 3 at \[1\]"),
@@ -207,6 +234,25 @@ def test_plans_of_factors_that_are_not_square_are_refused(rng, tmp_path):
     plan = {path: None for path in document.datasets if path.startswith("plan/")}
     write_unchecked(path, changed(document, datasets={**pool, **plan}))
     assert load_problem(path).operator.num_outputs == 4
+
+
+def test_groups_of_products_are_saved(rng, tmp_path, monkeypatch, no_planning):
+    """They take the same memory one after another; one group that needs more is refused."""
+    op = shared_list(rng, sizes=(2, 3, 2))
+    problem = problem_of(rng, op.plan("factored"))
+    save_problem(tmp_path / "one.h5", problem)
+    monkeypatch.setattr(choice, "_MAX_SHARE", 0)
+    monkeypatch.setattr(choice, "_MAX_BYTES", 5 * 12 * 8)
+    grouped = shared_list(np.random.default_rng(0), sizes=(2, 3, 2)).plan("factored")
+    assert len(grouped._choice.listing.graphs) > 2
+    save_problem(tmp_path / "groups.h5", problem_of(rng, grouped))
+    no_planning()
+    loaded = load_problem(tmp_path / "groups.h5").operator
+    x = rng.standard_normal(op.shape[1])
+    np.testing.assert_array_equal(loaded @ x, grouped @ x)
+    assert loaded.describe() == grouped.describe()
+    with pytest.raises(ProblemFileError, match="partial products; expected at most 5, so that"):
+        load_problem(tmp_path / "one.h5")
 
 
 def test_edges_in_another_order_are_the_same_plan(rng, tmp_path):

@@ -11,7 +11,7 @@ REALS = (
 )  # fmt: skip
 NAMES = (
     "u", "initial", "more", "grid/cells", "exact/time", "masses/axis_0", "sources/factor_2",
-    "blocks", "list/weights", "list/pool_2", "list/cells", "quantities/name", "plan/layers",
+    "blocks", "list/weights", "list/pool_2", "list/cells", "quantities/name", "plan/groups",
 )  # fmt: skip
 WORDS = (
     "",

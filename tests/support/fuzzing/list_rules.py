@@ -43,7 +43,7 @@ def check_list(attributes, datasets, require):
         require(_is_numbers(weights, 1) and len(weights) == products, "weights")
     _check_optional(datasets, unknowns, blocks, require)
     _check_states(datasets, modes, require)
-    if "plan/layers" in datasets:
+    if "plan/groups" in datasets:
         _check_plan(datasets, modes, order == "column-major", require)
 
 
@@ -56,11 +56,11 @@ def _check_names(datasets, modes, require):
         {"exact/time", "exact/vectors"},
         {"quantities/name", "quantities/weights"},
         {"stepper/method", "stepper/dt", "stepper/until"},
-        {"plan/layers", "plan/partial", "plan/results"},
+        {"plan/groups", "plan/partial", "plan/results"},
     ):
         allowed |= group
         require(len(group & set(datasets)) in (0, len(group)), "a group is whole")
-    if "plan/layers" in datasets:
+    if "plan/groups" in datasets:
         allowed |= {"plan/weights"}
     require(set(datasets) <= allowed, "unknown dataset")
 
@@ -117,13 +117,41 @@ def _check_states(datasets, modes, require):
             require(not is_single or largest < 3.40282357e38, f"single {path}")
 
 
+def _follow(edges, layers, blocks, counts, numbers, found, used, require):
+    """Add the paths of a group to the products that were found, and its matrices to those used."""
+    require(len(layers) < len(counts), "layers")
+    require(sum(layers) <= len(edges[0]), "every partial product has an edge")
+    layer = [k for k, count in enumerate([blocks, *layers]) for _ in range(count)]
+    paths = {node: [(node, ())] for node in range(blocks)}
+    for target, source, mode, matrix in sorted(edges[0]):
+        require(blocks <= target < len(layer) and 0 <= source < len(layer), "nodes")
+        require(0 <= mode < len(counts) and 0 <= matrix < counts[mode], "matrices")
+        require(layer[source] == layer[target] - 1, "layer by layer")
+        paths.setdefault(target, []).extend(
+            (x, (*w, (mode, matrix))) for x, w in paths.get(source, ())
+        )
+        used.add((mode, matrix))
+    require(len(paths) == len(layer), "every partial product has an edge")
+    for output, source, mode, matrix, weight in edges[1]:
+        require(0 <= output < blocks and 0 <= source < len(layer), "nodes of results")
+        require(-1 <= mode < len(counts), "modes of results")
+        require(0 <= matrix < (1 if mode < 0 else counts[mode]), "matrices of results")
+        require(0 <= weight <= numbers.max(initial=0), "weights of results")
+        last = () if mode < 0 else ((mode, matrix),)
+        used.update(last)
+        for x, word in paths[source]:
+            found[x, output, tuple(sorted(word + last)), weight] += 1
+
+
 def _check_plan(datasets, modes, turned, require):
     """A plan's paths are the list's products, each as often as the list has it."""
-    layers, partial, results = (datasets[f"plan/{k}"] for k in ("layers", "partial", "results"))
-    require(_has_kind(layers, np.int64) and layers.ndim == 1, "layers")
-    for table, columns in ((partial, 4), (results, 5)):
-        require(_has_kind(table, np.int64) and table.ndim == 2, "a table of edges")
-        require(table.shape[1] == columns, "columns of edges")
+    groups, partial, results = (datasets[f"plan/{k}"] for k in ("groups", "partial", "results"))
+    for table, columns in ((groups, None), (partial, 4), (results, 5)):
+        require(_has_kind(table, np.int64) and table.ndim == 2, "tables of a plan")
+        require(columns is None or table.shape[1] == columns, "columns of edges")
+    require(groups.shape[1] >= 2 and len(groups) >= 1 and (groups >= 0).all(), "groups")
+    for column, table in enumerate((partial, results)):
+        require(sum(groups[:, column].tolist()) == len(table), "all edges are of a group")
     ids = datasets["list/factor_ids"]
     products = len(ids)
     numbers = datasets.get("plan/weights", np.zeros(products, np.int64))
@@ -131,35 +159,14 @@ def _check_plan(datasets, modes, turned, require):
     require(((numbers >= 0) & (numbers < products)).all(), "numbers of weights")
     pools = [_numbers(datasets[f"list/pool_{k}"], 3) for k in range(modes)]
     require(all(pool.shape[1] == pool.shape[2] for pool in pools), "square factors")
-    require(len(layers) < modes and (layers >= 0).all(), "layers")
-    require(sum(layers.tolist()) <= len(partial), "every partial product has an edge")
     blocks = len(datasets["initial"]) // math.prod(pool.shape[1] for pool in pools)
-    begins = [0, blocks]
-    for count in layers.tolist():
-        begins.append(begins[-1] + count)
-    layer = [k for k, count in enumerate([blocks, *layers.tolist()]) for _ in range(count)]
-    paths = {node: [(node, ())] for node in range(blocks)}
-    used = set()
-    for row in sorted(partial.tolist()):
-        target, source, mode, matrix = row
-        require(blocks <= target < begins[-1] and 0 <= source < begins[-1], "nodes")
-        require(0 <= mode < modes and 0 <= matrix < len(pools[mode]), "matrices")
-        require(layer[source] == layer[target] - 1, "layer by layer")
-        paths.setdefault(target, []).extend(
-            (x, (*w, (mode, matrix))) for x, w in paths.get(source, ())
+    found, used = Counter(), set()
+    for group in groups.tolist():
+        own = partial[: group[0]].tolist(), results[: group[1]].tolist()
+        partial, results = partial[group[0] :], results[group[1] :]
+        _follow(
+            own, group[2:], blocks, [len(pool) for pool in pools], numbers, found, used, require
         )
-        used.add((mode, matrix))
-    require(len(paths) == begins[-1], "every partial product has an edge")
-    found = Counter()
-    for output, source, mode, matrix, weight in results.tolist():
-        require(0 <= output < blocks and 0 <= source < begins[-1], "nodes of results")
-        require(-1 <= mode < modes, "modes of results")
-        require(0 <= matrix < (1 if mode < 0 else len(pools[mode])), "matrices of results")
-        require(0 <= weight <= numbers.max(initial=0), "weights of results")
-        last = () if mode < 0 else ((mode, matrix),)
-        used.update(last)
-        for x, word in paths[source]:
-            found[x, output, tuple(sorted(word + last)), weight] += 1
     given = datasets.get("list/weights")
     weights = np.ones(products) if given is None else _numbers(given, 1)
     dtype = np.result_type(*pools, *(() if given is None else (weights,)))
