@@ -12,12 +12,11 @@ Times are the least of several in turn, of one vector. The results are compared.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,8 +27,11 @@ from batchkron.operators.factored_list.choice import plan_choice
 from batchkron.operators.sparse_grid.rows import rows_as_products
 from batchkron.problems import SparseGrid, gallery
 from batchkron.problems.discretization.matrices.mode_operator import connected
-from benchmarks.cpu.machine import describe_machine
-from benchmarks.lists_once import CASES, random_list, synchronize
+from benchmarks.core.checks import relative_error
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import in_turn, least, waiter
+from benchmarks.lists_once import CASES, random_list
 
 GRIDS = (
     *(("diffusion-2d", level) for level in (6, 7, 8, 9)),
@@ -86,19 +88,12 @@ def least_seconds(
     first = next(iter(operators.values()))
     x = first._arrays.asarray(rng.standard_normal(first.shape[1]).astype(first.dtype))
     results = {name: op.matvec(x) for name, op in operators.items()}
-    expected = next(iter(results.values()))
     for name, result in results.items():
-        error = float(abs(result - expected).max() / abs(expected).max())
+        error = relative_error(result, next(iter(results.values())))
         if not error < 1000 * np.finfo(first.dtype).eps:
             raise AssertionError(f"{name} differs by {error:.1e} of the largest element")
-    seconds = dict.fromkeys(ways, np.inf)
-    for _ in range(ROUNDS):
-        for name, op in operators.items():
-            begin = time.perf_counter()
-            op.matvec(x, out=results[name])
-            synchronize(results[name])
-            seconds[name] = min(seconds[name], time.perf_counter() - begin)
-    return {name: float(value) for name, value in seconds.items()}
+    calls = {name: partial(op.matvec, x, out=results[name]) for name, op in operators.items()}
+    return least(in_turn(calls, ROUNDS, wait=waiter(device)))
 
 
 def fewer(op: bk.BatchedKron) -> float:
@@ -167,27 +162,16 @@ def measured_setup(rng: np.random.Generator, products: int) -> Iterator[tuple[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, "seed", "quick", "device", "json")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one small case of each kind")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     bk.set_num_threads(options.threads)
     rng, cells = np.random.default_rng(options.seed), []
-    products = 10_000 if options.quick else PRODUCTS
-    for measured in (
-        measured_lists(rng, options.device, options.quick),
-        measured_setup(rng, products),
-    ):
-        for line, cell in measured:
-            print(line, flush=True)
-            cells.append(cell)
-    if options.json:
-        machine = describe_machine([], {}, [])
-        report = {"machine": machine, "device": options.device, "cells": cells}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    lists = measured_lists(rng, options.device, options.quick)
+    for line, cell in chain(lists, measured_setup(rng, 10_000 if options.quick else PRODUCTS)):
+        print(line, flush=True)
+        cells.append(cell)
+    save(options.json, {"machine": machine(), "device": options.device, "cells": cells})
 
 
 if __name__ == "__main__":

@@ -18,14 +18,12 @@ Figures are medians over the steps. Losses of the last step are compared with GP
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from itertools import product
 from time import perf_counter
 from typing import Any
 from unittest import mock
@@ -38,7 +36,9 @@ with warnings.catch_warnings():
     from linear_operator.operators import KroneckerProductLinearOperator
 
 from batchkron.linear_operator import accelerate
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import medians
 from benchmarks.torch_layers import synchronize
 
 TRAINED = 0.64  # share of the points that the paper's program trains with
@@ -216,7 +216,7 @@ def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Nam
             way = ways[(turn + k) % len(ways)]
             elapsed, row.losses[way] = trainings[way].step()
             seconds[way].append(elapsed)
-    row.milliseconds = {way: 1e3 * statistics.median(times) for way, times in seconds.items()}
+    row.milliseconds = {way: 1e3 * time for way, time in medians(seconds).items()}
     row.remarks += remarks(row)
     return row
 
@@ -249,10 +249,8 @@ def print_row(row: Row) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = parser_of(__doc__, "device", "quick", "json")
     parser.add_argument("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
-    parser.add_argument("--quick", action="store_true", help="two small cases only")
     parser.add_argument("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
@@ -266,7 +264,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="its rank from 2000 points on; GPyTorch's default is 15, with which losses of "
         "'interpolated' are other estimates",
     )
-    parser.add_argument("--json", type=Path, help="file for all figures, written after each row")
     options = parser.parse_args(arguments)
     if options.epochs < 2:
         parser.error("--epochs must be 2 or more: the first step is not timed")
@@ -278,15 +275,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with warnings.catch_warnings(), settings(options):
         warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
         belongs_to = machine(options.device)
-        for name in names:
-            for model in options.models:
-                for dtype in options.dtypes:
-                    rows.append(measure(name, chosen[name], model, dtype, options))
-                    print_row(rows[-1])
-                    if options.json is not None:
-                        found = {"machine": belongs_to, "device": options.device}
-                        found["rows"] = [asdict(row) for row in rows]
-                        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        for name, model, dtype in product(names, options.models, options.dtypes):
+            rows.append(measure(name, chosen[name], model, dtype, options))
+            print_row(rows[-1])
+            found = {"machine": belongs_to, "device": options.device}
+            save(options.json, {**found, "rows": [asdict(row) for row in rows]})
     if any("differs" in remark for row in rows for remark in row.remarks):
         sys.exit("losses differ")
 

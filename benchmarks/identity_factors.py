@@ -7,14 +7,10 @@ identities, as a sum next to SciPy's CSR matrix: bytes, time of a product, and o
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial, reduce
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,8 +18,12 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh
 
 import batchkron as bk
-from benchmarks.kronecker_chains import device_seconds, host_seconds
-from benchmarks.machine import machine
+from benchmarks.core.checks import relative_error
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import head, row
+from benchmarks.core.timing import Call, seconds_of
+from benchmarks.kronecker_chains import times_of
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SIZES = (4, 8, 16, 32, 64)
@@ -63,20 +63,18 @@ def one_factor(
     if behind == 1:
         right = module.ascontiguousarray(matrix.T)
         target = other.reshape(before, n)
-        peer: Callable[[], Any] = partial(module.matmul, x.reshape(before, n), right, out=target)
+        peer: Call = partial(module.matmul, x.reshape(before, n), right, out=target)
     else:
         peer = partial(module.matmul, matrix, x.reshape(shape), out=other.reshape(shape))
-    calls = [partial(op.apply, x, out=y), peer]
-    seconds = (device_seconds if cuda else host_seconds)(calls)
-    error = float(abs(y - other).max() / abs(other).max())
+    seconds = times_of({"ours": partial(op.apply, x, out=y), "matmul": peer}, cuda)
     return {
         "position": position,
         "n": n,
         "dtype": dtype,
         "elements": x.size,
-        "seconds": dict(zip(("ours", "matmul"), seconds, strict=True)),
-        "ratio": seconds[0] / seconds[1],
-        "wrong": not error <= 100 * n * float(np.finfo(dtype).eps),
+        "seconds": seconds,
+        "ratio": seconds["ours"] / seconds["matmul"],
+        "wrong": not relative_error(y, other) <= 100 * n * float(np.finfo(dtype).eps),
     }
 
 
@@ -99,7 +97,7 @@ def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
 def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
     """A record of the spin chain."""
     op, matrix = spin_chain(sites, rng)
-    found = {
+    found: dict[str, Any] = {
         "sites": sites,
         "bytes": {
             "ours": sum(factor.nbytes for term in op.terms for factor in term.factors),
@@ -117,48 +115,37 @@ def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
         matrix = cupyx.scipy.sparse.csr_matrix(sp.csr_matrix(matrix))
         solve = cupyx.scipy.sparse.linalg.eigsh
     y = x.copy()
-    calls = [partial(op.apply, x, out=y), lambda: matrix @ x]
-    seconds = (device_seconds if cuda else host_seconds)(calls)
-    error = float(abs(y - matrix @ x).max())
-    found["seconds"] = dict(zip(("ours", "CSR"), seconds, strict=True))
-    values, times = [], []
-    for operator in (op, matrix):
-        begun = perf_counter()
-        values.append(float(solve(operator, k=1, which="SA", v0=x, return_eigenvectors=False)[0]))
-        times.append(perf_counter() - begun)
-    found["eigsh"] = dict(zip(("ours", "CSR"), times, strict=True))
+    calls = {"ours": partial(op.apply, x, out=y), "CSR": lambda: matrix @ x}
+    found["seconds"] = times_of(calls, cuda)
+    error, values, found["eigsh"] = float(abs(y - matrix @ x).max()), [], {}
+    for name, operator in (("ours", op), ("CSR", matrix)):
+        call = partial(solve, operator, k=1, which="SA", v0=x, return_eigenvectors=False)
+        found["eigsh"][name] = seconds_of(lambda call=call: values.append(float(call()[0])))
     found["wrong"] = not (error <= 1e-12 and abs(values[0] - values[1]) <= 1e-8 * abs(values[1]))
     return found
 
 
-def rows(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[str]:
-    """Yield the report."""
-    yield "| product | n | dtype | ours, µs | matmul, µs | ratio |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+def report(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of both tables."""
+    yield head(["product", "n", "dtype", "ours, µs", "matmul, µs", "ratio"])
     for cell in cells:
-        ours, peer = (1e6 * cell["seconds"][name] for name in ("ours", "matmul"))
-        wrong = " wrong" if cell["wrong"] else ""
-        texts = cell["position"], cell["n"], cell["dtype"]
-        yield "| {} | {} | {} | {:.0f} | {:.0f} | {:.2f}{} |".format(
-            *texts, ours, peer, cell["ratio"], wrong
-        )
-    yield f"\n{TERMS} terms of {spins['sites']} factors{', wrong' if spins['wrong'] else ''}:\n"
-    yield "|  | bytes | product, ms | eigsh, s |"
-    yield "| --- | --- | --- | --- |"
+        times = [f"{1e6 * seconds:.0f}" for seconds in cell["seconds"].values()]
+        ratio = f"{cell['ratio']:.2f}{' wrong' * cell['wrong']}"
+        yield row([cell["position"], cell["n"], cell["dtype"], *times, ratio])
+    yield f"\n{TERMS} terms of {spins['sites']} factors{', wrong' * spins['wrong']}:\n"
+    yield head(["", "bytes", "product, ms", "eigsh, s"])
     for name in ("ours", "CSR"):
-        ms, seconds = 1e3 * spins["seconds"][name], spins["eigsh"][name]
-        yield f"| {name} | {spins['bytes'][name]} | {ms:.2f} | {seconds:.2f} |"
+        ms, seconds = f"{1e3 * spins['seconds'][name]:.2f}", f"{spins['eigsh'][name]:.2f}"
+        yield row([name, spins["bytes"][name], ms, seconds])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table, write a file; 1 if a result is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.identity_factors")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--elements", type=int, help="of a vector; 2^20, on a device 2^26")
     parser.add_argument("--sites", type=int, default=20, help="of the spin chain")
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     cuda = options.device == "cuda"
     elements = options.elements or (1 << 26 if cuda else 1 << 20)
@@ -170,12 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for position in shapes_of(n, elements)
     ]
     spins = chain(options.sites, cuda, rng)
-    for row in rows(cells, spins):
-        print(row)
-    if options.json:
-        found = {"machine": machine(options.device), "cells": cells, "chain": spins}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 1 if any(one["wrong"] for one in (*cells, spins)) else 0
+    print("\n".join(report(cells, spins)))
+    save(options.json, {"machine": machine(options.device), "cells": cells, "chain": spins})
+    return int(any(one["wrong"] for one in (*cells, spins)))
 
 
 if __name__ == "__main__":

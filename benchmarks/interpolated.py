@@ -14,12 +14,11 @@ dimensions in double precision:
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,10 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 import batchkron as bk
-from benchmarks.cpu.contenders import OURS, Contender
-from benchmarks.cpu.data import Array, Data, random_array
-from benchmarks.cpu.timing import Effort, Failure, Times, measure
-from benchmarks.machine import machine
+from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import OURS, Contender, Effort, measure, next_to_peers
 
 GRIDS = {2: (128,) * 2, 3: (32,) * 3, 4: (16,) * 4, 5: (10,) * 5, 6: (8,) * 6}
 MAX_ENTRIES = 1 << 26  # of a sparse W: 768 MiB in float64; fewer points are taken beyond
@@ -210,144 +209,131 @@ def measured(
     csr = data.sparse
     csr_bytes = csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
     for count in threads:
-        own = [one for one in results if one.threads == count]
-        seconds: dict[str, float] = {}
-        for one in own:
-            if isinstance(one, Times):
-                seconds[one.name] = min(one.median, seconds.get(one.name, math.inf))
-        peers = {name: value for name, value in seconds.items() if name != OURS}
-        best = min(peers, key=peers.__getitem__)
         yield {
-            "sizes": data.sizes,
-            "points": data.count,
-            "batch": data.batch,
-            "dtype": data.dtype.name,
-            "kind": data.kind,
-            "threads": count,
-            "seconds": seconds,
-            "failed": {one.name: one.reason for one in own if isinstance(one, Failure)},
-            "best_peer": best,
-            "gain": peers[best] / seconds[OURS],
+            **described(data, data.kind),
+            **next_to_peers(results, count),
             "bytes": {OURS: data.our_bytes, "SciPy CSR": csr_bytes},
             "less_memory": csr_bytes / data.our_bytes,
         }
 
 
-def write(options: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the rows that are there so far."""
-    found = {"machine": machine(options.device), "cells": rows}
-    options.json.write_text(json.dumps(found, indent=1) + "\n")
+def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
+    """What a record is of."""
+    return {
+        "sizes": data.sizes,
+        "points": data.count,
+        "batch": data.batch,
+        "dtype": data.dtype.name,
+        "kind": kind,
+    }
 
 
-def matrices(options: argparse.Namespace, rng: np.random.Generator) -> Iterator[SparseMatrices]:
+def shown(row: dict[str, Any]) -> str:
+    """What a record is of, in words."""
+    sizes = "x".join(map(str, row["sizes"]))
+    return f"{row['kind']}, {sizes}, {row['points']}, {row['batch']}, {row['dtype']}"
+
+
+def all_data(
+    options: argparse.Namespace, kinds: Sequence[str] = ("W",)
+) -> Iterator[InterpolatedData]:
     """Random points for each number of dimensions, fewer where a sparse W would be too large."""
-    for modes in map(int, options.modes.split(",")):
+    rng = np.random.default_rng(options.seed)
+    for modes in options.modes:
         count = min(options.points, MAX_ENTRIES // 4**modes)
-        yield SparseMatrices(rng.random((count, modes)), bk.RegularGrid(0.0, 1.0, GRIDS[modes]))
+        points, grid = rng.random((count, modes)), bk.RegularGrid(0.0, 1.0, GRIDS[modes])
+        matrices = SparseMatrices(points, grid)
+        for dtype, batch, kind in product(options.dtypes, options.batch, kinds):
+            yield InterpolatedData(matrices, batch, dtype, kind, rng)
 
 
-def on_device(options: argparse.Namespace) -> int:
-    """Measure on a device, print and write the rows; 1 if one of ours failed."""
-    if options.segments:
-        return try_segments(options)
-    from benchmarks.gpu.parts.interpolated import device_rows
-
-    rng, rows = np.random.default_rng(options.seed), []
-    print("kind, grid, points, batch, dtype: ours, floor, gain over the best peer, memory")
-    for found in matrices(options, rng):
-        for dtype in options.dtypes:
-            for batch in map(int, options.batch.split(",")):
-                data = InterpolatedData(found, batch, dtype, "W", rng)
-                for row in device_rows(data):
-                    rows.append(row)
-                    took = row["ours"].get("microseconds", math.nan)
-                    print(
-                        f"{row['kind']}, {'x'.join(map(str, row['sizes']))}, {row['points']}, "
-                        f"{batch}, {dtype}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
-                        f"gain {row.get('gain', math.nan):.2f}, "
-                        f"{row.get('less_memory', math.nan):.0f} × less memory "
-                        f"{row['ours'].get('reason', '')}",
-                        flush=True,
-                    )
-                    if options.json:
-                        write(options, rows)
-    return int(any("reason" in row["ours"] for row in rows))
+def cpu_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure on a CPU; yield texts and records."""
+    effort = Effort(3, options.turn)
+    for data in all_data(options, KINDS):
+        for row in measured(data, options.threads, effort):
+            seconds = row["seconds"].get(OURS, math.nan)
+            yield (
+                (
+                    f"{shown(row)}, {row['threads']}: {seconds * 1e6:.0f} µs, "
+                    f"{row.get('gain', math.nan):.2f} × {row.get('best_peer')}, "
+                    f"{row['less_memory']:.0f} × less memory"
+                ),
+                row,
+            )
 
 
-def try_segments(options: argparse.Namespace) -> int:
-    """Print times of the transpose alone on a device, for ways to cut its points in segments.
+def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure on a device; yield texts and records."""
+    from benchmarks.gpu.parts import interpolated as part
+
+    for data in all_data(options):
+        for kind in part.KINDS:
+            row = described(data, kind) | part.measured_row(data, kind)
+            took = row["ours"].get("microseconds", math.nan)
+            yield (
+                (
+                    f"{shown(row)}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
+                    f"gain {row.get('gain', math.nan):.2f}, "
+                    f"{row.get('less_memory', math.nan):.0f} × less memory "
+                    f"{row['ours'].get('reason', '')}"
+                ),
+                row,
+            )
+
+
+def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure the transpose alone on a device, for ways to cut its points in segments.
 
     The first way is by the owners of cells, the second one the rule's.
     """
     from benchmarks.gpu.parts.interpolated import variant_time
 
-    rng, by_owners, rows = np.random.default_rng(options.seed), {"_MAX_PARTIAL": -1}, []
-    lengths = map(int, options.segments.split(","))
-    ways: list[dict[str, Any]] = [by_owners, {}]
+    ways: list[dict[str, Any]] = [{"_MAX_PARTIAL": -1}, {}]
     ways += [
-        {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner} for n in lengths for inner in (0, 1)
+        {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner}
+        for n in options.segments
+        for inner in (0, 1)
     ]
-    for points in matrices(options, rng):
-        for dtype in options.dtypes:
-            for batch in map(int, options.batch.split(",")):
-                data = InterpolatedData(points, batch, dtype, "W", rng)
-                for way in ways:
-                    found = variant_time(data, way)
-                    text = ", ".join(f"{name} {value}" for name, value in way.items())
-                    rows.append({"sizes": data.sizes, "batch": batch, "dtype": dtype} | way | found)
-                    print(
-                        f"W transposed, {'x'.join(map(str, data.sizes))}, {data.count}, {batch}, "
-                        f"{dtype}, {text or 'the rule'}: "
-                        f"{found.get('microseconds', math.nan):.1f} µs {found.get('reason', '')}",
-                        flush=True,
-                    )
-                    if options.json:
-                        write(options, rows)
-    return int(any("reason" in row for row in rows))
+    for data in all_data(options):
+        for way in ways:
+            row = described(data, "W transposed") | way | variant_time(data, way)
+            text = ", ".join(f"{name} {value}" for name, value in way.items())
+            yield (
+                (
+                    f"{shown(row)}, {text or 'the rule'}: "
+                    f"{row.get('microseconds', math.nan):.1f} µs {row.get('reason', '')}"
+                ),
+                row,
+            )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
-    parser.add_argument("--modes", default="2,3,4,5,6", help="numbers of dimensions")
+    """Measure, print and write; the status is 1 if one of ours failed."""
+    parser = parser_of(__doc__, "threads", "device", "seed", "turn", "json", turn=0.1)
+    parser.add_argument("--modes", type=counts, default=sorted(GRIDS), help="numbers of dimensions")
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch", default="1,17", help="numbers of vectors")
+    parser.add_argument("--batch", type=counts, default=[1, 17], help="numbers of vectors")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument(
-        "--segments", help="on a device: only the transpose, with so many points, such as 16,32,64"
+        "--segments",
+        type=counts,
+        help="on a device: only the transpose, with so many points, such as 16,32,64",
     )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--turn", type=float, default=0.1, help="seconds of a turn")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    options.points = options.points or (20_000 if options.device == "cpu" else 500_000)
-    if options.device == "cuda":
-        return on_device(options)
-    threads = [int(count) for count in options.threads.split(",")]
-    rng, effort = np.random.default_rng(options.seed), Effort(3, options.turn)
-    rows: list[dict[str, Any]] = []
-    print("kind, grid, points, batch, dtype, threads: ours, gain over the best peer, memory")
-    for found in matrices(options, rng):
-        for dtype in options.dtypes:
-            for batch in map(int, options.batch.split(",")):
-                for kind in KINDS:
-                    data = InterpolatedData(found, batch, dtype, kind, rng)
-                    for row in measured(data, threads, effort):
-                        rows.append(row)
-                        sizes = "x".join(map(str, row["sizes"]))
-                        print(
-                            f"{kind}, {sizes}, {row['points']}, {batch}, {dtype}, "
-                            f"{row['threads']}: {row['seconds'][OURS] * 1e6:.0f} µs, "
-                            f"{row['gain']:.2f} × {row['best_peer']}, "
-                            f"{row['less_memory']:.0f} × less memory",
-                            flush=True,
-                        )
-                        if options.json:
-                            write(options, rows)
-    gains = np.array([row["gain"] for row in rows])
-    print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
-    return int(any(OURS in row["failed"] for row in rows))
+    on_cpu, rows = options.device == "cpu", []
+    options.points = options.points or (20_000 if on_cpu else 500_000)
+    print("kind, grid, points, batch, dtype: time, gain over the best peer, memory")
+    run = cpu_rows if on_cpu else segment_rows if options.segments else device_rows
+    for text, row in run(options):
+        rows.append(row)
+        print(text, flush=True)
+        save(options.json, {"machine": machine(options.device), "cells": rows})
+    if on_cpu:
+        gains = np.array([row["gain"] for row in rows if "gain" in row])
+        print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")
+        return int(any(OURS in row["failed"] for row in rows))
+    return int(any("reason" in row.get("ours", row) for row in rows))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,9 @@ result and each gradient is compared once with the chain in float64.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import jax
@@ -24,7 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from batchkron.jax import kron_matmul
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import in_turn, medians
 
 Product = Callable[[Any, Sequence[Any]], Any]
 
@@ -42,6 +39,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 ROUND_SECONDS = 0.02  # about the length of one contender's turn
 LOOPS = 32
+IN_A_LOOP = ", in a loop"
 TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # relative to the largest entry
 
 
@@ -113,39 +111,28 @@ def measure(name: str, dtype: str, rounds: int) -> Row:
     exact = rng.standard_normal((rows, size)), [rng.standard_normal((n, n)) for n in sizes]
     exact_given = jax.tree.map(jnp.asarray, (*exact, rng.standard_normal((rows, size))))
     given = jax.tree.map(lambda one: one.astype(dtype), exact_given)
-    wrong, repeats = [], {}
-    timed = dict(CONTENDERS)
+    wrong, timed = [], dict(CONTENDERS)
     for contender, function in CONTENDERS.items():
         reference = CONTENDERS[contender.replace("ours", "chain")](*exact_given)
         if is_wrong(function(*given), reference, TOLERANCE[dtype]):
             wrong.append(contender)
-        timed[f"{contender}, in a loop"] = repeated(function)
-    for contender, function in timed.items():
-        jax.block_until_ready(function(*given))
-        begin = perf_counter()
-        jax.block_until_ready(function(*given))
-        repeats[contender] = max(1, int(ROUND_SECONDS / (perf_counter() - begin)))
-    times: dict[str, list[float]] = {contender: [] for contender in timed}
-    for _ in range(rounds):
-        for contender, function in timed.items():
-            begin = perf_counter()
-            for _ in range(repeats[contender]):
-                jax.block_until_ready(function(*given))
-            loops = LOOPS if contender.endswith("in a loop") else 1
-            times[contender].append((perf_counter() - begin) / repeats[contender] / loops)
-    medians = {contender: 1e6 * statistics.median(found) for contender, found in times.items()}
-    return Row(name, dtype, medians, wrong)
+        timed[f"{contender}{IN_A_LOOP}"] = repeated(function)
+
+    def call(function: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: jax.block_until_ready(function(*given))
+
+    calls = {contender: call(function) for contender, function in timed.items()}
+    times = medians(in_turn(calls, rounds, ROUND_SECONDS))
+    for contender in times:
+        times[contender] *= 1e6 / (LOOPS if contender.endswith(IN_A_LOOP) else 1)
+    return Row(name, dtype, times, wrong)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table, and write it as JSON if asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_of(__doc__, "rounds", "json", rounds=7)
     parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     found: list[Row] = []
     belongs_to = machine("cuda" if jax.default_backend() == "gpu" else "cpu")
@@ -158,9 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 remark = f"  wrong: {', '.join(row.wrong)}" if row.wrong else ""
                 print(f"{name:12} {dtype:8}{figures}{remark}")
                 found.append(row)
-                if options.json:
-                    table = {"machine": belongs_to, "rows": [asdict(row) for row in found]}
-                    options.json.write_text(json.dumps(table, indent=1) + "\n")
+                save(options.json, {"machine": belongs_to, "rows": [asdict(row) for row in found]})
 
 
 if __name__ == "__main__":

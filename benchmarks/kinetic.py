@@ -14,26 +14,25 @@ Times are the least of several calls, in turns, so that both sides of a ratio se
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import batchkron
-from batchkron.arrays import array_module
 from batchkron.problems import Problem, gallery, make
 from batchkron.solvers import Adapt, evolve, steppers
-from benchmarks.machine import machine
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import head, row
+from benchmarks.core.timing import Call, in_turn, least, seconds_of, waiter
 from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
 
 DEGREE = 2
-LEVELS = (5, 6, 7, 8)
+LEVELS = [5, 6, 7, 8]
 IMPLICIT = {"preconditioner": "auto", "solver": "bicgstab"}
 STEPS = (("two-stream", 7, "rk4", {}), ("relaxation-1x1v", 5, "ark3", IMPLICIT))
 """Problem, level, method and options of the steps that are timed."""
@@ -56,32 +55,12 @@ ADAPT = {"tol": 3.4e-2, "every": 10, "horizon": 0.3, "keep": "v"}
 ADAPT_START = 3  # level at which the adapted run begins
 
 
-def least_seconds(calls: Sequence[Callable[[], object]], synchronize: Callable[[], object],
-                  turns: int) -> list[float]:  # fmt: skip
+TURN = 0.005  # seconds of a turn, about
+
+
+def least_seconds(calls: dict[str, Call], device: str, turns: int) -> dict[str, float]:
     """Return the least time of each call; the calls take turns."""
-    best = [float("inf")] * len(calls)
-    for call in calls:  # builds and compiles
-        call()
-    synchronize()
-    for _ in range(turns):
-        for k, call in enumerate(calls):
-            began = time.perf_counter()
-            for _ in range(REPEATS):
-                call()
-            synchronize()
-            best[k] = min(best[k], (time.perf_counter() - began) / REPEATS)
-    return best
-
-
-REPEATS = 10  # calls between two looks at the clock
-
-
-def synchronizer(problem: Problem) -> Callable[[], object]:
-    """Return a function that waits for the problem's device."""
-    module = array_module(problem.initial)
-    if module is np:
-        return lambda: None
-    return module.cuda.Device().synchronize  # type: ignore[no-any-return]
+    return least(in_turn(calls, turns, TURN, waiter(device)))
 
 
 def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
@@ -89,12 +68,9 @@ def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
     problem = make("two-stream", level, DEGREE).to(device)
     u = problem.initial.copy()
     frozen, out = problem.frozen(u), u.copy()
-    field, fixed = least_seconds(
-        [lambda: problem.rhs(0.0, u, out), lambda: frozen.rhs(0.0, u, out)],
-        synchronizer(problem),
-        turns,
-    )
-    return {"level": level, "unknowns": problem.unknowns, "field": field, "frozen": fixed}
+    calls = {"field": partial(problem.rhs, 0.0, u, out), "frozen": partial(frozen.rhs, 0.0, u, out)}
+    times = least_seconds(calls, device, turns)
+    return {"level": level, "unknowns": problem.unknowns, **times}
 
 
 def step_seconds(
@@ -110,14 +86,9 @@ def step_seconds(
         u[...] = start
         stepper.step(u, problem.t0, problem.t0 + dt)
 
-    (seconds,) = least_seconds([step], synchronizer(problem), turns)
-    return {
-        "problem": name,
-        "level": level,
-        "method": method,
-        "unknowns": problem.unknowns,
-        "seconds": seconds,
-    }
+    seconds = least_seconds({"step": step}, device, turns)["step"]
+    found = {"problem": name, "level": level, "method": method, "unknowns": problem.unknowns}
+    return {**found, "seconds": seconds}
 
 
 def our_run(
@@ -142,9 +113,7 @@ def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
         raise ValueError(f"ASGarD has {made.unknowns} unknowns, batchkron {unknowns}")
     start = np.array(made.state)
     made.advance(1)
-    began = time.perf_counter()
-    made.advance(CHECKED_STEPS - 1)
-    seconds = (time.perf_counter() - began) / (CHECKED_STEPS - 1)
+    seconds = seconds_of(lambda: made.advance(CHECKED_STEPS - 1)) / (CHECKED_STEPS - 1)
     norm = float(np.linalg.norm(made.state - start))
     made.close()
     return seconds, norm
@@ -158,7 +127,7 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
     the same space, so that equal changes of the state have equal norms.
     """
     asgard.library.set_threads(1)
-    cases: list[tuple[Problem, str, float, Sequence[Callable[[], AsgardProblem]]]] = []
+    cases: list[tuple[Problem, str, float, Sequence[Call]]] = []
     for level in COMPARED_LEVELS:
         problem = make("two-stream", level, DEGREE)
         dt, words = problem.stepper.dt, f"-l {level} -d {DEGREE} -s rk3"
@@ -230,112 +199,66 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
     return found
 
 
-def print_asgard(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the table next to ASGarD."""
-    print("\n| problem, level | method | unknowns | a step | ASGarD | ratio | changes differ by |")
-    print("| --- " * 7 + "|")
-    for row in rows:
-        apart = max(abs(norm / row["norms"][0] - 1) for norm in row["norms"])
-        wrong = " **wrong**" if row["wrong"] else ""
-        print(
-            f"| {row['problem']}, {max(row['levels'])} | {row['method']} | {row['unknowns']} "
-            f"| {1e6 * row['seconds']:.0f} | {1e6 * min(row['asgard']):.0f} "
-            f"| {row['ratio']:.2f} | {apart:.1e}{wrong} |",
-            flush=True,
-        )
+def next_lines(asgard: Asgard, turns: int, found: list[dict[str, Any]]) -> None:
+    """Measure and print the table next to ASGarD."""
+    names = ["problem, level", "method", "unknowns", "a step", "ASGarD", "ratio"]
+    print("\n" + head([*names, "changes differ by"]))
+    found += next_to_asgard(asgard, turns)
+    for one in found:
+        apart = max(abs(norm / one["norms"][0] - 1) for norm in one["norms"])
+        texts = [f"{one['problem']}, {max(one['levels'])}", one["method"], one["unknowns"]]
+        texts += [f"{1e6 * one['seconds']:.0f}", f"{1e6 * min(one['asgard']):.0f}"]
+        print(row([*texts, f"{one['ratio']:.2f}", f"{apart:.1e}{' **wrong**' * one['wrong']}"]))
 
 
 def main(words: list[str] | None = None) -> int:
     """Print the tables; the status is 1 if ASGarD's states are not ours."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = parser_of(__doc__, "device", "asgard", "json")
     parser.add_argument("--threads", type=int, help="threads of the CPU's kernels")
-    parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="of the first table")
+    parser.add_argument("--levels", type=counts, default=LEVELS, help="of the first table")
     parser.add_argument("--turns", type=int, default=50, help="measurements of each call")
     parser.add_argument(
         "--until", type=float, default=20.0, help="end of the adapted runs; 0 for none"
     )
     parser.add_argument("--adapted-level", type=int, default=ADAPTED_LEVEL)
-    parser.add_argument("--asgard", type=Path, metavar="BUILD", help="a build of ASGarD 0.9.0")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all numbers here")
     options = parser.parse_args(words)
     if options.threads:
         batchkron.set_num_threads(options.threads)
-    device, turns = options.device, options.turns
-    print(f"degree {DEGREE}, {device}, {batchkron.get_num_threads()} threads; times in µs")
-    print("| two-stream, level | unknowns | with fields | frozen | ratio |")
-    print("| --- " * 5 + "|")
-    sides = []
-    for level in map(int, options.levels.split(",")):
-        row = right_hand_sides(level, device, turns)
-        sides.append(row)
-        print(
-            f"| {level} | {row['unknowns']} | {1e6 * row['field']:.1f} "
-            f"| {1e6 * row['frozen']:.1f} | {row['field'] / row['frozen']:.2f} |",
-            flush=True,
-        )
-    print("\n| problem | level | method | unknowns | a step |\n" + "| --- " * 5 + "|")
-    steps = []
-    for name, level, method, given in STEPS:
-        if name not in gallery.names():
-            continue
-        row = step_seconds(name, level, method, given, device, turns)
-        steps.append(row)
-        print(
-            f"| {name} | {level} | {method} | {row['unknowns']} | {1e6 * row['seconds']:.0f} |",
-            flush=True,
-        )
-    compared: list[dict[str, Any]] = []
-    if options.asgard is not None:
-        asgard = Asgard(options.asgard)
-        missing = asgard.missing()
-        if missing:
-            print(f"\nASGarD was not measured: {missing}")
-        else:
-            batchkron.set_num_threads(1)
-            compared = next_to_asgard(asgard, turns)
-            print_asgard(compared)
-            if options.threads:
-                batchkron.set_num_threads(options.threads)
-    failed = int(any(row["wrong"] for row in compared))
-    if options.until <= 0.0:
-        write(options, sides, steps, compared, [])
-        return failed
-    print(f"\n| until {options.until:g} | unknowns | last levels | error | steps | seconds |")
-    print("| --- " * 6 + "|")
-    runs = adapted(options.adapted_level, options.until, device)
-    for row in runs:
-        print(
-            f"| {row['grid']} | {row['unknowns']} | {row['levels']} | {row['error']:.2e} "
-            f"| {row['steps']} "
-            f"| {row['seconds']:.2f} |",
-            flush=True,
-        )
-    write(options, sides, steps, compared, runs)
-    return failed
-
-
-def write(
-    options: argparse.Namespace,
-    sides: Sequence[dict[str, Any]],
-    steps: Sequence[dict[str, Any]],
-    compared: Sequence[dict[str, Any]],
-    runs: Sequence[dict[str, Any]],
-) -> None:
-    """Write all numbers, if a file is asked for."""
-    if options.json is None:
-        return
-    record = {
-        "machine": machine(options.device),
-        "device": options.device,
-        "threads": batchkron.get_num_threads(),
-        "instruction_set": batchkron.instruction_set(),
-        "right_hand_sides": sides,
-        "steps": steps,
-        "asgard": compared,
-        "adapted": {"level": options.adapted_level, "until": options.until, "runs": runs},
-    }
-    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    device, turns, threads = options.device, options.turns, batchkron.get_num_threads()
+    print(f"degree {DEGREE}, {device}, {threads} threads; times in µs")
+    print(head(["two-stream, level", "unknowns", "with fields", "frozen", "ratio"]))
+    sides, steps, compared, runs = [], [], list[dict[str, Any]](), list[dict[str, Any]]()
+    for level in options.levels:
+        one = right_hand_sides(level, device, turns)
+        sides.append(one)
+        times = [f"{1e6 * one[name]:.1f}" for name in ("field", "frozen")]
+        ratio = f"{one['field'] / one['frozen']:.2f}"
+        print(row([level, one["unknowns"], *times, ratio]), flush=True)
+    print("\n" + head(["problem", "level", "method", "unknowns", "a step"]))
+    for case in STEPS:
+        if case[0] in gallery.names():
+            one = step_seconds(*case, device, turns)
+            steps.append(one)
+            *texts, seconds = one.values()
+            print(row([*texts, f"{1e6 * seconds:.0f}"]), flush=True)
+    asgard = Asgard(options.asgard).found()[0] if options.asgard else None
+    if asgard is not None:
+        batchkron.set_num_threads(1)
+        next_lines(asgard, turns, compared)
+        batchkron.set_num_threads(threads)
+    if options.until > 0.0:
+        names = ["unknowns", "last levels", "error", "steps", "seconds"]
+        print("\n" + head([f"until {options.until:g}", *names]))
+        runs = adapted(options.adapted_level, options.until, device)
+        for one in runs:
+            texts = [one["grid"], one["unknowns"], one["levels"], f"{one['error']:.2e}"]
+            print(row([*texts, one["steps"], f"{one['seconds']:.2f}"]), flush=True)
+    record = {"machine": machine(device), "device": device, "threads": threads}
+    record |= {"instruction_set": batchkron.instruction_set(), "right_hand_sides": sides}
+    record |= {"steps": steps, "asgard": compared}
+    runs_of = {"level": options.adapted_level, "until": options.until, "runs": runs}
+    save(options.json, {**record, "adapted": runs_of})
+    return int(any(one["wrong"] for one in compared))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ max(1 %, 1.5e-3), or than 1 % with ``--finer``.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +18,9 @@ import numpy as np
 
 from batchkron.problems import Moment, Poisson, Problem, make
 from batchkron.solvers import evolve
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import head, row
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 import dispersion as theory
@@ -130,39 +130,32 @@ def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table; the status is 1 if a rate is beyond the bound."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, "json")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="problems of the gallery")
     parser.add_argument("--level", type=int, default=LEVEL, help="of the sparse grid")
     parser.add_argument(
         "--finer", action="store_true", help="on full grids of the levels 3 and 6, to 1 %%"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all numbers here")
     options = parser.parse_args(words)
     level, grid = (FINER, "full") if options.finer else (options.level, "sparse")
-    print("| problem | | k | unknowns | theory | fitted | difference | |")
-    print("| --- " * 8 + "|")
+    print(head(["problem", "", "k", "unknowns", "theory", "fitted", "difference", ""]))
     rows = []
     for case in CASES:
         if options.only and case.name not in options.only:
             continue
-        row = measured(case, level, grid)
-        bound = RELATIVE * abs(row["theory"])
+        found = measured(case, level, grid)
+        bound = RELATIVE * abs(found["theory"])
         if not options.finer:
             bound = max(bound, ABSOLUTE)
-        apart = abs(row["fitted"] - row["theory"])
-        row["within"] = bool(apart <= bound)
-        rows.append(row)
+        apart = abs(found["fitted"] - found["theory"])
+        found["within"] = bool(apart <= bound)
+        rows.append(found)
         given = ", ".join(f"{name} = {value:g}" for name, value in case.settings.items())
-        print(
-            f"| {case.name} | {given} | {case.k:g} | {row['unknowns']} | {row['theory']:.5f} "
-            f"| {row['fitted']:.5f} | {100 * apart / abs(row['theory']):.2f} % "
-            f"| {'' if row['within'] else '**beyond**'} |",
-            flush=True,
-        )
-    if options.json is not None:
-        record = {"machine": machine("cpu"), "level": level, "grid": grid, "rates": rows}
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
-    return int(not all(row["within"] for row in rows))
+        texts = [case.name, given, f"{case.k:g}", found["unknowns"], f"{found['theory']:.5f}"]
+        texts += [f"{found['fitted']:.5f}", f"{100 * apart / abs(found['theory']):.2f} %"]
+        print(row([*texts, "" if found["within"] else "**beyond**"]), flush=True)
+    save(options.json, {"machine": machine(), "level": level, "grid": grid, "rates": rows})
+    return int(not all(found["within"] for found in rows))
 
 
 if __name__ == "__main__":

@@ -7,21 +7,22 @@ others ("portions"), so few that those between the factors could stay in the sec
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from time import perf_counter
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 import batchkron as bk
 from batchkron import kronecker_sparse as ks
-from benchmarks.machine import machine
+from benchmarks.core.checks import relative_error
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import head, row
+from benchmarks.core.timing import in_turn, least
 
 Pattern = tuple[int, int, int, int]
 Call = Callable[[], Any]
@@ -74,24 +75,13 @@ def _each(chain: Any, x: Any, y: Any, parts: Sequence[slice]) -> None:
         chain.apply(x[part], out=y[part])
 
 
-def host_seconds(calls: Sequence[Call]) -> list[float]:
-    """The least time of each call; they take turns."""
-    least = [math.inf] * len(calls)
-    for call in calls:
-        call()
-    for _ in range(ROUNDS):
-        for k, call in enumerate(calls):
-            begun = perf_counter()
-            call()
-            least[k] = min(least[k], perf_counter() - begun)
-    return least
+def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
+    """The seconds of each call: the least of several in turn, or on a device in a graph."""
+    if not cuda:
+        return least(in_turn(calls, ROUNDS))
+    from benchmarks.core.device_timing import timed
 
-
-def device_seconds(calls: Sequence[Call]) -> list[float]:
-    """The time of each call in a graph."""
-    from benchmarks.gpu.measuring.timing import Contender, timed
-
-    return [1e-6 * timed([call], Contender("", {}).on).microseconds for call in calls]
+    return {name: 1e-6 * timed([call]).microseconds for name, call in calls.items()}
 
 
 def measured(
@@ -118,60 +108,51 @@ def measured(
         call()
         result = vectors[0][:: max(1, len(vectors[0]) // 64)]
         results.append((result.get() if cuda else result).astype("float64"))
-    scale = np.abs(results[0]).max()
-    error = max(float(np.abs(one - results[0]).max() / scale) for one in results)
-    seconds = (device_seconds if cuda else host_seconds)(list(calls.values()))
+    error = max(relative_error(one, results[0]) for one in results)
     return {
         "chain": name,
         "dtype": dtype,
         "layout": layout,
         "batch": batch,
         "multiplied_out": [tuple(one.pattern) for one in chain._steps()],
-        "seconds": dict(zip(calls, seconds, strict=True)),
+        "seconds": times_of(calls, cuda),
         "difference": error,
         "wrong": not error <= 100 * float(np.finfo(dtype).eps),
     }
 
 
-def rows(found: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a Markdown table: µs of the chain, and how many times as long the others take."""
-    names = list(dict.fromkeys(name for row in found for name in row["seconds"]))[1:]
-    heads = ["chain", "dtype", "layout", "vectors", "steps", "µs", *names, "difference"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
-    for row in found:
-        own = row["seconds"]
-        texts = [row["chain"], row["dtype"], row["layout"], str(row["batch"])]
-        texts += [str(len(row["multiplied_out"])), f"{1e6 * own['chain']:.0f}"]
-        texts += [f"{own[one] / own['chain']:.2f}" if one in own else "–" for one in names]
-        texts.append(f"{row['difference']:.0e}")
-        yield f"| {' | '.join(texts)} |"
+def table(found: Sequence[dict[str, Any]]) -> list[str]:
+    """A Markdown table: µs of the chain, and how many times as long the others take."""
+    names = list(dict.fromkeys(name for one in found for name in one["seconds"]))[1:]
+    lines = [head(["chain", "dtype", "layout", "vectors", "steps", "µs", *names, "difference"])]
+    for one in found:
+        own = one["seconds"]
+        texts = [one["chain"], one["dtype"], one["layout"], one["batch"]]
+        texts += [len(one["multiplied_out"]), f"{1e6 * own['chain']:.0f}"]
+        texts += [f"{own[name] / own['chain']:.2f}" if name in own else "–" for name in names]
+        lines.append(row([*texts, f"{one['difference']:.0e}"]))
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; the status is 1 if two ways have different results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--chain", action="append", choices=CHAINS, help="may be repeated")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES)
     parser.add_argument("--batch", type=int, help="vectors; 4096, on a device 25 088")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     cuda = options.device == "cuda"
     bk.set_num_threads(options.threads)
     batch = options.batch or (25_088 if cuda else 4096)
     rng, found = np.random.default_rng(1), []
-    for name in options.chain or CHAINS:
-        for dtype in options.dtype or (DTYPES if cuda else DTYPES[1:]):
-            for layout in LAYOUTS:
-                found.append(measured(name, dtype, layout, batch, cuda, rng))
-                print(list(rows(found[-1:]))[-1], flush=True)
-    print("\n" + "\n".join(rows(found)))
-    if options.json:
-        report = {"machine": machine(options.device), "cells": found}
-        options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    return int(any(row["wrong"] for row in found))
+    dtypes = options.dtype or (DTYPES if cuda else DTYPES[1:])
+    for name, dtype, layout in product(options.chain or CHAINS, dtypes, LAYOUTS):
+        found.append(measured(name, dtype, layout, batch, cuda, rng))
+        print(table(found[-1:])[-1], flush=True)
+    print("\n" + "\n".join(table(found)))
+    save(options.json, {"machine": machine(options.device), "cells": found})
+    return int(any(one["wrong"] for one in found))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,7 @@ Patterns are the twelve of the quick set of the paper's generator, and some of e
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,48 +22,45 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 import batchkron as bk
-from benchmarks.cpu.contenders import OURS, Contender
-from benchmarks.cpu.data import Array, Data, random_array
-from benchmarks.cpu.timing import HOPELESS, Effort, Failure, Times, measure
-from benchmarks.machine import machine
+from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import earlier, machine, save
+from benchmarks.core.tables import head, row
+from benchmarks.core.timing import (
+    HOPELESS,
+    OURS,
+    Contender,
+    Effort,
+    measure,
+    next_to_peers,
+    seconds_of,
+)
+from benchmarks.patterns import LAYOUTS, Pattern, by_ratio, generated
 
-Pattern = tuple[int, int, int, int]
 Key = tuple[Any, ...]  # a pattern, a batch, a dtype, a layout, and a number of threads
 QUICK_SET: tuple[Pattern, ...] = (
     (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
     (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (1, 96, 96, 48),
     (3, 48, 192, 4), (64, 48, 48, 4),
 )  # fmt: skip
-A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 MAX_ELEMENTS = 1 << 25  # of x, y or the values: 256 MiB in float64
 MAX_DENSE = 1 << 27  # elements of a dense matrix that is compared with
 FEW, LONG = 8, 0.5  # vectors, and seconds, by which a peer may be left out
 DTYPES = ("float32", "float64")
-LAYOUTS = ("batch-first", "batch-last")
 GOALS = (1.0, 1.5)  # gains over the best peer
-
-
-def generated() -> Iterator[Pattern]:
-    """The patterns of the paper's figure 8, without those that need too much memory here."""
-    for a in A_SIZES:
-        for d in A_SIZES if a == 1 else (4, 16, 64):
-            for b in SIZES:
-                for c in SIZES:
-                    if (b == c or b == 4 * c or c == 4 * b) and a * b * c * d <= MAX_ELEMENTS:
-                        yield a, b, c, d
 
 
 def chosen_patterns(count: int, seed: int, batch: int) -> list[Pattern]:
     """The quick set, and others up to ``count``, in turn of each ratio (b + c) / (b c)."""
     rng = np.random.default_rng(seed)
-    by_ratio: dict[float, list[Pattern]] = {}
-    for pattern in generated():
-        a, b, c, d = pattern
-        if batch * a * max(b, c) * d <= MAX_ELEMENTS and pattern not in QUICK_SET:
-            by_ratio.setdefault((b + c) / (b * c), []).append(pattern)
+    others = (
+        (a, b, c, d)
+        for a, b, c, d in generated()
+        if max(a * b * c * d, batch * a * max(b, c) * d) <= MAX_ELEMENTS
+        and (a, b, c, d) not in QUICK_SET
+    )
     found = list(QUICK_SET)
-    lists = [list(rng.permutation(np.array(own))) for _, own in sorted(by_ratio.items())]
+    lists = [list(rng.permutation(np.array(own))) for own in by_ratio(others)]
     while len(found) < count and any(lists):
         for own in lists:
             if own and len(found) < count:
@@ -166,18 +160,16 @@ def bsr_matrix(values: Array) -> tuple[str, Any]:
     return "d × d", csr_matrix(values).tobsr((d, d)) if fits else None
 
 
-def seconds_of(call: Callable[[], Any]) -> float:
-    """Of the second one of two calls."""
+def second_call(call: Callable[[], Any]) -> float:
+    """Seconds of the second one of two calls."""
     call()
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return seconds_of(call)
 
 
 def is_hopeless(data: SparseData, matrix: Any, ours: float) -> bool:
     """Whether a few vectors say that a sparse matrix is far slower than ours, and takes long."""
     few = np.ones((matrix.shape[1], FEW), data.dtype)
-    expected = seconds_of(lambda: matrix @ few) * data.batch / FEW
+    expected = second_call(lambda: matrix @ few) * data.batch / FEW
     return expected > max(2 * HOPELESS * ours, LONG)
 
 
@@ -190,7 +182,7 @@ def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
         ("einsum", "", einsum(data), True),
         ("permuted matmul", "", permuted(data), True),
     ]
-    ours, left_out = seconds_of(apply), {}
+    ours, left_out = second_call(apply), {}
     for name, variant, matrix in (
         ("SciPy CSR", "", csr_matrix(data.values)),
         ("SciPy BSR", *bsr_matrix(data.values)),
@@ -219,61 +211,35 @@ def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[d
     chosen, left_out = contenders(data)
     results = measure(chosen, data, threads, set_threads, effort)
     for count in threads:
-        own = [one for one in results if one.threads == count]
-        failed = left_out | {one.name: one.reason for one in own if isinstance(one, Failure)}
-        seconds: dict[str, float] = {}
-        for one in own:
-            if isinstance(one, Times):
-                seconds[one.name] = min(one.median, seconds.get(one.name, math.inf))
-        peers = {name: value for name, value in seconds.items() if name != OURS}
-        row = {
-            "pattern": data.pattern,
-            "batch": data.batch,
-            "dtype": data.dtype.name,
-            "layout": data.layout,
-            "threads": count,
-            "seconds": seconds,
-            "failed": failed,
-        }
-        if OURS in seconds and peers:
-            best = min(peers, key=peers.__getitem__)
-            row["best_peer"], row["gain"] = best, peers[best] / seconds[OURS]
-            row["gflops"] = 2e-9 * data.batch * math.prod(data.pattern) / seconds[OURS]
-        yield row
+        found = next_to_peers(results, count)
+        found["failed"] = left_out | found["failed"]
+        if "gain" in found:
+            seconds = found["seconds"][OURS]
+            found["gflops"] = 2e-9 * data.batch * math.prod(data.pattern) / seconds
+        described = {"pattern": data.pattern, "batch": data.batch, "dtype": data.dtype.name}
+        yield {**described, "layout": data.layout, **found}
 
 
 class Runs:
     """The file that runs append to: a record for each cell and number of threads."""
 
     def __init__(self, path: Path | None) -> None:
-        self.path, self.machine = path, machine("cpu")
+        self.path, self.machine = path, machine()
         self.rows: dict[Key, dict[str, Any]] = {}
-        if path is None or not path.exists():
-            return
-        report = json.loads(path.read_text())
-        for what in ("processor", "processors", "instruction_set"):
-            before, here = report["machine"].get(what), self.machine.get(what)
-            if before != here:
-                raise SystemExit(
-                    f"{path} has times of the {what} {before}, this is {here}: give another file"
-                )
-        self.keep(report["cells"])
+        report = earlier(path, self.machine, "processor", "processors", "instruction_set")
+        self.keep(report.get("cells", ()))
 
     def keep(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add records, in the place of those of the same cell and threads."""
-        for row in rows:
-            pattern = tuple(row["pattern"])
-            key = pattern, row["batch"], row["dtype"], row["layout"], row["threads"]
-            self.rows[key] = row
+        for one in rows:
+            pattern = tuple(one["pattern"])
+            key = pattern, one["batch"], one["dtype"], one["layout"], one["threads"]
+            self.rows[key] = one
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add records, and write the file whole or not at all."""
-        self.keep({**row, "commit": self.machine.get("commit")} for row in rows)
-        if self.path is not None:
-            report = {"machine": self.machine, "cells": list(self.rows.values())}
-            temporary = self.path.with_suffix(self.path.suffix + ".part")
-            temporary.write_text(json.dumps(report, indent=1) + "\n")
-            os.replace(temporary, self.path)
+        self.keep({**one, "commit": self.machine.get("commit")} for one in rows)
+        save(self.path, {"machine": self.machine, "cells": list(self.rows.values())})
 
 
 def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
@@ -287,14 +253,16 @@ def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
     ]
 
 
-def line(row: dict[str, Any]) -> str:
+def line(cell: dict[str, Any]) -> str:
     """A record as text."""
-    where = f"{row['pattern']}, {row['batch']}, {row['dtype']}, {row['layout']}, {row['threads']}"
-    if "gain" not in row:
-        return f"{where}: {row['failed']}"
+    where = ", ".join(
+        str(cell[name]) for name in ("pattern", "batch", "dtype", "layout", "threads")
+    )
+    if "gain" not in cell:
+        return f"{where}: {cell['failed']}"
     return (
-        f"{where}: {row['seconds'][OURS] * 1e6:.0f} µs, {row['gflops']:.1f} GFlop/s, "
-        f"{row['gain']:.2f} × {row['best_peer']}"
+        f"{where}: {cell['seconds'][OURS] * 1e6:.0f} µs, {cell['gflops']:.1f} GFlop/s, "
+        f"{cell['gain']:.2f} × {cell['best_peer']}"
     )
 
 
@@ -302,42 +270,31 @@ def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield a Markdown table of the gains over the best peer, by batch, dtype, layout, threads."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     every: list[float] = []
-    for row in rows:
-        if "gain" in row:
-            key = row["batch"], row["dtype"], row["layout"], row["threads"]
-            groups.setdefault(key, []).append(row["gain"])
-            every.append(row["gain"])
-    heads = ["batch", "dtype", "layout", "threads", "patterns", "least", "median", "largest"]
-    heads += [f"≥ {goal} %" for goal in GOALS]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
+    for one in rows:
+        if "gain" in one:
+            key = one["batch"], one["dtype"], one["layout"], one["threads"]
+            groups.setdefault(key, []).append(one["gain"])
+            every.append(one["gain"])
+    names = ["batch", "dtype", "layout", "threads", "patterns", "least", "median", "largest"]
+    yield head([*names, *(f"≥ {goal} %" for goal in GOALS)])
     for key, own in [*sorted(groups.items()), (("all", "", "", ""), every)]:
         if own:
             gains = np.array(own)
-            texts = [*map(str, key), str(gains.size)]
-            texts += [f"{f(gains):.2f}" for f in (np.min, np.median, np.max)]
-            texts += [f"{100 * np.mean(gains >= goal):.1f}" for goal in GOALS]
-            yield f"| {' | '.join(texts)} |"
+            texts = [*key, gains.size, *(f"{f(gains):.2f}" for f in (np.min, np.median, np.max))]
+            yield row([*texts, *(f"{100 * np.mean(gains >= goal):.1f}" for goal in GOALS)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the file lacks, and print all; the status is 1 if a result of ours was wrong."""
     begun = time.perf_counter()
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--threads", default="1", help="numbers of threads, such as 1,2")
+    usual = "threads", "seed", "turn", "seconds", "json"
+    parser = parser_of(__doc__, *usual, turn=0.03, seconds=math.inf)
     parser.add_argument("--patterns", type=int, default=40)
-    parser.add_argument("--batch", default="256,4096", help="numbers of vectors")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--turn", type=float, default=0.03, help="seconds of a turn")
-    parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="no cell begins after these"
-    )
-    parser.add_argument("--json", type=Path, help="the file of all cells, which is appended to")
+    parser.add_argument("--batch", type=counts, default=[256, 4096], help="numbers of vectors")
     options = parser.parse_args(arguments)
-    threads = [int(count) for count in options.threads.split(",")]
-    batches = [int(count) for count in options.batch.split(",")]
+    threads = options.threads
     runs, effort = Runs(options.json), Effort(3, options.turn)
-    cells = wanted_cells(batches, options.patterns, options.seed)
+    cells = wanted_cells(options.batch, options.patterns, options.seed)
     missing = [cell for cell in cells if any((*cell, count) not in runs.rows for count in threads)]
     print("pattern, batch, dtype, layout, threads: ours, gain over the best peer")
     done = 0

@@ -7,11 +7,8 @@ to an iteration.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,9 @@ import batchkron as bk
 from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import save
+from benchmarks.core.tables import head, row
 
 RTOL = 1e-6
 MAX_ITERATIONS = 400
@@ -163,20 +163,14 @@ def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) ->
 
 def main(words: list[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, "json")
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all counts here")
     options = parser.parse_args(words)
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
-    print("| equation | c | level | unknowns | " + " | ".join(NAMES) + " |")
-    print("| --- | --- " + "| --- " * (len(NAMES) + 2) + "|")
-    record: dict[str, Any] = {
-        "rtol": options.rtol,
-        "restart": 50,
-        "most": MAX_ITERATIONS,
-        "cases": [],
-    }
+    print(head(["equation", "c", "level", "unknowns", *NAMES]))
+    record: dict[str, Any] = {"rtol": options.rtol, "restart": 50, "most": MAX_ITERATIONS}
+    record["cases"] = []
     for build, scale, levels in CASES:
         pde = build()
         for level in levels:
@@ -188,10 +182,8 @@ def main(words: list[str] | None = None) -> None:
             found |= {"unknowns": problem.unknowns, "iterations": counts}
             record["cases"].append(found)
             cells = [f"> {MAX_ITERATIONS}" if n is None else str(n) for n in counts.values()]
-            row = [pde.name, str(scale), str(level), str(problem.unknowns), *cells]
-            print("| " + " | ".join(row) + " |", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+            print(row([pde.name, scale, level, problem.unknowns, *cells]), flush=True)
+    save(options.json, record)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.shapes import KronMatmul
 
 MAX_ROWS = 4096
 MAX_MODES = 10

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.cpu.report import duration, table
+from benchmarks.core.tables import duration, table
 from benchmarks.random_shapes import PLAIN_SIZE, Draw
 
 WORST = 10  # how many shapes each list of the worst has

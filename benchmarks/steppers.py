@@ -7,10 +7,7 @@ of time alone, against a run of far smaller tolerance. Counts, no times.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,9 @@ from numpy.typing import NDArray
 
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import save
+from benchmarks.core.tables import head, row
 
 RTOL = 1e-6
 CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
@@ -105,14 +105,11 @@ def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float
 
 def main(words: list[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two problems at a coarse level")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all counts here")
-    options = parser.parse_args(words)
+    options = parser_of(__doc__, "quick", "json").parse_args(words)
     cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
-    print("| problem | level | method | steps | products | error | ssp-rk3 | factor |")
-    print("| --- " * 8 + "|")
+    names = ["problem", "level", "method", "steps", "products", "error", "ssp-rk3", "factor"]
+    print(head(names))
     record: dict[str, Any] = {"rtol": RTOL, "cases": []}
     for name, level, method, given in cases:
         problem = gallery.make(name, level=level, degree=2)
@@ -124,10 +121,9 @@ def main(words: list[str] | None = None) -> None:
         found = {"problem": name, "level": level, "method": method, "steps": steps}
         found |= {"products": products, "error": error, "ssp-rk3": rk3, "factor": rk3 / products}
         record["cases"].append(found)
-        row = [name, str(level), method, str(steps), str(products), f"{error:.1e}", str(rk3)]
-        print("| " + " | ".join([*row, f"{rk3 / products:.1f}"]) + " |", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        texts = [name, level, method, steps, products, f"{error:.1e}", rk3]
+        print(row([*texts, f"{rk3 / products:.1f}"]), flush=True)
+    save(options.json, record)
 
 
 if __name__ == "__main__":

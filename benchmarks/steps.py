@@ -10,10 +10,7 @@ a + s b; on a device, the step as one captured graph that is replayed without Py
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +22,9 @@ from batchkron.arrays import array_module
 from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.steppers.step_runner import MAX_STEPS, StepTimes
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import seconds_of
 
 
 class Case(NamedTuple):
@@ -69,15 +68,6 @@ _SECONDS = 0.4  # of the steps that count, at least
 _MOST_STEPS = 10_000
 
 
-def seconds_of(work: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Return the seconds that some work takes."""
-    wait()
-    begin = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - begin
-
-
 def step_seconds(problem: Any, case: Case, rounds: int) -> float:
     """Return the seconds of a step of `evolve`, the median of some runs; of a trial with rtol."""
     dt = problem.stepper.dt
@@ -105,7 +95,7 @@ def call_seconds(call: Callable[[int], object], wait: Callable[[], object], roun
     """Return the median of the seconds of a call, which is given its number."""
 
     def seconds(count: int) -> float:
-        return seconds_of(lambda: [call(k) for k in range(count)], wait)
+        return seconds_of(lambda: [call(k) for k in range(count)], 1, wait)
 
     count = 1
     while seconds(count) < _SECONDS / 8:
@@ -118,6 +108,8 @@ def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
 
     It is the graph of the steps that `evolve` takes, launched again and again.
     """
+    from benchmarks.core.device_timing import elapsed
+
     cupy = array_module(problem.initial)
     dt, u = problem.stepper.dt, cupy.array(problem.initial)
     stepper = steppers.get(case.method)(problem, dt)
@@ -130,15 +122,11 @@ def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
     if not graphs or graphs[-1] is None:
         return None
     stream, found = cupy.cuda.get_current_stream(), []
+    launches = MAX_STEPS - 4
     for _ in range(max(rounds, 3)):
         runner._table.begin()
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        begin.record()
-        for _ in range(MAX_STEPS - 4):
-            graphs[-1].launch(stream)
-        end.record()
-        end.synchronize()
-        found.append(1e-3 * cupy.cuda.get_elapsed_time(begin, end) / (MAX_STEPS - 4))
+        work = elapsed(stream, lambda: [graphs[-1].launch(stream) for _ in range(launches)])
+        found.append(1e-6 * work / launches)
     return statistics.median(found)
 
 
@@ -189,11 +177,9 @@ def line(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = parser_of(__doc__, "device", "rounds", rounds=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[bk.get_num_threads()])
     parser.add_argument("--only", nargs="+", default=[""], help="parts of cases' names, 6d-5")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     given = parser.parse_args()
     results = []
@@ -203,10 +189,7 @@ def main() -> None:
         for threads in given.threads if given.device == "cpu" else given.threads[:1]:
             results.append(measure(case, given.device, threads, given.rounds))
             print(line(results[-1]), flush=True)
-    if given.output:
-        given.output.write_text(
-            json.dumps({**machine(given.device), "cases": results}, indent=1) + "\n"
-        )
+    save(given.output, {**machine(given.device), "cases": results})
 
 
 if __name__ == "__main__":

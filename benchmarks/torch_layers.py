@@ -12,17 +12,15 @@ and the chain are measured as CUDA graphs, too, which leaves the host's time out
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import math
 import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from time import perf_counter
+from functools import partial
+from itertools import product
 from typing import Any, TypeVar
 
 import torch
@@ -30,7 +28,9 @@ from torch import Tensor
 
 import batchkron as bk
 from batchkron.torch import kron_matmul
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import in_turn, medians, nothing
 from benchmarks.torch_compiling import LimitedCompiler, compiled, operands
 
 Result = TypeVar("Result")
@@ -91,16 +91,6 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def seconds(call: Call, repeats: int, device: str) -> float:
-    """The time of one of many calls, until the device has done them."""
-    synchronize(device)
-    began = perf_counter()
-    for _ in range(repeats):
-        call()
-    synchronize(device)
-    return (perf_counter() - began) / repeats
-
-
 def captured(call: Callable[[], Result]) -> Callable[[], Result]:
     """A call that replays the launches of another one, and returns the same results in place."""
     torch.cuda.empty_cache()  # a graph has memory of its own
@@ -121,20 +111,11 @@ def captured(call: Callable[[], Result]) -> Callable[[], Result]:
     return replay
 
 
-def medians(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
-    """The median time of each call in microseconds; calls take turns."""
-    repeats = {}
-    for name, call in calls.items():
-        call()  # compiles, plans and allocates
-        once = seconds(call, 3, device)
-        repeats[name] = max(1, min(10_000, round(ROUND_SECONDS / once)))
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    for turn in range(rounds):
-        for k in range(len(names)):
-            name = names[(turn + k) % len(names)]
-            found[name].append(seconds(calls[name], repeats[name], device))
-    return {name: 1e6 * statistics.median(times) for name, times in found.items()}
+def microseconds(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
+    """The median time of each call; calls take turns."""
+    wait = torch.cuda.synchronize if device == "cuda" else nothing
+    times = medians(in_turn(calls, rounds, ROUND_SECONDS, wait))
+    return {name: 1e6 * time for name, time in times.items()}
 
 
 def empty_operator() -> Any:
@@ -160,29 +141,28 @@ def empty_operator() -> Any:
 
 def overheads(device: str, rounds: int) -> list[Row]:
     """Calls of tiny products without gradients."""
-    kept, nothing = empty_operator()
+    kept, nothing_at_all = empty_operator()
     rows = []
-    for name, (count, sizes) in {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}.items():
-        for dtype in (torch.float32, torch.float64):
-            x = torch.randn(count, math.prod(sizes), dtype=dtype, device=device)
-            factors = [torch.randn(n, n, dtype=dtype, device=device) for n in sizes]
-            if device == "cuda":
-                import cupy
+    tiny = {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}
+    for (name, (count, sizes)), dtype in product(tiny.items(), ("float32", "float64")):
+        made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
+        x = torch.randn(count, math.prod(sizes), **made)
+        factors = [torch.randn(n, n, **made) for n in sizes]
+        if device == "cuda":
+            import cupy
 
-                arrays = [cupy.from_dlpack(one) for one in (x, *factors)]
-            else:
-                arrays = [one.numpy() for one in (x, *factors)]
-            synchronize(device)
-            calls: dict[str, Call] = {
-                "ours on arrays": lambda a=arrays: bk.gemkm(a[0], a[1:]),  # type: ignore[misc]
-                "empty operator": lambda x=x, f=factors: nothing(x, f, [], []),  # type: ignore[misc]
-                "ours in torch": lambda x=x, f=factors: kron_matmul(x, f),  # type: ignore[misc]
-            }
-            found = medians(calls, rounds, device)
-            named = str(dtype).removeprefix("torch.")
-            values = [found[key] or 0.0 for key in calls]
-            remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
-            rows.append(Row(name, named, found, [remark]))
+            arrays = [cupy.from_dlpack(one) for one in (x, *factors)]
+        else:
+            arrays = [one.numpy() for one in (x, *factors)]
+        calls: dict[str, Call] = {
+            "ours on arrays": partial(bk.gemkm, arrays[0], arrays[1:]),
+            "empty operator": partial(nothing_at_all, x, factors, [], []),
+            "ours in torch": partial(kron_matmul, x, factors),
+        }
+        found = microseconds(calls, rounds, device)
+        values = [found[key] or 0.0 for key in calls]
+        remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
+        rows.append(Row(name, dtype, found, [remark]))
     del kept
     return rows
 
@@ -259,12 +239,9 @@ def _products(
                 by = "none"
             torch.compiler.reset()
             for who, function in contenders(by).items():
-
-                def call(function: Function = function) -> object:
-                    return with_gradients(function, x, factors, g)  # noqa: B023
-
+                call = partial(with_gradients, function, x, factors, g)
                 try:
-                    result = with_gradients(function, x, factors, g)
+                    result = call()
                 except Exception as error:  # a peer that fails is named and left out
                     notes.append(f"{who}: {type(error).__name__}")
                     continue
@@ -276,7 +253,7 @@ def _products(
             if graphs:
                 eager = {who: calls[who] for who in ("ours", "chain") if who in calls}
                 calls |= {who + GRAPH: captured(call) for who, call in eager.items()}
-            found = medians(calls, rounds, device)
+            found = microseconds(calls, rounds, device)
             for kind in ("", GRAPH) if graphs else ("",):
                 ratio = best_ratio(found, kind)
                 if ratio is not None:
@@ -302,9 +279,7 @@ def print_rows(rows: Sequence[Row]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
+    parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument(
         "--compile",
@@ -317,7 +292,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--graphs", action="store_true", help="measure CUDA graphs of the same calls, too"
     )
-    parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args(arguments)
     if options.graphs and options.device != "cuda":
         parser.error("--graphs needs --device cuda")
@@ -334,13 +308,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in products(options.device, *given):
         print_rows([row])
         second.append(row)
-        if options.json is not None:
-            tables = {
-                "machine": belongs_to,
-                "calls": [asdict(row) for row in first],
-                "products": [asdict(row) for row in second],
-            }
-            options.json.write_text(json.dumps(tables, indent=1) + "\n")
+        tables = {"calls": first, "products": second}
+        rows = {name: [asdict(row) for row in own] for name, own in tables.items()}
+        save(options.json, {"machine": belongs_to, **rows})
     ratios = [ratio for row in second if (ratio := best_ratio(row.microseconds)) is not None]
     if ratios:
         print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")

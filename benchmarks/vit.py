@@ -20,20 +20,21 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from batchkron.torch import KroneckerSparseLinear
-from benchmarks.machine import machine
-from benchmarks.torch_layers import captured, medians
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.torch_layers import captured, microseconds
 
 
 class Factory(Protocol):
@@ -282,37 +283,33 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
     exact_gradient = backward(wide["dense"], x.float(), gradient)
     contenders = {who: model.to(kind) for who, model in wide.items()}
     published = PUBLISHED[name] if options.size == "S/16" and dtype == "float32" else None
+    works: dict[str, Callable[[nn.Module], Tensor]] = {
+        "forward": lambda model: forward(model, x),
+        "both": lambda model: backward(model, x, gradient.to(kind)),
+    }
     rows = []
-    for direction in options.directions:
+    for direction, how in product(options.directions, options.how):
         expected = exact if direction == "forward" else exact_gradient
-        for how in options.how:
-            shown = direction if how == "eager" else f"{direction}, {how}"
-            row = Row(name, dtype, shown, published if shown == "forward" else None)
-            calls: dict[str, Callable[[], object]] = {}
-            for who, model in contenders.items():
-
-                def call(model: nn.Module = model, direction: str = direction) -> Tensor:
-                    given = gradient.to(kind)
-                    return (
-                        forward(model, x) if direction == "forward" else backward(model, x, given)
-                    )
-
-                run: Callable[[], Tensor] = call
-                try:
-                    if how == "graph":
-                        run = captured(call)
-                    found = run()
-                except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
-                    row.remarks.append(f"{who}: {type(error).__name__}")
-                    continue
-                if differs(found, expected, dtype):
-                    row.remarks.append(f"{who}: wrong")
-                    continue
-                calls[who] = run
-            times = medians(calls, options.rounds, options.device)
-            row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
-            rows.append(row)
-            print_row(row)
+        shown = direction if how == "eager" else f"{direction}, {how}"
+        row = Row(name, dtype, shown, published if shown == "forward" else None)
+        calls: dict[str, Callable[[], object]] = {}
+        for who, model in contenders.items():
+            run: Callable[[], Tensor] = partial(works[direction], model)
+            try:
+                if how == "graph":
+                    run = captured(run)
+                found = run()
+            except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
+                row.remarks.append(f"{who}: {type(error).__name__}")
+                continue
+            if differs(found, expected, dtype):
+                row.remarks.append(f"{who}: wrong")
+                continue
+            calls[who] = run
+        times = microseconds(calls, options.rounds, options.device)
+        row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
+        rows.append(row)
+        print_row(row)
     return rows
 
 
@@ -350,24 +347,20 @@ def shares(rows: Sequence[Row], size: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     parser.add_argument("--size", choices=list(SIZES), default="S/16")
     parser.add_argument("--images", type=int, help="of a batch; 128 on a device, 1 on a CPU")
     parser.add_argument("--pixels", type=int, default=224, help="of an image's side")
     parser.add_argument("--parts", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
     parser.add_argument("--dtypes", nargs="+", choices=list(TOLERANCE))
-    parser.add_argument(
-        "--directions", nargs="+", choices=["forward", "both"], default=["forward", "both"]
-    )
+    both = ["forward", "both"]
+    parser.add_argument("--directions", nargs="+", choices=both, default=both)
     parser.add_argument(
         "--how",
         nargs="+",
         choices=["eager", "graph"],
         help="calls as they are, or CUDA graphs of them; both on a device",
     )
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
-    parser.add_argument("--json", type=Path, help="file for all figures, written after each part")
     options = parser.parse_args(arguments)
     on_device = options.device == "cuda"
     options.images = options.images or (128 if on_device else 1)
@@ -378,14 +371,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"torch {torch.__version__} on {options.device}")
     print(f"ViT-{options.size}, images: {options.images}")
     rows: list[Row] = []
-    belongs_to = machine(options.device)
-    for dtype in options.dtypes:
-        for name in options.parts:
-            rows += measure(name, dtype, options)
-            if options.json is not None:
-                found = {"size": options.size, "images": options.images, "device": options.device}
-                table = {"machine": belongs_to, **found, "rows": [asdict(row) for row in rows]}
-                options.json.write_text(json.dumps(table, indent=1) + "\n")
+    given = {name: getattr(options, name) for name in ("size", "images", "device")}
+    found = {"machine": machine(options.device), **given}
+    for dtype, name in product(options.dtypes, options.parts):
+        rows += measure(name, dtype, options)
+        save(options.json, {**found, "rows": [asdict(row) for row in rows]})
     for line in shares(rows, options.size):
         print(line)
     if any("wrong" in remark for row in rows for remark in row.remarks):

@@ -14,11 +14,12 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 import batchkron as bk
+from benchmarks.core.records import available_memory, last_level_cache, machine, save
+from benchmarks.core.timing import OURS, Failure, SetThreads
 from benchmarks.cpu import report
 from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
 from benchmarks.cpu.cells import Cell, Conditions, Key, measure_cell
-from benchmarks.cpu.contenders import OURS, Peer
-from benchmarks.cpu.machine import available_memory, describe_machine, last_level_cache
+from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.moods import MOODS
 from benchmarks.cpu.options import (
     chosen_cells,
@@ -30,7 +31,6 @@ from benchmarks.cpu.options import (
 from benchmarks.cpu.peers import all_peers
 from benchmarks.cpu.random_run import measure_draws, print_tables
 from benchmarks.cpu.regimes import Regime
-from benchmarks.cpu.timing import Failure, SetThreads
 from benchmarks.cpu.verdicts import judge, speedups
 from benchmarks.random_shapes import draws
 
@@ -145,8 +145,9 @@ def prepare(
         "largest_array_bytes": conditions.array_bytes,
         "tuning_seconds": chosen_tuning(options),
     }
-    machine = describe_machine(peers, missing, libraries)
-    return conditions, {"machine": machine, "settings": settings}
+    versions = {peer.name: peer.version() for peer in peers if peer.name not in missing}
+    described = machine(peers=versions, missing_peers=missing, libraries=libraries)
+    return conditions, {"machine": described, "settings": settings}
 
 
 def random_main(options: argparse.Namespace, started: float) -> int:
@@ -162,11 +163,11 @@ def random_main(options: argparse.Namespace, started: float) -> int:
     for one in measure_draws(chosen, conditions, threads, moods):
         measured.append(one)
         record["shapes"].append(one.record())
-        report.save(options.json, record)
+        save(options.json, record)
     print_head(record["machine"])
     print(f"{options.random} shapes of seed {options.seed}, data up to {limit >> 20} MiB")
     record |= print_tables(measured, threads)
-    report.save(options.json, {**record, "seconds": time.perf_counter() - started})
+    save(options.json, {**record, "seconds": time.perf_counter() - started})
     return int(bool(record["wrong"]))
 
 
@@ -194,13 +195,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for cell in measure_all(keys, conditions):
         cells[cell.key] = cell
         record["cells"].append(report.cell_record(cell))
-        report.save(options.json, record)
+        save(options.json, record)
     after = measured_ceilings()
     ceilings = {count: best_of(before[count], after[count]) for count in threads}
     verdicts = print_report(regimes, cells, ceilings, record["machine"])
     seconds = time.perf_counter() - started
     record |= {"ceilings_after": after, "ceilings": ceilings, "verdicts": verdicts}
-    report.save(options.json, {**record, "seconds": seconds})
+    save(options.json, {**record, "seconds": seconds})
     results = [result for cell in cells.values() for result in cell.results]
     return int(any(isinstance(r, Failure) and r.name == OURS for r in results))
 

@@ -6,15 +6,14 @@ import ctypes
 import os
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.data import Array
+from benchmarks.core.checks import Array
+from benchmarks.core.timing import Call, in_turn
 
 SOURCE = Path(__file__).with_name("ceilings.c")
 # the last flag keeps the copy loop from becoming a call of memcpy
@@ -45,15 +44,9 @@ def compile_kernels() -> ctypes.CDLL:
     return kernels
 
 
-def shortest(call: Callable[[], Any], repetitions: int) -> float:
+def shortest(call: Call, repetitions: int) -> float:
     """Seconds of the fastest of some calls, after one that is not counted."""
-    call()
-    times = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(in_turn({"": call}, repetitions)[""])
 
 
 def multiply_add_rate(kernels: ctypes.CDLL, dtype: str, threads: int, repetitions: int) -> float:

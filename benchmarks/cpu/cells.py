@@ -7,13 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.cpu.contenders import OURS, Absent, Batchkron, Contender, Peer
-from benchmarks.cpu.data import Data, make_data
+from benchmarks.core.checks import Data
+from benchmarks.core.timing import (
+    OURS,
+    Absent,
+    Contender,
+    Effort,
+    Result,
+    SetThreads,
+    best_medians,
+    measure,
+)
+from benchmarks.cpu.contenders import Batchkron, Peer
+from benchmarks.cpu.data import make_data
 from benchmarks.cpu.regimes import Regime
-from benchmarks.cpu.shapes import Explicit, Shape
-from benchmarks.cpu.timing import Effort, Failure, SetThreads, Times, measure
-
-Result = Times | Failure | Absent
+from benchmarks.shapes import Explicit, Shape
 
 
 @dataclass(frozen=True)
@@ -61,16 +69,7 @@ class Cell:
 
     def medians(self, threads: int) -> dict[str, float]:
         """The median of the best variant of each contender."""
-        return medians(self.results, threads)
-
-
-def medians(results: Sequence[Result], threads: int) -> dict[str, float]:
-    """The median of the best variant of each contender on so many threads."""
-    best: dict[str, float] = {}
-    for result in results:
-        if isinstance(result, Times) and result.threads == threads:
-            best[result.name] = min(result.median, best.get(result.name, np.inf))
-    return best
+        return best_medians(self.results, threads)
 
 
 @dataclass(frozen=True)

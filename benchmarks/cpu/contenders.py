@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.data import Array, BatchData, Data, ExplicitData, KronMatmulData
-from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
-
-OURS = "batchkron"
-OUR_FUNCTION = "batchkron's function"
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One way of computing a result: a call for each set of the data.
-
-    The result is in the data's output, or, with ``returns``, what the call returns. ``keeps`` are
-    arrays that the calls know by address only: they are kept alive here.
-    """
-
-    name: str
-    variant: str
-    calls: list[Callable[[], Any]]
-    returns: bool = False
-    keeps: Sequence[object] = ()
-
-    def result(self, data: Data) -> Array:
-        """Call once, on the first set."""
-        returned = self.calls[0]()
-        return np.asarray(returned) if self.returns else data.outputs[0]
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A way of computing a result that is not measured, and why."""
-
-    name: str
-    variant: str
-    reason: str
+from benchmarks.core.checks import Data
+from benchmarks.core.timing import OUR_FUNCTION, OURS, Absent, Contender
+from benchmarks.cpu.data import BatchData, ExplicitData, KronMatmulData
+from benchmarks.shapes import Batch, Explicit, KronMatmul, Shape
 
 
 class Peer:
@@ -59,7 +27,7 @@ class Peer:
         """Say why the peer cannot be measured on this machine, if so."""
         return None
 
-    def version(self) -> str:
+    def version(self) -> str | None:
         """The version that is measured."""
         raise NotImplementedError
 
@@ -90,10 +58,6 @@ class Batchkron(Peer):
 
     name = OURS
     shapes = (KronMatmul, Batch, Explicit)
-
-    def version(self) -> str:
-        """The version of the installed package."""
-        return bk.__version__
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         """The operator of the transposed factors, applied to every row."""
@@ -144,10 +108,6 @@ class OurFunction(Peer):
 
     name = OUR_FUNCTION
     shapes = (KronMatmul,)
-
-    def version(self) -> str:
-        """The version of the installed package."""
-        return bk.__version__
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         """`batchkron.gemkm` with ``out``."""

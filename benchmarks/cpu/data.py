@@ -1,4 +1,4 @@
-"""Fresh random operands of a shape, and whether a result on them is right."""
+"""Fresh random operands of a shape, and what a result on them must be."""
 
 from __future__ import annotations
 
@@ -7,70 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import batchkron as bk
-from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
-
-Array = NDArray[Any]
+from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.shapes import Batch, Explicit, KronMatmul, Shape
 
 CHECKED_ELEMENTS = 1 << 20  # of a result that are compared with the reference, at most
 CHECKED_PRODUCTS = 1024  # of a batch list that the reference computes, at most
-# A prime number of random values is repeated in large arrays, so that no two rows are the same.
-RANDOM_VALUES = 4_194_301
-
-
-def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Standard normal values."""
-    size = int(np.prod(shape))
-    values = rng.standard_normal(min(size, RANDOM_VALUES)).astype(dtype)
-    return np.resize(values, size).reshape(shape)
-
-
-class Data:
-    """Operands of one shape and dtype, and the outputs that all contenders write to in turn.
-
-    There are ``sets`` of vectors and outputs; contenders go through them one call after another.
-    """
-
-    def __init__(self, dtype: np.dtype[Any], sets: int, rng: np.random.Generator) -> None:
-        self.dtype = dtype
-        self.sets = sets
-        self.rng = rng
-        self.inputs: list[Array] = []
-        self.outputs: list[Array] = []
-
-    def poison(self) -> None:
-        """Fill the first output with NaN, so that a result must be written to be right."""
-        self.outputs[0].fill(np.nan)
-
-    def wrong(self, result: Array) -> str | None:
-        """Say what is wrong with a result on the first set: entries may differ by rounding."""
-        picked, expected, bound = self.reference
-        actual = result.reshape(self.outputs[0].shape)[picked].astype(np.float64)
-        excess = np.abs(actual - expected) - bound
-        if not np.isfinite(actual).all():
-            return "wrong result: not written everywhere, or not finite"
-        if (excess > 0).any():
-            return f"wrong result: off by {np.abs(actual - expected).max():.1e}"
-        return None
-
-    @cached_property
-    def reference(self) -> tuple[Array, Array, Array]:
-        """Indices of checked rows of the first output, their values, and bounds of the errors."""
-        raise NotImplementedError
-
-    def epsilon(self, terms: int) -> float:
-        """Largest relative difference of two results that each take ``terms`` operations."""
-        return float(4 * np.finfo(self.dtype).eps * terms)
-
-    def picked(self, rows: int, maximum: int) -> Array:
-        """Indices of the first row, the last, and random others: 1 to ``maximum`` rows."""
-        if maximum >= rows:
-            return np.arange(rows)
-        chosen = self.rng.choice(rows, size=max(1, maximum), replace=False)
-        ends = [0, rows - 1] if maximum > 2 else []
-        return np.unique(np.r_[chosen[len(ends) :], ends].astype(np.int64))
 
 
 class KronMatmulData(Data):

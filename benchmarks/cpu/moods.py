@@ -15,9 +15,8 @@ from contextlib import contextmanager
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.contenders import Contender
-from benchmarks.cpu.data import Data
-from benchmarks.cpu.timing import Failure, Lane, Times, settle, verified
+from benchmarks.core.checks import Data
+from benchmarks.core.timing import Contender, Failure, Lane, Times, nothing, settle, verified
 
 MOODS = ("alone", "blas", "busy")
 BLAS_SIZE = 256  # rows of the matrix multiply between calls: about 0.4 ms on two threads
@@ -49,10 +48,6 @@ def mood(name: str) -> Iterator[Between]:
     else:
         settle()
         yield nothing
-
-
-def nothing() -> None:
-    """Do nothing between calls."""
 
 
 def blas_multiply() -> Between:

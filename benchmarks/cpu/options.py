@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import processors
+from benchmarks.core.timing import Effort
 from benchmarks.cpu.cells import Key, keys_of
-from benchmarks.cpu.machine import processors
 from benchmarks.cpu.moods import MOODS
 from benchmarks.cpu.peers import NAMES
 from benchmarks.cpu.regimes import REGIMES, Regime
-from benchmarks.cpu.timing import Effort
 from benchmarks.random_shapes import seed_of_today
 
 FULL = Effort(rounds=5, turn_seconds=0.04)
@@ -24,15 +25,11 @@ TUNING_SECONDS = {True: 10.0, False: 120.0}  # of FastKron for a shape, in a qui
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     names = ", ".join(regime.name for regime in REGIMES)
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cpu",
-        description="Times of batchkron, its peers and the machine; benchmarks/README.md says how.",
-        epilog=f"Regimes: {names}. Peers: {', '.join(NAMES)}.",
-    )
+    text = "Times of batchkron, its peers and the machine; benchmarks/README.md says how."
+    usual = "quick", "threads", "json", "rounds", "seed"
+    parser = parser_of(text, *usual, threads=None, seed=None)
+    parser.epilog = f"Regimes: {names}. Peers: {', '.join(NAMES)}."
     add = parser.add_argument
-    add("--quick", action="store_true", help="a few shapes, in two minutes")
-    add("--threads", help="numbers of threads; 1,2 by default, if there are two processors")
-    add("--json", type=Path, help="where all numbers are written, after each cell")
     known = [regime.name for regime in REGIMES]
     add("--random", type=int, metavar="N", help="N random shapes instead of regimes")
     add("--mood", nargs="+", choices=MOODS, help="of random shapes; all by default")
@@ -43,8 +40,6 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--asgard", type=Path, metavar="PATH", help="the unpacked source of ASGarD")
     add("--tuning", type=float, metavar="SECONDS", help="limit for FastKron to tune a shape")
     add("--memory", type=float, metavar="GIB", help="memory to use; all that is free by default")
-    add("--seed", type=int, help="of random shapes (the day's) and data (a fresh one)")
-    add("--rounds", type=int, help="how often the contenders of a cell take turns")
     add("--turn", type=float, metavar="MILLISECONDS", help="length of a contender's turn")
     options = parser.parse_args(arguments)
     if options.random is not None:
@@ -62,7 +57,7 @@ def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
     """The numbers of threads, rising: one and two by default, or one where that is all."""
     if options.threads is None:
         return tuple(count for count in (1, 2) if count <= processors())
-    return tuple(sorted({int(count) for count in options.threads.split(",")}))
+    return tuple(sorted(set(options.threads)))
 
 
 def chosen_effort(options: argparse.Namespace) -> Effort:

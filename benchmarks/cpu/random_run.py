@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.cells import Conditions, Result, medians, offers_of, results_of
-from benchmarks.cpu.contenders import OUR_FUNCTION, OURS, Batchkron, Contender, OurFunction
+from benchmarks.core.tables import count_of, duration, table
+from benchmarks.core.timing import OUR_FUNCTION, OURS, Contender, Failure, Result, best_medians
+from benchmarks.cpu.cells import Conditions, offers_of, results_of
+from benchmarks.cpu.contenders import Batchkron, OurFunction
 from benchmarks.cpu.data import make_data
 from benchmarks.cpu.moods import MAX_SLOWER, in_turn, mood
 from benchmarks.cpu.peers.numpy_chain import BOUND
-from benchmarks.cpu.report import count_of, duration, result_records, table
-from benchmarks.cpu.timing import Failure
+from benchmarks.cpu.report import result_records
 from benchmarks.random_shapes import Draw
 from benchmarks.standings import WORST, Standing, standing, standing_records, summary, worst_tables
 
@@ -117,7 +118,7 @@ def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[S
     for count in threads:
         for name, call in OUR_CALLS.items():
             for one in measured:
-                times = medians(one.results, count)
+                times = best_medians(one.results, count)
                 ours = times.get(name)
                 peers = {peer: time for peer, time in times.items() if peer not in OUR_CALLS}
                 if one.draw.bytes <= TINY_BYTES:
@@ -132,7 +133,9 @@ def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]
         Gain(one.draw, name, call, max(threads), alone[ours], together[ours])
         for one in measured
         for name, results in one.moods.items()
-        for alone, together in [(medians(results, min(threads)), medians(results, max(threads)))]
+        for alone, together in [
+            (best_medians(results, min(threads)), best_medians(results, max(threads)))
+        ]
         for ours, call in OUR_CALLS.items()
         if ours in alone and ours in together
     ]
@@ -142,7 +145,7 @@ def function_costs(measured: Sequence[Measured]) -> list[tuple[Draw, float]]:
     """Seconds that the function takes longer than the operator, on tiny data and one thread."""
     found = []
     for one in measured:
-        times = medians(one.results, 1)
+        times = best_medians(one.results, 1)
         if one.draw.bytes <= TINY_BYTES and set(OUR_CALLS) <= set(times):
             found.append((one.draw, times[OUR_FUNCTION] - times[OURS]))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.cpu.shapes import Batch, Shape, mixed, power, rectangular, squares
+from benchmarks.shapes import Batch, Shape, mixed, power, rectangular, squares
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from benchmarks.core.tables import count_of, duration, table
+from benchmarks.core.timing import OURS, Absent, Failure, Result
 from benchmarks.cpu.ceilings import Ceilings
-from benchmarks.cpu.cells import Cell, Result
-from benchmarks.cpu.contenders import OURS, Absent
+from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.regimes import MIN_SPEEDUP, Latency, Rate, Regime
-from benchmarks.cpu.timing import Failure
 from benchmarks.cpu.verdicts import Speedup, Target, Verdict
 
 MARKS = {True: "yes", False: "NO", None: "not measured"}
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds in the unit that suits them."""
-    if seconds is None:
-        return "–"
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * scale >= 1 or unit == "µs":
-            return f"{seconds * scale:.3g} {unit}"
-    raise AssertionError
 
 
 def number(value: float | None, needed: float | None, pattern: str) -> str:
@@ -33,17 +21,6 @@ def number(value: float | None, needed: float | None, pattern: str) -> str:
     if value is None:
         return "–"
     return format(value, pattern) + (f" (≥ {format(needed, pattern)})" if needed else "")
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
-    lines = [list(header), *[list(row) for row in rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    lines.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        f"| {' | '.join(text.ljust(width) for text, width in zip(line, widths, strict=True))} |"
-        for line in lines
-    )
 
 
 def ceilings_table(ceilings: Mapping[int, Ceilings]) -> str:
@@ -206,17 +183,6 @@ def missed(verdicts: Iterable[Verdict], gains: Iterable[Speedup]) -> str:
 def place(cell: Cell, threads: int) -> str:
     """The name of a cell and its threads."""
     return f"{cell.label} {cell.key.dtype}, {count_of(threads)}"
-
-
-def count_of(threads: int) -> str:
-    """A number of threads in words."""
-    return "1 thread" if threads == 1 else f"{threads} threads"
-
-
-def save(path: Path | None, record: Mapping[str, Any]) -> None:
-    """Write the record as JSON, if a file is asked for."""
-    if path is not None:
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def result_records(results: Iterable[Result]) -> list[dict[str, Any]]:

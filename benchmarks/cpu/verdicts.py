@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.core.timing import OURS
 from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.contenders import OURS
 from benchmarks.cpu.regimes import (
     MIN_SECONDS,
     MIN_SPEEDUP,
@@ -16,7 +16,7 @@ from benchmarks.cpu.regimes import (
     Regime,
     Share,
 )
-from benchmarks.cpu.shapes import Explicit
+from benchmarks.shapes import Explicit
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.records import save
 from benchmarks.distributed.ranks import Ranks
 
 LIMIT_SECONDS = 45.0  # after which a cell hangs, beside three times what it is expected to take
@@ -66,8 +67,6 @@ class Progress:
 
     def write(self, described: dict[str, Any], records: Sequence[dict[str, Any]]) -> None:
         """Write all."""
-        if self.path is None:
-            return
         known = {
             **described,
             "right": self.right and not self.failed,
@@ -78,9 +77,7 @@ class Progress:
             "done": self.done,
             "cases": list(records),
         }
-        partly = self.path.with_suffix(".part")
-        partly.write_text(json.dumps(known, indent=1))
-        partly.replace(self.path)
+        save(self.path, known)
 
 
 def run_cells(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.records import save
+
 GRACE_SECONDS = 15.0  # that ranks may take beyond their time
 MIN_SECONDS = 20.0  # for which ranks are started again
 CARRIED = 30  # lines of the output that belong to a failure
@@ -107,5 +109,5 @@ def _note_failure(path: Path, known: dict[str, Any] | None, text: str) -> bool:
     print(f"{known['under_way']}: FAILED", flush=True)
     known["failed"][known["under_way"]] = text
     known["under_way"], known["right"] = None, False
-    path.write_text(json.dumps(known, indent=1))
+    save(path, known)
     return True

@@ -5,7 +5,6 @@ Only addresses matter for what a store does; the time is that of one pass over m
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import batchkron as bk
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
 from batchkron.distributed.products.product_plan import make_plan
+from benchmarks.core.records import save
 
 REPEATS = 20
 CASES = (
@@ -100,8 +100,7 @@ def run(path: Path | None) -> bool:
                 f"{'' if right else '  WRONG'}",
                 flush=True,
             )
-            if path is not None:
-                path.write_text(json.dumps(records, indent=1))
+            save(path, records)
     return right
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import batchkron as bk
-from benchmarks.cpu.machine import output_of, processor_name
+from benchmarks.core.records import output_of, processor_name
 from benchmarks.distributed.cells import Cell
 from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
 from benchmarks.distributed.others import run_sweeps, run_systems

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import platform
-import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.records import machine, save
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.compiling import (
     Job,
@@ -44,47 +42,13 @@ def need_cupy() -> None:
 
 def read_energy() -> None:
     """Measure energies, too, or end with the reason why they cannot be."""
-    from benchmarks.gpu.measuring.energy import EnergyError
-    from benchmarks.gpu.measuring.timing import count_energy
+    from benchmarks.core.device_timing import count_energy
+    from benchmarks.core.energy import EnergyError
 
     try:
         count_energy()
     except EnergyError as error:
         sys.exit(f"--energy: {error}")
-
-
-def commit() -> str:
-    """The commit of the source, empty where it is no checkout."""
-    command = ["git", "rev-parse", "HEAD"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return run.stdout.strip()
-
-
-def machine(known_commit: str | None) -> dict[str, Any]:
-    """What the figures belong to."""
-    import cupy
-    import numpy as np
-
-    import batchkron as bk
-    from benchmarks.gpu.peers import cublas, jax_chain, torch_chain
-
-    device = cupy.cuda.Device().id
-    properties = cupy.cuda.runtime.getDeviceProperties(device)
-    return {
-        "device": properties["name"].decode(),
-        "memory_bytes": cupy.cuda.runtime.memGetInfo()[1],
-        "driver": cupy.cuda.runtime.driverGetVersion(),
-        "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-        "cublas": cublas.version(),
-        "cupy": cupy.__version__,
-        "torch": torch_chain.version() or None,
-        "jax": jax_chain.version() or None,
-        "numpy": np.__version__,
-        "batchkron": bk.__version__,
-        "commit": known_commit or commit(),
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
@@ -203,7 +167,7 @@ def ablate(options: Namespace) -> int:
     began = time.perf_counter()
     kernels = ablation.sparse_jobs(cells, families)
     compile_all([*kernels, *ablation.ablation_jobs(jobs(others), families)], processes)
-    report: dict[str, Any] = {"machine": machine(options.commit), "gains": []}
+    report: dict[str, Any] = {"machine": machine("cuda", options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = []
     for gain in ablation.gains(cells, families):
@@ -225,7 +189,7 @@ def ablate(options: Namespace) -> int:
 def add_profiles(options: Namespace) -> int:
     """Profile cells of an earlier run of the same source on the same kind of device."""
     path: Path = options.profile_of
-    report, here = json.loads(path.read_text()), machine(options.commit)
+    report, here = json.loads(path.read_text()), machine("cuda", options.commit)
     for what in ("device", "commit"):
         if report["machine"][what] != here[what]:
             sys.exit(f"{path} is of the {what} {report['machine'][what]}, this is {here[what]}")
@@ -251,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         read_energy()
     processes = default_processes() if options.processes is None else options.processes
     failures = compile_all(jobs(options.choices), processes)
-    report: dict[str, Any] = {"machine": machine(options.commit), "cells": []}
+    report: dict[str, Any] = {"machine": machine("cuda", options.commit), "cells": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     report["failures_to_compile"] = failures
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
@@ -301,12 +265,6 @@ def print_absences(cells: Sequence[Cell]) -> None:
     if gaps := absences(cells):
         print("\n## Peers without a time\n")
         print("\n".join(f"- {text}" for text in gaps))
-
-
-def save(path: Path | None, report: dict[str, Any]) -> None:
-    """Write the file, if there shall be one."""
-    if path is not None:
-        path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

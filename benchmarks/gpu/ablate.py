@@ -151,8 +151,8 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     import cupy
 
     import batchkron as bk
-    from benchmarks.gpu.measuring import data
-    from benchmarks.gpu.measuring.timing import random_array
+    from benchmarks.core.device_timing import random_array
+    from benchmarks.gpu import data
     from benchmarks.gpu.parts import lists
 
     case, dtype = choice.case, choice.dtype
@@ -264,16 +264,16 @@ def current_limits() -> DeviceLimits:
 
 def microseconds(calls: Sequence[Callable[[], object]]) -> float:
     """The time of one call."""
-    from benchmarks.gpu.measuring.timing import Contender, timed
+    from benchmarks.core.device_timing import timed
 
-    return timed(calls, Contender("batchkron", {}).on).microseconds
+    return timed(calls).microseconds
 
 
 def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
     """The time without a family; the result must be the one before."""
     import cupy
 
-    from benchmarks.gpu.measuring.timing import TOLERANCE
+    from benchmarks.core.device_timing import TOLERANCE
 
     out.fill(math.nan)
     calls = make()

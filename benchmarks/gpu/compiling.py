@@ -21,10 +21,10 @@ import numpy as np
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.cases.list_cases import ListCase
 from benchmarks.gpu.cases.sparse_cases import SparseCase
+from benchmarks.shapes import KronMatmul
 
 Job = Callable[[], None]
 
@@ -32,7 +32,7 @@ Job = Callable[[], None]
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
     from batchkron.backends import backend_on, reserve
-    from benchmarks.gpu.measuring.data import factors_of, that_fits
+    from benchmarks.gpu.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
@@ -68,7 +68,7 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
 
 def compile_batch(case: BatchCase, dtype: str, accumulation: str = "owner") -> None:
     """The kernels of a batch list."""
-    from benchmarks.gpu.measuring.data import operator
+    from benchmarks.gpu.data import operator
 
     operator(case, dtype, accumulation).to("cuda")
 

@@ -9,15 +9,11 @@ other. A rate counts what is read, each matrix once, and what is written.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy
@@ -33,9 +29,11 @@ from batchkron.backends.cuda.explicit.kernel import (
 from batchkron.backends.cuda.explicit.plan import write_product
 from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
+from benchmarks.core.device_timing import CACHE_BYTES, random_array, timed
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import save
 from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
 from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
-from benchmarks.gpu.measuring.timing import CACHE_BYTES, random_array, timed
 from benchmarks.gpu.parts.explicit import explicit_name
 
 KIB = 1 << 10
@@ -110,7 +108,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
 
     for name, work in (("fill", filled), ("copy", copied)):
         calls = [partial(work, out) for out in outs]
-        yield record("driver", name, timed(calls, lambda _: nullcontext()).microseconds)
+        yield record("driver", name, timed(calls).microseconds)
     for family, variants in WAYS:
         for variant in variants:
             if not has_kernel(sizes, dtype, outs[-1], family, variant):
@@ -123,7 +121,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
             if not bool((outs[-1] == expected).all()):
                 yield common | {"family": family.name, "variant": str(variant), "wrong": True}
                 continue
-            microseconds = timed(calls, lambda _: nullcontext()).microseconds
+            microseconds = timed(calls).microseconds
             yield record(family.name, variant, microseconds)
 
 
@@ -140,11 +138,9 @@ def copied(out: Any) -> None:
 
 def main() -> int:
     """Time, print and write; the status is 1 if a result was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, "seconds", "json", seconds=240.0)
     parser.add_argument("--case", nargs="+", default=["*"], help="names, or patterns of names")
     parser.add_argument("--dtype", choices=DTYPES)
-    parser.add_argument("--seconds", type=float, default=240.0, help="stop after these")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     begun, rows = time.perf_counter(), []
     for sizes in EXPLICIT:
@@ -163,8 +159,7 @@ def main() -> int:
                 rate = "WRONG" if row.get("wrong") else f"{row['terabytes_per_second']:.3f}"
                 print(f"  {rate}  {row['family']:8} {row['variant']}", flush=True)
             cupy.get_default_memory_pool().free_all_blocks()
-            if options.json:
-                options.json.write_text(json.dumps(rows, indent=1) + "\n")
+            save(options.json, rows)
     print(f"\n{time.perf_counter() - begun:.0f} s")
     return int(any(row.get("wrong") for row in rows))
 

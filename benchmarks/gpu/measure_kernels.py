@@ -40,9 +40,9 @@ from batchkron.backends.cuda.tuning.compilers import Compilers
 from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.trials import Trial
 from batchkron.spec.kron import KronSpec
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import KRON, PDE
 from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, write
+from benchmarks.shapes import KronMatmul
 
 SMALL_SIZES = tuple(range(2, 17))  # of factors of random products
 LARGE_SIZES = (

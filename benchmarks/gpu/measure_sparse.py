@@ -10,8 +10,6 @@ definition.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,6 +30,9 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import batch_scalars
+from benchmarks.core.device_timing import timed
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import save
 from benchmarks.gpu.cases.sparse_cases import (
     FIRST,
     LAYOUTS,
@@ -41,7 +42,6 @@ from benchmarks.gpu.cases.sparse_cases import (
     sparse_patterns,
 )
 from benchmarks.gpu.compiling import compile_all, compile_program, default_processes
-from benchmarks.gpu.measuring.timing import Contender, timed
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
 MANY_THREADS = 256  # of a multiprocessor
@@ -93,7 +93,7 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
 
         y.fill(np.nan)
         calls = [partial(call, *pair) for pair in data.pairs]
-        timing = timed(calls, Contender("batchkron", {}).on)
+        timing = timed(calls)
         yield {
             "case": case.name,
             "pattern": case.pattern,
@@ -110,7 +110,7 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("measurements", type=Path)
     parser.add_argument("--variants", type=int, default=12)
     parser.add_argument("--dtype", choices=SPARSE_DTYPES, action="append")
@@ -143,7 +143,7 @@ def main() -> None:
         )
         device = device_name(cupy.cuda.Device().id)
         report = {"device": device, "copy": rate, "kernels": rows}
-        options.measurements.write_text(json.dumps(report, indent=1) + "\n")
+        save(options.measurements, report)
     print(f"{time.perf_counter() - begun:.0f} s")
 
 

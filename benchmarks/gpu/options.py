@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu.shapes import squares
 from benchmarks.gpu.cases.cases import (
     ABLATION,
     BATCHES,
@@ -26,6 +25,7 @@ from benchmarks.gpu.cases.list_cases import LISTS
 from benchmarks.gpu.cases.sparse_cases import SPARSE_DTYPES, sparse_cases
 from benchmarks.gpu.cases.sweep_cases import SWEEPS
 from benchmarks.random_shapes import draws, seed_of_today
+from benchmarks.shapes import squares
 
 PARTS = (
     "start",

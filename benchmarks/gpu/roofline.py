@@ -20,10 +20,10 @@ import numpy as np
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.spec.kron import KronSpec
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import DTYPES, KRON
 from benchmarks.gpu.cases.floors import COPY, FLOPS
 from benchmarks.gpu.report.roofline_picture import Mark, Roof, picture
+from benchmarks.shapes import KronMatmul
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
 LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn

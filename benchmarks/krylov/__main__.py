@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
-import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
 from batchkron import solvers
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.timing import Call, waiter
 from benchmarks.krylov.batches import batch_records
 from benchmarks.krylov.cases import (
     DEVICE_OPERATORS,
@@ -31,19 +30,18 @@ from benchmarks.krylov.cases import (
     peer_operator,
     right_hand_side,
     side,
+    times_of,
+    tolerance_name,
 )
-from benchmarks.krylov.timing import in_turn, tolerance_name
 
 # times the peer's speed
 TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m benchmarks.krylov", description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--case", action="append", help="name or pattern, as --list prints them")
     parser.add_argument("--systems", type=int, help="of the batch; 4096, on the CPU 256")
-    parser.add_argument("--json", type=Path, help="file to write")
     parser.add_argument("--list", action="store_true", help="print the cases")
     return parser.parse_args(given)
 
@@ -70,30 +68,24 @@ def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
     peer = getattr(library, case.method, None)
     if peer is None:  # CuPy has no bicgstab; its cgs has two products an iteration as well
         name, peer = f"{name}'s cgs", library.cgs
-    peer_options: dict[str, Any] = {"maxiter": ITERATIONS}
-    peer_options[tolerance_name(peer)] = 1e-15
+    peer_options: dict[str, Any] = {"maxiter": ITERATIONS, tolerance_name(peer): 1e-15}
+    made: dict[str, Any] = {}
     if case.method == "gmres":
-        options |= {"maxiter": 2, "restart": ITERATIONS // 2}
+        restart = ITERATIONS // 2
+        options["maxiter"], made = 2, {"restart": restart}
         cycles = 2 if device == "cpu" else ITERATIONS
-        peer_options |= {"maxiter": cycles, "restart": ITERATIONS // 2}
-    ours = getattr(solvers, case.method)
-    solver = getattr(solvers, case.method.capitalize())(
-        side(case), like=b, **({"restart": options.pop("restart")} if "restart" in options else {})
-    )
-    contenders: dict[str, Callable[[], Any]] = {
+        peer_options |= {"maxiter": cycles, "restart": restart}
+    ours, peers = getattr(solvers, case.method), peer_operator(case, module)
+    solver = getattr(solvers, case.method.capitalize())(side(case), like=b, **made)
+    contenders: dict[str, Call] = {
         "batchkron, kept": lambda: solver.solve(A, b, **options),
+        "batchkron": lambda: ours(A, b, **made, **options),
+        name: lambda: peer(peers, b, **peer_options),
     }
-    if case.method != "gmres":
-        contenders["batchkron"] = lambda: ours(A, b, **options)
-    else:
-        contenders["batchkron"] = lambda: ours(A, b, restart=ITERATIONS // 2, **options)
-    peers = peer_operator(case, module)
-    contenders[name] = lambda: peer(peers, b, **peer_options)
     result = contenders["batchkron"]()
     residual = float(np.linalg.norm(to_host(b - A @ result.x)))
     right = abs(residual - result.residual_norm) <= 1e-6 * float(np.linalg.norm(to_host(b)))
-    wait = (lambda: None) if module is np else module.cuda.Device().synchronize
-    seconds = in_turn(contenders, wait)
+    seconds = times_of(contenders, waiter(device))
     ratio = seconds[name] / seconds["batchkron"]
     target = 1.0 if case.method == "gmres" and case.unknowns > 100_000 else TARGETS[device](case)
     return {
@@ -129,28 +121,15 @@ def main(given: Sequence[str] | None = None) -> int:
     module: Any = np
     if options.device == "cuda":
         import cupy as module
-    machine = {
-        "python": platform.python_version(),
-        "processor": platform.processor() or platform.machine(),
-        "threads": bk.get_num_threads(),
-        "instruction_set": bk.instruction_set(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "batchkron": bk.__version__,
-    }
-    if module is not np:
-        machine["device"] = module.cuda.runtime.getDeviceProperties(0)["name"].decode()
-        machine["cupy"] = module.__version__
-    print(json.dumps(machine))
+    described = machine(options.device, threads=bk.get_num_threads())
+    print(described)
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         for record in records(options, module):
             found.append(record)
             show(record)
-            if options.json is not None:
-                report = {"machine": machine, "cells": found}
-                options.json.write_text(json.dumps(report, indent=1) + "\n")
+            save(options.json, {"machine": described, "cells": found})
     return int(any(not record["right"] for record in found))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,16 @@ import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
 from batchkron.solvers import Cg, Gmres
-from benchmarks.krylov.cases import batch, bytes_of_a_solve, bytes_of_an_iteration, dense
-from benchmarks.krylov.timing import in_turn, tolerance_name
+from benchmarks.core.records import version_of
+from benchmarks.core.timing import Call, seconds_of, waiter
+from benchmarks.krylov.cases import (
+    batch,
+    bytes_of_a_solve,
+    bytes_of_an_iteration,
+    dense,
+    times_of,
+    tolerance_name,
+)
 
 RTOL = 1e-8
 SAMPLED = 32  # systems of the loop that are solved; it is taken to be as long for the others
@@ -26,7 +34,7 @@ def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
     """Times of both methods, of the loop, and of torch's batched LU where there is torch."""
     op, factors, b = batch(systems, module)
     size = b.shape[1]
-    wait = (lambda: None) if module is np else module.cuda.Device().synchronize
+    wait = waiter("cpu" if module is np else "cuda")
     matrices = module.asarray(dense(factors[:SAMPLED]))
     lu = torch_seconds(factors, b, module)
     for workspace, loop in ((Cg, "cg"), (Gmres, "gmres")):
@@ -35,10 +43,7 @@ def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
         sampled = b[:SAMPLED] - (matrices @ result.x[:SAMPLED, :, None])[..., 0]
         errors = module.linalg.norm(sampled, axis=1) / module.linalg.norm(b[:SAMPLED], axis=1)
         right = bool(result.converged and float(errors.max()) <= 2 * RTOL)
-        contenders: dict[str, Callable[[], Any]] = {
-            "batchkron": lambda solver=solver: solver.solve(op, b, rtol=RTOL)
-        }
-        seconds = in_turn(contenders, wait)
+        seconds = times_of({"batchkron": partial(solver.solve, op, b, rtol=RTOL)}, wait)
         turns = f"a loop of {loop} ({min(SAMPLED, systems)} of {systems} solved)"
         seconds[turns] = loop_seconds(loop, factors, b, module, wait) * systems
         if lu is not None:
@@ -77,18 +82,18 @@ def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any)
     ops = [bk.KroneckerSum(list(each)) for each in factors[:SAMPLED]]
     if module is not np:
         ops = [op.to("cuda") for op in ops]
-    solve(ops[0], b[0], **{tolerance: RTOL})
-    wait()
-    began = time.perf_counter()
-    for op, each in zip(ops, b, strict=False):
-        solve(op, each, **{tolerance: RTOL})
-    wait()
-    return (time.perf_counter() - began) / len(ops)
+    systems = cycle(zip(ops, b, strict=False))
+
+    def next_one() -> None:
+        solve(*next(systems), **{tolerance: RTOL})
+
+    seconds_of(next_one, len(ops), wait)
+    return seconds_of(next_one, len(ops), wait)
 
 
 def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
     """Seconds of a batched LU and its solves, None without torch or on the CPU."""
-    if module is np or importlib.util.find_spec("torch") is None:
+    if module is np or version_of("torch") is None:
         return None
     import torch
 
@@ -98,10 +103,8 @@ def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
     matrices = few.repeat(-(-len(b) // 64), 1, 1)[: len(b)]
     rhs = torch.from_dlpack(b)[..., None]
 
-    def solve() -> Any:
-        return torch.linalg.solve(matrices, rhs)
-
-    return in_turn({"torch": solve}, torch.cuda.synchronize)["torch"]
+    solve = partial(torch.linalg.solve, matrices, rhs)
+    return times_of({"torch": solve}, torch.cuda.synchronize)["torch"]
 
 
 def bandwidth(module: Any) -> float:
@@ -109,8 +112,6 @@ def bandwidth(module: Any) -> float:
     source = module.zeros(1 << 27)
     target = module.empty_like(source)
 
-    def copy() -> None:
-        module.copyto(target, source)
-
-    seconds = in_turn({"copy": copy}, module.cuda.Device().synchronize)["copy"]
+    copy: Call = partial(module.copyto, target, source)
+    seconds = times_of({"copy": copy}, waiter("cuda"))["copy"]
     return 2 * source.nbytes / seconds

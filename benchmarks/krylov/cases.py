@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
+from benchmarks.core.timing import Call, in_turn, medians, nothing
 
 METHODS = ("cg", "minres", "bicgstab", "gmres")
 OPERATORS = ("diagonal", "kronecker sum")
@@ -17,7 +20,19 @@ DEVICE_OPERATORS = ("diagonal", "function", "kronecker sum")
 UNKNOWNS = (100, 1_000, 10_000, 100_000, 1_000_000)
 DEVICE_UNKNOWNS = (1_000, 100_000, 10_000_000)
 ITERATIONS = 40  # of each solve, whatever the residual is
+ROUNDS, TURN = 5, 0.05  # turns of a contender, and their seconds
+SETTLING = 0.15  # seconds until the threads of the contender before have stopped spinning
 FACTOR = 8  # unknowns of each of the three modes of a system of a batch
+
+
+def times_of(contenders: Mapping[str, Call], wait: Call = nothing) -> dict[str, float]:
+    """Seconds of each, the median over rounds; ``wait`` waits for a device."""
+    return medians(in_turn(contenders, ROUNDS, TURN, wait, SETTLING))
+
+
+def tolerance_name(solve: Call) -> str:
+    """What a solver calls its relative tolerance: CuPy's functions have the old name, or had it."""
+    return "rtol" if "rtol" in inspect.signature(solve).parameters else "tol"
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,20 @@ while after each call and take the processors from ours. Exit status 1: two thre
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
-from benchmarks.krylov.cases import ITERATIONS, right_hand_side, second_difference
-from benchmarks.krylov.timing import in_turn
-from benchmarks.machine import machine
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import head, row
+from benchmarks.krylov.cases import ITERATIONS, right_hand_side, second_difference, times_of
 
 SIZES = ((100, 100), (22, 22, 22), (316, 316), (47,) * 3, (1000, 1000), (100,) * 3)
 MANY = 500_000  # unknowns, from which a solve has fewer iterations
@@ -56,25 +54,21 @@ def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
     for name, A in operators_of(sizes).items():
         for method, solve in solves(A, right_hand_side(A.shape[0], np)).items():
             contenders = {NAMES[number]: partial(on_threads, number, solve) for number in NAMES}
-            seconds = in_turn(contenders, lambda: None)
+            seconds = times_of(contenders)
             ratio = seconds[NAMES[2]] / seconds[NAMES[1]]
             case = {"sizes": list(sizes), "operator": name, "method": method}
             found.append({**case, "seconds": seconds, "over_one": ratio})
-            print(
-                f"| {method} | {name} | {' × '.join(map(str, sizes))} | "
-                f"{1e3 * seconds[NAMES[1]]:.3g} | {1e3 * seconds[NAMES[2]]:.3g} | {ratio:.2f} |",
-                flush=True,
-            )
+            times = [f"{1e3 * time:.3g}" for time in seconds.values()]
+            texts = [method, name, " × ".join(map(str, sizes)), *times, f"{ratio:.2f}"]
+            print(row(texts), flush=True)
     return found
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m benchmarks.krylov.threads", description=__doc__)
-    parser.add_argument("--json", type=Path, help="file to write")
+    parser = parser_of(__doc__, "json")
     parser.add_argument("--unknowns", type=int, nargs=2, default=(0, 10**6), metavar=("N", "N"))
     options = parser.parse_args(given)
-    print("| SciPy's | our | unknowns | one thread, ms | two, ms | over one |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(head(["SciPy's", "our", "unknowns", "one thread, ms", "two, ms", "over one"]))
     before = bk.get_num_threads()
     content: dict[str, Any] = {"machine": machine("cpu"), "solves": []}
     try:
@@ -84,8 +78,7 @@ def main(given: Sequence[str] | None = None) -> int:
             for sizes in SIZES:
                 if least <= np.prod(sizes) <= most:
                     content["solves"] += measure(sizes)
-                    if options.json:
-                        options.json.write_text(json.dumps(content, indent=1) + "\n")
+                    save(options.json, content)
     finally:
         bk.set_num_threads(before)
     records = content["solves"]

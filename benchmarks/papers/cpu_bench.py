@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.machine import describe_machine
+from benchmarks.core.records import machine
+from benchmarks.core.timing import OURS
 from benchmarks.kronecker_sparse import (
     SparseData,
     bsr_matrix,
@@ -21,7 +22,7 @@ from benchmarks.kronecker_sparse import (
     permuted,
 )
 from benchmarks.papers.measuring import Problem
-from benchmarks.papers.results import ALONE, OURS, Cell, Key
+from benchmarks.papers.results import ALONE, Cell, Key
 
 REPEATS = 5
 
@@ -34,7 +35,7 @@ class CpuBench:
     module = np
 
     def __init__(self) -> None:
-        described = describe_machine([], {}, [])
+        described = machine()
         self.machine = {**described, "device": described["processor"]}
 
     def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:

@@ -14,10 +14,11 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.gpu.__main__ import machine
+from benchmarks.core.device_timing import elapsed
+from benchmarks.core.energy import EnergyError, energy_counter, watts
+from benchmarks.core.records import machine
+from benchmarks.core.timing import OURS
 from benchmarks.gpu.compiling import compile_program, outcomes, sparse_programs
-from benchmarks.gpu.measuring.energy import EnergyError, energy_counter, watts
-from benchmarks.gpu.measuring.timing import elapsed
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.papers.compiling import (
     BlockKind,
@@ -29,7 +30,7 @@ from benchmarks.papers.compiling import (
     shape_of,
 )
 from benchmarks.papers.measuring import DeviceLostError, Problem, text_of
-from benchmarks.papers.results import OURS, Cell, Key
+from benchmarks.papers.results import Cell, Key
 from benchmarks.papers.torch_baselines import MAKERS
 
 GRAPH_SECONDS = 4e-3  # about the length of a graph
@@ -54,7 +55,7 @@ class CudaBench:
             raise RuntimeError(reason)
         warnings.filterwarnings("ignore", module="torch")  # one for each shape of BSR
         self.torch = torch_chain.torch
-        self.machine = machine(commit)
+        self.machine = machine("cuda", commit)
         self._processes = processes
         self._compiled: set[object] = set()
         self._given_up: dict[BlockKind, str] = {}  # why BSR matrices are not multiplied

@@ -16,10 +16,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.core.plots import boxes
+from benchmarks.core.timing import OURS
 from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.patterns import Pattern, energy_patterns, ratio
-from benchmarks.papers.plots import boxes
-from benchmarks.papers.results import GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+from benchmarks.papers.results import GENERIC, NAMES, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern, energy_patterns, ratio
 
 PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent where it is less
 DTYPES = ("float32", "float16")

@@ -11,7 +11,6 @@ fills an array in the same run; the report's are those of the K40's data sheet.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -23,8 +22,11 @@ from typing import Any
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.options import parser_of
+from benchmarks.core.plots import figures, save_figure
+from benchmarks.core.records import available_memory, earlier, machine, save
+from benchmarks.core.timing import in_turn
 from benchmarks.gpu.report.roofline_picture import Roof
-from benchmarks.papers.plots import figures, save
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {
@@ -71,9 +73,8 @@ class CpuProducts:
 
     def __init__(self) -> None:
         from benchmarks.cpu.ceilings import compile_kernels, multiply_add_rate, traffic_rates
-        from benchmarks.cpu.machine import describe_machine
 
-        described, threads = describe_machine([], {}, []), bk.get_num_threads()
+        described, threads = machine(), bk.get_num_threads()
         kernels = compile_kernels()
         rates = traffic_rates(kernels, FILL_BYTES, threads, 3)
         self.ceilings = {
@@ -84,7 +85,6 @@ class CpuProducts:
 
     def memory(self) -> int:
         """Bytes that are free."""
-        from benchmarks.cpu.machine import available_memory
 
         return available_memory()
 
@@ -97,18 +97,7 @@ class CpuProducts:
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Return the median time of a call."""
-        begun = time.perf_counter()
-        call()
-        once = time.perf_counter() - begun
-        calls = max(1, int(MIN_SECONDS / max(once, 1e-7)))
-
-        def turn() -> float:
-            begun = time.perf_counter()
-            for _ in range(calls):
-                call()
-            return (time.perf_counter() - begun) / calls
-
-        return statistics.median(turn() for _ in range(REPEATS))
+        return statistics.median(in_turn({"": call}, REPEATS, MIN_SECONDS)[""])
 
 
 class CudaProducts:
@@ -117,11 +106,10 @@ class CudaProducts:
     def __init__(self) -> None:
         import cupy
 
-        from benchmarks.gpu.__main__ import machine
-        from benchmarks.gpu.measuring.timing import timed
+        from benchmarks.core.device_timing import timed
 
         self._cupy, self._timed = cupy, timed
-        self.machine = machine(None)
+        self.machine = machine("cuda")
         array = cupy.empty(FILL_BYTES // 4, np.float32)
         filled = FILL_BYTES / self.seconds(lambda: self._fill(array))
         self.ceilings = {"bandwidth": filled, "peak": DEVICE_PEAK}
@@ -145,9 +133,7 @@ class CudaProducts:
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Return the median time of a call."""
-        from contextlib import nullcontext
-
-        return float(1e-6 * self._timed([call], lambda _: nullcontext()).microseconds)
+        return float(1e-6 * self._timed([call]).microseconds)
 
 
 def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
@@ -235,23 +221,16 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     axes[1].set_title("the products; dotted: 1/4 flop a byte, the most there can be")
     axes[1].set(xscale="linear", ylim=(0.7 * low, 3 * roof.at(0.3)))
     axes[1].legend(loc="lower left")
-    save(figure, path)
+    save_figure(figure, path)
     pyplot.close(figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table and draw the picture; the status is 1 if a result was wrong."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__, "json", "plot", "seconds", seconds=300.0)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
-    parser.add_argument("--json", type=Path, help="the file of all times, which is appended to")
-    parser.add_argument("--plot", type=Path, help="picture to draw")
-    parser.add_argument("--seconds", type=float, default=300.0, help="nothing begins after these")
     options = parser.parse_args(arguments)
-    report: dict[str, Any] = {"cells": {}}
-    if options.json and options.json.exists():
-        report = json.loads(options.json.read_text())
+    report: dict[str, Any] = {"cells": {}} | earlier(options.json, {})
     if options.device:
         products = CudaProducts() if options.device == "cuda" else CpuProducts()
         known = report.get("machine", products.machine)["device"]
@@ -260,8 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report |= {"machine": products.machine, "ceilings": products.ceilings}
         for text in measure(products, report, options.seconds):
             print(text, flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+            save(options.json, report)
     if "ceilings" not in report:
         sys.exit("nothing was measured: give --device, or a file by --json")
     print("\n".join(table(report)))

@@ -17,24 +17,22 @@ GPyTorch and by our operators, the memory that they take on a device, and how fa
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import gpytorch
 import torch
 from gpytorch.utils.grid import create_grid
 
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import earlier, machine, save
 from benchmarks.gaussian_processes import CASES, QUICK, WAYS, Case, Training, measure, settings
-from benchmarks.machine import machine
 from benchmarks.torch_layers import synchronize
 
 MODELS = ("SKI", "LOVE")
@@ -277,12 +275,9 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    found = parser_of(__doc__, "json", "quick", "seconds", seconds=240.0)
     found.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
-    found.add_argument("--json", type=Path, help="the file of all times, which is appended to")
-    found.add_argument("--seconds", type=float, default=240.0, help="no cell begins after these")
     found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
-    found.add_argument("--quick", action="store_true", help="two small cases only")
     found.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32"])
     found.add_argument("--epochs", type=int, default=5, help="steps; the first is not timed")
     found.set_defaults(ways=list(WAYS), iterations=10, probes=16, preconditioner=0)
@@ -295,9 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.epochs < 2:
         parser().error("--epochs must be 2 or more: the first step is not timed")
     chosen = QUICK if options.quick else {name: CASES[name] for name in options.cases}
-    report: dict[str, Any] = {"cells": {}}
-    if options.json and options.json.exists():
-        report = json.loads(options.json.read_text())
+    report: dict[str, Any] = {"cells": {}} | earlier(options.json, {})
     if options.device:
         belongs_to = machine(options.device)
         here = belongs_to.get("device", belongs_to.get("processor"))
@@ -309,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
             for text in measure_missing(report, chosen, options):
                 print(text, flush=True)
-                write(report, options.json)
+                save(options.json, report)
     if not report["cells"]:
         sys.exit("nothing was measured: give --device, or a file by --json")
     names = list(chosen)
@@ -320,15 +313,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(predictions_table(report, dtype, names)))
     remarks = [text for cell in report["cells"].values() for text in cell["remarks"]]
     return int(any("differs" in text for text in remarks))
-
-
-def write(report: Mapping[str, Any], path: Path | None) -> None:
-    """Write the file whole or not at all, if there shall be one."""
-    if path is None:
-        return
-    temporary = path.with_suffix(path.suffix + ".part")
-    temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    os.replace(temporary, path)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.core.timing import OURS
 from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.patterns import Pattern, time_patterns
-from benchmarks.papers.results import BASELINES, GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+from benchmarks.papers.results import BASELINES, GENERIC, NAMES, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern, time_patterns
 
 Times = dict[str, float]  # of one pattern, by contender
 

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.papers.patterns import Pattern, ratio
-from benchmarks.papers.results import ALONE, LAYOUTS, OURS, Cell, Key, Results
+from benchmarks.core.timing import OURS
+from benchmarks.papers.results import ALONE, Cell, Key, Results
+from benchmarks.patterns import LAYOUTS, Pattern, ratio
 
 SLOWER = 3.0  # a contender that takes this many times as long as the fastest one is stopped early
 # Seconds of a call that is repeated in any case: a single one of several small kernels takes as

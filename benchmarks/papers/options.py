@@ -18,8 +18,8 @@ from benchmarks.papers.measuring import (
     measure_missing,
     phase_texts,
 )
-from benchmarks.papers.patterns import BATCH, Pattern, fair_order
 from benchmarks.papers.results import Results
+from benchmarks.patterns import BATCH, Pattern, fair_order
 
 DEVICE_LOST = 3  # the exit status: another process may go on
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.patterns import Pattern
+from benchmarks.core.records import earlier, save_text
+from benchmarks.core.timing import OURS
+from benchmarks.patterns import Pattern
 
-OURS = "batchkron"
 ALONE = "bmm, multiply alone"
 SPECIALISED = ("bmm", "einsum", "bsr")  # baselines of the paper
 GENERIC = ("dense", "sparse")
 BASELINES = (*SPECIALISED, *GENERIC)
 NAMES = (OURS, *BASELINES, ALONE)
-LAYOUTS = ("batch-first", "batch-last")
 
 Key = tuple[Pattern, int, str, str]
 
@@ -81,20 +80,10 @@ class Results:
         self.path = path
         self.machine = dict(machine or {})
         self.cells: dict[Key, Cell] = {}
-        self.more: dict[str, Any] = {}
-        if path is not None and path.exists():
-            self._read(json.loads(path.read_text()))
-
-    def _read(self, report: Mapping[str, Any]) -> None:
-        before, here = report["machine"], self.machine
-        if here and before.get("device") != here.get("device"):
-            raise ValueError(
-                f"{self.path} has times of {before.get('device')}, this is {here.get('device')}: "
-                "give another file by --json"
-            )
-        self.machine = {**before, **here}
+        report = earlier(path, self.machine, *(("device",) if machine else ()))
+        self.machine = {**report.get("machine", {}), **self.machine}
         self.more = {k: v for k, v in report.items() if k not in ("machine", "cells")}
-        for given in report["cells"]:
+        for given in report.get("cells", ()):
             cell = Cell(**{**given, "pattern": tuple(given["pattern"])})
             self.cells[cell.key] = cell
 
@@ -105,16 +94,8 @@ class Results:
     def add(self, cell: Cell) -> None:
         """Keep a cell, and write the file whole or not at all."""
         self.cells[cell.key] = cell
-        self.save()
-
-    def save(self) -> None:
-        """Write the file, if there shall be one."""
-        if self.path is None:
-            return
-        cells = [vars(cell) for cell in self.cells.values()]
-        report = {"machine": self.machine, **self.more, "cells": cells}
-        text = json.dumps(report, ensure_ascii=False)
-        temporary = self.path.with_suffix(self.path.suffix + ".part")
-        # a cell a line
-        temporary.write_text(text.replace('{"pattern"', '\n{"pattern"') + "\n")
-        os.replace(temporary, self.path)
+        if self.path is not None:
+            cells = [vars(cell) for cell in self.cells.values()]
+            report = {"machine": self.machine, **self.more, "cells": cells}
+            text = json.dumps(report, ensure_ascii=False)
+            save_text(self.path, text.replace('{"pattern"', '\n{"pattern"'))  # a cell a line

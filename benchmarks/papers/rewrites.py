@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.core.plots import boxes
 from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.patterns import ratio, time_patterns
-from benchmarks.papers.plots import boxes
-from benchmarks.papers.results import ALONE, LAYOUTS, Cell
+from benchmarks.papers.results import ALONE, Cell
+from benchmarks.patterns import LAYOUTS, ratio, time_patterns
 
 PUBLISHED = 45  # percent, the most of figure 4
 DTYPES = ("float32", "float16")

@@ -20,11 +20,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
+from benchmarks.core.timing import OURS
 from benchmarks.papers.kronecker_sparse import Times, times_of
 from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.patterns import Pattern, ratio, time_patterns
-from benchmarks.papers.plots import draw_boxes, figures, grouped, logarithmic, save
-from benchmarks.papers.results import BASELINES, GENERIC, LAYOUTS, NAMES, OURS, SPECIALISED, Cell
+from benchmarks.papers.results import BASELINES, GENERIC, NAMES, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern, ratio, time_patterns
 
 DTYPES = ("float32", "float16")
 Groups = dict[float, list[float]]
@@ -171,7 +172,7 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
             logarithmic(axis)
     for row, label in zip(axes, ("gain", "gain", "gain", "ratio of times"), strict=True):
         row[0].set_ylabel(label)
-    save(figure, path)
+    save_figure(figure, path)
     pyplot.close(figure)
 
 

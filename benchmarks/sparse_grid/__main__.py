@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.machine import describe_machine, processors
-from benchmarks.sparse_grid import memory, report, timing
-from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
+from benchmarks.core.options import parser_of
+from benchmarks.core.records import machine, processors, save
+from benchmarks.core.timing import Call, in_turn
+from benchmarks.sparse_grid import memory, report
+from benchmarks.sparse_grid.asgard import Asgard
 from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
-from benchmarks.sparse_grid.contenders import Contender, asgards, disagreement, ours
+from benchmarks.sparse_grid.contenders import asgards, disagreement, ours
+
+TURN = 0.02  # seconds that a turn should take
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the command's options."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse_grid", description=__doc__)
-    parser.add_argument("--asgard", type=Path, metavar="BUILD", help="a build of ASGarD 0.9.0")
-    parser.add_argument("--quick", action="store_true", help="small grids, few rounds")
-    parser.add_argument("--threads", default=None, help="such as 1,2; by default 1 and all")
-    parser.add_argument("--rounds", type=int, default=None, help="turns of each contender")
+    usual = "asgard", "quick", "threads", "rounds", "json", "plot"
+    parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
     parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures here")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="draw growth (needs Matplotlib)")
-    return parser.parse_args(arguments)
-
-
-def chosen_threads(options: argparse.Namespace) -> list[int]:
-    """Return the numbers of threads."""
-    if options.threads is None:
-        return sorted({1, processors()})
-    return [int(word) for word in options.threads.split(",")]
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (3 if options.quick else 15)
+    return options
 
 
 def measure_case(
@@ -55,32 +49,23 @@ def measure_case(
         bk.set_num_threads(count)
         if asgard is not None:
             asgard.library.set_threads(count)
-        record["times"] += compared(
-            ours(problem), [] if theirs is None else asgards(theirs), count, rounds
-        )
-    if isinstance(theirs, AsgardProblem):
+        own, others = ours(problem), {} if theirs is None else asgards(theirs)
+        for work, call in own.items():
+            record["times"].append(compared(work, call, others.get(work), count, rounds))
+    if theirs is not None:
         theirs.close()
     return record
 
 
-def compared(
-    own: Sequence[Contender], others: Sequence[Contender], threads: int, rounds: int
-) -> list[dict[str, Any]]:
-    """Time two contenders of each work in turn."""
-    found = []
-    for contender in own:
-        pair = [contender, *[other for other in others if other.work == contender.work]]
-        times = timing.measure(pair, rounds)
-        other = asdict(times[1]) if len(times) > 1 else None
-        found.append(
-            {
-                "threads": threads,
-                "work": contender.work,
-                "batchkron": asdict(times[0]),
-                "ASGarD": other,
-                "ratio": times[1].median / times[0].median if other else None,
-            }
-        )
+def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int) -> dict[str, Any]:
+    """Time two contenders of a work in turn."""
+    calls = {"batchkron": own} if other is None else {"batchkron": own, "ASGarD": other}
+    found: dict[str, Any] = {"threads": threads, "work": work, "ASGarD": None, "ratio": None}
+    for name, own_times in in_turn(calls, rounds, TURN).items():
+        least, median = min(own_times), statistics.median(own_times)
+        found[name] = {"least": least, "median": median, "turns": len(own_times)}
+    if found["ASGarD"]:
+        found["ratio"] = found["ASGarD"]["median"] / found["batchkron"]["median"]
     return found
 
 
@@ -108,12 +93,12 @@ def measure_growth(
         setup = time.perf_counter() - start
         x = np.random.default_rng(0).standard_normal((problem.grid.num_cells, problem.block_size))
         y = np.empty_like(x)
-        product = Contender("batchkron", "product", lambda op=operator, x=x, y=y: op.apply(x, y))
+        product = {"product": partial(operator.apply, x, y)}
         products = []
         for count in threads:
             bk.set_num_threads(count)
-            (times,) = timing.measure([product], rounds)
-            products.append({"threads": count, "seconds": times.least})
+            seconds = min(in_turn(product, rounds, TURN)["product"])
+            products.append({"threads": count, "seconds": seconds})
         found.append(
             {
                 **asdict(case),
@@ -130,17 +115,10 @@ def measure_growth(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the status is 1 if a result was wrong."""
     options = read_options(arguments)
-    asgard: Asgard | None = Asgard(options.asgard)
-    missing = asgard.missing() if asgard else None
-    if missing:
-        print(f"ASGarD was not measured: {missing}\n")
-        asgard = None
-    threads = chosen_threads(options)
-    rounds = options.rounds or (3 if options.quick else 15)
+    asgard, peers = Asgard(options.asgard).found()
+    threads, rounds = options.threads, options.rounds
     cases = QUICK if options.quick else CASES
-    machine = describe_machine([], {} if missing is None else {"ASGarD": missing}, [])
-    machine["peers"] = {} if asgard is None else {"ASGarD": asgard.version}
-    record: dict[str, Any] = {"machine": machine, "rounds": rounds, "cases": []}
+    record: dict[str, Any] = {"machine": machine(**peers), "rounds": rounds, "cases": []}
     for case in cases:
         found = measure_case(case, asgard, threads, rounds)
         if "memory" not in options.skip:
@@ -156,12 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.plot is not None and record["growth"]:
         report.draw_growth(record["growth"], options.plot)
     return int(any(found["wrong"] for found in record["cases"]))
-
-
-def save(path: Path | None, record: dict[str, Any]) -> None:
-    """Write the record as JSON, if a file is asked for."""
-    if path is not None:
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def print_report(record: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from ctypes import POINTER, c_char_p, c_double, c_int, c_long, c_void_p
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,14 @@ class Asgard:
 
     def __init__(self, build: Path | None) -> None:
         self.build = None if build is None else build.resolve()
+
+    def found(self) -> tuple[Asgard | None, dict[str, Any]]:
+        """Return itself, if it can be measured, and what a file says of the peers; say if not."""
+        missing = self.missing()
+        if missing is None:
+            return self, {"peers": {"ASGarD": self.version}, "missing_peers": {}}
+        print(f"ASGarD was not measured: {missing}\n")
+        return None, {"peers": {}, "missing_peers": {"ASGarD": missing}}
 
     def missing(self) -> str | None:
         """Why it cannot be measured, or None."""
@@ -74,18 +83,11 @@ class Asgard:
         doubles = POINTER(c_double)
         library.make_problem.restype = c_void_p
         library.make_problem.argtypes = [
-            *([c_int] * 3),
-            *([doubles] * 3),
-            POINTER(c_int),
-            c_double,
-            c_double,
-        ]
-        library.make_diffusion.restype = c_void_p
-        library.make_diffusion.argtypes = [c_char_p, c_double]
-        library.make_two_stream.restype = c_void_p
-        library.make_two_stream.argtypes = [c_char_p, c_double]
-        library.make_relaxation.restype = c_void_p
-        library.make_relaxation.argtypes = [c_char_p, c_double, c_double]
+            *([c_int] * 3), *([doubles] * 3), POINTER(c_int), c_double, c_double
+        ]  # fmt: skip
+        for name, numbers in (("diffusion", 1), ("two_stream", 1), ("relaxation", 2)):
+            make = getattr(library, f"make_{name}")
+            make.restype, make.argtypes = c_void_p, [c_char_p, *[c_double] * numbers]
         library.unknowns.restype = c_long
         for name in ("argument", "result", "state"):
             getattr(library, name).restype = doubles

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
 from batchkron.problems import Problem
 from batchkron.solvers.steppers.ssp_rk3 import SspRk3
+from benchmarks.core.timing import Call
 from benchmarks.sparse_grid.asgard import AsgardProblem
 from benchmarks.sparse_grid.cases import Case
 
@@ -16,43 +14,24 @@ TIME = 0.1  # t at which right-hand sides are taken
 CHECKED_STEPS = 3
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A way to compute something.
-
-    Attributes
-    ----------
-    name : str
-    work : str
-        "right-hand side" or "step".
-    call : callable
-        Computes it once.
-    """
-
-    name: str
-    work: str
-    call: Callable[[], object]
-
-
-def ours(problem: Problem, name: str = "batchkron") -> list[Contender]:
-    """Return our contenders: sources included, as `evolve` calls them."""
+def ours(problem: Problem) -> dict[str, Call]:
+    """Return our calls by their work: sources included, as `evolve` calls them."""
     u = np.array(problem.exact_coefficients(TIME))
-    out = np.empty_like(u)
+    out, state = np.empty_like(u), u.copy()
     stepper = SspRk3(problem, problem.stepper.dt)
-    state = u.copy()
-    t, after = TIME, TIME + problem.stepper.dt
-    return [
-        Contender(name, "right-hand side", lambda: problem.rhs(TIME, u, out)),
-        Contender(name, "step", lambda: stepper.step(state, t, after)),
-    ]
+    after = TIME + problem.stepper.dt
+    return {
+        "right-hand side": lambda: problem.rhs(TIME, u, out),
+        "step": lambda: stepper.step(state, TIME, after),
+    }
 
 
-def asgards(problem: AsgardProblem) -> list[Contender]:
-    """Return ASGarD's contenders."""
-    return [
-        Contender("ASGarD", "right-hand side", lambda: problem.right_hand_side(TIME)),
-        Contender("ASGarD", "step", lambda: problem.advance(1)),
-    ]
+def asgards(problem: AsgardProblem) -> dict[str, Call]:
+    """Return ASGarD's calls by their work."""
+    return {
+        "right-hand side": lambda: problem.right_hand_side(TIME),
+        "step": lambda: problem.advance(1),
+    }
 
 
 def disagreement(case: Case, theirs: AsgardProblem) -> str | None:

@@ -7,15 +7,12 @@ has a relative error of at most 1e-6 against a far smaller tolerance; the fastes
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +21,9 @@ from numpy.typing import NDArray
 import batchkron as bk
 from batchkron.problems import Problem, gallery
 from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
-from benchmarks.cpu.machine import describe_machine
-from benchmarks.sparse_grid import report
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import duration, table
 from benchmarks.sparse_grid.asgard import Asgard
 
 GOAL = 10.0  # times ASGarD's speed
@@ -195,7 +193,7 @@ def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) 
     return record
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def times_table(records: Sequence[dict[str, Any]]) -> str:
     """Return all times."""
     heads = ["level", "unknowns", "who", "solver", "tolerance", "error", "set-up", "step", "ratio"]
     rows = []
@@ -211,12 +209,12 @@ def table(records: Sequence[dict[str, Any]]) -> str:
                         entry["name"],
                         "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}",
                         f"{entry['error']:.0e}",
-                        report.seconds(_setup(entry)),
-                        report.seconds(entry["step"]),
+                        duration(_setup(entry)),
+                        duration(entry["step"]),
                         f"{entry['step'] / fastest:.1f}",
                     ]
                 )
-    return report.table(heads, rows)
+    return table(heads, rows)
 
 
 def _setup(entry: dict[str, Any]) -> float:
@@ -226,34 +224,27 @@ def _setup(entry: dict[str, Any]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the status is 1 if the two did not solve the same problem."""
-    name = "python -m benchmarks.sparse_grid.implicit"
-    parser = argparse.ArgumentParser(name, description=__doc__)
-    parser.add_argument("--asgard", type=Path, metavar="BUILD", help="a build of ASGarD 0.9.0")
-    parser.add_argument("--levels", default="7,8", help="such as 7,8")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each contender")
+    parser = parser_of(__doc__, "asgard", "rounds", "json", rounds=3)
+    parser.add_argument("--levels", type=counts, default=[7, 8], help="such as 7,8")
     parser.add_argument("--direct", action="store_true", help="ASGarD's direct solver, too")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures here")
     options = parser.parse_args(arguments)
-    asgard: Asgard | None = Asgard(options.asgard)
-    missing = asgard.missing() if asgard else None
-    if missing:
-        print(f"ASGarD was not measured: {missing}\n")
-        asgard = None
+    asgard, peers = Asgard(options.asgard).found()
     bk.set_num_threads(1)
     if asgard is not None:
         asgard.library.set_threads(1)
-    machine = describe_machine([], {} if missing is None else {"ASGarD": missing}, [])
-    machine["peers"] = {} if asgard is None else {"ASGarD": asgard.version}
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
-    record: dict[str, Any] = {"machine": machine, "rounds": options.rounds, "blas_threads": threads}
+    record: dict[str, Any] = {
+        "machine": machine(**peers),
+        "rounds": options.rounds,
+        "blas_threads": threads,
+    }
     record |= {"dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
-    for level in map(int, options.levels.split(",")):
+    for level in options.levels:
         record["levels"].append(measure_level(level, asgard, options.rounds, options.direct))
         print(f"measured level {level}", file=sys.stderr)
     record["load_after"] = os.getloadavg()
-    if options.json is not None:
-        options.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    print(table(record["levels"]))
+    save(options.json, record)
+    print(times_table(record["levels"]))
     for found in record["levels"]:
         if found["wrong"]:
             print(f"**wrong**: level {found['level']}: {found['wrong']}")

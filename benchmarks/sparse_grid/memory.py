@@ -30,13 +30,10 @@ def peak() -> int:
 
 def run(case: Case, build: Path | None) -> None:
     """Compute right-hand sides and steps of a case."""
-    if build is None:
-        contenders = ours(case.problem)
-    else:
-        contenders = asgards(Asgard(build).problem(case, 1e-6))
-    for contender in contenders:
+    made = ours(case.problem) if build is None else asgards(Asgard(build).problem(case, 1e-6))
+    for call in made.values():
         for _ in range(STEPS):
-            contender.call()
+            call()
 
 
 def measure(case: Case, build: Path | None) -> tuple[int, int]:

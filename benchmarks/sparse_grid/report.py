@@ -6,28 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.tables import duration, table
+
 GOAL = 6.0  # times ASGarD's speed
-
-
-def seconds(value: float | None) -> str:
-    """Return a time with a unit."""
-    if value is None:
-        return "–"
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * factor >= 1.0 or unit == "µs":
-            return f"{value * factor:.3g} {unit}"
-    raise AssertionError
 
 
 def mebibytes(value: float | None) -> str:
     """Return a size in MiB."""
     return "–" if value is None else f"{value / 2**20:.1f}"
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def times_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -43,13 +29,13 @@ def times_table(records: Sequence[Mapping[str, Any]]) -> str:
                     str(record["unknowns"]),
                     str(entry["threads"]),
                     entry["work"],
-                    seconds(entry["batchkron"]["median"]),
-                    seconds(entry["ASGarD"]["median"] if entry["ASGarD"] else None),
+                    duration(entry["batchkron"]["median"]),
+                    duration(entry["ASGarD"]["median"] if entry["ASGarD"] else None),
                     "–" if ratio is None else f"{ratio:.2f}",
                     "not measured" if ratio is None else "yes" if ratio >= GOAL else "**no**",
                 ]
             )
-    return table(heads, rows)
+    return table(heads, rows) + "\n"
 
 
 def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -68,7 +54,7 @@ def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
                 verdict,
             ]
         )
-    return table(heads, rows)
+    return table(heads, rows) + "\n"
 
 
 def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -81,13 +67,13 @@ def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
     for record in records:
         unknowns, multiply_adds = record["unknowns"], record["multiply_adds"]
         row = [record["name"], str(record["level"]), str(unknowns)]
-        row += [f"{multiply_adds / unknowns:.1f}", seconds(record["setup"])]
+        row += [f"{multiply_adds / unknowns:.1f}", duration(record["setup"])]
         for one in record["products"]:
             time = one["seconds"]
-            row += [seconds(time), f"{1e9 * time / unknowns:.2f}"]
+            row += [duration(time), f"{1e9 * time / unknowns:.2f}"]
             row.append(f"{1e12 * time / multiply_adds:.0f}")
         rows.append(row)
-    return table(heads, rows)
+    return table(heads, rows) + "\n"
 
 
 def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -1,7 +1,8 @@
 """The benchmarks of iterations and products run, and give what the documentation says."""
 
-import importlib.util
+import importlib
 import json
+import sys
 
 import pytest
 
@@ -10,15 +11,12 @@ PAGES = {"preconditioners": "preconditioners.md", "steppers": "time-stepping.md"
 
 
 @pytest.fixture
-def table(pytestconfig, capsys):
+def table(pytestconfig, capsys, monkeypatch):
     """Runs a benchmark and returns the cells of its table's rows."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
 
     def run(module, *options):
-        path = pytestconfig.rootpath / "benchmarks" / f"{module}.py"
-        spec = importlib.util.spec_from_file_location(module, path)
-        found = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(found)
-        found.main(list(options))
+        importlib.import_module(f"benchmarks.{module}").main(list(options))
         rows = capsys.readouterr().out.splitlines()[3:]
         return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 

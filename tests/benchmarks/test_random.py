@@ -79,7 +79,7 @@ def test_the_seed_alone_says_what_is_drawn():
 
 
 def draw(rows, *factors, dtype="float32"):
-    shape = module("cpu.shapes").KronMatmul(rows, factors)
+    shape = module("shapes").KronMatmul(rows, factors)
     return module("random_shapes").Draw(shape, dtype)
 
 
@@ -153,7 +153,9 @@ def test_the_busy_process_ends_with_the_mood():
 
 
 def test_threads_take_turns_with_something_between_calls(rng):
-    moods, contenders = module("cpu.moods"), module("cpu.contenders")
+    moods, contenders, timing = (
+        module(name) for name in ("cpu.moods", "cpu.contenders", "core.timing")
+    )
     data = module("cpu.data").make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
     log = []
     call = contenders.Batchkron().offers(data)[0].calls[0]
@@ -162,7 +164,7 @@ def test_threads_take_turns_with_something_between_calls(rng):
         log.append(bk.get_num_threads())
         call()
 
-    contender = contenders.Contender("batchkron", "operator", [logged])
+    contender = timing.Contender("batchkron", "operator", [logged])
     before = bk.get_num_threads()
     try:
         one, two = moods.in_turn([contender], data, (1, 2), lambda: log.append("between"))
@@ -204,7 +206,9 @@ def test_a_run_writes_standings_and_gains(tmp_path):
 
 
 def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
-    moods, contenders = module("cpu.moods"), module("cpu.contenders")
+    moods, contenders, timing = (
+        module(name) for name in ("cpu.moods", "cpu.contenders", "core.timing")
+    )
     data = module("cpu.data").make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
     call = contenders.Batchkron().offers(data)[0].calls[0]
 
@@ -233,7 +237,7 @@ def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
             (slow_on_two, [0.02, 0.01, 0.02]),
         ):
             turns.clear()
-            contender = contenders.Contender("batchkron", "operator", [function])
+            contender = timing.Contender("batchkron", "operator", [function])
             moods.in_turn([contender], data, (1, 2), lambda: None)
             assert turns == expected
     finally:
@@ -246,14 +250,14 @@ def test_options_that_do_not_go_together_are_refused():
 
 
 def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
-    contenders, cells, run = (
-        module(f"cpu.{name}") for name in ("contenders", "cells", "random_run")
+    contenders, cells, run, timing = (
+        module(name) for name in ("cpu.contenders", "cpu.cells", "cpu.random_run", "core.timing")
     )
-    effort = module("cpu.timing").Effort(rounds=1, turn_seconds=0.001)
+    effort = timing.Effort(rounds=1, turn_seconds=0.001)
     conditions = cells.Conditions([], {}, bk.set_num_threads, effort, MIB, MIB, rng)
 
     def zeros(peer, data):
-        return [contenders.Contender(peer.name, "gemkm", [partial(data.outputs[0].fill, 0)])]
+        return [timing.Contender(peer.name, "gemkm", [partial(data.outputs[0].fill, 0)])]
 
     monkeypatch.setattr(contenders.OurFunction, "kron_matmul", zeros)
     before = bk.get_num_threads()

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cpu.contenders import Absent, Contender, Peer
-from benchmarks.cpu.data import Array, BatchData
-from benchmarks.cpu.shapes import Batch
+from benchmarks.core.checks import Array
+from benchmarks.core.timing import Absent, Contender
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.data import BatchData
+from benchmarks.shapes import Batch
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")

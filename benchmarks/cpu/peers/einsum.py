@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from importlib import import_module, util
+from importlib import import_module
 from typing import Any
 
-from benchmarks.cpu.contenders import Contender, Peer
-from benchmarks.cpu.data import Array, KronMatmulData
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.core.checks import Array
+from benchmarks.core.records import version_of
+from benchmarks.core.timing import Contender
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.data import KronMatmulData
+from benchmarks.shapes import KronMatmul
 
 
 class OptEinsum(Peer):
@@ -20,11 +23,11 @@ class OptEinsum(Peer):
 
     def missing(self) -> str | None:
         """Say if it is not installed."""
-        return None if util.find_spec("opt_einsum") else "not installed"
+        return None if self.version() else "not installed"
 
-    def version(self) -> str:
+    def version(self) -> str | None:
         """The package's version."""
-        return str(import_module("opt_einsum").__version__)
+        return version_of("opt_einsum")
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         """One contraction; the rows and each mode have an index of their own."""

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.contenders import Absent, Contender, Peer
-from benchmarks.cpu.data import Array, KronMatmulData
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.core.checks import Array
+from benchmarks.core.timing import Absent, Contender
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.data import KronMatmulData
+from benchmarks.shapes import KronMatmul
 
 FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
 OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}

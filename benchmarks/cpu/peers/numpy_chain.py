@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.contenders import Contender, Peer
-from benchmarks.cpu.data import Array, BatchData, KronMatmulData
-from benchmarks.cpu.shapes import Batch, KronMatmul
+from benchmarks.core.checks import Array
+from benchmarks.core.timing import Contender
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.data import BatchData, KronMatmulData
+from benchmarks.shapes import Batch, KronMatmul
 
 BOUND = "NumPy, bound"
 Step = Callable[[], Any]

@@ -7,9 +7,11 @@ from functools import partial, reduce
 
 import numpy as np
 
-from benchmarks.cpu.contenders import Contender, Peer
-from benchmarks.cpu.data import Array, ExplicitData
-from benchmarks.cpu.shapes import Explicit
+from benchmarks.core.checks import Array
+from benchmarks.core.timing import Contender
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.data import ExplicitData
+from benchmarks.shapes import Explicit
 
 
 class NumPyKron(Peer):

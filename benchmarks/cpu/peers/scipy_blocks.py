@@ -9,9 +9,10 @@ import numpy as np
 import scipy
 import scipy.sparse
 
-from benchmarks.cpu.contenders import Contender, Peer
+from benchmarks.core.timing import Contender
+from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import BatchData
-from benchmarks.cpu.shapes import Batch
+from benchmarks.shapes import Batch
 
 MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product
 

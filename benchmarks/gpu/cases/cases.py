@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.cpu.shapes import KronMatmul, mixed, power, rectangular
+from benchmarks.shapes import KronMatmul, mixed, power, rectangular
 
 DTYPES = ("float32", "float64")
 Recorded = float | tuple[float, float]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchCase
+from benchmarks.shapes import KronMatmul
 
 COPY = 4.29e12  # bytes per second through memory, half of them read and half written
 WRITE = 4.65e12  # bytes per second into memory

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchCase
 from benchmarks.gpu.cases.floors import COPY, FLOPS, GATHER
+from benchmarks.shapes import KronMatmul
 
 SECTOR = 32  # bytes that memory and caches move at least
 HUGE = 32_000_000  # unknowns of an x larger than the second-level cache

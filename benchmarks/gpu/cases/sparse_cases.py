@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,11 +10,8 @@ import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from benchmarks.gpu.cases.floors import COPY, FLOPS
+from benchmarks.patterns import BATCH, LAYOUTS, Pattern, by_ratio, time_patterns
 
-Pattern = tuple[int, int, int, int]
-
-BATCH = 25088  # vectors: 128 images of 196 tokens, as in the paper
-LAYOUTS = ("batch-first", "batch-last")
 SPARSE_DTYPES = ("float16", "float32", "float64")
 # of the layers of a vision transformer, and of the paper's generator
 FIRST: tuple[Pattern, ...] = (
@@ -32,8 +28,6 @@ SMALL: tuple[Pattern, ...] = (
 LARGE: tuple[Pattern, ...] = (
     (1, 1024, 1024, 8), (1, 1024, 256, 6), (1, 768, 192, 6), (1, 384, 384, 12), (1, 192, 192, 32),
 )  # fmt: skip
-A_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OF_A_RATIO = 3  # patterns for each ratio (b + c) / (b c), beside the first ones
 MAX_ELEMENTS = 1 << 29  # of x, and of y: 4 GiB in float64
 SEED = 1
@@ -91,30 +85,17 @@ class SparseCase:
         }
 
 
-def generated() -> Iterator[Pattern]:
-    """The patterns of the paper's figure 8 whose vectors are not too large."""
-    for a in A_SIZES:
-        for d in A_SIZES if a == 1 else (4, 16, 64):
-            for b in SIZES:
-                for c in SIZES:
-                    one = (b == c or b == 4 * c or c == 4 * b) and (
-                        a == 1 or (max(b, c), min(b, c)) not in ((1024, 256), (512, 128), (256, 64))
-                    )
-                    if one and BATCH * a * max(b, c) * d <= MAX_ELEMENTS:
-                        yield a, b, c, d
-
-
 @cache
 def sparse_patterns() -> tuple[Pattern, ...]:
     """The first ones, and some of each ratio (b + c) / (b c), drawn by a seed."""
     rng = np.random.default_rng(SEED)
-    by_ratio: dict[float, list[Pattern]] = {}
-    for pattern in generated():
-        if pattern not in FIRST:
-            _, b, c, _ = pattern
-            by_ratio.setdefault((b + c) / (b * c), []).append(pattern)
+    others = (
+        (a, b, c, d)
+        for a, b, c, d in time_patterns()
+        if BATCH * a * max(b, c) * d <= MAX_ELEMENTS and (a, b, c, d) not in FIRST
+    )
     found = list(FIRST)
-    for _, own in sorted(by_ratio.items()):
+    for own in by_ratio(others):
         places = rng.permutation(len(own))[:OF_A_RATIO]
         found += [own[place] for place in sorted(places.tolist())]
     return tuple(found)

@@ -9,10 +9,10 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.device_timing import Contender, measured, random_array
 from benchmarks.gpu.cases.cases import BatchCase, Figures
 from benchmarks.gpu.cases.floors import atomic_floor, batch_bytes, batch_floor
-from benchmarks.gpu.measuring.data import batch_list, shuffled_list
-from benchmarks.gpu.measuring.timing import Contender, measured, random_array
+from benchmarks.gpu.data import batch_list, shuffled_list
 from benchmarks.gpu.peers import cublas, gathers, torch_chain
 from benchmarks.gpu.report.report import Cell, least
 

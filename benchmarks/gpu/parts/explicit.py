@@ -10,12 +10,12 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.shapes import squares
+from benchmarks.core.device_timing import CACHE_BYTES, Contender, measured, random_array
 from benchmarks.gpu.cases.cases import EXPLICIT_GOAL, Figures
 from benchmarks.gpu.cases.floors import explicit_bytes, explicit_floor, explicit_traffic
-from benchmarks.gpu.measuring.timing import CACHE_BYTES, Contender, measured, random_array
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.report.report import Cell
+from benchmarks.shapes import squares
 
 
 def explicit_name(sizes: Sequence[int]) -> str:

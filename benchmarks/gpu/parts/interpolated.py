@@ -6,7 +6,7 @@ take our Kronecker product on the grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -17,9 +17,9 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
+from benchmarks.core.device_timing import Contender, measured, random_array
+from benchmarks.core.memory import peak_bytes
 from benchmarks.gpu.cases.floors import interpolation_floor
-from benchmarks.gpu.measuring.memory import peak_bytes
-from benchmarks.gpu.measuring.timing import Contender, measured, random_array
 from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
 
@@ -30,12 +30,6 @@ KINDS = ("W", "W transposed", "W K")
 CHECKED = 2  # vectors of a result that are compared
 
 Product = Callable[[Any], Any]
-
-
-def device_rows(data: InterpolatedData) -> Iterator[dict[str, Any]]:
-    """A record for each kind of product with the points, grid and batch of some data."""
-    for kind in KINDS:
-        yield _row(data, kind)
 
 
 def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +51,8 @@ def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str,
         return measured(ours, data.dtype.name, y, error)
 
 
-def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+    """The times of ours and of its peers, and what memory and arithmetic allow."""
     rows, cells = data.operator.shape
     out_size, in_size = {"W": (rows, cells), "W transposed": (cells, rows)}.get(kind, (rows, rows))
     x = random_array((in_size, data.batch), data.dtype.name)
@@ -98,11 +93,6 @@ def _row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         return measured(partial(contender, name, make), data.dtype.name, y, error)
 
     row: dict[str, Any] = {
-        "kind": kind,
-        "sizes": data.sizes,
-        "points": data.count,
-        "batch": data.batch,
-        "dtype": data.dtype.name,
         "ours": run("batchkron", ours),
         "peers": {
             "cuSPARSE by CuPy": run("CuPy", partial(_by_cupy, data, kind)),

@@ -10,14 +10,14 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.core.device_timing import Call, Contender, measured
 from benchmarks.gpu.cases.cases import KronCase
 from benchmarks.gpu.cases.floors import kron_bytes, kron_floor, precision_floor
-from benchmarks.gpu.measuring.data import buffers_of, factors_of, that_fits, vectors_of
-from benchmarks.gpu.measuring.timing import Call, Contender, measured
+from benchmarks.gpu.data import buffers_of, factors_of, that_fits, vectors_of
 from benchmarks.gpu.peers import cublas, torch_chain
 from benchmarks.gpu.peers.chains import chain
 from benchmarks.gpu.report.report import Cell
+from benchmarks.shapes import KronMatmul
 
 OURS = "batchkron"
 

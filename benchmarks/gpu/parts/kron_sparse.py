@@ -12,8 +12,7 @@ import numpy as np
 import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.runtime.device import device_limits
-from benchmarks.gpu.cases.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
-from benchmarks.gpu.measuring.timing import (
+from benchmarks.core.device_timing import (
     CACHE_BYTES,
     Contender,
     elapsed,
@@ -21,6 +20,7 @@ from benchmarks.gpu.measuring.timing import (
     random_array,
     timed,
 )
+from benchmarks.gpu.cases.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
 from benchmarks.gpu.peers import torch_chain, torch_sparse
 from benchmarks.gpu.report.report import Cell
 
@@ -155,5 +155,5 @@ def copy_rate() -> float:
     """Bytes per second through this device's memory, half of them read and half written."""
     x = cupy.zeros(COPIED, "f4")
     y = cupy.empty_like(x)
-    timing = timed([partial(cupy.copyto, y, x)], Contender("copy", {}).on)
+    timing = timed([partial(cupy.copyto, y, x)])
     return 2e6 * float(x.nbytes / timing.microseconds)

@@ -14,8 +14,8 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.device_timing import call_microseconds, elapsed, random_array
 from benchmarks.gpu.cases.cases import Figures
-from benchmarks.gpu.measuring.timing import call_microseconds, elapsed, random_array
 from benchmarks.gpu.report.report import Cell
 
 POWERS = ("2^3", "8^2", "4^4")

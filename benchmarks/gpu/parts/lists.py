@@ -11,6 +11,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.device_timing import Contender, measured, random_array, timed
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.cases.list_cases import (
     HUGE,
@@ -19,7 +20,6 @@ from benchmarks.gpu.cases.list_cases import (
     ListCase,
     list_floor,
 )
-from benchmarks.gpu.measuring.timing import Contender, measured, random_array, timed
 from benchmarks.gpu.report.report import Cell
 
 Array = Any
@@ -75,7 +75,7 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
     arguments = x, ids, out, np.int64(count), np.int32(size // word)
     grid = 16 * cupy.cuda.Device().attributes["MultiProcessorCount"]
     call = partial(kernel, (grid,), (128,), arguments)
-    seconds: float = 1e-6 * timed([call], Contender("gather", {}).on).microseconds
+    seconds: float = 1e-6 * timed([call]).microseconds
     return count * size / seconds
 
 

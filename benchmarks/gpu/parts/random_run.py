@@ -11,9 +11,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.gpu.cases.floors import kron_floor
-from benchmarks.gpu.measuring.data import factors_of, vectors_of
-from benchmarks.gpu.measuring.timing import (
+from benchmarks.core.device_timing import (
     REPLAYS,
     TOLERANCE,
     Contender,
@@ -22,6 +20,8 @@ from benchmarks.gpu.measuring.timing import (
     eager_rounds,
     measured,
 )
+from benchmarks.gpu.cases.floors import kron_floor
+from benchmarks.gpu.data import factors_of, vectors_of
 from benchmarks.gpu.parts.kron import OURS, operator_calls, peers_of
 from benchmarks.gpu.peers import jax_chain
 from benchmarks.gpu.report.report import Cell

@@ -13,9 +13,9 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.runtime.launch import Launch
+from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, measured, random_array
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.cases.sweep_cases import GOAL, LARGE, SweepCase, sweep_floors
-from benchmarks.gpu.measuring.timing import CACHE_BYTES, Call, Contender, measured, random_array
 from benchmarks.gpu.report.report import Cell
 
 Array = Any

@@ -12,7 +12,7 @@ import cupy
 
 from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
 from benchmarks.gpu.cases.cases import BatchCase, KronCase
-from benchmarks.gpu.measuring.data import factors_of, operator, that_fits
+from benchmarks.gpu.data import factors_of, operator, that_fits
 from benchmarks.gpu.report.report import Cell
 
 

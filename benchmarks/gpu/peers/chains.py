@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.shapes import KronMatmul
 
 FORMS = ("in place", "turned")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import cupy
 
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.peers.chains import FORMS, Gemm, Multiply, chain, gemm
+from benchmarks.shapes import KronMatmul
 
 Array = Any  # cupy.ndarray
 Call = Callable[[], object]

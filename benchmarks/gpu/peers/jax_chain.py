@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata, util
 from typing import Any
 
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.shapes import KronMatmul
 
 Array = Any
 

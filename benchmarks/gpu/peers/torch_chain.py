@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.peers.chains import FORMS, Multiply, chain
+from benchmarks.shapes import KronMatmul
 
 try:
     import torch

@@ -20,9 +20,9 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.gpu.measuring.data import factors_of
-from benchmarks.gpu.measuring.data import operator as batch_operator
-from benchmarks.gpu.measuring.timing import random_array
+from benchmarks.core.device_timing import random_array
+from benchmarks.gpu.data import factors_of
+from benchmarks.gpu.data import operator as batch_operator
 from benchmarks.gpu.options import Choice, all_choices
 from benchmarks.gpu.parts.batches import free_memory
 from benchmarks.gpu.parts.lists import operator as list_operator

@@ -20,6 +20,10 @@ def source_root():
     sys.path.remove(str(ROOT))
 
 
+def core_energy():
+    return importlib.import_module("benchmarks.core.energy")
+
+
 def gpu(name):
     return importlib.import_module(f"benchmarks.gpu.{name}")
 
@@ -45,7 +49,7 @@ class Board:
 def test_power_is_the_slope_between_moves_of_the_counter(power, start):
     board = Board(power)
     board.now = start
-    found = gpu("measuring.energy").watts(board.work, board.joules, board.clock)
+    found = core_energy().watts(board.work, board.joules, board.clock)
     # a move is seen up to one call late, at either end
     assert found == pytest.approx(power, rel=0.013 / 0.6)
     assert board.now - start < 0.9
@@ -53,8 +57,8 @@ def test_power_is_the_slope_between_moves_of_the_counter(power, start):
 
 def test_a_counter_that_stands_still_is_said():
     board = Board(100.0, period=1e9)
-    with pytest.raises(gpu("measuring.energy").EnergyError, match="moved 0 times"):
-        gpu("measuring.energy").watts(board.work, board.joules, board.clock)
+    with pytest.raises(core_energy().EnergyError, match="moved 0 times"):
+        core_energy().watts(board.work, board.joules, board.clock)
     assert board.now == pytest.approx(3, abs=0.05)
 
 
@@ -65,14 +69,14 @@ def test_bindings_of_nvml_are_taken_where_they_are(monkeypatch):
     bindings.nvmlDeviceGetHandleByPciBusId = lambda bus: {b"0000:17:00.0": 7}[bus]
     bindings.nvmlDeviceGetTotalEnergyConsumption = lambda handle: 1000 * handle
     monkeypatch.setitem(sys.modules, "pynvml", bindings)
-    assert gpu("measuring.energy").energy_counter("0000:17:00.0")() == 7.0
+    assert core_energy().energy_counter("0000:17:00.0")() == 7.0
 
     def refuse(handle):
         raise bindings.NVMLError("Not Supported")
 
     bindings.nvmlDeviceGetTotalEnergyConsumption = refuse
-    with pytest.raises(gpu("measuring.energy").EnergyError, match="not measured: Not Supported"):
-        gpu("measuring.energy").energy_counter("0000:17:00.0")
+    with pytest.raises(core_energy().EnergyError, match="not measured: Not Supported"):
+        core_energy().energy_counter("0000:17:00.0")
 
 
 def library(status=0):
@@ -97,7 +101,7 @@ def library(status=0):
 
 
 def test_without_bindings_the_library_is_asked(monkeypatch):
-    energy = gpu("measuring.energy")
+    energy = core_energy()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library())
     counter = energy.energy_counter("0000:17:00.0")

@@ -49,7 +49,7 @@ def memory(monkeypatch):
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.syspath_prepend(str(ROOT))
-    name = "benchmarks.gpu.measuring.memory"
+    name = "benchmarks.core.memory"
     monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(name)
     sys.modules.pop(name, None)

@@ -30,7 +30,7 @@ def gpu(name):
 
 
 def cpu_shapes():
-    return importlib.import_module("benchmarks.cpu.shapes")
+    return importlib.import_module("benchmarks.shapes")
 
 
 def run(*arguments):
@@ -425,7 +425,7 @@ def test_profiles_are_added_to_a_run_of_the_same_source(monkeypatch, tmp_path, c
     command, path = gpu("__main__"), tmp_path / "results.json"
     here = {"device": "a device", "commit": "abc"}
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(command, "machine", lambda commit: here)
+    monkeypatch.setattr(command, "machine", lambda device, commit: here)
 
     def profiled(cells, seconds):
         cells[0]["profile"] = {"percent": {}, "reason": f"waits for {seconds:g} s"}

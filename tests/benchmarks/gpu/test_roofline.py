@@ -68,7 +68,7 @@ def test_figures_of_a_product_under_the_roof():
 
 
 def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
-    shapes = importlib.import_module("benchmarks.cpu.shapes")
+    shapes = importlib.import_module("benchmarks.shapes")
     moved = gpu("roofline").moved
     for shape, dtype, expected in [
         (shapes.power(1024, 4, 7), "float32", (1,)),  # registers

@@ -7,20 +7,122 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.cpu.contenders import OUR_FUNCTION, OURS, Contender
-from benchmarks.cpu.data import Data
+import numpy as np
 
+from benchmarks.core.checks import Array, Data
+
+OURS = "batchkron"
+OUR_FUNCTION = "batchkron's function"
 SAMPLE_SECONDS = 100e-6  # short calls are repeated until the clock's own cost does not count
 HOPELESS = 5.0  # a peer so many times slower than the fastest has one round only
 SLOW_SECONDS = 0.1  # such a peer has no round at all if its first call, the check, takes so long
 MAX_SETTLING_SECONDS = 0.5  # longest wait for the threads of the contender before
 SETTLING_SECONDS = 0.012  # Linux counts the time of threads that run by ticks, of up to 10 ms
 
+Call = Callable[[], Any]
 SetThreads = Callable[[int], None]
+
+
+def nothing() -> None:
+    """Do nothing: there is no device to wait for."""
+
+
+def waiter(device: str) -> Call:
+    """What waits until a device has done its work."""
+    if device == "cpu":
+        return nothing
+    import cupy
+
+    return cupy.cuda.Device().synchronize  # type: ignore[no-any-return]
+
+
+def seconds_of(call: Call, repeats: int = 1, wait: Call = nothing) -> float:
+    """The time of one of several calls, until the device has done them."""
+    wait()
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    wait()
+    return (time.perf_counter() - begun) / repeats
+
+
+def in_turn(
+    calls: Mapping[str, Call],
+    rounds: int,
+    seconds: float = 0.0,
+    wait: Call = nothing,
+    rest: float = 0.0,
+) -> dict[str, list[float]]:
+    """The seconds of each call in each round; calls take turns, each round another one first.
+
+    Parameters
+    ----------
+    calls : dict of callable
+    rounds : int
+    seconds : float
+        About the length of a turn, in which a call is repeated.
+    wait : callable
+        Waits for the device.
+    rest : float
+        Seconds before a turn, in which threads of the contender before stop spinning.
+    """
+    repeats = {}
+    for name, call in calls.items():
+        call()  # plans, compiles and allocates
+        once = seconds_of(call, 1, wait)
+        repeats[name] = max(1, min(10_000, round(seconds / max(once, 1e-7))))
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for turn in range(rounds):
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            time.sleep(rest)
+            calls[name]()  # its data are in the cache, its threads awake
+            found[name].append(seconds_of(calls[name], repeats[name], wait))
+    return found
+
+
+def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The median of each contender's times."""
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def least(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The least of each contender's times."""
+    return {name: min(own) for name, own in times.items()}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way of computing a result: a call for each set of the data.
+
+    The result is in the data's output, or, with ``returns``, what the call returns. ``keeps`` are
+    arrays that the calls know by address only: they are kept alive here.
+    """
+
+    name: str
+    variant: str
+    calls: Sequence[Call]
+    returns: bool = False
+    keeps: Sequence[object] = ()
+
+    def result(self, data: Data) -> Array:
+        """Call once, on the first set."""
+        returned = self.calls[0]()
+        return np.asarray(returned) if self.returns else data.outputs[0]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A way of computing a result that is not measured, and why."""
+
+    name: str
+    variant: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -54,13 +156,16 @@ class Failure:
     reason: str
 
 
+Result = Times | Failure | Absent
+
+
 class Lane:
     """One contender on one number of threads."""
 
     def __init__(self, contender: Contender, threads: int) -> None:
         self.contender = contender
         self.threads = threads
-        self.calls: Iterator[Callable[[], Any]] = itertools.cycle(contender.calls)
+        self.calls: Iterator[Call] = itertools.cycle(contender.calls)
         self.loops = 1
         self.samples: list[float] = []
         self.hopeless = False
@@ -185,3 +290,28 @@ def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
     fastest = min((min(lane.samples) for lane in racing), default=math.inf)
     for lane in racing:
         lane.give_up(min(lane.samples), fastest)
+
+
+def best_medians(results: Sequence[Result], threads: int) -> dict[str, float]:
+    """The median of the best variant of each contender on so many threads."""
+    best: dict[str, float] = {}
+    for result in results:
+        if isinstance(result, Times) and result.threads == threads:
+            best[result.name] = min(result.median, best.get(result.name, math.inf))
+    return best
+
+
+def next_to_peers(results: Sequence[Result], threads: int) -> dict[str, Any]:
+    """Times, failures, the best peer, and how many times as long it takes as we do."""
+    seconds = best_medians(results, threads)
+    peers = {name: value for name, value in seconds.items() if name != OURS}
+    failed = {
+        one.name: one.reason
+        for one in results
+        if isinstance(one, Failure) and one.threads == threads
+    }
+    found: dict[str, Any] = {"threads": threads, "seconds": seconds, "failed": failed}
+    if OURS in seconds and peers:
+        best = min(peers, key=peers.__getitem__)
+        found |= {"best_peer": best, "gain": peers[best] / seconds[OURS]}
+    return found

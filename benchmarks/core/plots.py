@@ -1,4 +1,4 @@
-"""Pictures of the papers' figures, drawn by matplotlib."""
+"""Pictures, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def figures() -> Any:
     return pyplot
 
 
-def save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     """Write a picture; the same data give the same file."""
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -100,5 +100,5 @@ def boxes(
         axis.set_xlabel(f"{across}, and how many patterns")
     for row in axes:
         row[0].set_ylabel(down)
-    save(figure, path)
+    save_figure(figure, path)
     pyplot.close(figure)

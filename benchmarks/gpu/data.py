@@ -8,10 +8,10 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.core.device_timing import CACHE_BYTES, random_array
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.cases.floors import kron_bytes
-from benchmarks.gpu.measuring.timing import CACHE_BYTES, random_array
+from benchmarks.shapes import KronMatmul
 
 MAX_BUFFER_SETS = 8  # pairs of input and output that calls rotate through
 ARRAYS_AT_ONCE = 6  # input, output, the peers' two buffers, ours

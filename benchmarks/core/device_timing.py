@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from benchmarks.gpu.measuring.energy import Counter, EnergyError, energy_counter, watts
+from benchmarks.core.energy import Counter, EnergyError, energy_counter, watts
 
 Call = Callable[[], object]
 Array = Any  # cupy.ndarray
+On = Callable[[Any], AbstractContextManager[object]]
 
 CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
 REPLAY_MICROSECONDS = 4_000  # about the length of a graph
@@ -53,7 +54,7 @@ class Contender:
 
     name: str
     calls: Mapping[str, Sequence[Call]]
-    on: Callable[[Any], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
+    on: On = nullcontext
 
 
 @cache
@@ -156,7 +157,7 @@ def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) 
     return {"watts": power, "joules": 1e-6 * power * microseconds}
 
 
-def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[object]]) -> Timing:
+def timed(calls: Sequence[Call], on: On = nullcontext) -> Timing:
     """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
     stream = _stream()
     cupy.cuda.Device().synchronize()
@@ -206,11 +207,7 @@ def eager_rounds(microseconds: float) -> int:
     return max(1, min(MAX_EAGER_ROUNDS, int(EAGER_MICROSECONDS / max(microseconds, 1))))
 
 
-def eager_microseconds(
-    calls: Sequence[Call],
-    on: Callable[[Any], AbstractContextManager[object]],
-    microseconds: float,
-) -> float:
+def eager_microseconds(calls: Sequence[Call], on: On, microseconds: float) -> float:
     """Time of one eager call, of several in turn; ``microseconds``: about what one takes."""
 
     def once() -> None:

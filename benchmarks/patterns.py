@@ -1,10 +1,14 @@
-"""The patterns that Gonon, Zheng, Carrivain and Le (2024) measure; their appendix B.1."""
+"""Patterns of Kronecker-sparse matrices: those of Gonon, Zheng, Carrivain and Le (2024).
+
+They are in the appendix B.1 of the paper.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Pattern = tuple[int, int, int, int]  # (a, b, c, d)
+LAYOUTS = ("batch-first", "batch-last")
 
 BATCH = 128 * 196  # vectors: images times tokens of an image
 SIZES = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -29,17 +33,31 @@ def _pairs() -> Iterator[tuple[int, int]]:
                 yield b, c
 
 
+def generated() -> list[Pattern]:
+    """The patterns of the paper's generator."""
+    return [
+        (a, b, c, d)
+        for a in A_SIZES
+        for d in (A_SIZES if a == 1 else (4, 16, 64))
+        for b, c in _pairs()
+    ]
+
+
 def time_patterns() -> list[Pattern]:
     """The 627 patterns of figure 8, whose times the tables have."""
-    found = [(1, b, c, d) for d in A_SIZES for b, c in _pairs()]
-    found += [
-        (a, b, c, d)
-        for a in A_SIZES[1:]
-        for d in (4, 16, 64)
-        for b, c in _pairs()
-        if (b, c) not in LEFT_OUT
+    return [
+        pattern
+        for pattern in generated()
+        if (pattern[0] == 1 or pattern[1:3] not in LEFT_OUT) and fits(pattern)
     ]
-    return [pattern for pattern in found if fits(pattern)]
+
+
+def by_ratio(patterns: Iterable[Pattern]) -> list[list[Pattern]]:
+    """The patterns of each ratio (b + c) / (b c), from the least one on."""
+    groups: dict[float, list[Pattern]] = {}
+    for pattern in patterns:
+        groups.setdefault(ratio(pattern), []).append(pattern)
+    return [own for _, own in sorted(groups.items())]
 
 
 def energy_patterns() -> list[Pattern]:

@@ -1,0 +1,45 @@
+"""What commands have in common: their usual options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def counts(text: str) -> list[int]:
+    """Return the numbers of a text such as "1,2"."""
+    return [int(word) for word in text.split(",")]
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    "asgard": {"type": Path, "metavar": "BUILD", "help": "a build of ASGarD 0.9.0"},
+    "device": {"choices": ("cpu", "cuda"), "default": "cpu"},
+    "json": {"type": Path, "metavar": "PATH", "help": "where all figures are written"},
+    "plot": {"type": Path, "metavar": "PATH", "help": "picture to draw"},
+    "quick": {"action": "store_true", "help": "small cases, to try it"},
+    "rounds": {"type": int, "help": "turns of each contender"},
+    "seconds": {"type": float, "help": "no cell begins after these"},
+    "seed": {"type": int, "default": 1},
+    "threads": {"type": counts, "default": [1], "help": "numbers of threads, such as 1,2"},
+    "turn": {"type": float, "help": "seconds of a contender's turn"},
+}
+
+
+def parser_of(text: str | None, *usual: str, **defaults: Any) -> argparse.ArgumentParser:
+    """Return the parser of a command.
+
+    Parameters
+    ----------
+    text : str or None
+        The module's docstring, whose first line is the description.
+    *usual : str
+        Names of options in `USUAL`.
+    **defaults
+        Of options, in the place of the usual ones.
+    """
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    for name in usual:
+        parser.add_argument(f"--{name}", **USUAL[name])
+    parser.set_defaults(**defaults)
+    return parser

@@ -1,0 +1,159 @@
+"""What a run writes: its figures as JSON, and the machine, versions and commit that they are of."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import batchkron as bk
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+UNKNOWN_CACHE = 32 << 20  # bytes, assumed where the system does not tell
+
+
+def save(path: Path | None, record: Any) -> None:
+    """Write a record as JSON, whole or not at all, if there shall be a file."""
+    if path is not None:
+        save_text(path, json.dumps(record, indent=1, ensure_ascii=False))
+
+
+def save_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(path.suffix + ".part")
+    temporary.write_text(text + "\n")
+    os.replace(temporary, path)
+
+
+def earlier(path: Path | None, here: dict[str, Any], *same: str) -> dict[str, Any]:
+    """Return what a file has to which a run appends; empty where there is none.
+
+    Of its machine, what ``same`` names must be that of ``here``, or the process ends.
+    """
+    if path is None or not path.exists():
+        return {}
+    record: dict[str, Any] = json.loads(path.read_text())
+    for what in same:
+        before = record["machine"].get(what)
+        if before != here.get(what):
+            sys.exit(
+                f"{path} has times of {before}, this is {here.get(what)}: give another file by "
+                "--json"
+            )
+    return record
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache."""
+    units = {"K": 1 << 10, "M": 1 << 20}
+    sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=UNKNOWN_CACHE)
+
+
+def available_memory() -> int:
+    """Bytes that can be used without swapping."""
+    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    assert found
+    return int(found[1]) << 10
+
+
+def processor_name() -> str:
+    """The processor's name, as the system gives it."""
+    found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
+
+
+def output_of(*command: str) -> str:
+    """The first line that a command prints, or nothing."""
+    try:
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return run.stdout.partition("\n")[0]
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package, found without an import."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine(device: str = "cpu", commit: str | None = None, **more: Any) -> dict[str, Any]:
+    """Return what figures belong to.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        What is described beside versions, commit and time.
+    commit : str, optional
+        Of the source, where it is no checkout.
+    **more
+        Entries of one benchmark alone.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **(_cuda_device() if device == "cuda" else _host()),
+        "python": platform.python_version(),
+        "numpy": version_of("numpy"),
+        "scipy": version_of("scipy"),
+        "batchkron": bk.__version__,
+        "commit": commit or output_of("git", "rev-parse", "HEAD"),
+        "uncommitted_changes": bool(output_of("git", "status", "--porcelain")),
+        **more,
+    }
+
+
+def _host() -> dict[str, Any]:
+    return {
+        "processor": processor_name(),
+        "processors": processors(),
+        "last_level_cache": last_level_cache(),
+        "available_memory": available_memory(),
+        "load_average": os.getloadavg(),
+        "kernel": platform.release(),
+        "compiler": output_of(os.environ.get("CC", "cc"), "--version"),
+        "instruction_set": bk.instruction_set(),
+    }
+
+
+def _cuda_device() -> dict[str, Any]:
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    return {
+        "device": runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode(),
+        "memory_bytes": runtime.memGetInfo()[1],
+        "driver": runtime.driverGetVersion(),
+        "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+        "cublas": _or_none(lambda: str(_cublas_version(cupy))),
+        "cupy": cupy.__version__,
+        "torch": version_of("torch"),
+        "jax": version_of("jax"),
+    }
+
+
+def _cublas_version(cupy: Any) -> int:
+    return int(cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle()))
+
+
+def _or_none(call: Callable[[], str]) -> str | None:
+    try:
+        return call()
+    except Exception:
+        return None

@@ -1,0 +1,40 @@
+"""Figures as text: times with their units, and tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that suits them."""
+    if seconds is None:
+        return "–"
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{1e6 * seconds:.3g} µs"
+
+
+def count_of(threads: int) -> str:
+    """A number of threads in words."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def row(texts: Iterable[object]) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, texts))} |"
+
+
+def head(names: Sequence[str]) -> str:
+    """The head of a table whose rows are printed as they come."""
+    return f"{row(names)}\n|{' --- |' * len(names)}"
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table with its columns under each other."""
+    lines = [list(names), *(list(map(str, one)) for one in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        row(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines
+    )

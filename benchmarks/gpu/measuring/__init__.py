@@ -1,1 +1,0 @@
-"""How all parts measure: times, energy, inputs."""
