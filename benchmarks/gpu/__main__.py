@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -82,60 +83,34 @@ def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
     return [partial(compile_sparse, cases, dtype) for (dtype, _), cases in groups.items()]
 
 
+PARTS = {  # the module of each part, and the function that measures a cell of it
+    "start": ("start", "start_cells"),
+    "latency": ("latency", "latency_cells"),
+    "kron": ("kron", "kron_cells"),
+    "precision": ("kron", "kron_cells"),
+    "pde": ("kron", "kron_cells"),
+    "batches": ("batches", "batch_cells"),
+    "atomic": ("batches", "atomic_cells"),
+    "lists": ("lists", "list_cells"),
+    "sweeps": ("sweeps", "sweep_cells"),
+    "kronecker-sparse": ("kron_sparse", "sparse_cells"),
+    "explicit": ("explicit", "explicit_cells"),
+    "ablation": ("kron", "ablation_cells"),
+    "random": ("random_run", "random_cells"),
+    "tune": ("tune", "tune_cells"),
+}
+
+
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
     """Measure a cell; ``seconds``: of a search."""
-    if choice.part == "random":
-        from benchmarks.gpu.parts.random_run import random_cells
-
-        return random_cells(choice.case)
-    if choice.part == "tune":
-        from benchmarks.gpu.parts.tune import tune_cells
-
-        return tune_cells(choice.case, choice.dtype, seconds)
-    if choice.part == "start":
-        from benchmarks.gpu.parts.start import start_cells
-
-        return start_cells()
-    if choice.part == "latency":
-        from benchmarks.gpu.parts.latency import latency_cells
-
-        return latency_cells()
-    if choice.part == "batches":
-        from benchmarks.gpu.parts.batches import batch_cells
-
-        return batch_cells(choice.case, choice.dtype)
-    if choice.part == "atomic":
-        from benchmarks.gpu.parts.batches import atomic_cells
-
-        return atomic_cells(choice.case, choice.dtype)
-    if choice.part == "lists":
-        from benchmarks.gpu.parts.lists import list_cells
-
-        return list_cells(choice.case, choice.dtype)
-    if choice.part == "sweeps":
-        from benchmarks.gpu.parts.sweeps import sweep_cells
-
-        return sweep_cells(choice.case, choice.dtype)
-    if choice.part == "kronecker-sparse":
-        from benchmarks.gpu.parts.kron_sparse import sparse_cells
-
-        return sparse_cells(choice.case, choice.dtype)
-    if choice.part == "explicit":
-        from benchmarks.gpu.parts.explicit import explicit_cells
-
-        return explicit_cells(choice.case, choice.dtype)
-    from benchmarks.gpu.parts.kron import ablation_cells, kron_cells, precision_cells
-
-    if choice.part == "ablation":
-        return ablation_cells(*choice.case, choice.dtype)
-    if choice.part == "precision":
-        return precision_cells(choice.case, choice.dtype)
-    return kron_cells(choice.case, choice.dtype, choice.part)
+    module, name = PARTS[choice.part]
+    measure: Any = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
+    yield from measure(choice, seconds) if choice.part == "tune" else measure(choice)
 
 
 def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
     """Measure cell after cell, each with all memory; yield the part as well."""
-    from benchmarks.gpu.parts.batches import free_memory
+    from benchmarks.gpu.data import free_memory
 
     for choice in choices:
         for cell in cells_of(choice, seconds):

@@ -148,66 +148,32 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
 
     Operators are built anew each time: they remember their kernels, also those on the device.
     """
-    import cupy
-
-    import batchkron as bk
-    from benchmarks.core.device_timing import random_array
     from benchmarks.gpu import data
-    from benchmarks.gpu.parts import lists
 
     case, dtype = choice.case, choice.dtype
     if choice.part == ablated_sparse.PART:
         return ablated_sparse.subject(choice)
-    if choice.part in ("kron", "pde", "precision"):
-        precision = dtype if choice.part == "precision" else None
-        scalar = "float32" if precision else dtype
-        shape = data.that_fits(case.shape, scalar)
-        if shape is None:
-            return None
-        factors, pairs = data.factors_of(shape, scalar), data.vectors_of(shape, scalar)
-
-        def product() -> Sequence[Callable[[], object]]:
-            apply = bk.KroneckerProduct(factors, precision=precision).to("cuda").apply
-            return [partial(apply, x, out=y) for x, y in pairs]
-
-        return product, pairs[-1][1]
-    sums = "atomic" if choice.part == "atomic" else "owner"
-    if choice.part in ("batches", "atomic") or (choice.part == "lists" and case.unknowns < HUGE):
-        if choice.part != "lists":
-            made = data.batch_list if sums == "owner" else data.shuffled_list
-            content, x, y = made(case, dtype), case.block, case.block
-        else:
-            content, x, y = lists.list_of(case, dtype), case.input_block, case.output_block
-        counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
-        vectors = getattr(case, "vectors", 1)
-        given = random_array((vectors, case.blocks, x), dtype)
-        out = cupy.empty((vectors, case.blocks, y), dtype)
-
-        def batch() -> Sequence[Callable[[], object]]:
-            op = bk.BatchedKron(*content, accumulation=sums, **counts)
-            if vectors == 1:
-                return [partial(op.to("cuda").apply, given[0], out=out[0])]
-            return [partial(op.to("cuda").apply, given, out=out)]
-
-        return batch, out
-    if choice.part == "sweeps":
-        size = case.operator(dtype).shape[0]
-        if size >= LARGE:
-            return None
-        given, out = random_array((size,), dtype), cupy.empty(size, dtype)
-        return lambda: [partial(case.operator(dtype).to("cuda").matvec, given, out=out)], out
-    if choice.part == "explicit":
-        matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(case)]
-        side = math.prod(case)
-        out = cupy.empty((side, side), dtype)
-        return lambda: [partial(bk.kron, *matrices, out=out)], out
     if choice.part == "systems":
-        count, sizes = case
-        modes = [random_array((count, n, n), dtype, seed).get() for seed, n in enumerate(sizes)]
-        shape = count, math.prod(sizes)
-        given, out = random_array(shape, dtype), cupy.empty(shape, dtype)
-        return lambda: [partial(bk.KroneckerSum(modes).to("cuda").apply, given, out=out)], out
-    return None
+        return systems_subject(*case, dtype)
+    if (choice.part == "lists" and case.unknowns >= HUGE) or (
+        choice.part == "sweeps" and case.operator(dtype).shape[0] >= LARGE
+    ):
+        return None
+    found = data.subject_of(choice)
+    return None if found is None else (found.calls, found.out)
+
+
+def systems_subject(count: int, sizes: Sequence[int], dtype: str) -> tuple[Make, Any]:
+    """How a Kronecker sum of many systems is applied, and where it writes."""
+    import cupy
+
+    import batchkron as bk
+    from benchmarks.core.device_timing import random_array
+
+    modes = [random_array((count, n, n), dtype, seed).get() for seed, n in enumerate(sizes)]
+    shape = count, math.prod(sizes)
+    given, out = random_array(shape, dtype), cupy.empty(shape, dtype)
+    return lambda: [partial(bk.KroneckerSum(modes).to("cuda").apply, given, out=out)], out
 
 
 def systems() -> list[Choice]:
@@ -221,7 +187,7 @@ def systems() -> list[Choice]:
 
 def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
     """Measure cell after cell, yield what each family is worth that it has."""
-    from benchmarks.gpu.parts.batches import free_memory
+    from benchmarks.gpu.data import free_memory
 
     for choice in choices:
         subject = subject_of(choice)

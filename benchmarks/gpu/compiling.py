@@ -66,24 +66,17 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
         cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).prepare()
 
 
-def compile_batch(case: BatchCase, dtype: str, accumulation: str = "owner") -> None:
+def compile_batch(case: BatchCase | ListCase, dtype: str, accumulation: str = "owner") -> None:
     """The kernels of a batch list."""
     from benchmarks.gpu.data import operator
 
-    operator(case, dtype, accumulation).to("cuda")
+    operator(case, dtype, accumulation)
 
 
 def compile_atomic(case: BatchCase, dtype: str) -> None:
     """The kernels of a batch list whose sums are owned, and added atomically."""
     for accumulation in ("owner", "atomic"):
         compile_batch(case, dtype, accumulation)
-
-
-def compile_list(case: ListCase, dtype: str) -> None:
-    """The kernels of a list of any factors."""
-    from benchmarks.gpu.parts.lists import operator
-
-    operator(case, dtype)
 
 
 def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
@@ -184,7 +177,7 @@ def jobs_of(
     long_lists = sorted(lists, key=lambda pair: -pair[0].products)
     longest = sorted(batches, key=lambda pair: -pair[0].products)
     return [
-        *(partial(compile_list, *pair) for pair in long_lists),
+        *(partial(compile_batch, *pair) for pair in long_lists),
         *(partial(compile_batch, *pair) for pair in longest),
         *(partial(compile_kron, *pair) for pair in kron),
         *(partial(compile_functions, *pair) for pair in functions),

@@ -1,20 +1,70 @@
-"""Inputs of the cases: matrices, lists, vectors. Peers are not imported here."""
+"""Products of ours on a device: operands, calls, and what a result must be. No peers here."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.device_timing import CACHE_BYTES, random_array
+from benchmarks.core.checks import relative_error
+from benchmarks.core.device_timing import (
+    CACHE_BYTES,
+    Array,
+    Call,
+    Contender,
+    measured,
+    random_array,
+)
+from benchmarks.core.timing import OURS
 from benchmarks.gpu.cases.cases import BatchCase
-from benchmarks.gpu.cases.floors import kron_bytes
+from benchmarks.gpu.cases.floors import explicit_bytes, kron_bytes
+from benchmarks.gpu.cases.list_cases import ListCase
+from benchmarks.gpu.cases.sweep_cases import SweepCase
+from benchmarks.gpu.options import Choice
 from benchmarks.shapes import KronMatmul
 
 MAX_BUFFER_SETS = 8  # pairs of input and output that calls rotate through
 ARRAYS_AT_ONCE = 6  # input, output, the peers' two buffers, ours
+
+
+class Subject:
+    """A product in one dtype: calls of ours, where the last one writes, and its error there."""
+
+    dtype: str
+    tolerance: str  # the key of the largest error that is right
+    out: Array
+
+    def calls(self) -> list[Call]:
+        """Build the operator anew, which remembers its kernels; a call for each set of vectors."""
+        raise NotImplementedError
+
+    @cached_property
+    def expected(self) -> Array:
+        """A part of the result of the last call, by the CPU."""
+        raise NotImplementedError
+
+    @property
+    def found(self) -> Array:
+        """The same part of what the last call has written, on the host."""
+        raise NotImplementedError
+
+    def error(self) -> float:
+        """The largest error of the last call, relative to the largest entry."""
+        return relative_error(self.found, self.expected)
+
+    def time_of(self, make: Callable[[], Any]) -> dict[str, Any]:
+        """The time of what writes there, or why there is none; ``make`` as of `contender_of`."""
+        return measured(lambda: contender_of(make()), self.tolerance, self.out, self.error)
+
+
+def contender_of(made: Any) -> Contender:
+    """A contender, of calls if it is none yet."""
+    return made if isinstance(made, Contender) else Contender(OURS, {"": made})
 
 
 def factors_of(shape: KronMatmul, dtype: str) -> list[Any]:
@@ -29,20 +79,58 @@ def that_fits(shape: KronMatmul, dtype: str) -> KronMatmul | None:
     return shape.reduced(int(0.9 * free) // np.dtype(dtype).itemsize // ARRAYS_AT_ONCE)
 
 
-def vectors_of(shape: KronMatmul, dtype: str) -> list[tuple[Any, Any]]:
-    """Inputs and outputs, so many that no cache holds them, unless one pair is tiny."""
-    moved = kron_bytes(shape, dtype)
-    sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // moved)) if moved > 1 << 20 else 1
-    inputs, outputs = shape.columns
-    return [
-        (random_array((shape.rows, inputs), dtype, seed), cupy.empty((shape.rows, outputs), dtype))
-        for seed in range(sets)
-    ]
-
-
 def buffers_of(shape: KronMatmul, dtype: str) -> list[Any]:
     """Two buffers for what chains compute on the way."""
     return [cupy.empty(shape.largest, dtype) for _ in range(min(2, len(shape.factors) - 1))]
+
+
+class KronSubject(Subject):
+    """A Kron-Matmul of a shape that fits; vectors are so many that no cache holds them.
+
+    Unless one pair of them is tiny. With ``precision`` it is one of float32 on matrix units.
+    """
+
+    def __init__(self, shape: KronMatmul, dtype: str, precision: Any = None) -> None:
+        self.shape, self.dtype, self.precision = shape, dtype, precision
+        self.tolerance = precision or dtype
+        self.factors = factors_of(shape, dtype)
+        moved = kron_bytes(shape, dtype)
+        sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // moved)) if moved > 1 << 20 else 1
+        inputs, outputs = ((shape.rows, columns) for columns in shape.columns)
+        self.pairs = [
+            (random_array(inputs, dtype, seed), cupy.empty(outputs, dtype)) for seed in range(sets)
+        ]
+        self.out, self.row = self.pairs[-1][1], shape.rows // 2
+
+    def calls(self) -> list[Call]:
+        """Calls of the operator."""
+        return self.calls_in(self.precision)
+
+    def calls_in(self, precision: Any) -> list[Call]:
+        """Calls of the operator in full precision, None, or in another one."""
+        op = bk.KroneckerProduct(self.factors, precision=precision).to("cuda")
+        return [partial(op.apply, x, out=y) for x, y in self.pairs]
+
+    @cached_property
+    def expected(self) -> Array:
+        """A row in the middle, in double precision where ours has less than its dtype."""
+        x = self.pairs[-1][0][self.row].get()
+        return bk.KroneckerProduct(self.factors).apply(x.astype("f8") if self.precision else x)
+
+    @property
+    def found(self) -> Array:
+        """The same row."""
+        return self.out[self.row].get()
+
+
+def random_ids(count: int, below: int, seed: int) -> Array:
+    """Random numbers from 0 to ``below`` - 1, made on the device (splitmix64)."""
+    z = (cupy.arange(count, dtype=np.uint64) + np.uint64(seed << 40)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int32)
 
 
 def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
@@ -55,20 +143,168 @@ def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
     return list(pools), ids, inputs, outputs
 
 
-def shuffled_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
-    """The same list in random order."""
-    pools, *lists = batch_list(case, dtype)
-    order = np.random.default_rng(3).permutation(case.products)
-    ids, inputs, outputs = (one[order] for one in lists)
+def list_of(case: ListCase, dtype: str) -> tuple[list[Array], Any, Any, Any]:
+    """Pools on the device; factor ids, inputs and outputs on the host, sorted by output."""
+    pools = [
+        random_array((case.POOL, p, q), dtype, seed) for seed, (p, q) in enumerate(case.factors)
+    ]
+    ids = np.empty((case.products, len(case.factors)), np.int32)
+    for mode in range(len(case.factors)):
+        ids[:, mode] = random_ids(case.products, case.POOL, mode + 1).get()
+    inputs = random_ids(case.products, case.blocks, 20).get()
+    outputs = np.repeat(np.arange(case.blocks, dtype=np.int32), case.CONTRIBUTIONS)
     return pools, ids, inputs, outputs
 
 
-def operator(case: BatchCase, dtype: str, accumulation: str = "owner") -> Any:
-    """The operator of such a list, on the host; in random order where its sums are not owned."""
-    made = batch_list if accumulation == "owner" else shuffled_list
-    return bk.BatchedKron(
-        *made(case, dtype),
-        num_inputs=case.blocks,
-        num_outputs=case.blocks,
-        accumulation=accumulation,
-    )
+class ListSubject(Subject):
+    """A batch list; in random order where its sums are added atomically."""
+
+    def __init__(self, case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> None:
+        self.case, self.dtype, self.tolerance, self.sums = case, dtype, dtype, sums
+
+    @cached_property
+    def x(self) -> Array:
+        """The vectors, one or several."""
+        case = self.case
+        several = (case.vectors,) if case.vectors > 1 else ()
+        return random_array((*several, case.blocks, case.input_block), self.dtype)
+
+    @cached_property
+    def out(self) -> Array:  # type: ignore[override]
+        """Their products."""
+        return cupy.empty((*self.x.shape[:-1], self.case.output_block), self.dtype)
+
+    @cached_property
+    def content(self) -> tuple[list[Any], Any, Any, Any]:
+        """Pools, factor ids, inputs and outputs."""
+        if isinstance(self.case, ListCase):
+            return list_of(self.case, self.dtype)
+        pools, *lists = batch_list(self.case, self.dtype)
+        if self.sums == "owner":
+            return pools, *lists
+        order = np.random.default_rng(3).permutation(self.case.products)
+        return pools, *(one[order] for one in lists)
+
+    def operator(self, sums: str | None = None) -> Any:
+        """The operator on the device."""
+        counts = {"num_inputs": self.case.blocks, "num_outputs": self.case.blocks}
+        op = bk.BatchedKron(*self.content, accumulation=sums or self.sums, **counts)
+        return op.to("cuda")
+
+    def calls(self) -> list[Call]:
+        """One call of the operator."""
+        return self.calls_of(self.sums)
+
+    def calls_of(self, sums: str) -> list[Call]:
+        """One call of an operator with other sums."""
+        return [partial(self.operator(sums).apply, self.x, out=self.out)]
+
+    @cached_property
+    def expected(self) -> Array:
+        """The first block of the last vector's product."""
+        pools, ids, inputs, outputs = self.content
+        chosen = np.flatnonzero(outputs == 0)
+        rows, places = np.unique(inputs[chosen], return_inverse=True)
+        host = [pool.get() if isinstance(pool, cupy.ndarray) else pool for pool in pools]
+        check = bk.BatchedKron(host, ids[chosen], places, outputs[chosen], num_inputs=len(rows))
+        x = self.x[-1] if self.case.vectors > 1 else self.x
+        return check.apply(x[cupy.asarray(rows)].get())[0]
+
+    @property
+    def found(self) -> Array:
+        """The same block."""
+        return (self.out[-1, 0] if self.case.vectors > 1 else self.out[0]).get()
+
+
+class SweepSubject(Subject):
+    """An operator on a sparse grid."""
+
+    def __init__(self, case: SweepCase, dtype: str, op: Any = None) -> None:
+        self.case, self.dtype, self.tolerance = case, dtype, dtype
+        self.op = case.operator(dtype) if op is None else op
+        size, itemsize = self.op.shape[0], np.dtype(dtype).itemsize
+        sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // (2 * size * itemsize)))
+        self.pairs = [
+            (random_array((size,), dtype, seed), cupy.empty(size, dtype)) for seed in range(sets)
+        ]
+        self.out = self.pairs[-1][1]
+
+    def calls(self) -> list[Call]:
+        """Products of a new operator."""
+        return self.calls_of(self.case.operator(self.dtype))
+
+    def calls_of(self, op: Any) -> list[Call]:
+        """Products of an operator."""
+        device = op.to("cuda")
+        return [partial(device.matvec, x, out=y) for x, y in self.pairs]
+
+    @cached_property
+    def expected(self) -> Array:
+        """The whole result."""
+        return self.op.matvec(self.pairs[-1][0].get())
+
+    @property
+    def found(self) -> Array:
+        """The whole result."""
+        return self.out.get()
+
+
+class ExplicitSubject(Subject):
+    """A product of square matrices that is written out."""
+
+    def __init__(self, sizes: Sequence[int], dtype: str) -> None:
+        self.sizes, self.dtype, self.tolerance = sizes, dtype, dtype
+        self.matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(sizes)]
+        side, written = math.prod(sizes), explicit_bytes(sizes, dtype)
+        count = max(1, min(4, CACHE_BYTES // written))
+        self.outs = [cupy.empty((side, side), dtype) for _ in range(count)]
+        self.out, self.row = self.outs[-1], side // 2
+
+    def calls(self) -> list[Call]:
+        """Calls of the function."""
+        return [partial(bk.kron, *self.matrices, out=out) for out in self.outs]
+
+    @cached_property
+    def expected(self) -> Array:
+        """A row in the middle."""
+        places = np.unravel_index(self.row, self.sizes)
+        rows = [matrix.get()[k] for matrix, k in zip(self.matrices, places, strict=True)]
+        return reduce(np.kron, rows)
+
+    @property
+    def found(self) -> Array:
+        """The same row."""
+        return self.out[self.row].get()
+
+
+def subject_of(choice: Choice, max_bytes: int | None = None) -> Subject | None:
+    """The product of a cell, None if the device's memory does not hold it, or it is none.
+
+    ``max_bytes``: of a Kron-Matmul's vectors, whose rows are fewer then.
+    """
+    case, dtype, part = choice.case, choice.dtype, choice.part
+    if part in ("kron", "pde", "precision"):
+        scalar, precision = ("float32", dtype) if part == "precision" else (dtype, None)
+        shape = that_fits(case.shape, scalar)
+        if shape is not None and max_bytes is not None:
+            shape = shape.reduced(max_bytes // np.dtype(scalar).itemsize) or shape
+        return None if shape is None else KronSubject(shape, scalar, precision)
+    if part in ("batches", "atomic", "lists"):
+        return ListSubject(case, dtype, "atomic" if part == "atomic" else "owner")
+    if part == "sweeps":
+        return SweepSubject(case, dtype)
+    return ExplicitSubject(case, dtype) if part == "explicit" else None
+
+
+def operator(case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> Any:
+    """The operator of a batch list on the device."""
+    return ListSubject(case, dtype, sums).operator()
+
+
+def free_memory() -> None:
+    """Give all unused memory back to the device, of torch as well."""
+    from benchmarks.gpu.peers import torch_chain
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    if not torch_chain.missing():
+        torch_chain.torch.cuda.empty_cache()

@@ -34,7 +34,7 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
 from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
-from benchmarks.gpu.parts.explicit import explicit_name
+from benchmarks.shapes import squares
 
 KIB = 1 << 10
 BANDS = (
@@ -94,7 +94,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
     if len(matrices) == 4:
         halves = [cupy.kron(*matrices[:2]), cupy.kron(*matrices[2:])]
     expected = cupy.kron(*halves)
-    common = {"case": explicit_name(sizes), "dtype": dtype, "written": written}
+    common = {"case": squares(*sizes).name, "dtype": dtype, "written": written}
 
     def record(family: str, variant: Any, microseconds: float) -> dict[str, Any]:
         moved = written if family == "driver" else explicit_traffic(sizes, dtype)
@@ -144,7 +144,7 @@ def main() -> int:
     options = parser.parse_args()
     begun, rows = time.perf_counter(), []
     for sizes in EXPLICIT:
-        name = explicit_name(sizes)
+        name = squares(*sizes).name
         if not any(fnmatchcase(name, pattern) for pattern in options.case):
             continue
         for dtype in DTYPES:

@@ -67,7 +67,7 @@ def compile_blocks(key: Key) -> None:
     """Let torch compile what it multiplies by a cell's BSR matrix with, into Triton's cache."""
     import torch
 
-    from benchmarks.papers.torch_baselines import bsr
+    from benchmarks.gpu.peers.torch_sparse import bsr
 
     warnings.simplefilter("ignore")
     (a, b, c, d), batch, dtype, layout = key

@@ -20,6 +20,7 @@ from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS
 from benchmarks.gpu.compiling import compile_program, outcomes, sparse_programs
 from benchmarks.gpu.peers import torch_chain
+from benchmarks.gpu.peers.torch_sparse import MAKERS
 from benchmarks.papers.compiling import (
     BlockKind,
     NotCompiledError,
@@ -31,7 +32,6 @@ from benchmarks.papers.compiling import (
 )
 from benchmarks.papers.measuring import DeviceLostError, Problem, text_of
 from benchmarks.papers.results import Cell, Key
-from benchmarks.papers.torch_baselines import MAKERS
 
 GRAPH_SECONDS = 4e-3  # about the length of a graph
 MAX_CALLS = 64  # in a graph

@@ -27,6 +27,10 @@ def pattern_module():
     return importlib.import_module("benchmarks.patterns")
 
 
+def baselines_in_torch():
+    return importlib.import_module("benchmarks.gpu.peers.torch_sparse")
+
+
 def papers(name):
     return importlib.import_module(f"benchmarks.papers.{name}")
 
@@ -84,7 +88,10 @@ def vectors(rng, pattern, layout, batch=7):
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_baselines_compute_the_product(rng, pattern, layout):
-    fake, baselines = importlib.import_module("fake_torch"), papers("torch_baselines")
+    fake, baselines = (
+        importlib.import_module("fake_torch"),
+        baselines_in_torch(),
+    )
     values, x = rng.standard_normal(pattern), vectors(rng, pattern, layout)
     expected = reference(values, x, layout)
     for name, make in baselines.MAKERS.items():
@@ -96,7 +103,10 @@ def test_baselines_compute_the_product(rng, pattern, layout):
 
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 def test_torch_computes_the_same(rng, layout):
-    torch, baselines = pytest.importorskip("torch"), papers("torch_baselines")
+    torch, baselines = (
+        pytest.importorskip("torch"),
+        baselines_in_torch(),
+    )
     for pattern in PATTERNS:
         values, x = rng.standard_normal(pattern), vectors(rng, pattern, layout)
         for name, make in baselines.MAKERS.items():

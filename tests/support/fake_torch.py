@@ -1,4 +1,4 @@
-"""As much of torch as `benchmarks.papers.torch_baselines` takes, on NumPy's arrays."""
+"""As much of torch as `benchmarks.gpu.peers.torch_sparse` takes, on NumPy's arrays."""
 
 from types import SimpleNamespace
 

@@ -52,6 +52,7 @@ class BatchCase:
 
     CONTRIBUTIONS = 64
     POOL = 4096
+    vectors = 1
 
     @property
     def name(self) -> str:
@@ -63,6 +64,8 @@ class BatchCase:
     def block(self) -> int:
         """Elements of a block."""
         return int(self.size**self.modes)
+
+    input_block = output_block = block
 
     @property
     def blocks(self) -> int:

@@ -12,19 +12,15 @@ import numpy as np
 import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.runtime.device import device_limits
-from benchmarks.core.device_timing import (
-    CACHE_BYTES,
-    Contender,
-    elapsed,
-    measured,
-    random_array,
-    timed,
-)
+from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, elapsed, random_array, timed
 from benchmarks.gpu.cases.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
-from benchmarks.gpu.peers import torch_chain, torch_sparse
+from benchmarks.gpu.data import MAX_BUFFER_SETS, Subject
+from benchmarks.gpu.options import Choice
+from benchmarks.gpu.peers import torch_chain
+from benchmarks.gpu.peers.torch_sparse import MAKERS
 from benchmarks.gpu.report.report import Cell
 
-MAX_BUFFER_SETS = 8
+PEERS = {"bmm": "bmm", "einsum": "einsum", "dense": "dense", "CSR": "sparse", "BSR": "bsr"}
 CHECKED = 6  # vectors of a result that are compared
 # A peer whose flops at the chip's peak, or whose first call, take this many times as long as ours
 # is not timed further: it cannot be the best one.
@@ -34,11 +30,11 @@ COPIED = 1 << 28  # elements of float32
 MAX_DENSE_BYTES = 4 << 30
 
 
-class SparseData:
+class SparseData(Subject):
     """Values, and vectors that calls take in turn, in one dtype and layout."""
 
     def __init__(self, case: SparseCase, dtype: str) -> None:
-        self.case, self.dtype = case, np.dtype(dtype)
+        self.case, self.dtype, self.tolerance = case, dtype, dtype
         _, _, c, _ = case.pattern
         values = random_array(case.pattern, "float32").get() / np.sqrt(c)
         self.values = values.astype(dtype)
@@ -48,54 +44,53 @@ class SparseData:
             (self._vectors(case.columns, seed), cupy.empty(self._shape(case.rows), dtype))
             for seed in range(sets)
         ]
+        self.out = self.pairs[-1][1]
+        self.result: Any = None  # of a peer, which allocates it
+        self.few = np.linspace(0, BATCH - 1, CHECKED).astype(int)
+
+    def calls(self) -> list[Call]:
+        """Calls of the operator."""
+        layout: Any = self.case.layout
+        op = bk.KroneckerSparse(self.values, layout=layout).to("cuda")
+        return [partial(op.apply, x, out=y) for x, y in self.pairs]
 
     def _shape(self, size: int) -> tuple[int, int]:
         return (BATCH, size) if self.first else (size, BATCH)
 
     def _vectors(self, size: int, seed: int) -> Any:
-        if self.dtype == np.float16:
+        if self.dtype == "float16":
             return random_array(self._shape(size), "float32", seed).astype("float16")
-        return random_array(self._shape(size), self.dtype.name, seed)
+        return random_array(self._shape(size), self.dtype, seed)
+
+    def _vectors_of(self, array: Any) -> Any:
+        return (array[self.few] if self.first else array[:, self.few].T).get().astype("f8")
 
     @cached_property
-    def expected(self) -> tuple[Any, Any]:
+    def expected(self) -> Any:
         """Some vectors of the last result, in double precision."""
         a, _, c, d = self.case.pattern
-        few = np.linspace(0, BATCH - 1, CHECKED).astype(int)
-        x = self.pairs[-1][0]
-        given = (x[few] if self.first else x[:, few].T).get().astype("f8")
-        blocks = given.reshape(CHECKED, a, c, d)
+        blocks = self._vectors_of(self.pairs[-1][0]).reshape(CHECKED, a, c, d)
         sums = np.einsum("nacd,abcd->nabd", blocks, self.values.astype("f8"), optimize=True)
-        return few, sums.reshape(CHECKED, -1)
+        return sums.reshape(CHECKED, -1)
 
-    def error(self) -> float:
-        """The largest error of the last result, relative to the largest entry."""
-        few, expected = self.expected
-        y = self.pairs[-1][1]
-        found = (y[few] if self.first else y[:, few].T).get().astype("f8")
-        return float(np.abs(found - expected).max() / np.abs(expected).max())
+    @property
+    def found(self) -> Any:
+        """The same vectors of what was written, or returned by a peer."""
+        return self._vectors_of(self.out if self.result is None else cupy.asarray(self.result))
 
 
-def sparse_cells(case: SparseCase, dtype: str) -> Iterator[Cell]:
+def sparse_cells(choice: Choice) -> Iterator[Cell]:
     """One case in one dtype."""
+    case, dtype = choice.case, choice.dtype
     data = SparseData(case, dtype)
-    op = bk.KroneckerSparse(data.values, layout=case.layout).to("cuda")  # type: ignore[arg-type]
-    last = data.pairs[-1][1]
-
-    def ours() -> Contender:
-        return Contender("batchkron", {"": [partial(op.apply, x, out=y) for x, y in data.pairs]})
-
     floors = case.floors(dtype, copy_rate())
-    found = measured(ours, dtype, last, data.error)
-    cell = Cell("kronecker-sparse", case.name, dtype, found)
+    cell = Cell("kronecker-sparse", case.name, dtype, data.time_of(data.calls))
     cell.floor = max(floors.values())
-    shape = shape_of(case, dtype)
-    way = fastest_way(shape, device_limits(cupy.cuda.Device().id))
+    way = fastest_way(shape_of(case, dtype), device_limits(cupy.cuda.Device().id))
     programs = dict.fromkeys(program.expression for program in way.programs())
     cell.more |= {"pattern": case.pattern, "layout": case.layout, "floors": floors}
     cell.more |= {"kernel": "; ".join(programs), "estimate": 1e6 * way.seconds}
-    for name, peer in peers_of(data, found.get("microseconds")).items():
-        cell.peers[name] = peer
+    cell.peers |= peers_of(data, cell.microseconds)
     if cell.microseconds:
         cell.more["tflops"] = case.flops / cell.microseconds / 1e6
         cell.more["terabytes_per_second"] = case.bytes(dtype) / cell.microseconds / 1e6
@@ -104,41 +99,45 @@ def sparse_cells(case: SparseCase, dtype: str) -> Iterator[Cell]:
 
 def peers_of(data: SparseData, ours: float | None) -> dict[str, dict[str, Any]]:
     """The time of each peer, or the "reason" for there being none."""
-    absent = torch_chain.missing()
-    if absent:
-        return {name: {"reason": absent} for name in torch_sparse.PEERS}
+    if absent := torch_chain.missing():
+        return {name: {"reason": absent} for name in PEERS}
     values = torch_chain.tensor(cupy.asarray(data.values))
-    pairs = [(torch_chain.tensor(x), torch_chain.tensor(y)) for x, y in data.pairs]
+    inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
     found = {}
-    for name, make in torch_sparse.PEERS.items():
-        found[name] = _peer(data, name, partial(make, values, pairs, data.first), ours)
+    for name, maker in PEERS.items():
+        make = partial(MAKERS[maker], torch_chain.torch, values, layout=data.case.layout)
+        found[name] = _peer(data, name, partial(_bound, make, inputs), ours)
+        data.result = None
         torch_chain.torch.cuda.empty_cache()
     return found
 
 
+def _bound(make: Callable[..., Call], inputs: Sequence[Any]) -> list[Call]:
+    return [make(x=x) for x in inputs]
+
+
 def _peer(
-    data: SparseData,
-    name: str,
-    make: Callable[[], dict[str, Sequence[Callable[[], object]]]],
-    ours: float | None,
+    data: SparseData, name: str, make: Callable[[], Sequence[Call]], ours: float | None
 ) -> dict[str, Any]:
-    case, dtype = data.case, data.dtype.name
+    case, dtype = data.case, data.dtype
     if name == "dense":
-        if case.rows * case.columns * data.dtype.itemsize > MAX_DENSE_BYTES:
+        if case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES:
             return {"reason": "not measured: the dense matrix is too large"}
         least = 1e6 * case.dense_flops / PEAKS[dtype]
         if ours is not None and least > TOO_LONG * ours:
             return {"reason": f"not measured: its flops take {TOO_LONG:g} times as long as ours"}
 
-    def contender() -> Contender:
-        calls = make()
-        if ours is not None:
-            least = min(_first_time(own[-1]) for own in calls.values())
-            if least > TOO_LONG * ours + OF_CALLS:
-                raise RuntimeError(f"a call took {least:.0f} µs, too long to be timed further")
-        return Contender(name, calls, torch_chain.on)
+    def keep(call: Call) -> None:
+        data.result = None  # the memory of the last one
+        data.result = call()
 
-    return measured(contender, dtype, data.pairs[-1][1], data.error)
+    def contender() -> Contender:
+        made = make()
+        if ours is not None and (least := _first_time(made[-1])) > TOO_LONG * ours + OF_CALLS:
+            raise RuntimeError(f"a call took {least:.0f} µs, too long to be timed further")
+        return Contender(name, {"": [partial(keep, call) for call in made]}, torch_chain.on)
+
+    return data.time_of(contender)
 
 
 def _first_time(call: Callable[[], object]) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.device_timing import call_microseconds, elapsed, random_array
 from benchmarks.gpu.cases.cases import Figures
+from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
 POWERS = ("2^3", "8^2", "4^4")
@@ -25,7 +26,7 @@ NODES = 100  # calls in a graph
 REPEATS = 11
 
 
-def latency_cells() -> Iterator[Cell]:
+def latency_cells(_: Choice) -> Iterator[Cell]:
     """One row of each tiny operator, and each function; CuPy's launch of an empty kernel first."""
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
     time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)), CALLS, REPEATS)

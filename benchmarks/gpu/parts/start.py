@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from benchmarks.gpu.cases.cases import Figures
+from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
 PROGRAM = """
@@ -29,7 +30,7 @@ print(ready - began, imported - ready, done - imported)
 GOALS = {"first process": 2e6, "second process": 5e4}  # µs
 
 
-def start_cells() -> Iterator[Cell]:
+def start_cells(_: Choice) -> Iterator[Cell]:
     """Time a first process, which compiles the kernels, and a second, which finds them.
 
     The second also finds Python's bytecode, as it does for an installed package.

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import cupy
 import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.runtime.launch import Launch
-from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, measured, random_array
+from benchmarks.core.device_timing import Call
+from benchmarks.core.timing import seconds_of
 from benchmarks.gpu.cases.cases import Figures
-from benchmarks.gpu.cases.sweep_cases import GOAL, LARGE, SweepCase, sweep_floors
+from benchmarks.gpu.cases.sweep_cases import GOAL, LARGE, sweep_floors
+from benchmarks.gpu.data import SweepSubject
+from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
 Array = Any
-MAX_BUFFER_SETS = 8
 CPU_SECONDS = 0.3  # of timing on the CPU, within these bounds of rounds
 MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
@@ -45,40 +45,28 @@ def cpu_microseconds(op: bk.SparseGridOperator, x: Array, out: Array) -> float:
     op.matvec(x, out=out)
     times: list[float] = []
     while len(times) < MIN_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MAX_ROUNDS):
-        begin = time.perf_counter()
-        op.matvec(x, out=out)
-        times.append(time.perf_counter() - begin)
+        times.append(seconds_of(partial(op.matvec, x, out=out)))
     return 1e6 * statistics.median(times)
 
 
-def sweep_cells(case: SweepCase, dtype: str) -> Iterator[Cell]:
+def sweep_cells(choice: Choice) -> Iterator[Cell]:
     """One case in one dtype."""
-    begin = time.perf_counter()
-    op = case.operator(dtype)
-    seconds = time.perf_counter() - begin
-    size, itemsize = op.shape[0], np.dtype(dtype).itemsize
-    sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // (2 * size * itemsize)))
-    inputs = [random_array((size,), dtype, seed) for seed in range(sets)]
-    outputs = [cupy.empty(size, dtype) for _ in range(sets)]
-    host = inputs[-1].get()
-    expected = np.empty_like(host)
-    cpu = {"microseconds": cpu_microseconds(op, host, expected), "captured": True}
-    device = op.to("cuda")
-
-    def error() -> float:
-        return float(np.abs(outputs[-1].get() - expected).max() / np.abs(expected).max())
-
-    def ours() -> Contender:
-        pairs = zip(inputs, outputs, strict=True)
-        return Contender("batchkron", {"": [partial(device.matvec, x, out=y) for x, y in pairs]})
-
-    floors = sweep_floors(op, dtype)
-    cell = Cell("sweeps", case.name, dtype, measured(ours, dtype, outputs[-1], error))
+    case, dtype = choice.case, choice.dtype
+    made: list[Any] = []
+    seconds = seconds_of(lambda: made.append(case.operator(dtype)))
+    op = made[0]
+    subject = SweepSubject(case, dtype, op)
+    host = subject.pairs[-1][0].get()
+    subject.expected = np.empty_like(host)
+    cpu = {"microseconds": cpu_microseconds(op, host, subject.expected), "captured": True}
+    floors, size = sweep_floors(op, dtype), op.shape[0]
+    calls = subject.calls_of(op)
+    cell = Cell("sweeps", case.name, dtype, subject.time_of(lambda: calls))
     cell.peers[f"CPU, {bk.get_num_threads()} threads"] = cpu
     cell.floor = max(floors["memory"], floors["arithmetic"])
     if size >= LARGE:
         cell.figures = Figures(goal=cell.floor / GOAL)
-    launches = launches_of(partial(device.matvec, inputs[-1], out=outputs[-1]))
+    launches = launches_of(calls[-1])
     cell.more |= {"floors": floors, "launches": launches, "unknowns": size}
     cell.more |= {"seconds_to_build": seconds, "pairs_of_cells": op._program.num_edges}
     cell.note = f"{size} unknowns, {launches} launches, gathers' floor {floors['gathers']:.1f}"

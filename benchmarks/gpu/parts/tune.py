@@ -13,6 +13,7 @@ import cupy
 from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
 from benchmarks.gpu.cases.cases import BatchCase, KronCase
 from benchmarks.gpu.data import factors_of, operator, that_fits
+from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
 
@@ -34,7 +35,7 @@ def empty_cache() -> Iterator[None]:
 def build(case: KronCase | BatchCase, dtype: str) -> None:
     """Build the plan of a case."""
     if isinstance(case, BatchCase):
-        operator(case, dtype).to("cuda")
+        operator(case, dtype)
         return
     shape = that_fits(case.shape, dtype)
     if shape is not None:
@@ -42,8 +43,9 @@ def build(case: KronCase | BatchCase, dtype: str) -> None:
         reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
 
 
-def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterator[Cell]:
+def tune_cells(choice: Choice, seconds: float) -> Iterator[Cell]:
     """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
+    case, dtype = choice.case, choice.dtype
     tuning = Tuning(seconds=seconds)
     ours: dict[str, Any] = {}
     try:
