@@ -25,7 +25,7 @@ from benchmarks.gpu.compiling import (
     default_processes,
     jobs_of,
 )
-from benchmarks.gpu.options import Choice, read_options
+from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
 from benchmarks.gpu.report.random_report import print_standings, standings_of, wrong_results
 from benchmarks.gpu.report.report import Cell, Printer, absences, missed
@@ -83,27 +83,9 @@ def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
     return [partial(compile_sparse, cases, dtype) for (dtype, _), cases in groups.items()]
 
 
-PARTS = {  # the module of each part, and the function that measures a cell of it
-    "start": ("start", "start_cells"),
-    "latency": ("latency", "latency_cells"),
-    "kron": ("kron", "kron_cells"),
-    "precision": ("kron", "kron_cells"),
-    "pde": ("kron", "kron_cells"),
-    "batches": ("batches", "batch_cells"),
-    "atomic": ("batches", "atomic_cells"),
-    "lists": ("lists", "list_cells"),
-    "sweeps": ("sweeps", "sweep_cells"),
-    "kronecker-sparse": ("kron_sparse", "sparse_cells"),
-    "explicit": ("explicit", "explicit_cells"),
-    "ablation": ("kron", "ablation_cells"),
-    "random": ("random_run", "random_cells"),
-    "tune": ("tune", "tune_cells"),
-}
-
-
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
     """Measure a cell; ``seconds``: of a search."""
-    module, name = PARTS[choice.part]
+    module, name = PARTS.get(choice.part, RANDOM)
     measure: Any = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
     yield from measure(choice, seconds) if choice.part == "tune" else measure(choice)
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.options import parser_of
 from benchmarks.gpu.cases.cases import (
     ABLATION,
     BATCHES,
@@ -27,21 +28,22 @@ from benchmarks.gpu.cases.sweep_cases import SWEEPS
 from benchmarks.random_shapes import draws, seed_of_today
 from benchmarks.shapes import squares
 
-PARTS = (
-    "start",
-    "latency",
-    "kron",
-    "precision",
-    "pde",
-    "batches",
-    "atomic",
-    "lists",
-    "sweeps",
-    "kronecker-sparse",
-    "explicit",
-    "ablation",
-    "tune",
-)
+PARTS = {  # the module of each part, and the function that measures a cell of it
+    "start": ("start", "start_cells"),
+    "latency": ("latency", "latency_cells"),
+    "kron": ("kron", "kron_cells"),
+    "precision": ("kron", "kron_cells"),
+    "pde": ("kron", "kron_cells"),
+    "batches": ("batches", "batch_cells"),
+    "atomic": ("batches", "atomic_cells"),
+    "lists": ("lists", "list_cells"),
+    "sweeps": ("sweeps", "sweep_cells"),
+    "kronecker-sparse": ("kron_sparse", "sparse_cells"),
+    "explicit": ("explicit", "explicit_cells"),
+    "ablation": ("kron", "ablation_cells"),
+    "tune": ("tune", "tune_cells"),
+}
+RANDOM = "random_run", "random_cells"
 OPT_IN_PARTS = ("kronecker-sparse", "tune")  # parts that take long
 
 
@@ -88,67 +90,23 @@ def random_choices(count: int, seed: int, limit: float) -> list[Choice]:
 
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu",
-        description="Times of the CUDA backend next to its peers', to goals and to the chip.",
-    )
-    parser.add_argument(
-        "--part",
-        action="append",
-        choices=PARTS,
-        help="may be repeated; by default all but " + " and ".join(OPT_IN_PARTS),
-    )
-    parser.add_argument(
-        "--case",
-        action="append",
-        metavar="NAME",
-        help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
-    )
-    parser.add_argument("--dtype", choices=("float16", *DTYPES, *PRECISIONS), help="all by default")
-    parser.add_argument(
-        "--random", type=int, metavar="N", help="N shapes drawn at random, and no other cells"
-    )
-    parser.add_argument(
-        "--seed", type=int, metavar="S", help="of random shapes; the day's by default"
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=512.0,
-        metavar="MIB",
-        help="data of a random shape (x, y, two buffers of a chain); 512 by default",
-    )
-    parser.add_argument("--list", action="store_true", help="print the cells and end")
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="compile ahead in N processes; 0: not ahead"
-    )
-    parser.add_argument(
-        "--energy", action="store_true", help="also joules of a call, by NVML: 0.6 s for each time"
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="let ncu say what limits the cells that miss"
-    )
-    parser.add_argument(
-        "--profile-seconds",
-        type=float,
-        default=180.0,
-        metavar="N",
-        help="seconds after which no other cell is profiled; 180 by default",
-    )
-    parser.add_argument(
-        "--profile-of",
-        type=Path,
-        metavar="PATH",
-        help="measure nothing, but profile the missed cells of this file that have no profile",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=120.0,
-        metavar="N",
-        help="seconds that a search of the part tune may take; 120 by default",
-    )
-    parser.add_argument(
+    text = "Times of the CUDA backend next to its peers', to goals and to the chip."
+    parser = parser_of(text, "seconds", "seed", "json", seconds=120.0, seed=None)
+    add = parser.add_argument
+    default = "may be repeated; by default all but " + " and ".join(OPT_IN_PARTS)
+    pattern = "as --list prints it, or a pattern such as '1024: 8^*'; may be repeated"
+    add("--part", action="append", choices=PARTS, help=default)
+    add("--case", action="append", metavar="NAME", help=pattern)
+    add("--dtype", choices=("float16", *DTYPES, *PRECISIONS), help="all by default")
+    add("--random", type=int, metavar="N", help="N shapes drawn at random, and no other cells")
+    add("--limit", type=float, default=512.0, metavar="MIB", help="data of a random shape")
+    add("--list", action="store_true", help="print the cells and end")
+    add("--processes", type=int, metavar="N", help="compile ahead in N processes; 0: not ahead")
+    add("--energy", action="store_true", help="also joules of a call, by NVML: 0.6 s for each time")
+    add("--profile", action="store_true", help="let ncu say what limits the cells that miss")
+    add("--profile-seconds", type=float, default=180.0, help="no cell is profiled after these")
+    add("--profile-of", type=Path, help="only profile missed cells of this file without a profile")
+    add(
         "--ablate",
         action="append",
         metavar="FAMILY",
@@ -156,8 +114,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         " cells whose plan has it; may be repeated, a pattern such as 'kron_sparse.*', all, or"
         " several that are switched off together, joined by +",
     )
-    parser.add_argument("--commit", help="of the source, where it is no checkout")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
+    add("--commit", help="of the source, where it is no checkout")
     options = parser.parse_args(arguments)
     if options.random is not None:
         others = ("part", "case", "dtype", "ablate", "profile", "profile_of")
@@ -173,7 +130,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.choices = [
         choice
         for choice in all_choices()
-        if choice.part in (options.part or set(PARTS) - set(OPT_IN_PARTS))
+        if choice.part in (options.part or {*PARTS} - {*OPT_IN_PARTS})
         and (options.dtype in (None, choice.dtype))
         and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
     ]

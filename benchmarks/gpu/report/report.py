@@ -167,76 +167,56 @@ def millijoules(joules: float | None) -> str:
     return "–" if joules is None else f"{1e3 * joules:.3g}"
 
 
-def columns(
-    part: str, peers: Sequence[str], recorded: Sequence[str], energy: bool = False
-) -> list[str]:
-    """The heads of a part's table; ``energy``: with those of energies."""
-    head = ["case", "dtype", "ours", *peers, "ours/best peer", *recorded, "goal", "floor"]
-    head += ["ours/floor"]
-    if part == "ablation":
-        head += ["factor", "by functions", "FastKron's, published"]
-    if part == "atomic":
-        head += ["owner", "function"]
-    if part == "random":
-        head += ["function", "operator, eager", "function, eager"]
-    if part == "tune":
-        head += ["tried", "pruned", "failed", "seconds"]
-    if energy:
-        head += ["W", "mJ", "best peer, mJ"]
-    return [*head, "verdict"]
+def recorded_times(cell: Cell) -> str:
+    """What is known of peers that were not measured in this run."""
+    return ", ".join(f"{name} {shown(time)}" for name, time in cell.figures.recorded.items())
 
 
-def row(cell: Cell) -> list[str]:
-    """A cell as a row of its part's table."""
-    texts = [cell.name, cell.dtype, peer_time(cell.ours)]
-    texts += [peer_time(peer) for peer in cell.peers.values()]
-    texts += [ratio(cell.ratio), *map(shown, cell.figures.recorded.values())]
-    texts += [shown(cell.figures.goal), shown(cell.floor), ratio(cell.over_floor)]
+def more_times(cell: Cell) -> list[str]:
+    """What cells of some parts have beside our time and those of peers."""
+    more, found = cell.more, []
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
-        texts += [ratio(cell.more.get(key)) for key in keys]
-    if cell.part == "atomic":
-        texts += [peer_time(cell.more[key]) for key in ("owner", "function")]
-    if cell.part == "random":
-        function = cell.more["function"]
-        eager = (found.get("eager_microseconds") for found in (cell.ours, function))
-        texts += [peer_time(function), *map(shown, eager)]
+        found += [f"{key.replace('_', ' ')} {ratio(more.get(key))}" for key in keys]
+    found += [f"{key} {peer_time(more[key])}" for key in ("owner", "function") if key in more]
+    for key, one in (("operator", cell.ours), ("function", more.get("function", {}))):
+        if "eager_microseconds" in one:
+            found.append(f"{key}, eager {shown(one['eager_microseconds'])}")
     if cell.part == "tune":
         keys = ("tried", "pruned", "failed", "seconds")
-        texts += [f"{cell.more[key]:.0f}" if key in cell.more else "–" for key in keys]
+        found += [f"{key} {more[key]:.0f}" for key in keys if key in more]
     if cell.joules is not None:
-        power = f"{cell.ours['watts']:.0f}"
-        texts += [power, millijoules(cell.joules), millijoules(cell.least_peer_joules)]
-    return [*texts, cell.verdict() + (f" ({cell.note})" if cell.note else "")]
+        found.append(f"{cell.ours['watts']:.0f} W, {millijoules(cell.joules)} mJ")
+        found.append(f"best peer {millijoules(cell.least_peer_joules)} mJ")
+    return found
 
 
-def line(texts: Sequence[str]) -> str:
-    """A row of a table, columns under each other."""
-    widths = [22, 8, *[12] * (len(texts) - 3), 0]
-    cells = [
-        text.ljust(width) if number < 2 else text.rjust(width)
-        for number, (text, width) in enumerate(zip(texts, widths, strict=True))
-    ]
-    return f"| {' | '.join(cells)} |"
+def line(cell: Cell) -> str:
+    """A cell in one line: our time in µs, those of peers, what was to be reached, the verdict."""
+    parts = [f"{cell.name} {cell.dtype}: {peer_time(cell.ours)}"]
+    parts += [f"{name} {peer_time(peer)}" for name, peer in cell.peers.items()]
+    if cell.ratio is not None:
+        parts.append(f"ours/best peer {ratio(cell.ratio)}")
+    if cell.figures.recorded:
+        parts.append(f"recorded: {recorded_times(cell)}")
+    parts.append(f"goal {shown(cell.figures.goal)}")
+    parts.append(f"floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)")
+    note = f" ({cell.note})" if cell.note else ""
+    return "; ".join([*parts, *more_times(cell), cell.verdict() + note])
 
 
 class Printer:
-    """Prints cells as they come, a table for each part."""
+    """Prints cells as they come, with a title for each part."""
 
     def __init__(self) -> None:
-        self._head: list[str] = []
+        self._part = ""
 
     def show(self, cell: Cell) -> None:
-        """Print a cell, the head of its table first where it is another one."""
-        energy = cell.joules is not None
-        own = columns(cell.part, [*cell.peers], [*cell.figures.recorded], energy)
-        head = [cell.part, *own]
-        if head != self._head:
-            if not self._head or head[0] != self._head[0]:
-                print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip())
-            print(f"\n{line(head[1:])}\n|{'---|' * len(head[1:])}")
-            self._head = head
-        print(line(row(cell)), flush=True)
+        """Print a cell, the title of its part first where it is another one."""
+        if cell.part != self._part:
+            print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
+            self._part = cell.part
+        print(f"- {line(cell)}", flush=True)
 
 
 def absences(cells: Sequence[Cell]) -> list[str]:
