@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.core.records import machine
-from benchmarks.core.timing import OURS
+from benchmarks.core.timing import OURS, Call
 from benchmarks.kronecker_sparse import (
     SparseData,
     bsr_matrix,
@@ -21,26 +19,16 @@ from benchmarks.kronecker_sparse import (
     einsum,
     permuted,
 )
-from benchmarks.papers.measuring import Problem
-from benchmarks.papers.results import ALONE, Cell, Key
-
-REPEATS = 5
-
-Call = Callable[[], Any]
+from benchmarks.papers.measuring import Bench, Problem
+from benchmarks.papers.results import ALONE
 
 
-class CpuBench:
+class CpuBench(Bench):
     """Runs contenders on the threads of this process."""
-
-    module = np
 
     def __init__(self) -> None:
         described = machine()
         self.machine = {**described, "device": described["processor"]}
-
-    def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:
-        """Nothing is compiled."""
-        return True
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender."""
@@ -49,9 +37,7 @@ class CpuBench:
         x = given.few[given.repeated]
         if layout == "batch-last":
             x = np.ascontiguousarray(x.T)
-        data = SparseData.__new__(SparseData)
-        data.pattern, data.batch, data.layout, data.dtype = pattern, batch, layout, np.dtype(dtype)
-        data.values, data.inputs = values, [x]
+        data = SparseData.of(pattern, layout, values, x)
 
         def ours() -> Call:
             op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
@@ -86,35 +72,8 @@ class CpuBench:
             ALONE: alone,
         }
 
-    def run(self, call: Call) -> Any:
-        """Return the result of a call."""
-        return call()
-
     def vectors(self, result: Any, given: Problem) -> Any:
         """Return the sampled vectors of a result, one in each row, in double precision."""
         flat = result.reshape(given.shape)
         found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
         return np.asarray(found, np.float64)
-
-    def once(self, call: Call) -> float:
-        """Return the seconds of one call."""
-        begun = time.perf_counter()
-        call()
-        return time.perf_counter() - begun
-
-    def repeated(self, call: Call) -> float:
-        """Return the median seconds of a call over several."""
-        return statistics.median(self.once(call) for _ in range(REPEATS))
-
-    def watts(self, call: Call, seconds: float) -> float:
-        """Refuse: the energy of a processor is not measured.
-
-        Raises
-        ------
-        RuntimeError
-            Always.
-        """
-        raise RuntimeError("not measured: the energy of a processor is not read")
-
-    def release(self) -> None:
-        """Nothing is held."""

@@ -30,7 +30,7 @@ from benchmarks.papers.compiling import (
     not_compiled,
     shape_of,
 )
-from benchmarks.papers.measuring import DeviceLostError, Problem, text_of
+from benchmarks.papers.measuring import Bench, DeviceLostError, Problem, text_of
 from benchmarks.papers.results import Cell, Key
 
 GRAPH_SECONDS = 4e-3  # about the length of a graph
@@ -45,7 +45,7 @@ MAX_FAILING = 2.0  # seconds of a failing multiply by BSR, after which it is not
 Call = Callable[[], Any]
 
 
-class CudaBench:
+class CudaBench(Bench):
     """Runs contenders on one stream, captured in graphs of torch where that is possible."""
 
     module = cupy

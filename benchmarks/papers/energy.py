@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import boxes
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
-from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.results import GENERIC, NAMES, SPECIALISED, Cell
-from benchmarks.patterns import LAYOUTS, Pattern, energy_patterns, ratio
+from benchmarks.papers.options import run
+from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern, ratio
 
 PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent where it is less
-DTYPES = ("float32", "float16")
 
 
 def energies(cells: Iterable[Cell], dtype: str) -> dict[Pattern, dict[str, float]]:
@@ -56,8 +56,8 @@ def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the lines of a Markdown table: the published numbers beside ours."""
-    yield "| dtype | baselines | patterns | median factor | published | less in % | published |"
-    yield f"|{' --- |' * 7}"
+    names = ["dtype", "baselines", "patterns", "median factor", "published", "less in %"]
+    yield head([*names, "published"])
     for dtype in DTYPES:
         for baselines in (SPECIALISED, (*SPECIALISED, *GENERIC)):
             found = list(factors(cells, dtype, baselines).values())
@@ -66,9 +66,8 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
             share = 100 * sum(value < 1 for value in found) / len(found)
             is_papers = dtype == "float32" and baselines == SPECIALISED
             median, less = (f"{PUBLISHED[0]}", f"{PUBLISHED[1]:g}") if is_papers else ("–", "–")
-            texts = [dtype, ", ".join(baselines), str(len(found))]
-            texts += [f"{statistics.median(found):.2f}", median, f"{share:.0f}", less]
-            yield f"| {' | '.join(texts)} |"
+            texts = [dtype, ", ".join(baselines), len(found), f"{statistics.median(found):.2f}"]
+            yield row([*texts, median, f"{share:.0f}", less])
 
 
 def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
@@ -88,16 +87,8 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table and draw the picture."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--plot", type=Path, help="picture to draw")
-    options = parser.parse_args(arguments)
-    options.dtype = options.dtype or ["float32"]
     names = [name for name in NAMES if "alone" not in name]
-    results = measured_results(options, energy_patterns(), names, energy=True)
-    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
-    print("\n".join(table(cells)))
-    if options.plot:
-        draw(cells, options.plot)
+    run(__doc__, arguments, table, names, draw, energy=True)
     return 0
 
 

@@ -25,6 +25,7 @@ import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures, save_figure
 from benchmarks.core.records import available_memory, earlier, machine, save
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import in_turn
 from benchmarks.gpu.report.roofline_picture import Roof
 
@@ -93,7 +94,7 @@ class CpuProducts:
         a, b = (rng.standard_normal((n, n)).astype(np.float32) for n in size)
         side = size[0] * size[1]
         out = np.full((side, side), np.nan, np.float32)
-        return partial(bk.kron, a, b, out=out), partial(compare, a, b, lambda row: out[row])
+        return partial(bk.kron, a, b, out=out), partial(compare, a, b, lambda at: out[at])
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Return the median time of a call."""
@@ -129,7 +130,7 @@ class CudaProducts:
         a, b = map(self._cupy.asarray, host)
         side = size[0] * size[1]
         out = self._cupy.full((side, side), np.nan, np.float32)
-        return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda row: out[row].get())
+        return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda at: out[at].get())
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Return the median time of a call."""
@@ -139,9 +140,9 @@ class CudaProducts:
 def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
     """Whether some rows of a result are right, to the last bit."""
     side = len(a) * len(b)
-    for row in {0, side // 3, side - 1}:
-        expected = np.multiply.outer(a[row // len(b)], b[row % len(b)]).ravel()
-        if not np.array_equal(row_of(row), expected):
+    for at in {0, side // 3, side - 1}:
+        expected = np.multiply.outer(a[at // len(b)], b[at % len(b)]).ravel()
+        if not np.array_equal(row_of(at), expected):
             return False
     return True
 
@@ -175,9 +176,8 @@ def time_of(report: Mapping[str, Any], size: Size) -> float | None:
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of figure 3 in Markdown."""
-    heads = ["size", "% of bandwidth: K40", "ours", "seconds: K40", "ours", "GFLOP/s: K40", "ours"]
-    yield f"| {' | '.join(heads)} | TB/s |"
-    yield f"|{' --- |' * (len(heads) + 1)}"
+    names = ["size", "% of bandwidth: K40", "ours", "seconds: K40", "ours", "GFLOP/s: K40"]
+    yield head([*names, "ours", "TB/s"])
     for size in (*PUBLISHED, BEYOND):
         theirs = [f"{value:.3g}" for value in PUBLISHED.get(size, ())] or ["–"] * 3
         seconds, ours = time_of(report, size), ["–"] * 4
@@ -187,7 +187,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
             flops = (size[0] * size[1]) ** 2 / seconds
             ours = [f"{share:.0f}", f"{seconds:.3g}", f"{flops / 1e9:.4g}", f"{rate / 1e12:.3g}"]
         pairs = [text for pair in zip(theirs, ours, strict=False) for text in pair]
-        yield f"| M = {size[0]}, N = {size[1]} | {' | '.join([*pairs, ours[3]])} |"
+        yield row([f"M = {size[0]}, N = {size[1]}", *pairs, ours[3]])
 
 
 def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, float]]:

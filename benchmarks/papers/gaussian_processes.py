@@ -32,6 +32,7 @@ from gpytorch.utils.grid import create_grid
 
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import earlier, machine, save
+from benchmarks.core.tables import head, row
 from benchmarks.gaussian_processes import CASES, QUICK, WAYS, Case, Training, measure, settings
 from benchmarks.torch_layers import synchronize
 
@@ -211,13 +212,13 @@ def measure_missing(
                 started = time.perf_counter()
                 free(options.device)
                 with settings(options):
-                    row = measure(name, case, model, dtype, options)
-                cell = asdict(row)
+                    trained = measure(name, case, model, dtype, options)
+                cell = asdict(trained)
                 if model == "LOVE":
-                    cell["predictions"] = predictions(case, row.trained, dtype, options)
+                    cell["predictions"] = predictions(case, trained.trained, dtype, options)
                 report["cells"][key] = cell
                 taken = time.perf_counter() - started
-                yield f"{key}: {taken:.0f} s; {'; '.join(row.remarks)}"
+                yield f"{key}: {taken:.0f} s; {'; '.join(trained.remarks)}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -227,10 +228,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
     """Yield the lines of Table 5 in Markdown: published factors beside measured ones."""
-    heads = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
-    heads += ["published factor", "product", "bound", "interpolated"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
+    columns = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
+    yield head([*columns, "published factor", "product", "bound", "interpolated"])
     for name in names:
         for model in ("SKI", "SKIP", "LOVE"):
             source = "SKI" if model == "SKIP" else model
@@ -247,16 +246,14 @@ def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> 
             texts += [number(times.get(way)) for way in WAYS]
             texts += [number(cell["published"].get(model))]
             texts += [number(factors.get(way)) for way in ("product", "bound", "interpolated")]
-            yield f"| {' | '.join(texts)} |"
+            yield row(texts)
 
 
 def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a Markdown table of LOVE's predictions."""
-    heads = ["data set, grid", "points"]
-    heads += [f"{way}: {what}" for what in ("first, ms", "next, ms", "MiB") for way in PREDICTED]
-    heads += ["difference of the mean", "of the deviation"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
+    columns = ["data set, grid", "points"]
+    columns += [f"{way}: {what}" for what in ("first, ms", "next, ms", "MiB") for way in PREDICTED]
+    yield head([*columns, "difference of the mean", "of the deviation"])
     for name in names:
         cell = report["cells"].get(f"{name} LOVE {dtype}")
         if cell is None:
@@ -270,7 +267,7 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
         # Files of earlier runs have one number, relative to the variance itself.
         apart = found.get("differences", {})
         texts += [number(apart.get(what), 2) for what in ("mean", "deviation")]
-        yield f"| {' | '.join(texts)} |"
+        yield row(texts)
 
 
 def parser() -> argparse.ArgumentParser:

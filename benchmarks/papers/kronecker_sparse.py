@@ -15,10 +15,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
-from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.results import BASELINES, GENERIC, NAMES, SPECIALISED, Cell
-from benchmarks.patterns import LAYOUTS, Pattern, time_patterns
+from benchmarks.papers.options import run
+from benchmarks.papers.results import BASELINES, GENERIC, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern
 
 Times = dict[str, float]  # of one pattern, by contender
 
@@ -83,6 +84,13 @@ def times_of(cells: Iterable[Cell], dtype: str, layout: str) -> dict[Pattern, Ti
     return whole
 
 
+def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | None:
+    """The least time of the second ones over that of the first, None where one has none."""
+    one = [times[name] for name in faster if name in times]
+    other = [times[name] for name in slower if name in times]
+    return min(other) / min(one) if one and other else None
+
+
 def outcome(
     times: Iterable[Times], faster: Sequence[str], slower: Sequence[str]
 ) -> tuple[int, int, float, float]:
@@ -90,13 +98,9 @@ def outcome(
 
     The first gain is over the patterns in which it is faster, the second one over all.
     """
-    gains = []
-    for own in times:
-        one = [own[name] for name in faster if name in own]
-        other = [own[name] for name in slower if name in own]
-        if one and other:
-            gains.append(min(other) / min(one))
-    ahead = [gain for gain in gains if gain > 1]
+    found = (gain(own, faster, slower) for own in times)
+    gains = [one for one in found if one is not None]
+    ahead = [one for one in gains if one > 1]
     nan = float("nan")
     return (
         len(gains),
@@ -108,29 +112,18 @@ def outcome(
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the lines of a Markdown table: the published numbers beside ours."""
-    heads = ["table", "dtype", "layout", "faster", "than", "patterns"]
-    heads += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
+    names = ["table", "dtype", "layout", "faster", "than", "patterns"]
+    names += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
+    yield head(names)
     for claim in CLAIMS:
         times = times_of(cells, claim.dtype, claim.layout)
-        count, ahead, gain, overall = outcome(times.values(), claim.faster, claim.slower)
+        count, ahead, own, overall = outcome(times.values(), claim.faster, claim.slower)
         measured = ["–"] * 3
         if count:
-            measured = [f"{100 * ahead / count:.1f}", f"{gain:.2f}", f"{overall:.2f}"]
-        texts = [
-            claim.table,
-            claim.dtype,
-            claim.layout or "the better one",
-            ", ".join(claim.faster),
-            ", ".join(claim.slower),
-            str(count),
-            f"{claim.share:g}",
-            measured[0],
-            f"{claim.gain:.2f}",
-            *measured[1:],
-        ]
-        yield f"| {' | '.join(texts)} |"
+            measured = [f"{100 * ahead / count:.1f}", f"{own:.2f}", f"{overall:.2f}"]
+        texts = [claim.table, claim.dtype, claim.layout or "the better one"]
+        texts += [", ".join(claim.faster), ", ".join(claim.slower), str(count)]
+        yield row([*texts, f"{claim.share:g}", measured[0], f"{claim.gain:.2f}", *measured[1:]])
 
 
 def lost(cells: Iterable[Cell]) -> Iterator[str]:
@@ -142,17 +135,13 @@ def lost(cells: Iterable[Cell]) -> Iterator[str]:
             best = min(others, key=others.__getitem__)
             if others[best] < cell.seconds[OURS]:
                 found.append((others[best] / cell.seconds[OURS], best, cell))
-    for gain, best, cell in sorted(found, key=lambda one: one[0]):
-        yield f"{cell.pattern} {cell.dtype} {cell.layout}: {gain:.2f} × {best}"
+    for factor, best, cell in sorted(found, key=lambda one: one[0]):
+        yield f"{cell.pattern} {cell.dtype} {cell.layout}: {factor:.2f} × {best}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the tables; the status is 1 if a result of ours was wrong."""
-    options = parser_of(__doc__).parse_args(arguments)
-    options.dtype = options.dtype or ["float32", "float16"]
-    results = measured_results(options, time_patterns(), NAMES)
-    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
-    print("\n".join(table(cells)))
+    cells = run(__doc__, arguments, table)
     behind = list(lost(cells))
     print(f"\nbehind a baseline in {len(behind)} of {len(cells)} cells\n")
     print("\n".join(behind[:20]))

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from benchmarks.core.timing import OURS
+from benchmarks.core.timing import OURS, Call, seconds_of
 from benchmarks.papers.results import ALONE, Cell, Key, Results
 from benchmarks.patterns import LAYOUTS, Pattern, ratio
 
@@ -26,6 +26,7 @@ TRIED_VECTORS = 2560  # as 25 088, a multiple of 512, not of 1024: torch takes t
 MIN_SCALED = 2e-2  # seconds of all vectors from which a time is scaled from some vectors
 SAMPLES = 8  # vectors of a result that are compared
 DISTINCT = 97  # vectors of a batch that are not repeated ones
+REPEATS = 5  # of a call whose time is a median
 AHEAD = 256  # cells whose kernels are compiled at the same time
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 PHASES = ("compile", "prepare", "check", "time")
@@ -37,35 +38,42 @@ class DeviceLostError(RuntimeError):
     """The device refuses all further work of this process."""
 
 
-class Bench(Protocol):
+class Bench:
     """A device on which contenders run; ``module`` has its arrays, NumPy or CuPy."""
 
     machine: Mapping[str, Any]
-    module: Any
+    module: Any = np
 
     def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:
         """Compile what cells need; False if so many seconds are too few.
 
         ``cells`` are those of earlier runs.
         """
+        return True
 
-    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Any]]:
+    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender: a function that returns its call."""
+        raise NotImplementedError
 
-    def run(self, call: Callable[[], Any]) -> Any:
+    def run(self, call: Call) -> Any:
         """Return the result of a call."""
+        return call()
 
     def vectors(self, result: Any, given: Problem) -> Array:
         """Return the sampled vectors of a result, one in each row, in double precision."""
+        raise NotImplementedError
 
-    def once(self, call: Callable[[], Any]) -> float:
+    def once(self, call: Call) -> float:
         """Return the seconds of one call."""
+        return seconds_of(call)
 
-    def repeated(self, call: Callable[[], Any]) -> float:
+    def repeated(self, call: Call) -> float:
         """Return the median seconds of a call over several."""
+        return statistics.median(self.once(call) for _ in range(REPEATS))
 
-    def watts(self, call: Callable[[], Any], seconds: float) -> float:
+    def watts(self, call: Call, seconds: float) -> float:
         """Return the power while calls of so many seconds follow each other."""
+        raise RuntimeError("not measured: the energy of a processor is not read")
 
     def release(self) -> None:
         """Free what contenders took.
@@ -182,7 +190,7 @@ class CellRun:
         with self.phase("prepare"):
             self.given = problem(cell.key, bench.module)
             self.makers = bench.prepare(self.given)
-        self.tried: tuple[Problem, Mapping[str, Callable[[], Any]]] | None = None
+        self.tried: tuple[Problem, Mapping[str, Callable[[], Call]]] | None = None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -249,8 +257,8 @@ class CellRun:
         return True
 
     def checked(
-        self, name: str, given: Problem, makers: Mapping[str, Callable[[], Any]]
-    ) -> tuple[float, Callable[[], Any]]:
+        self, name: str, given: Problem, makers: Mapping[str, Callable[[], Call]]
+    ) -> tuple[float, Call]:
         """Return the seconds of the second call of a contender, and the call.
 
         The result of the first one must be right.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core import options
 from benchmarks.gpu.compiling import default_processes
 from benchmarks.papers.measuring import (
     Bench,
@@ -18,8 +19,8 @@ from benchmarks.papers.measuring import (
     measure_missing,
     phase_texts,
 )
-from benchmarks.papers.results import Results
-from benchmarks.patterns import BATCH, Pattern, fair_order
+from benchmarks.papers.results import DTYPES, NAMES, Cell, Results
+from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
 
 DEVICE_LOST = 3  # the exit status: another process may go on
 
@@ -42,51 +43,72 @@ def parse_part(text: str) -> tuple[int, int]:
     return part
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a command; ``description`` is its module's docstring."""
-    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
-    parser.add_argument("--json", type=Path, help="the file of all cells, which is appended to")
-    parser.add_argument("--part", type=parse_part, default=(1, 1), help="I/N of the patterns")
-    parser.add_argument("--seconds", type=float, default=500.0, help="no cell begins after these")
-    parser.add_argument("--retry", action="store_true", help="measure again what has failed")
-    parser.add_argument(
-        "--processes", type=int, default=default_processes(), help="compile ahead; 0: not ahead"
-    )
-    parser.add_argument("--commit", help="of the source, where it is no checkout")
-    parser.add_argument("--batch", type=int, default=BATCH, help="vectors")
-    parser.add_argument("--dtype", nargs="+", choices=("float16", "float32", "float64"))
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a command; ``text`` is its module's docstring."""
+    parser = options.parser_of(text, "json", "plot", "seconds", seconds=500.0)
+    add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), help="measure what is missing there")
+    add("--part", type=parse_part, default=(1, 1), help="I/N of the patterns")
+    add("--retry", action="store_true", help="measure again what has failed")
+    add("--processes", type=int, default=default_processes(), help="compile ahead; 0: not ahead")
+    add("--commit", help="of the source, where it is no checkout")
+    add("--batch", type=int, default=BATCH, help="vectors")
+    add("--dtype", nargs="+", choices=("float16", "float32", "float64"))
     return parser
 
 
-def bench_of(options: argparse.Namespace, energy: bool) -> Bench:
+def run(
+    text: str | None,
+    arguments: Sequence[str] | None,
+    lines: Callable[[Sequence[Cell]], Iterable[str]],
+    names: Sequence[str] = NAMES,
+    draw: Callable[[Sequence[Cell], Path], None] | None = None,
+    energy: bool = False,
+) -> list[Cell]:
+    """Measure what the file lacks, print the lines of a table, draw a picture; return the cells.
+
+    ``text`` is the docstring of the command's module; of energies there are other patterns, in
+    float32 where no dtype is given.
+    """
+    given = parser_of(text).parse_args(arguments)
+    given.dtype = given.dtype or list(DTYPES[: 1 if energy else 2])
+    patterns = energy_patterns() if energy else time_patterns()
+    results = measured_results(given, patterns, names, energy)
+    cells = [cell for cell in results.cells.values() if cell.batch == given.batch]
+    print("\n".join(lines(cells)))
+    if given.plot and draw is not None:
+        draw(cells, given.plot)
+    return cells
+
+
+def bench_of(given: argparse.Namespace, energy: bool) -> Bench:
     """Return where contenders run."""
-    if options.device == "cuda":
+    if given.device == "cuda":
         from benchmarks.papers.cuda_bench import CudaBench
 
-        return CudaBench(energy, options.commit, options.processes)
+        return CudaBench(energy, given.commit, given.processes)
     from benchmarks.papers.cpu_bench import CpuBench
 
     return CpuBench()
 
 
 def measured_results(
-    options: Any, patterns: Sequence[Pattern], names: Sequence[str], energy: bool = False
+    given: Any, patterns: Sequence[Pattern], names: Sequence[str], energy: bool = False
 ) -> Results:
     """Return the cells of the file after measuring, on a device if one is given, what it lacks.
 
     It ends the process where the device works no more.
     """
     begun = time.perf_counter()
-    if options.device is None:
-        return Results(options.json)
-    bench = bench_of(options, energy)
-    results = Results(options.json, bench.machine)
-    keys = keys_of(fair_order(patterns, options.part), options.batch, options.dtype)
-    if options.retry:
+    if given.device is None:
+        return Results(given.json)
+    bench = bench_of(given, energy)
+    results = Results(given.json, bench.machine)
+    keys = keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
+    if given.retry:
         for key in keys:
             results.cell(key).failed.clear()
-    cells, seconds = [], options.seconds - (time.perf_counter() - begun)
+    cells, seconds = [], given.seconds - (time.perf_counter() - begun)
     try:
         for cell in measure_missing(bench, results, keys, names, energy, seconds):
             print(line(cell), flush=True)

@@ -18,6 +18,8 @@ GENERIC = ("dense", "sparse")
 BASELINES = (*SPECIALISED, *GENERIC)
 NAMES = (OURS, *BASELINES, ALONE)
 
+DTYPES = ("float32", "float16")  # of the paper
+
 Key = tuple[Pattern, int, str, str]
 
 

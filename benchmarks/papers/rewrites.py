@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import boxes
-from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.results import ALONE, Cell
-from benchmarks.patterns import LAYOUTS, ratio, time_patterns
+from benchmarks.core.tables import head, row
+from benchmarks.papers.options import run
+from benchmarks.papers.results import ALONE, DTYPES, Cell
+from benchmarks.patterns import LAYOUTS, ratio
 
 PUBLISHED = 45  # percent, the most of figure 4
-DTYPES = ("float32", "float16")
 
 
 def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[float]]:
@@ -47,16 +47,13 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the lines of a Markdown table: medians by the ratio, and the largest share."""
     found = panels(cells)
     keys = sorted({key for own in found.values() for key in own})
-    yield f"| (b+c)/(bc) | patterns | {' | '.join(f'{title}: median %' for title in found)} |"
-    yield f"|{' --- |' * (len(found) + 2)}"
+    yield head(["(b+c)/(bc)", "patterns", *(f"{title}: median %" for title in found)])
     for key in keys:
-        medians = [
-            f"{statistics.median(own[key]):.0f}" if key in own else "–" for own in found.values()
-        ]
-        count = max(len(own.get(key, ())) for own in found.values())
-        yield f"| {key:.4f} | {count} | {' | '.join(medians)} |"
+        own = [one.get(key, []) for one in found.values()]
+        medians = [f"{statistics.median(one):.0f}" if one else "–" for one in own]
+        yield row([f"{key:.4f}", max(map(len, own)), *medians])
     largest = [f"{max(max(own) for own in one.values()):.0f}" for one in found.values()]
-    yield f"| largest (published: up to {PUBLISHED}) | | {' | '.join(largest)} |"
+    yield row([f"largest (published: up to {PUBLISHED})", "", *largest])
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
@@ -66,15 +63,7 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table and draw the picture."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--plot", type=Path, help="picture to draw")
-    options = parser.parse_args(arguments)
-    options.dtype = options.dtype or list(DTYPES)
-    results = measured_results(options, time_patterns(), ("bmm", ALONE))
-    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
-    print("\n".join(table(cells)))
-    if options.plot:
-        draw(cells, options.plot)
+    run(__doc__, arguments, table, ("bmm", ALONE), draw)
     return 0
 
 

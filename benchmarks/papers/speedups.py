@@ -21,21 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
-from benchmarks.papers.kronecker_sparse import Times, times_of
-from benchmarks.papers.options import measured_results, parser_of
-from benchmarks.papers.results import BASELINES, GENERIC, NAMES, SPECIALISED, Cell
-from benchmarks.patterns import LAYOUTS, Pattern, ratio, time_patterns
+from benchmarks.papers.kronecker_sparse import Times, gain, times_of
+from benchmarks.papers.options import run
+from benchmarks.papers.results import BASELINES, DTYPES, GENERIC, SPECIALISED, Cell
+from benchmarks.patterns import LAYOUTS, Pattern, ratio
 
-DTYPES = ("float32", "float16")
 Groups = dict[float, list[float]]
-
-
-def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | None:
-    """The least time of the second ones over that of the first, None where one has none."""
-    one = [times[name] for name in faster if name in times]
-    other = [times[name] for name in slower if name in times]
-    return min(other) / min(one) if one and other else None
 
 
 def gains_by_ratio(times: Mapping[Pattern, Times]) -> Groups:
@@ -100,13 +93,12 @@ def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
     return found
 
 
-def _gain_table(columns: Mapping[str, Groups], head: str, form: str) -> Iterator[str]:
+def _gain_table(columns: Mapping[str, Groups], first: str, form: str) -> Iterator[str]:
     keys = sorted({key for own in columns.values() for key in own})
     titles = [
         text for title in columns for text in (f"{title}: patterns", "median gain", "ahead in %")
     ]
-    yield f"| {head} | {' | '.join(titles)} |"
-    yield f"|{' --- |' * (len(titles) + 1)}"
+    yield head([first, *titles])
     groups = [(f"{key:{form}}", [own.get(key, []) for own in columns.values()]) for key in keys]
     whole = [[one for own in groups.values() for one in own] for groups in columns.values()]
     for label, rows in [*groups, ("all", whole)]:
@@ -114,7 +106,7 @@ def _gain_table(columns: Mapping[str, Groups], head: str, form: str) -> Iterator
         for own in rows:
             texts += [str(len(own)), f"{statistics.median(own):.2f}" if own else "–"]
             texts.append(f"{100 * sum(one > 1 for one in own) / len(own):.0f}" if own else "–")
-        yield f"| {label} | {' | '.join(texts)} |"
+        yield row([label, *texts])
 
 
 def tables(cells: Sequence[Cell]) -> Iterator[str]:
@@ -134,12 +126,11 @@ def tables(cells: Sequence[Cell]) -> Iterator[str]:
         decades = {dtype: by_decade(own) for dtype, own in columns(name).items()}
         yield from _gain_table(decades, "M N from", ".0e")
     yield "\nFigures 12 and 17, time in batch-first over time in batch-last:\n"
-    yield "| dtype | contender | patterns | least | median | most |"
-    yield f"|{' --- |' * 6}"
+    yield head(["dtype", "contender", "patterns", "least", "median", "most"])
     for dtype in found:
         for name, own in layout_ratios(cells, dtype).items():
-            numbers = f"{min(own):.2f} | {statistics.median(own):.2f} | {max(own):.2f}"
-            yield f"| {dtype} | {name} | {len(own)} | {numbers} |"
+            numbers = [f"{one(own):.2f}" for one in (min, statistics.median, max)]
+            yield row([dtype, name, len(own), *numbers])
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
@@ -170,23 +161,15 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
         column[3].set_title(f"{dtype}: time in batch-first over time in batch-last")
         for axis in column:
             logarithmic(axis)
-    for row, label in zip(axes, ("gain", "gain", "gain", "ratio of times"), strict=True):
-        row[0].set_ylabel(label)
+    for line, label in zip(axes, ("gain", "gain", "gain", "ratio of times"), strict=True):
+        line[0].set_ylabel(label)
     save_figure(figure, path)
     pyplot.close(figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the file lacks, print the tables and draw the picture."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--plot", type=Path, help="picture to draw")
-    options = parser.parse_args(arguments)
-    options.dtype = options.dtype or list(DTYPES)
-    results = measured_results(options, time_patterns(), NAMES)
-    cells = [cell for cell in results.cells.values() if cell.batch == options.batch]
-    print("\n".join(tables(cells)))
-    if options.plot:
-        draw(cells, options.plot)
+    run(__doc__, arguments, tables, draw=draw)
     return 0
 
 
