@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -107,56 +106,31 @@ def compile_program(program: Program) -> None:
     load_kernel(program, cupy.cuda.Device().id)
 
 
-def _in_managed_memory(job: Job) -> None:
-    """Do a job with arrays in managed memory."""
-    import cupy
-
-    cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
-    job()
-
-
 def _quietly(job: Job) -> str:
-    """Run a job; what fails is compiled again where it is measured, and reported there."""
+    """Do a job with arrays in managed memory; what fails is compiled again, and reported there."""
     try:
+        import cupy
+
+        cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
         job()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def outcomes(jobs: Sequence[Job], processes: int, seconds: float | None = None) -> list[str | None]:
-    """Do jobs in several processes; return what went wrong with each, "" if nothing did.
-
-    None stands for a job that had not ended after so many seconds; its process is killed.
-    """
-    if not jobs:
+def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
+    """Do all jobs in several processes; return what went wrong."""
+    if processes < 1 or not jobs:
         return []
     context = multiprocessing.get_context("spawn")  # a device's context does not survive a fork
-    # a compiler that a killed process has started ends with its group
-    group = None if seconds is None else os.setpgrp
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, group)
-    futures = [pool.submit(_quietly, job) for job in jobs]
-    wait(futures, seconds)
-    said = [_outcome(future) if future.done() else None for future in futures]
-    if None in said:
-        for process in multiprocessing.active_children():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    pool.shutdown(cancel_futures=True)
-    return said
+    with ProcessPoolExecutor(min(processes, len(jobs)), context) as pool:
+        futures = [pool.submit(_quietly, job) for job in jobs]
+        return [said for said in map(_outcome, futures) if said]
 
 
 def _outcome(future: Future[str]) -> str:
     error = future.exception()  # of a process that has died
     return future.result() if error is None else f"{type(error).__name__}: {error}"
-
-
-def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
-    """Do all jobs; return what went wrong."""
-    if processes < 1:
-        return []
-    managed = [partial(_in_managed_memory, job) for job in jobs]
-    return [said for said in outcomes(managed, processes) if said]
 
 
 def default_processes() -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,35 +14,46 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from benchmarks.core.device_timing import elapsed
 from benchmarks.core.energy import EnergyError, energy_counter, watts
 from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS
-from benchmarks.gpu.compiling import compile_program, outcomes, sparse_programs
+from benchmarks.gpu.compiling import compile_all, compile_program, sparse_programs
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
-from benchmarks.papers.compiling import (
-    BlockKind,
-    NotCompiledError,
-    block_kernels,
-    block_kind,
-    compile_blocks,
-    not_compiled,
-    shape_of,
-)
 from benchmarks.papers.measuring import Bench, DeviceLostError, Problem, text_of
-from benchmarks.papers.results import Cell, Key
+from benchmarks.papers.results import Key
 
 GRAPH_SECONDS = 4e-3  # about the length of a graph
 MAX_CALLS = 64  # in a graph
 REPLAYS = 5
 BUSY_SECONDS = 2e-2  # of replays before the device is waited for, when energy is measured
-COMPILE_SECONDS = 90.0  # of all kernels that are compiled at the same time
-LARGE_SECONDS = 45.0  # of those of Triton for large blocks, which may not end
-MAX_SMALL = 128  # rows of a block that is not large
-MAX_FAILING = 2.0  # seconds of a failing multiply by BSR, after which it is not tried again
+MAX_BLOCK = 128  # rows of a block; Triton takes minutes for a larger one, which was never the best
 
 Call = Callable[[], Any]
+
+
+def shape_of(key: Key) -> SparseShape:
+    """The product as our kernels are chosen for it."""
+    pattern, batch, dtype, layout = key
+    vectors = (batch, 1) if layout == "batch-first" else (1, batch)
+    return SparseShape(*pattern, *vectors, dtype)
+
+
+def has_large_blocks(key: Key) -> bool:
+    """Whether torch would compile a multiply by a cell's BSR matrix for large blocks with Triton.
+
+    It does for squares of a power of two.
+    """
+    (_, b, c, _), _, dtype, _ = key
+    side = math.gcd(b, c)
+    return side > MAX_BLOCK and side & (side - 1) == 0 and dtype != "float64"
+
+
+def refuse_blocks() -> Call:
+    """Raise in the place of making a multiply."""
+    raise RuntimeError(f"not measured: blocks of more than {MAX_BLOCK} rows")
 
 
 class CudaBench(Bench):
@@ -58,7 +69,6 @@ class CudaBench(Bench):
         self.machine = machine("cuda", commit)
         self._processes = processes
         self._compiled: set[object] = set()
-        self._given_up: dict[BlockKind, str] = {}  # why BSR matrices are not multiplied
         self._values: tuple[Any, Any] = (None, None)  # of the last problem: host, device
         self._stream = cupy.cuda.Stream(non_blocking=True)
         device = cupy.cuda.Device().id
@@ -74,83 +84,13 @@ class CudaBench(Bench):
         stack.enter_context(torch_chain.on(self._stream))
         return stack
 
-    def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:
-        """Compile what cells need; False if so many seconds are too few.
-
-        The cells of earlier runs say which kernels are not tried again.
-        """
-        if not self._processes:
-            return True
-        for key in not_compiled(cells):
-            self._give_up(key, "not in an earlier run")
-        begun = time.perf_counter()
-        try:
-            is_done = self._compile(keys, seconds)
-        except Exception as error:  # what is not compiled ahead is compiled where it is measured
-            print(f"not compiled ahead: {text_of(error)}")
-            is_done = True
-        print(f"compiled ahead: {time.perf_counter() - begun:.0f} s", flush=True)
-        return is_done
-
-    def _compile(self, keys: Sequence[Key], seconds: float) -> bool:
-        known = self._compiled
-        programs = [one for one in sparse_programs(map(shape_of, keys)) if one not in known]
-        blocks = {
-            kernel: key
-            for kernel, key in block_kernels(keys).items()
-            if kernel not in known and kernel[0] not in self._given_up
-        }
-        small: dict[object, Callable[[], None]] = {}
-        large: dict[object, Callable[[], None]] = {}
-        for kernel, key in blocks.items():
-            group = large if kernel[0][0] > MAX_SMALL else small
-            group[kernel] = partial(compile_blocks, key)
-        small |= {one: partial(compile_program, one) for one in programs}
-        if small or large:
-            needed = COMPILE_SECONDS + LARGE_SECONDS
-            if seconds < needed:
-                print(f"{seconds:.0f} s are left, but to compile may take {needed:.0f}")
-                return False
-            print(f"{len(programs)} kernels, and {len(blocks)} of Triton", flush=True)
-        # apart, since a process that dies takes all jobs with it
-        for jobs, limit in ((small, COMPILE_SECONDS), (large, LARGE_SECONDS)):
-            said = outcomes(list(jobs.values()), self._processes, limit)
-            for what, one in zip(jobs, said, strict=True):
-                if one:
-                    print(f"not compiled: {what}: {one}"[:300])
-                # to fail on large blocks may take as long each time
-                is_lost = one is None or one.startswith("BrokenProcessPool") or jobs is large
-                if one != "" and is_lost and what in blocks:
-                    self._give_up(blocks[what], one or f"not in {limit:.0f} s")
-        known |= {*programs, *blocks}
-        return True
-
-    def _give_up(self, key: Key, why: str) -> None:
-        """Let BSR matrices with blocks as those of a cell fail from now on."""
-        kind = block_kind(key)
-        if kind is not None and kind not in self._given_up:
-            self._given_up[kind] = why
-            print(f"no more multiplies by BSR with blocks {kind}: {why}", flush=True)
-
-    def _by_blocks(self, given: Problem, make: Callable[[], Call]) -> Call:
-        """Make the multiply by a BSR matrix; if it takes long to fail, it is the last of its kind.
-
-        Raises
-        ------
-        NotCompiledError
-            If there has been such a one.
-        """
-        kind = block_kind(given.key)
-        if kind in self._given_up:
-            raise NotCompiledError(self._given_up[kind])
-        call, begun = make(), time.perf_counter()
-        try:
-            self.run(call)
-        except Exception as error:
-            if time.perf_counter() - begun > MAX_FAILING:
-                self._give_up(given.key, text_of(error))
-            raise
-        return call
+    def compile(self, keys: Sequence[Key]) -> None:
+        """Compile our kernels; what fails is compiled again where it is measured."""
+        found = sparse_programs(map(shape_of, keys))
+        programs = [one for one in found if one not in self._compiled]
+        jobs = [partial(compile_program, one) for one in programs]
+        print(*compile_all(jobs, self._processes), sep="\n")
+        self._compiled.update(programs)
 
     def _placed(self, values: Any) -> Any:
         """Return the values on the device, copied once for all problems that share them."""
@@ -183,7 +123,8 @@ class CudaBench(Bench):
 
         cupy.cuda.Device().synchronize()
         makers = {OURS: ours_bound, **{name: partial(bound, make) for name, make in MAKERS.items()}}
-        makers["bsr"] = partial(self._by_blocks, given, makers["bsr"])
+        if has_large_blocks(given.key):
+            makers["bsr"] = refuse_blocks
         return makers
 
     def run(self, call: Call) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,15 +20,11 @@ SLOWER = 3.0  # a contender that takes this many times as long as the fastest on
 # Seconds of a call that is repeated in any case: a single one of several small kernels takes as
 # long as its launches, ten times what it takes in a graph.
 ALWAYS_REPEATED = 2e-3
-TRIED_FROM = 5e-4  # seconds of the fastest from which others are tried with some vectors first
-TRIED_VECTORS = 2560  # as 25 088, a multiple of 512, not of 1024: torch takes the same kernels
-MIN_SCALED = 2e-2  # seconds of all vectors from which a time is scaled from some vectors
 SAMPLES = 8  # vectors of a result that are compared
 DISTINCT = 97  # vectors of a batch that are not repeated ones
 REPEATS = 5  # of a call whose time is a median
 AHEAD = 256  # cells whose kernels are compiled at the same time
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
-PHASES = ("compile", "prepare", "check", "time")
 
 Array = Any
 
@@ -44,12 +39,8 @@ class Bench:
     machine: Mapping[str, Any]
     module: Any = np
 
-    def compile(self, keys: Sequence[Key], cells: Iterable[Cell], seconds: float) -> bool:
-        """Compile what cells need; False if so many seconds are too few.
-
-        ``cells`` are those of earlier runs.
-        """
-        return True
+    def compile(self, keys: Sequence[Key]) -> None:
+        """Compile what cells need, all together."""
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender: a function that returns its call."""
@@ -127,11 +118,6 @@ class Problem:
         (a, b, _, d), batch, _, layout = self.key
         return (batch, a * b * d) if layout == "batch-first" else (a * b * d, batch)
 
-    def with_vectors(self, batch: int) -> Problem:
-        """Return the same with fewer vectors."""
-        pattern, _, dtype, layout = self.key
-        return replace(self, key=(pattern, batch, dtype, layout))
-
 
 def problem(key: Key, module: Any = np) -> Problem:
     """Values uniform in ±1/√c and normal vectors, as in the paper; both layouts have the same.
@@ -182,96 +168,43 @@ def keys_of(
     return [(p, batch, dtype, layout) for p in patterns for dtype in dtypes for layout in layouts]
 
 
-class CellRun:
-    """Measures the contenders of one cell."""
+def measure_contender(
+    bench: Bench,
+    cell: Cell,
+    given: Problem,
+    makers: Mapping[str, Callable[[], Call]],
+    name: str,
+    energy: bool,
+) -> None:
+    """Check and time a contender, and find its energy.
 
-    def __init__(self, bench: Bench, cell: Cell) -> None:
-        self.bench, self.cell = bench, cell
-        with self.phase("prepare"):
-            self.given = problem(cell.key, bench.module)
-            self.makers = bench.prepare(self.given)
-        self.tried: tuple[Problem, Mapping[str, Callable[[], Call]]] | None = None
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Count the seconds of a block."""
-        begun, phases = time.perf_counter(), self.cell.phases
-        try:
-            yield
-        finally:
-            phases[name] = phases.get(name, 0.0) + time.perf_counter() - begun
-
-    @property
-    def fastest(self) -> float:
-        """The least time of a contender so far, infinite if there is none."""
-        times = self.cell.seconds
-        return min((times[name] for name in times if name != ALONE), default=math.inf)
-
-    def measure(self, name: str, energy: bool) -> None:
-        """Check and time a contender, and find its energy.
-
-        Raises
-        ------
-        ArithmeticError
-            If its result is wrong.
-        """
-        cell = self.cell
-        if name in cell.stopped_early:  # in an earlier run
-            cell.stopped_early.remove(name)
-            cell.vectors.pop(name, None)
-        if name in (OURS, ALONE) or not self.is_slow_with_some(name):
-            seconds, call = self.checked(name, self.given, self.makers)
-            is_slow = seconds > max(SLOWER * min(seconds, self.fastest), ALWAYS_REPEATED)
-            if is_slow and name != ALONE:
-                cell.stopped_early.append(name)
-            else:
-                with self.phase("time"):
-                    seconds = self.bench.repeated(call)
-            cell.seconds[name] = seconds
-        if energy and (name in cell.stopped_early or name == ALONE):
-            cell.failed[f"{name} energy"] = "not measured: too slow"
-        elif energy:
-            try:
-                cell.joules[name] = self.bench.watts(call, seconds) * seconds
-            except Exception as error:
-                cell.failed[f"{name} energy"] = text_of(error)
-
-    def is_slow_with_some(self, name: str) -> bool:
-        """Try a contender with fewer vectors where all could take long; say whether that counts."""
-        cell, batch = self.cell, self.given.key[1]
-        if self.fastest < TRIED_FROM or batch < 4 * TRIED_VECTORS:
-            return False
-        if (batch - TRIED_VECTORS) % 1024:
-            return False
-        if self.tried is None:
-            with self.phase("prepare"):
-                given = self.given.with_vectors(TRIED_VECTORS)
-                self.tried = given, self.bench.prepare(given)
-        seconds, _ = self.checked(name, *self.tried)
-        seconds *= batch / TRIED_VECTORS
-        if seconds <= max(SLOWER * self.fastest, MIN_SCALED):
-            return False
-        cell.seconds[name] = seconds
-        cell.vectors[name] = TRIED_VECTORS
+    Raises
+    ------
+    ArithmeticError
+        If its result is wrong.
+    """
+    if name in cell.stopped_early:  # in an earlier run
+        cell.stopped_early.remove(name)
+    call = makers[name]()
+    result = bench.run(call)
+    if name != ALONE:
+        check(bench.vectors(result, given), given)
+    del result
+    seconds = bench.once(call)
+    others = (time for known, time in cell.seconds.items() if known != ALONE)
+    bound = max(SLOWER * min([seconds, *others]), ALWAYS_REPEATED)
+    if seconds > bound and name != ALONE:
         cell.stopped_early.append(name)
-        return True
-
-    def checked(
-        self, name: str, given: Problem, makers: Mapping[str, Callable[[], Call]]
-    ) -> tuple[float, Call]:
-        """Return the seconds of the second call of a contender, and the call.
-
-        The result of the first one must be right.
-        """
-        with self.phase("prepare"):
-            call = makers[name]()
-        with self.phase("check"):
-            result = self.bench.run(call)
-            if name != ALONE:
-                check(self.bench.vectors(result, given), given)
-            del result
-        with self.phase("time"):
-            return self.bench.once(call), call
+    else:
+        seconds = bench.repeated(call)
+    cell.seconds[name] = seconds
+    if energy and (name in cell.stopped_early or name == ALONE):
+        cell.failed[f"{name} energy"] = "not measured: too slow"
+    elif energy:
+        try:
+            cell.joules[name] = bench.watts(call, seconds) * seconds
+        except Exception as error:
+            cell.failed[f"{name} energy"] = text_of(error)
 
 
 def text_of(error: Exception) -> str:
@@ -287,22 +220,23 @@ def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -
     DeviceLostError
         If the device works no more; contenders behind the one that failed then have nothing.
     """
-    run = None
+    prepared = None
     try:
-        run = CellRun(bench, cell)
+        given = problem(cell.key, bench.module)
+        prepared = given, bench.prepare(given)
     except Exception as error:
         cell.failed |= dict.fromkeys(names, text_of(error))
-    if run is None:
+    if prepared is None:
         bench.release()
         return
     for name in sorted(names, key=lambda name: name != OURS):
         try:
-            run.measure(name, energy)
+            measure_contender(bench, cell, *prepared, name, energy)
         except Exception as error:
             cell.failed[name] = text_of(error)
         if name in cell.failed:  # now that no traceback holds its arrays
             bench.release()
-    del run
+    del prepared
     bench.release()
 
 
@@ -339,29 +273,19 @@ def measure_missing(
     left = [key for key in keys if results.cell(key).lacks(names, energy)]
     for begin in range(0, len(left), AHEAD):
         chunk = left[begin : begin + AHEAD]
-        begun = time.perf_counter()
-        remaining = end - clock()
-        if remaining < 0 or not bench.compile(chunk, results.cells.values(), remaining):
+        if clock() > end:
             return
-        compiled = (time.perf_counter() - begun) / len(chunk)
+        bench.compile(chunk)
         for key in chunk:
             if clock() > end:
                 return
             cell = results.cell(key)
-            cell.phases, cell.commit = {"compile": compiled}, results.machine.get("commit", "")
+            cell.commit = results.machine.get("commit", "")
             try:
                 measure_cell(bench, cell, cell.lacks(names, energy), energy)
             finally:
                 results.add(cell)
             yield cell
-
-
-def phase_texts(cells: Iterable[Cell]) -> str:
-    """The mean seconds of a cell, and of its phases."""
-    phases = [cell.phases for cell in cells]
-    means = [statistics.fmean(one.get(name, 0.0) for one in phases) for name in PHASES]
-    parts = [f"{name} {mean:.2f}" for name, mean in zip(PHASES, means, strict=True)]
-    return f"{sum(means):.2f} s: {', '.join(parts)}"
 
 
 def line(cell: Cell) -> str:
@@ -372,4 +296,4 @@ def line(cell: Cell) -> str:
     ]
     texts += [f"{name}: {why}" for name, why in cell.failed.items()]
     what = f"{cell.pattern} {cell.dtype} {cell.layout} (b+c)/(bc) {ratio(cell.pattern):.4f}"
-    return f"{phase_texts([cell])}: {what}: µs: {', '.join(texts)}"
+    return f"{what}: µs: {', '.join(texts)}"

@@ -17,7 +17,6 @@ from benchmarks.papers.measuring import (
     keys_of,
     line,
     measure_missing,
-    phase_texts,
 )
 from benchmarks.papers.results import DTYPES, NAMES, Cell, Results
 from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
@@ -121,6 +120,4 @@ def measured_results(
     print(
         f"\n{len(cells)} cells in {taken:.0f} s; {len(keys) - len(left)} of {len(keys)} are there"
     )
-    if cells:
-        print(f"a cell takes {phase_texts(cells)}\n")
     return results

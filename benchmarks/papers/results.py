@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,6 @@ class Cell:
         Why a contender has no time, or no energy (under its name and " energy").
     stopped_early : list of str
         Contenders far slower than the fastest, whose time is that of their second call.
-    vectors : dict
-        How many vectors the time of a contender was measured with, where these are not all: the
-        time is scaled to all of them. Such a contender was stopped early.
-    phases : dict
-        Seconds that the measurement took: compile, prepare, check, time.
     commit : str
         Of the source that was measured last.
     """
@@ -54,8 +49,6 @@ class Cell:
     joules: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     stopped_early: list[str] = field(default_factory=list)
-    vectors: dict[str, int] = field(default_factory=dict)
-    phases: dict[str, float] = field(default_factory=dict)
     commit: str = ""
 
     @property
@@ -86,7 +79,8 @@ class Results:
         self.machine = {**report.get("machine", {}), **self.machine}
         self.more = {k: v for k, v in report.items() if k not in ("machine", "cells")}
         for given in report.get("cells", ()):
-            cell = Cell(**{**given, "pattern": tuple(given["pattern"])})
+            known = {one.name: given[one.name] for one in fields(Cell) if one.name in given}
+            cell = Cell(**{**known, "pattern": tuple(given["pattern"])})
             self.cells[cell.key] = cell
 
     def cell(self, key: Key) -> Cell:

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_work_for_other_processes_can_be_sent_to_them():
     jobs = command.jobs(options.all_choices())
     assert len(jobs) > 200
     assert len(pickle.loads(pickle.dumps(jobs))) == len(jobs)
+
+
+def test_what_goes_wrong_in_other_processes_is_said():
+    outcome = gpu("compiling")._outcome
+    good, dead = Future(), Future()
+    good.set_result("")
+    dead.set_exception(RuntimeError("a process has died"))
+    assert (outcome(good), outcome(dead)) == ("", "RuntimeError: a process has died")
+    assert gpu("compiling").compile_all([], 2) == []
 
 
 @pytest.mark.parametrize(
