@@ -1,30 +1,25 @@
-"""torch.compile with a time limit: first in a process that can be stopped.
+"""A chain of torch's products, compiled in a limited time: first in a process of its own.
 
 What Inductor compiles there is in its cache on the disk, from which the benchmark's own process
-takes it. A process is kept from one graph to the next; after one that takes too long it is ended,
-with the compilers that it has started.
+takes it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-
-MAX_START_SECONDS = 180.0  # of a process: it imports torch, and opens the device
-MAX_END_SECONDS = 10.0  # of one that has nothing to do
+from torch import Tensor
 
 Task = tuple[int, tuple[int, ...], str]  # rows, sizes of square factors, dtype
+READY = "ready"
 
 
 def operands(task: Task, device: str) -> tuple[Any, list[Any], Any]:
@@ -37,98 +32,65 @@ def operands(task: Task, device: str) -> tuple[Any, list[Any], Any]:
     return x, factors, torch.randn(count, math.prod(sizes), **made)
 
 
+def chain(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
+    rows = x.shape[0]
+    y = x
+    for factor in reversed(factors):
+        p, q = factor.shape
+        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).transpose(1, 2)
+    return y.reshape(rows, -1)
+
+
+def with_gradients(function: Any, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
+    """The product, and the gradients of x and all factors.
+
+    Without its history: that of a call on another stream must not take part in a captured one.
+    """
+    y = function(x, factors)
+    gradients = torch.autograd.grad(y, (x, *factors), g)
+    return y.detach(), *gradients
+
+
 def compiled(function: Any, backend: str) -> Any:
     """Return a function under torch.compile, for one shape at a time."""
     return torch.compile(function, backend=backend, dynamic=False)
 
 
-class LimitedCompiler:
-    """Compiles chains of products and their gradients, each in a limited time.
+def failure(task: Task, device: str, backend: str, seconds: float) -> str:
+    """Compile a chain of products and its gradients; return why that was not possible, or "".
 
-    Parameters
-    ----------
-    device : str
-        "cpu" or "cuda".
-    backend : str
-        Of torch.compile.
-    seconds : float
-        The limit for one chain.
+    ``seconds`` do not count the start of the process.
     """
-
-    def __init__(self, device: str, backend: str, seconds: float) -> None:
-        self._device, self._backend, self._seconds = device, backend, seconds
-        self._process: Any = None
-        self._connection: Any = None
-
-    def failure(self, task: Task) -> str:
-        """Compile; return why that was not possible, "" if it was."""
-        try:
-            if self._process is None:
-                self._start()
-            self._connection.send(task)
-            if self._connection.poll(self._seconds):
-                return str(self._connection.recv())
-        except (EOFError, OSError) as error:
-            self.stop()
-            return f"the process that compiles has ended ({type(error).__name__})"
-        self.stop(busy=True)
-        return f"took over {self._seconds:g} s to compile"
-
-    def _start(self) -> None:
-        self._connection, there = multiprocessing.Pipe()
-        # not by multiprocessing: with its module "__mp_main__" the keys of the cache are others
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from benchmarks.torch_compiling import work; "
-            f"work({there.fileno()}, {self._device!r}, {self._backend!r})"
-        )
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=[there.fileno()], start_new_session=True
-        )
-        there.close()
-        if not self._connection.poll(MAX_START_SECONDS):
-            raise OSError("it did not begin")
-        self._connection.recv()
-
-    def stop(self, *, busy: bool = False) -> None:
-        """End the process, and those that it has started."""
-        if self._process is None:
-            return
-        self._connection.close()  # it ends by itself, if it waits
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.0 if busy else MAX_END_SECONDS)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process = self._connection = None
+    # not by multiprocessing: with its module "__mp_main__" the keys of the cache are others
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from benchmarks.torch_compiling import work; "
+        f"work({task!r}, {device!r}, {backend!r})"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) and line.strip() != READY:
+        pass
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it has started
+        process.communicate()
+        return f"took over {seconds:g} s to compile"
+    if process.returncode:
+        return f"the process that compiles has ended with status {process.returncode}"
+    return said.strip().rpartition("\n")[2]
 
 
-def work(file: int, device: str, backend: str) -> None:
-    """Compile what comes by a connection, and say "", or what went wrong."""
-    from benchmarks.torch_layers import chain, with_gradients  # which imports this module
-
+def work(task: Task, device: str, backend: str) -> None:
+    """Compile, and print what went wrong, a line."""
     warnings.simplefilter("ignore")
-    connection = Connection(file)
-    if device == "cuda":
-        torch.cuda.init()
-    connection.send("ready")
-    while True:
-        try:
-            task = connection.recv()
-        except EOFError:
-            return
-        try:
-            torch.compiler.reset()
-            with_gradients(compiled(chain, backend), *operands(task, device))
-            if device == "cuda":
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()
-        except Exception as error:
-            connection.send(f"{type(error).__name__}: {first_line(error)}")
-        else:
-            connection.send("")
-
-
-def first_line(error: Exception) -> str:
-    """Return the beginning of an error's text."""
-    lines: Sequence[str] = str(error).strip().splitlines()
-    return lines[0][:100] if lines else ""
+    given = operands(task, device)
+    print(READY, flush=True)
+    try:
+        with_gradients(compiled(chain, backend), *given)
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]
+        print(f"{type(error).__name__}: {text[:100]}")

@@ -28,10 +28,11 @@ from torch import Tensor
 
 import batchkron as bk
 from batchkron.torch import kron_matmul
+from benchmarks import torch_compiling
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.timing import in_turn, medians, nothing
-from benchmarks.torch_compiling import LimitedCompiler, compiled, operands
+from benchmarks.torch_compiling import chain, compiled, operands, with_gradients
 
 Result = TypeVar("Result")
 Call = Callable[[], object]
@@ -67,16 +68,6 @@ class Row:
     dtype: str
     microseconds: dict[str, float | None]
     remarks: list[str]
-
-
-def chain(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
-    rows = x.shape[0]
-    y = x
-    for factor in reversed(factors):
-        p, q = factor.shape
-        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).transpose(1, 2)
-    return y.reshape(rows, -1)
 
 
 def linear_operator_product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
@@ -167,16 +158,6 @@ def overheads(device: str, rounds: int) -> list[Row]:
     return rows
 
 
-def with_gradients(function: Function, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
-    """The product, and the gradients of x and all factors.
-
-    Without its history: that of a call on another stream must not take part in a captured one.
-    """
-    y = function(x, factors)
-    gradients = torch.autograd.grad(y, (x, *factors), g)
-    return y.detach(), *gradients
-
-
 def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     """Whether an entry is further from the reference than rounding explains."""
     return any(
@@ -204,21 +185,6 @@ def products(
     device: str, rounds: int, names: Sequence[str], backend: str, limit: float, graphs: bool
 ) -> Iterator[Row]:
     """A product and all its gradients, for each shape; ``limit`` is of seconds to compile."""
-    compiler = LimitedCompiler(device, backend, limit)
-    try:
-        yield from _products(device, rounds, names, backend, compiler, graphs)
-    finally:
-        compiler.stop()
-
-
-def _products(
-    device: str,
-    rounds: int,
-    names: Sequence[str],
-    backend: str,
-    compiler: LimitedCompiler,
-    graphs: bool,
-) -> Iterator[Row]:
     for name in names:
         count, sizes = SHAPES[name]
         columns = math.prod(sizes)
@@ -233,9 +199,9 @@ def _products(
             expected = with_gradients(chain, exact[0], exact[1:], g.double())
             calls: dict[str, Call] = {}
             notes, by = list(remarks), backend
-            failure = "" if by == "none" else compiler.failure(task)
-            if failure:
-                notes.append(f"{COMPILED}: {failure}")
+            why = "" if by == "none" else torch_compiling.failure(task, device, by, limit)
+            if why:
+                notes.append(f"{COMPILED}: {why}")
                 by = "none"
             torch.compiler.reset()
             for who, function in contenders(by).items():

@@ -68,3 +68,44 @@ def test_what_is_missing_is_seen(tmp_path):
         "from benchmarks.nowhere import x\nfrom batchkron import KroneckerProduct, nothing\n"
     )
     assert list(missing(path)) == ["benchmarks.nowhere", "batchkron.nothing"]
+
+
+def imported_by(path):
+    """The files of the benchmarks that one of them imports, also inside of functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            homes = {file_of(name) for name in names if name.startswith("benchmarks.")}
+            yield from (home for home in homes if home and home.name != "__init__.py")
+
+
+def circle(graph):
+    """A circle of a graph as a path, or nothing."""
+    done, way = set(), []
+
+    def visit(place):
+        if place in way:
+            return [*way[way.index(place) :], place]
+        if place in done:
+            return []
+        way.append(place)
+        found = next((one for other in sorted(graph[place]) if (one := visit(other))), [])
+        way.pop()
+        done.add(place)
+        return found
+
+    return next((found for place in sorted(graph) if (found := visit(place))), [])
+
+
+def test_benchmarks_import_in_no_circle():
+    folder = ROOT / "benchmarks"
+    graph = {path: set(imported_by(path)) for path in folder.rglob("*.py")}
+    assert circle(graph) == []
+    core = folder / "core"
+    outside = {other for path in core.glob("*.py") for other in graph[path]}
+    assert all(other.parent == core for other in outside)
+
+
+def test_a_circle_is_found():
+    assert circle({1: {2}, 2: {3}, 3: {2}}) == [2, 3, 2]
+    assert circle({1: {2, 3}, 2: {3}, 3: set()}) == []

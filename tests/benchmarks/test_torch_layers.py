@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,9 +23,9 @@ def layers():
 
 
 def test_chains_that_were_not_compiled_are_named(layers, monkeypatch, capsys):
-    compiler = importlib.import_module("benchmarks.torch_compiling").LimitedCompiler
     monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
-    monkeypatch.setattr(compiler, "failure", lambda self, task: f"took too long: {task}")
+    compiling = layers.torch_compiling
+    monkeypatch.setattr(compiling, "failure", lambda task, *how: f"took too long: {task}")
     monkeypatch.setattr(layers, "overheads", lambda device, rounds: [])
     layers.main(["--rounds", "1", "--shapes", "4: 8^3"])
     shown = capsys.readouterr().out
@@ -55,17 +56,7 @@ def test_wrong_results_are_found(layers):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_a_compiled_contender(layers, tmp_path, monkeypatch):
-    """Compiled first in another process, which is gone at the end."""
-    ended = []
-    compiler = importlib.import_module("benchmarks.torch_compiling").LimitedCompiler
-    stop = compiler.stop
-
-    def noted(self, **how):
-        process = self._process
-        stop(self, **how)
-        ended.append(process.poll())
-
-    monkeypatch.setattr(compiler, "stop", noted)
+    """Compiled first in another process."""
     monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
     file = tmp_path / "times.json"
     given = ["--rounds", "1", "--shapes", "4: 8^3", "--compile", "eager", "--json", str(file)]
@@ -73,20 +64,20 @@ def test_a_compiled_contender(layers, tmp_path, monkeypatch):
     for row in json.loads(file.read_text())["products"]:
         assert row["microseconds"][layers.COMPILED] > 0
         assert not any(layers.COMPILED in remark for remark in row["remarks"])
-    assert len(ended) == 1
-    assert ended[0] is not None
 
 
-def test_what_takes_too_long_to_compile_is_ended(layers):
-    compiling = importlib.import_module("benchmarks.torch_compiling")
-    compiler = compiling.LimitedCompiler("cpu", "eager", 0.0)
-    compiler._start()
-    process = compiler._process
-    assert process.poll() is None
-    assert compiler.failure((4, (2, 2), "float64")) == "took over 0 s to compile"
-    assert process.poll() is not None
-    assert compiler._process is None
-    compiler.stop()
+def test_what_takes_too_long_to_compile_is_ended(layers, monkeypatch):
+    started, start = [], subprocess.Popen
+
+    def noted(*given, **how):
+        started.append(start(*given, **how))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    failure = layers.torch_compiling.failure
+    assert failure((4, (2, 2), "float64"), "cpu", "eager", 0.0) == "took over 0 s to compile"
+    assert started[0].poll() is not None
+    assert "none of these" in failure((4, (2, 2), "float64"), "cpu", "none of these", 100.0)
 
 
 def test_the_best_peer_is_one_of_the_same_kind(layers):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import cupy
@@ -22,9 +22,7 @@ from benchmarks.core.memory import peak_bytes
 from benchmarks.gpu.cases.floors import interpolation_floor
 from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
-
-if TYPE_CHECKING:
-    from benchmarks.interpolated import InterpolatedData
+from benchmarks.interpolation_data import InterpolatedData
 
 KINDS = ("W", "W transposed", "W K")
 CHECKED = 2  # vectors of a result that are compared
