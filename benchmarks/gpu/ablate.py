@@ -18,6 +18,7 @@ from unittest import mock
 
 from batchkron.backends.cuda.batch.families import FAMILIES as BATCH
 from batchkron.backends.cuda.explicit.families import FAMILIES as EXPLICIT
+from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
@@ -74,18 +75,22 @@ def used_families() -> Iterator[set[str]]:
     """Collect the families whose kernels are asked for inside a ``with`` block."""
     found: set[str] = set()
 
-    def recording(name: str, family: Any) -> Callable[..., Any]:
-        program = type(family).program
-
-        def recorded(self: Any, kernel: Any) -> Any:
-            found.add(name)
-            return program(self, kernel)
+    def recording(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*given: Any) -> Any:
+            made = work(*given)
+            if made is not None:
+                found.add(name)
+            return made
 
         return recorded
 
     with ExitStack() as stack:
         for name, family in FAMILIES.items():
-            stack.enter_context(mock.patch.object(type(family), "program", recording(name, family)))
+            owner, attribute = (
+                (family, "kernel") if isinstance(family, Family) else (type(family), "program")
+            )
+            recorded = recording(name, getattr(owner, attribute))
+            stack.enter_context(mock.patch.object(owner, attribute, recorded))
         yield found
 
 

@@ -19,15 +19,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
-from batchkron.backends.cuda.explicit.kernel import (
-    WORD_BYTES,
-    DeviceMatrix,
-    ProductFamily,
-    ProductShape,
-)
+from batchkron.backends.cuda.explicit.bands import BANDS, BandVariant
+from batchkron.backends.cuda.explicit.kernel import WORD_BYTES, DeviceMatrix, ProductShape
 from batchkron.backends.cuda.explicit.plan import write_product
-from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
+from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
+from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
 from benchmarks.core.device_timing import CACHE_BYTES, random_array, timed
 from benchmarks.core.options import parser_of
@@ -37,7 +33,7 @@ from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
 from benchmarks.shapes import squares
 
 KIB = 1 << 10
-BANDS = (
+BAND_VARIANTS = (
     BandVariant(),
     BandVariant(lines=False),
     BandVariant(repeats=16),
@@ -47,7 +43,7 @@ BANDS = (
     BandVariant(threads=128),
     BandVariant(threads=512),
 )
-TILES = (
+TILE_VARIANTS = (
     TileVariant(),
     TileVariant(streaming=False),
     TileVariant(total=16 * KIB),
@@ -63,20 +59,18 @@ TILES = (
     TileVariant(512, 32 * KIB, 64 * KIB),
     TileVariant(512, 64 * KIB, 128 * KIB),
 )
-WAYS: tuple[tuple[ProductFamily, Sequence[Any]], ...] = (
-    (Bands(), BANDS),
-    (Tiles(), TILES),
+WAYS: tuple[tuple[Family, Sequence[Any]], ...] = (
+    (BANDS, BAND_VARIANTS),
+    (TILES, TILE_VARIANTS),
 )
 
 
-def has_kernel(
-    sizes: Sequence[int], dtype: str, out: Any, family: ProductFamily, variant: Any
-) -> bool:
+def has_kernel(sizes: Sequence[int], dtype: str, out: Any, family: Family, variant: Any) -> bool:
     """Whether a family has a kernel of this variant."""
     a, b, *inner = (DeviceMatrix(0, n, n, n, 1) for n in in_order(sizes))
     shape = ProductShape(a, b, out.data.ptr % WORD_BYTES, np.dtype(dtype), *inner)
     limits = device_limits(current_device())
-    return family.accepts(shape, limits) and family.kernel(shape, variant, limits) is not None
+    return family.kernel(shape, limits, variant) is not None
 
 
 def in_order(values: Sequence[Any]) -> list[Any]:

@@ -233,9 +233,9 @@ def explicit_programs(dtype, limits):
         b = DeviceMatrix(0, width, width, width, 1)
         for out in (0, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize):
             for family in PRODUCT_FAMILIES:
-                way = family.fastest(ProductShape(a, b, out, dtype), limits)
-                if way is not None:
-                    yield way[1].program()
+                kernel = family.kernel(ProductShape(a, b, out, dtype), limits)
+                if kernel is not None:
+                    yield kernel.program
 
 
 def precision_programs(case, limits):

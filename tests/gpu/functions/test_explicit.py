@@ -9,9 +9,9 @@ import pytest
 from dense_oracle import dense_kron, factors_of, random_array, sizes
 
 import batchkron as bk
-from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
+from batchkron.backends.cuda.explicit.bands import BANDS, BandVariant
 from batchkron.backends.cuda.explicit.steps import explicit_steps
-from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
+from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
 
 pytestmark = pytest.mark.gpu
 
@@ -90,8 +90,8 @@ def test_kron_of_any_shape_at_any_address(cupy, rng, dtype, shapes, offset):
 @pytest.mark.parametrize(
     ("family", "variant"),
     [
-        (Bands(), BandVariant()),
-        (Tiles(), TileVariant(run=2048, total=8192)),
+        (BANDS, BandVariant()),
+        (TILES, TileVariant(run=2048, total=8192)),
     ],
     ids=["bands", "tiles"],
 )
@@ -120,7 +120,7 @@ def test_every_cut_gives_the_same(cupy, poisoned_on_device, rng, dtype, shapes, 
     write_product = explicit_module().write_product
     (a, b), given = factors_of(cupy, rng, shapes, dtype)
     out = poisoned_on_device(sizes(shapes), dtype)
-    write_product(*given, out, 0, Bands(), variant)
+    write_product(*given, out, 0, BANDS, variant)
     check_explicit(out.get(), a, b)
 
 
@@ -140,10 +140,10 @@ LONG = [  # rows of the result have a kilobyte and more, and begin anywhere in a
 @pytest.mark.parametrize(
     ("family", "variant"),
     [
-        (Bands(), BandVariant()),
-        (Bands(), BandVariant(lines=False)),
-        (Tiles(), TileVariant()),
-        (Tiles(), TileVariant(128, 1 << 12, 1 << 14, streaming=False)),
+        (BANDS, BandVariant()),
+        (BANDS, BandVariant(lines=False)),
+        (TILES, TileVariant()),
+        (TILES, TileVariant(128, 1 << 12, 1 << 14, streaming=False)),
     ],
     ids=["lines", "words", "tiles", "small tiles"],
 )

@@ -12,12 +12,12 @@ def replace_driver(device):
     from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.batch.kernel import BatchKernel
     from batchkron.backends.cuda.diagonal import plan as diagonal
-    from batchkron.backends.cuda.explicit.kernel import ProductKernel
     from batchkron.backends.cuda.gram import plan as gram
     from batchkron.backends.cuda.gram.registers import SmallGram
     from batchkron.backends.cuda.gram.rows import RowGradients
     from batchkron.backends.cuda.gram.total import Total
     from batchkron.backends.cuda.interpolated import plan as interpolated
+    from batchkron.backends.cuda.kernel import Kernel
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron.kernel import KronKernel
     from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
@@ -44,10 +44,17 @@ def replace_driver(device):
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (
-        KronKernel, BatchKernel, ProductKernel, SparseKernel, BlockTransposition, GradientKernel,
+        KronKernel, BatchKernel, SparseKernel, BlockTransposition, GradientKernel,
         SmallGram, RowGradients, Total, SumsKernel,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
+    made = Kernel.__init__
+
+    def make(kernel, *fields):
+        made(kernel, *fields)
+        device.known[kernel.program] = kernel
+
+    Kernel.__init__ = make
     program_of = list_calls.unsorted_program
 
     def unsorted_program(dtype, tile, number, by_row, identities):

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import is_plain
-from batchkron.backends.cuda.explicit.choose import fastest_kernel
+from batchkron.backends.cuda.explicit.families import fastest_kernel
 from batchkron.backends.cuda.explicit.kernel import (
     WORD_BYTES,
     DeviceMatrix,
-    ProductFamily,
     ProductShape,
 )
 from batchkron.backends.cuda.explicit.steps import ExplicitStep, explicit_steps
+from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
@@ -280,7 +280,7 @@ def write_product(
     b: DeviceArray,
     out: DeviceArray,
     device: int,
-    family: ProductFamily | None = None,
+    family: Family | None = None,
     variant: Any = None,
     a_inner: DeviceArray | None = None,
     b_inner: DeviceArray | None = None,
@@ -315,18 +315,16 @@ def _chain(
 
 @lru_cache(maxsize=1024)
 def _launch(
-    shape: ProductShape, device: int, family: ProductFamily | None = None, variant: Any = None
+    shape: ProductShape, device: int, family: Family | None = None, variant: Any = None
 ) -> Launch:
     """Return the launch that writes a ⊗ b; a call takes the addresses of a, b and the result."""
     limits = device_limits(device)
-    kernel = None if family is None else family.kernel(shape, variant, limits)
+    kernel = None if family is None else family.kernel(shape, limits, variant)
     if kernel is None:
         kernel = fastest_kernel(shape, limits)
-    how = kernel.launch(limits)
-    code = load_kernel(kernel.program(), device)
+    how, code = kernel.launch, load_kernel(kernel.program, device)
     grid = how.blocks, how.down
-    arguments = kernel.arguments()
-    return Launch(code, grid, how.threads, how.shared_bytes, arguments, shape.addresses)
+    return Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments, shape.addresses)
 
 
 for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):

@@ -1,8 +1,9 @@
 """The family of kernels that write a ⊗ b in tiles, also where a and b are products themselves.
 
 A tile is a tile of a times a tile of b, both in shared memory. It is written in runs, contiguous
-elements of a row of the result. Pure arithmetic on sizes, no device needed; the kernel's contract
-is in ``csrc/cuda/explicit/tiles.cuh``.
+elements of a row of the result. Elements of a are read from memory once, and warps store whole
+lines of the cache wherever rows of the result begin. Pure arithmetic on sizes, no device needed;
+the kernel's contract is in ``csrc/cuda/explicit/tiles.cuh``.
 """
 
 from __future__ import annotations
@@ -21,11 +22,9 @@ from batchkron.backends.cuda.explicit.kernel import (
     PRODUCT,
     RECIPROCAL,
     WORD_BYTES,
-    DeviceMatrix,
-    ProductFamily,
-    ProductKernel,
     ProductShape,
 )
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, round_up
@@ -68,77 +67,6 @@ class TileVariant:
 _SMALL_ELEMENTS = TileVariant(threads=512, run=64 << 10, total=128 << 10)
 
 
-@dataclass(frozen=True, slots=True)
-class TilesKernel:
-    """The template arguments of the kernel of tiles; ``bytes`` is the alignment of an element."""
-
-    bytes: int
-    threads: int
-    streaming: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TileCut:
-    """The work of the kernel of tiles.
-
-    Attributes
-    ----------
-    kernel : TilesKernel
-        The kernel's template arguments.
-    a, b, a_inner, b_inner : DeviceMatrix
-        The matrices; inner ones are empty where a or b is no product.
-    a_rows, a_columns, b_rows, b_columns : int
-        Sizes of the left and of the right matrix, each a product or not.
-    tile_rows, tile_columns, b_tile_rows, b_tile_columns : int
-        Sizes of a tile of either.
-    """
-
-    kernel: TilesKernel
-    a: DeviceMatrix
-    b: DeviceMatrix
-    a_inner: DeviceMatrix
-    b_inner: DeviceMatrix
-    a_rows: int
-    a_columns: int
-    b_rows: int
-    b_columns: int
-    tile_rows: int
-    tile_columns: int
-    b_tile_rows: int
-    b_tile_columns: int
-
-    @property
-    def column_tiles(self) -> int:
-        """Number of tiles along the columns of the left matrix."""
-        return -(-self.a_columns // self.tile_columns)
-
-    @property
-    def b_row_tiles(self) -> int:
-        """Number of tiles along the rows of the right matrix."""
-        return -(-self.b_rows // self.b_tile_rows)
-
-    @property
-    def b_column_tiles(self) -> int:
-        """Number of tiles along the columns of the right matrix."""
-        return -(-self.b_columns // self.b_tile_columns)
-
-    @property
-    def over_width(self) -> int:
-        """Factor by which the kernel divides by the columns of a tile of the right matrix."""
-        return RECIPROCAL // self.b_tile_columns
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Thread blocks, along one axis only."""
-        down = -(-self.a_rows // self.tile_rows) * self.b_row_tiles
-        return down * self.column_tiles * self.b_column_tiles, 1
-
-    @property
-    def shared_elements(self) -> int:
-        """Elements of both tiles."""
-        return self.tile_rows * self.tile_columns + self.b_tile_rows * self.b_tile_columns
-
-
 def _even(size: int, most: int, unit: int = 1) -> int:
     """Return the size of a part where as few parts as possible have at most ``most``, evenly.
 
@@ -150,8 +78,30 @@ def _even(size: int, most: int, unit: int = 1) -> int:
     return min(size, round_up(-(-size // parts), unit))
 
 
-def tile_cut(shape: ProductShape, variant: TileVariant) -> TileCut:
-    """Return the tiling of the product by tiles."""
+def tiles_kernel(
+    shape: ProductShape, device: DeviceLimits, variant: TileVariant | None = None
+) -> Kernel | None:
+    """Return the kernel that writes the product by tiles.
+
+    None if rows of the result are short, its sizes do not fit in 32 bits, or both tiles do not fit
+    in the shared memory of a thread block.
+    """
+    (rows, columns), (b_rows, width) = shape.left, shape.right
+    if columns * width * shape.dtype.itemsize < _MIN_RUN_BYTES:
+        return None
+    if max(rows * b_rows, columns * width) > _MAX_ELEMENTS:
+        return None
+    rule = _kernel(shape, TileVariant())
+    if rule is None or rule.launch.blocks > _MAX_ELEMENTS:
+        return None
+    if variant is not None:
+        return _kernel(shape, variant)
+    small = _kernel(shape, _SMALL_ELEMENTS) if shape.dtype.itemsize <= 4 else None
+    return small or rule
+
+
+def _kernel(shape: ProductShape, variant: TileVariant) -> Kernel | None:
+    """Return the kernel of a variant, None if its tiles do not fit in shared memory."""
     (rows, columns), (b_rows, width) = shape.left, shape.right
     itemsize, line = shape.dtype.itemsize, max(1, LINE // shape.dtype.itemsize)
     b_columns = _even(width, variant.run // itemsize, line)
@@ -167,89 +117,50 @@ def tile_cut(shape: ProductShape, variant: TileVariant) -> TileCut:
         runs = max(1, variant.total // (tile_columns * segment))
         b_tile_rows = _even(b_rows, runs)
         tile_rows = _even(rows, max(1, runs // b_tile_rows))
-    _, alignment = shape.word()
-    kernel = TilesKernel(min(alignment, itemsize), variant.threads, variant.streaming)
-    inner = (shape.a_inner or NO_MATRIX, shape.b_inner or NO_MATRIX)
-    sizes = rows, columns, b_rows, width, tile_rows, tile_columns, b_tile_rows, b_columns
-    return TileCut(kernel, shape.a, shape.b, *inner, *sizes)
-
-
-def _fits(cut: TileCut, shape: ProductShape) -> bool:
-    """Whether both tiles fit in the shared memory of a thread block."""
-    return cut.shared_elements * shape.dtype.itemsize <= _MAX_SHARED_BYTES
-
-
-def tiles_program(dtype: np.dtype[np.generic], kernel: TilesKernel) -> Program:
-    """Return the kernel of the explicit product in tiles."""
-    arguments = kernel.bytes, kernel.threads, flag(kernel.streaming)
-    return Program(
-        "cuda/explicit/tiles.cuh", template_type("explicit_tiles", SCALARS[dtype], *arguments)
+    shared = (tile_rows * tile_columns + b_tile_rows * b_columns) * itemsize
+    if shared > _MAX_SHARED_BYTES:
+        return None
+    row_tiles, column_tiles = -(-rows // tile_rows), -(-columns // tile_columns)
+    b_row_tiles, b_column_tiles = -(-b_rows // b_tile_rows), -(-width // b_columns)
+    arguments = record(
+        tiles_arguments(),
+        a=shape.a.layout,
+        b=shape.b.layout,
+        a_inner=(shape.a_inner or NO_MATRIX).layout,
+        b_inner=(shape.b_inner or NO_MATRIX).layout,
+        a_rows=rows,
+        a_columns=columns,
+        b_rows=b_rows,
+        b_columns=width,
+        tile_rows=tile_rows,
+        tile_columns=tile_columns,
+        b_tile_rows=b_tile_rows,
+        b_tile_columns=b_columns,
+        column_tiles=column_tiles,
+        b_row_tiles=b_row_tiles,
+        b_column_tiles=b_column_tiles,
+        over_width=RECIPROCAL // b_columns,
     )
+    _, alignment = shape.word()
+    options = min(alignment, itemsize), variant.threads, flag(variant.streaming)
+    expression = template_type("explicit_tiles", SCALARS[shape.dtype], *options)
+    blocks = row_tiles * b_row_tiles * column_tiles * b_column_tiles
+    launch = LaunchShape(blocks, variant.threads, 1, shared)
+    program = Program("cuda/explicit/tiles.cuh", expression)
+    return Kernel(TILES, shape, variant, program, launch, arguments)
 
 
-class Tiles(ProductFamily):
-    """Kernels whose thread blocks hold a tile of a and one of b in shared memory.
+def tiles_are_faster(shape: ProductShape) -> bool:
+    """Whether tiles were faster than bands, where there are both.
 
-    Elements of a are read from memory once, and warps store whole lines of the cache wherever rows
-    of the result begin.
-
-    The estimate is 0.5 for products of more than two matrices. It is 1 where tiles were faster than
-    bands (estimate 2): if a is small, so that there are few bands, and rows of b are long but no
-    whole number of words, so that each begins at another place of a word. Else it is 3.
+    So they are if a is small, so that there are few bands, and rows of b are long but no whole
+    number of words, so that each begins at another place of a word.
     """
-
-    name = "tiles"
-    variant_type = TileVariant
-
-    def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether rows of the result are long enough, and its sizes fit in 32 bits."""
-        (rows, columns), (b_rows, width) = shape.left, shape.right
-        if columns * width * shape.dtype.itemsize < _MIN_RUN_BYTES:
-            return False
-        if max(rows * b_rows, columns * width) > _MAX_ELEMENTS:
-            return False
-        cut = tile_cut(shape, TileVariant())
-        return cut.grid[0] <= _MAX_ELEMENTS and _fits(cut, shape)
-
-    def variants(self, shape: ProductShape, device: DeviceLimits) -> tuple[TileVariant, ...]:
-        """Return the only variant that is used."""
-        small = shape.dtype.itemsize <= 4 and _fits(tile_cut(shape, _SMALL_ELEMENTS), shape)
-        return (_SMALL_ELEMENTS if small else TileVariant(),)
-
-    def estimate(self, shape: ProductShape, variant: TileVariant, device: DeviceLimits) -> float:
-        """Return 0.5 for products of more than two matrices, 1 or 3 for others; without a unit."""
-        if not shape.simple:
-            return 0.5
-        a, row_bytes = shape.a, shape.row_bytes
-        bands = -(-a.rows // rows_of_band(shape, BandVariant()))
-        few = bands < MIN_BANDS and 2 * bands <= a.rows * a.columns <= _MAX_UNEVEN_ENTRIES
-        uneven = shape.dtype.itemsize < WORD_BYTES and row_bytes % WORD_BYTES > 0
-        return 1.0 if few and uneven and row_bytes >= _MIN_UNEVEN_BYTES else 3.0
-
-    def kernel(
-        self, shape: ProductShape, variant: TileVariant, device: DeviceLimits
-    ) -> ProductKernel | None:
-        """Return the kernel of a variant, None if tiles are not accepted or too large."""
-        if not self.accepts(shape, device):
-            return None
-        cut = tile_cut(shape, variant)
-        if not _fits(cut, shape):
-            return None
-        return ProductKernel(self, shape, variant, cut)
-
-    def program(self, kernel: ProductKernel) -> Program:
-        """Return the program to compile."""
-        return tiles_program(kernel.shape.dtype, kernel.tile.kernel)
-
-    def launch(self, kernel: ProductKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: grid, threads and memory."""
-        cut = kernel.tile
-        shared = cut.shared_elements * kernel.shape.dtype.itemsize
-        return LaunchShape(cut.grid[0], cut.kernel.threads, 1, shared)
-
-    def layout(self) -> np.dtype[Any]:
-        """Return the layout of the kernel's arguments."""
-        return tiles_arguments()
+    a, row_bytes = shape.a, shape.row_bytes
+    bands = -(-a.rows // rows_of_band(shape, BandVariant()))
+    few = bands < MIN_BANDS and 2 * bands <= a.rows * a.columns <= _MAX_UNEVEN_ENTRIES
+    uneven = shape.dtype.itemsize < WORD_BYTES and row_bytes % WORD_BYTES > 0
+    return few and uneven and row_bytes >= _MIN_UNEVEN_BYTES
 
 
 @cache
@@ -262,3 +173,6 @@ def tiles_arguments() -> np.dtype[Any]:
     matrices = [*PRODUCT[3:], ("a_inner", LAYOUT), ("b_inner", LAYOUT)]
     fields = [*PRODUCT[:3], *inner, *matrices, *sizes, ("over_width", "u4")]
     return np.dtype(fields, align=True)
+
+
+TILES = Family("explicit", "tiles", tiles_kernel)

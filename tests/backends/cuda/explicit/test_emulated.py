@@ -8,15 +8,16 @@ import pytest
 from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
-from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductKernel, ProductShape
-from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
+from batchkron.backends.cuda.explicit.bands import BANDS, BandVariant
+from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
+from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
+from batchkron.backends.cuda.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 LIMITS = replace(DEVICES["90"], multiprocessors=1)
 LINE, ROOM = 128, 256  # bytes
-BANDS = BandVariant(threads=32, words=1, batch=2, repeats=3)
-TILES = TileVariant(threads=32, run=1024, total=4096)
+SMALL_BANDS = BandVariant(threads=32, words=1, batch=2, repeats=3)
+SMALL_TILES = TileVariant(threads=32, run=1024, total=4096)
 PAIRS = [  # shapes of a and b, the second of a or None, the second of b or None
     ((90, 40), (2, 2), None, None),
     ((41, 90), (3, 3), None, None),
@@ -37,7 +38,7 @@ SEVERAL = [
 class Case:
     """A kernel for matrices of these shapes, and where the result begins in a line, in bytes."""
 
-    kernel: ProductKernel
+    kernel: Kernel
     shapes: tuple
     offset: int
 
@@ -58,9 +59,7 @@ def case_of(family, variant, shapes, dtype, offset, turned=False):
         None if shape is None else layout(shape, strided(shape, turned)) for shape in shapes
     )
     work = ProductShape(a, b, offset % 16, np.dtype(dtype), a_inner, b_inner)
-    if not family.accepts(work, LIMITS):
-        return None
-    kernel = family.kernel(work, variant, LIMITS)
+    kernel = family.kernel(work, LIMITS, variant)
     return None if kernel is None else Case(kernel, shapes, offset)
 
 
@@ -82,7 +81,7 @@ def placed(values, matrix):
 
 def run(case, launch, rng):
     """Run a kernel on random numbers; every element is rounded as NumPy's, its neighbours stay."""
-    work = case.kernel.shape
+    work = case.kernel.work
     layouts = (work.a, work.b, work.a_inner, work.b_inner)
     views, memories = [], []
     for shape, matrix in zip(case.shapes, layouts, strict=True):
@@ -102,13 +101,13 @@ def run(case, launch, rng):
     memory = np.full(expected.nbytes + 2 * ROOM + LINE, 255, np.uint8)
     begin = ROOM + (-memory.ctypes.data - ROOM) % LINE + case.offset
     out = memory[begin : begin + expected.nbytes].view(work.dtype).reshape(expected.shape)
-    arguments = case.kernel.arguments()
+    arguments = case.kernel.arguments.copy()
     names = [name for name in arguments.dtype.names if name.endswith("_data")]
     for name, view in zip(names, views, strict=False):
         if view is not None:
             arguments[name] = view.ctypes.data
     arguments["out"] = out.ctypes.data
-    shape = case.kernel.launch(LIMITS)
+    shape = case.kernel.launch
     how = Launch(shape.blocks, shape.threads, shape.shared_bytes, COPIES["late"], 1)
     how.down = shape.down
     failure = launch(arguments.tobytes(), how, [*memories, memory])
@@ -123,12 +122,12 @@ def cases(dtype):
     itemsize = np.dtype(dtype).itemsize
     half = itemsize // 2 if np.dtype(dtype).kind == "c" else itemsize
     for number, shapes in enumerate(PAIRS):
-        for family, variant in ((Bands(), BANDS), (Tiles(), TILES)):
+        for family, variant in ((BANDS, SMALL_BANDS), (TILES, SMALL_TILES)):
             for offset in (0, 5 * itemsize, half):
                 yield case_of(family, variant, shapes, dtype, offset, number % 2 == 1)
     for number, shapes in enumerate(SEVERAL):
         for offset in (0, 3 * itemsize):
-            yield case_of(Tiles(), TILES, shapes, dtype, offset, number % 2 == 1)
+            yield case_of(TILES, SMALL_TILES, shapes, dtype, offset, number % 2 == 1)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +143,10 @@ def test_products_are_those_of_the_definition(dtype, tmp_path):
     rng = np.random.default_rng(3)
     found = [case for case in cases(dtype) if case is not None]
     assert {case.kernel.family.name for case in found} == {"bands", "tiles"}
-    programs = list(dict.fromkeys(case.kernel.program() for case in found))
+    programs = list(dict.fromkeys(case.kernel.program for case in found))
     launches = dict(zip(programs, compiled(programs, tmp_path), strict=True))
     for case in found:
-        run(case, launches[case.kernel.program()], rng)
+        run(case, launches[case.kernel.program], rng)
 
 
 MISTAKES = {
@@ -161,8 +160,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
-    case = case_of(Tiles(), TILES, ((41, 90), (3, 3), None, None), "f4", 20)
+    case = case_of(TILES, SMALL_TILES, ((41, 90), (3, 3), None, None), "f4", 20)
     change = mistake("cuda/explicit/tiles.cuh", *MISTAKES[name])
-    (launch,) = compiled([case.kernel.program()], tmp_path, change=change)
+    (launch,) = compiled([case.kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
         run(case, launch, np.random.default_rng(0))

@@ -1,6 +1,7 @@
 """The cutting of explicit products: every element is written once, by offsets that fit."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,11 @@ from dense_oracle import DTYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
-from batchkron.backends.cuda.explicit.choose import fastest_kernel
-from batchkron.backends.cuda.explicit.families import FAMILIES
+from batchkron.backends.cuda.explicit.bands import BandVariant, bands_kernel
+from batchkron.backends.cuda.explicit.families import FAMILIES, fastest_kernel
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.explicit.steps import RESULT_BYTES, balanced_split, explicit_steps
-from batchkron.backends.cuda.explicit.tiles import Tiles, TileVariant
+from batchkron.backends.cuda.explicit.tiles import TileVariant, tiles_kernel
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
@@ -34,30 +34,48 @@ def matrix(rows, columns, dtype):
     return DeviceMatrix(BASE, rows, columns, columns, 1)
 
 
-def check_bands(cut, a, b, out, dtype):
+def numbers_of(kernel):
+    """The arguments of a kernel, its template arguments of bands, and the slices of the result."""
+    (given,) = kernel.arguments
+    found = {name: given[name] for name in given.dtype.names}
+    found = {name: int(n) if n.dtype.names is None else n for name, n in found.items()}
+    if kernel.family.name == "bands":
+        names = "elements", "bytes", "entries", "offset", "threads", "words", "batch"
+        values = kernel.program.expression.rstrip(">").split(", ")[-8:-1]
+        found["kernel"] = SimpleNamespace(
+            **{name: int(n) if n.isdigit() else n for name, n in zip(names, values, strict=True)}
+        )
+        found["slices"] = found["parts"] // found["groups"]
+    return SimpleNamespace(**found)
+
+
+def check_bands(chosen, a, b, out, dtype):
     """Bands, groups and words cover a slice; every band begins at the same place of a word."""
-    kernel, block = cut.kernel, cut.b.rows * cut.a.columns * cut.b.columns
+    cut = numbers_of(chosen)
+    kernel = cut.kernel
+    width = int(cut.b["columns"])
+    block = int(cut.b["rows"]) * int(cut.a["columns"]) * width
     assert cut.slices * cut.total == a.rows * a.columns * b.rows * b.columns
-    assert cut.whole * cut.out_band + cut.rest == cut.a.rows * block
-    assert cut.out_band == cut.band * block
-    assert cut.out_band % kernel.elements == 0
+    assert cut.whole * cut.out_band + cut.rest == int(cut.a["rows"]) * block
+    assert cut.out_band % block == 0
+    assert cut.out_band == cut.words * kernel.elements
     assert 0 <= cut.rest < cut.out_band
     bands = cut.whole + (cut.rest > 0)
     assert (cut.groups - 1) * cut.repeats < bands <= cut.groups * cut.repeats
-    across, down = cut.grid
+    across, down = chosen.launch.blocks, chosen.launch.down
     chunk = kernel.threads * kernel.words
     words = cut.words if cut.whole else -(-cut.rest // kernel.elements)
     assert (across - 1) * chunk < words <= across * chunk
     assert 1 <= down <= 65535
     assert cut.repeats % kernel.batch == 0
-    if not kernel.wide:
+    if kernel.offset == "unsigned":
         assert cut.out_band + (chunk + 2) * kernel.elements < 2**31
-        assert cut.b.reach < 2**31
+        assert b.reach < 2**31
     begins = {(out // dtype.itemsize + z * cut.total) % kernel.elements for z in range(4)}
     begins = begins if cut.slices > 1 else {out // dtype.itemsize % kernel.elements}
     for begin in begins:
         head = -begin % kernel.elements
-        check_entries(kernel, cut.b.columns, head)
+        check_entries(kernel, width, head)
 
 
 def check_entries(kernel, width, head):
@@ -70,15 +88,17 @@ def check_entries(kernel, width, head):
         assert width >= 2
 
 
-def check_tiles(cut, a, b, itemsize):
+def check_tiles(kernel, a, b, itemsize):
     """Tiles cover both matrices, and fit in shared memory; runs are in one row of each tile."""
-    assert cut.shared_elements * itemsize <= 48 << 10
+    cut, how = numbers_of(kernel), kernel.launch
+    left, right = cut.tile_rows * cut.tile_columns, cut.b_tile_rows * cut.b_tile_columns
+    assert how.shared_bytes == (left + right) * itemsize <= 48 << 10
     whole = (cut.a_rows, cut.a_columns, cut.b_rows, cut.b_columns)
     assert whole == (a.rows, a.columns, b.rows, b.columns)
     parts = cut.tile_rows, cut.tile_columns, cut.b_tile_rows, cut.b_tile_columns
     assert all(1 <= part <= size for part, size in zip(parts, whole, strict=True))
     tiles = math.prod(-(-size // part) for part, size in zip(parts, whole, strict=True))
-    assert cut.grid == (tiles, 1)
+    assert (how.blocks, how.down) == (tiles, 1)
     assert (cut.b_column_tiles == 1) == (cut.b_tile_columns == b.columns)
 
 
@@ -89,13 +109,12 @@ def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
     a, b = matrix(p, q, dtype), matrix(r, s, dtype)
     out = BASE + offset * dtype.itemsize
     shape = ProductShape(a, b, out, dtype)
-    check_bands(Bands().kernel(shape, variant, LIMITS).tile, a, b, out, dtype)
+    check_bands(bands_kernel(shape, LIMITS, variant), a, b, out, dtype)
     assert fastest_kernel(shape, LIMITS).family in FAMILIES
-    for tiles in (*Tiles().variants(shape, LIMITS), TileVariant(run=4096, total=16384)):
-        kernel = Tiles().kernel(shape, tiles, LIMITS)
-        assert (kernel is not None) == Tiles().accepts(shape, LIMITS)
-        if kernel is not None:
-            check_tiles(kernel.tile, a, b, dtype.itemsize)
+    found = [tiles_kernel(shape, LIMITS, v) for v in (None, TileVariant(run=4096, total=16384))]
+    assert len({kernel is None for kernel in found}) == 1
+    for kernel in filter(None, found):
+        check_tiles(kernel, a, b, dtype.itemsize)
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
@@ -103,11 +122,10 @@ def test_complex_numbers_may_begin_between_their_multiples(name):
     dtype = np.dtype(name)
     a, b = matrix(40, 30, dtype), matrix(20, 10, dtype)
     shape = ProductShape(a, b, BASE + dtype.itemsize // 2, dtype)
-    for family in FAMILIES:
-        _, chosen = family.fastest(shape, LIMITS)
-        kernel = chosen.tile.kernel
-        assert getattr(kernel, "elements", 1) == 1
-        assert kernel.bytes == dtype.itemsize // 2
+    bands, tiles = (family.kernel(shape, LIMITS) for family in FAMILIES)
+    word = numbers_of(bands).kernel
+    assert (word.elements, word.bytes) == (1, dtype.itemsize // 2)
+    assert f", {dtype.itemsize // 2}, {tiles.launch.threads}, " in tiles.program.expression
 
 
 def test_few_rows_of_a_are_cut_into_tiles_or_slices():
@@ -120,7 +138,7 @@ def test_few_rows_of_a_are_cut_into_tiles_or_slices():
     def bands_of(a, b):
         assert family(a, b) == "bands"
         shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
-        return fastest_kernel(shape, LIMITS).tile
+        return numbers_of(fastest_kernel(shape, LIMITS))
 
     assert family((3, 3), (2001, 2001)) == "tiles"
     assert family((3, 3), (2000, 2000)) == "bands", "rows of whole words"
@@ -131,7 +149,7 @@ def test_few_rows_of_a_are_cut_into_tiles_or_slices():
     across = bands_of((1, 5000), (65, 129))
     assert across.slices == 65
     flat = bands_of((2, 50_000), (3, 3))
-    assert (flat.slices, flat.a.columns, flat.b.rows) == (6, 1, 1)
+    assert (flat.slices, flat.a["columns"], flat.b["rows"]) == (6, 1, 1)
     assert flat.whole + 1 >= 8
     for a, b in [((4096, 4096), (2, 2)), ((1024, 1024), (32, 32)), ((64, 64), (512, 512))]:
         bands = bands_of(a, b)
@@ -144,11 +162,12 @@ def test_a_row_of_the_right_matrix_meets_many_entries_of_the_left_one():
     for n, m in [(8192, 2), (5461, 3), (2341, 7), (501, 33), (3, 2000), (3, 2001)]:
         for dtype in map(np.dtype, DTYPES):
             shape = ProductShape(matrix(n, n, dtype), matrix(m, m, dtype), BASE, dtype)
-            cut = Tiles().kernel(shape, TileVariant(), LIMITS).tile
+            kernel = tiles_kernel(shape, LIMITS, TileVariant())
+            cut = numbers_of(kernel)
             run = cut.tile_columns * cut.b_tile_columns
             assert 4096 <= run * dtype.itemsize <= TileVariant().run + 127 * m
             written = run * cut.tile_rows * cut.b_tile_rows
-            assert written >= 2 * cut.shared_elements
+            assert written >= 2 * kernel.launch.shared_bytes // dtype.itemsize
             if m < 2000:
                 assert cut.tile_columns == n or run * dtype.itemsize % 128 == 0
 
@@ -158,10 +177,10 @@ def test_the_last_three_products_of_four_factors_are_one_launch():
     eight = matrix(8, 8, dtype)
     shape = ProductShape(eight, eight, BASE, dtype, eight, eight)
     assert (shape.left, shape.right, shape.addresses) == ((64, 64), (64, 64), 5)
-    assert [one.name for one in FAMILIES if one.accepts(shape, LIMITS)] == ["tiles"]
+    assert [one.name for one in FAMILIES if one.kernel(shape, LIMITS)] == ["tiles"]
     kernel = fastest_kernel(shape, LIMITS)
     assert kernel.family.name == "tiles"
-    check_tiles(kernel.tile, matrix(64, 64, dtype), matrix(64, 64, dtype), 8)
+    check_tiles(kernel, matrix(64, 64, dtype), matrix(64, 64, dtype), 8)
     tiny = matrix(2, 2, dtype)
     with pytest.raises(LookupError, match="no family"):
         fastest_kernel(ProductShape(tiny, tiny, BASE, dtype, tiny, None), LIMITS)
@@ -172,7 +191,7 @@ def test_bands_are_whole_lines_where_there_are_enough():
 
     def cut(n, m, lines=True):
         shape = ProductShape(matrix(n, n, dtype), matrix(m, m, dtype), BASE, dtype)
-        return Bands().kernel(shape, BandVariant(lines=lines), LIMITS).tile
+        return numbers_of(bands_kernel(shape, LIMITS, BandVariant(lines=lines)))
 
     for n, m in [(5461, 3), (2341, 7), (1024, 17)]:
         lines = cut(n, m)
@@ -189,7 +208,7 @@ def test_products_beyond_32_bits_are_wide():
 
     def is_wide(a, b):
         shape = ProductShape(a, b, BASE, dtype)
-        return Bands().kernel(shape, BandVariant(), LIMITS).tile.kernel.wide
+        return numbers_of(bands_kernel(shape, LIMITS)).kernel.offset == "batchkron::Index"
 
     assert is_wide(one, large)
     strided = DeviceMatrix(BASE, 10, 10, -(2**30), 1)

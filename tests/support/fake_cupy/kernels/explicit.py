@@ -7,8 +7,8 @@ from fake_cupy.memory import at
 
 def write_product(kernel, address):
     """What kernels of explicit products do."""
-    dtype = kernel.shape.dtype
-    given = at(address, (), kernel.arguments().dtype)
+    dtype = kernel.work.dtype
+    given = at(address, (), kernel.arguments.dtype)
 
     def matrix(name):
         layout = given[name]

@@ -50,12 +50,17 @@ def run_other(kernel, address):
     others.get(kernel.kind, interpolate)(kernel, address)
 
 
+def run_kernel(kernel, address):
+    of_operation = {"explicit": write_product}
+    of_operation[kernel.family.operation](kernel, address)
+
+
 COMPUTE = {
     "OtherKernel": run_other,
     "SparseKernel": multiply_sparse,
     "KronKernel": multiply,
     "BatchKernel": multiply_batch,
-    "ProductKernel": write_product,
+    "Kernel": run_kernel,
     "UnsortedKernel": add_unsorted,
     "BlockTransposition": transpose,
     "GradientKernel": sum_gradients,
