@@ -22,7 +22,7 @@ from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
-from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
+from batchkron.backends.cuda.kron_sum.systems import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
 from benchmarks.gpu import ablated_sparse

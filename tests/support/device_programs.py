@@ -26,7 +26,7 @@ from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
 from batchkron.backends.cuda.gram.tiles import gram_cut, gram_program
 from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
+from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
 from batchkron.backends.cuda.segmented.edges import SegmentMode
 from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
@@ -359,7 +359,7 @@ def staged_programs(dtype, limits):
 def sums_programs(dtype, limits):
     """The kernels of Kronecker sums of many systems."""
     for sizes in SUMS:
-        yield sum_program(dtype, sum_tiling(sizes, dtype.itemsize, limits))
+        yield SYSTEMS.kernel(SumShape(sizes, dtype, 1), limits).program
 
 
 def systems_programs(dtype, limits):

@@ -15,7 +15,7 @@ from batchkron.backends.cuda.kernel_family import enabled, forget_by, without
 from batchkron.backends.cuda.kron.choose import fastest_plan
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
-from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
+from batchkron.backends.cuda.kron_sum.systems import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
 from batchkron.backends.cuda.steps import ModeRun
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from batchkron.backends.cuda.batch.plan import batch_plan
-from batchkron.backends.cuda.kron_sum.choose import fastest_kernel
-from batchkron.backends.cuda.kron_sum.systems import SumShape, SumTiling, sum_arguments, sum_factors
+from batchkron.backends.cuda.kernel import first_kernel
+from batchkron.backends.cuda.kron_sum.systems import FAMILIES, SumShape, SumTiling, sum_factors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -50,7 +50,7 @@ class SumPlan(FastPath):
         self._shape = batch_shape_of(factors)
         self.systems = math.prod(self._shape)
         shape = SumShape(self.sizes, self.dtype, self.systems)
-        self._kernel = fastest_kernel(shape, device_limits(device))
+        self._kernel = first_kernel(FAMILIES, shape, device_limits(device))
         self._listed: ListedSum | None = None
         if self._kernel is None:
             self._listed = ListedSum(batch_plan, factors)
@@ -65,12 +65,12 @@ class SumPlan(FastPath):
             self.factors["data"] = [matrices.data.ptr for matrices in self._matrices]
             strides = [m[0].size if len(m) > 1 else 0 for m in self._matrices]
             self.factors["system"] = strides
-            self._code = load_kernel(self._kernel.program(), device)
+            self._code = load_kernel(self._kernel.program, device)
 
     @property
     def tiling(self) -> SumTiling | None:
         """The tiling; None if a batch list is used."""
-        return None if self._kernel is None else self._kernel.tile
+        return None if self._kernel is None else self._kernel.variant
 
     def _columns(self, factors: Sequence[Array]) -> list[Array]:
         """Return the factors as (systems or 1, n, n) arrays in column-major order."""
@@ -124,10 +124,8 @@ class SumPlan(FastPath):
         if outer > _MAX_GRID_X:
             raise ValueError(f"x has {outer} vectors; expected at most {_MAX_GRID_X}")
         assert self._kernel is not None
-        how = self._kernel.launch(device_limits(self._device))
-        arguments = np.zeros(1, sum_arguments(self.dtype, len(self.sizes)))
-        arguments["factors"] = self.factors
-        arguments["systems"], arguments["inner"] = self.systems, inner
+        how, arguments = self._kernel.launch, self._kernel.arguments.copy()
+        arguments["factors"], arguments["inner"] = self.factors, inner
         grid = outer, min(inner, MAX_GRID_YZ)
         launch = Launch(self._code, grid, how.threads, how.shared_bytes, arguments, 2, "accumulate")
         self._launches[outer, inner] = launch

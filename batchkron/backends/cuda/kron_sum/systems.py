@@ -1,4 +1,4 @@
-"""Tilings of Kronecker sums of many small systems. Pure arithmetic on sizes, no device needed."""
+"""The kernel of Kronecker sums of many small systems. No device is needed here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, record
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
@@ -64,14 +65,6 @@ def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
     return template_type("SystemSum", SCALARS[dtype], tiling.threads, *tiling.sizes)
 
 
-def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
-    """Return the kernel of Kronecker sums of many systems."""
-    return Program(
-        "cuda/kron_sum/systems.cuh",
-        template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling)),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class SumShape:
     """The sizes of the modes of each system, and the number of systems."""
@@ -81,71 +74,27 @@ class SumShape:
     systems: int
 
 
-@dataclass(frozen=True, slots=True)
-class SumVariant:
-    """The only variant: the sizes decide everything."""
+def systems_kernel(shape: SumShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel whose thread blocks hold a system's vector in shared memory.
 
-
-@dataclass(frozen=True, slots=True)
-class SumKernel:
-    """A kernel for Kronecker sums of systems, with their sizes and its tiling."""
-
-    family: Systems
-    shape: SumShape
-    variant: SumVariant
-    tile: SumTiling
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        return self.family.program(self)
-
-    def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        return self.family.launch(self, device)
-
-
-class Systems(KernelFamily[SumShape, SumVariant, SumKernel]):
-    """A `KernelFamily`: a thread block holds a system's vector in shared memory.
-
-    Batch lists were slower wherever a vector fits and has at least ``_MIN_ELEMENTS`` elements. The
-    estimate is constant, because there is only one variant.
+    None where a vector does not fit, or has fewer than ``_MIN_ELEMENTS`` elements: there, batch
+    lists are used. Elsewhere they took 2.55 times as long in the mean (H200, docs/results/gpu.md).
     """
+    tiling = sum_tiling(shape.sizes, shape.dtype.itemsize, device) if shape.systems else None
+    if tiling is None:
+        return None
+    types = SCALARS[shape.dtype], system_sum_type(shape.dtype, tiling)
+    program = Program("cuda/kron_sum/systems.cuh", template_type("kron_sum", *types))
+    shared = tiling.elements * shape.dtype.itemsize
+    launch = LaunchShape(shape.systems, tiling.threads, 1, shared)
+    layout = sum_arguments(shape.dtype, len(shape.sizes))
+    arguments = record(layout, systems=shape.systems)
+    return Kernel(SYSTEMS, shape, tiling, program, launch, arguments)
 
-    operation = "kron_sum"
-    name = "systems"
-    variant_type = SumVariant
 
-    def accepts(self, shape: SumShape, device: DeviceLimits) -> bool:
-        """Whether there are systems, and a vector fits in a thread block."""
-        return self.fastest(shape, device) is not None
-
-    def variants(self, shape: SumShape, device: DeviceLimits) -> tuple[SumVariant, ...]:
-        """Return the only variant."""
-        return (SumVariant(),)
-
-    def estimate(self, shape: SumShape, variant: SumVariant, device: DeviceLimits) -> float:
-        """Return 1, without a unit."""
-        return 1.0
-
-    def fastest(self, shape: SumShape, device: DeviceLimits) -> SumKernel | None:
-        """Return the only kernel, None if it does not fit."""
-        return self.kernel(shape, SumVariant(), device)
-
-    def kernel(
-        self, shape: SumShape, variant: SumVariant, device: DeviceLimits
-    ) -> SumKernel | None:
-        """Return the kernel, None if it does not fit."""
-        tiling = sum_tiling(shape.sizes, shape.dtype.itemsize, device) if shape.systems else None
-        return None if tiling is None else SumKernel(self, shape, variant, tiling)
-
-    def program(self, kernel: SumKernel) -> Program:
-        """Return the program to compile."""
-        return sum_program(kernel.shape.dtype, kernel.tile)
-
-    def launch(self, kernel: SumKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        shared = kernel.tile.elements * kernel.shape.dtype.itemsize
-        return LaunchShape(kernel.shape.systems, kernel.tile.threads, 1, shared)
+SYSTEMS = Family("kron_sum", "systems", systems_kernel)
+FAMILIES = (SYSTEMS,)
+"""All families of kernels for Kronecker sums of many systems; others are batch lists."""
 
 
 @cache
