@@ -29,8 +29,9 @@ from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
 from batchkron.backends.cuda.segmented.edges import SegmentMode
-from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
-from batchkron.backends.cuda.segmented.staged import staged_sums_program, staged_tiling
+from batchkron.backends.cuda.segmented.general import general_kernel
+from batchkron.backends.cuda.segmented.kernel import SumsShape
+from batchkron.backends.cuda.segmented.staged import staged_kernel
 from batchkron.backends.cuda.step_sums.kernel import MAX_VECTORS as MAX_STEP_VECTORS
 from batchkron.backends.cuda.step_sums.kernel import step_sum_program
 from batchkron.backends.cuda.steps import plan_order, plan_steps
@@ -342,18 +343,17 @@ def segment_modes(sizes):
 def segmented_programs(dtype, limits):
     """The kernels that sum mode multiplies over lists of edges."""
     for sizes, nodes, inner in SEGMENTS:
-        modes = list(segment_modes(sizes))
-        tiling = segment_tiling(modes, dtype.itemsize, nodes, 1, inner, limits)
-        yield segmented_program(dtype, tiling)
+        shape = SumsShape(tuple(segment_modes(sizes)), dtype, nodes, 1, False, 1, inner)
+        yield general_kernel(shape, limits).program
 
 
 def staged_programs(dtype, limits):
     """The kernels that stage children in shared memory: none before compute capability 9.0."""
     for sizes, between, nodes in product(STAGED_BLOCKS, (False, True), (100, 10_000)):
-        modes = list(segment_modes([(n, n) for n in sizes]))
-        tiling = staged_tiling(modes, dtype.itemsize, nodes, between, limits)
-        if tiling is not None:
-            yield staged_sums_program(dtype, tiling)
+        modes = tuple(segment_modes([(n, n) for n in sizes]))
+        kernel = staged_kernel(SumsShape(modes, dtype, nodes, 1, between, 1, 1), limits)
+        if kernel is not None:
+            yield kernel.program
 
 
 def sums_programs(dtype, limits):

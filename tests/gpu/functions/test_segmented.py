@@ -95,7 +95,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng, dtype, sizes
     op, _, x = build(rng, sizes, dtype, nodes=3, inputs=2)
     expected = op.apply(x)
     device = op.to("cuda")
-    assert not device._plan._sums._kernel(1, 1).tile.in_shared
+    assert not device._plan._sums._kernel(1, 1).variant.in_shared
     out = device.apply(cupy.asarray(x), out=poisoned_on_device(expected.shape, dtype))
     np.testing.assert_allclose(out.get(), expected, **tolerance(dtype, expected))
     y = random_array(rng, expected.shape, dtype)

@@ -147,7 +147,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     """Sums do not fit in shared memory: each mode adds to the target itself."""
     op = all_modes(rng, 2, np.float64, sizes=(170, 180))
     device, x = op.to("cuda"), rng.standard_normal(op.shape[0])
-    assert not device._program._plan._sums._kernel(1, 1).tile.in_shared
+    assert not device._program._plan._sums._kernel(1, 1).variant.in_shared
     out = poisoned_on_device(op.shape[0], float)
     close(device.matvec(cupy.asarray(x), out=out).get(), op @ x, np.float64)
     shape = op.num_inputs, -1
@@ -174,7 +174,7 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         op = bk.SparseGridOperator(grid, terms, sizes)
         device = op.to("cuda")
         if int(cupy.cuda.Device().compute_capability) >= 90:
-            assert device._program._plan._sums._kernel(1, 1).tile.between == between
+            assert device._program._plan._sums._kernel(1, 1).variant.between == between
         size = op.shape[0]
         x, y = (random_array(rng, (2, size), dtype) for _ in range(2))
         shape = (2, op.num_inputs, -1)

@@ -30,7 +30,6 @@ def replace_driver(device):
     from batchkron.backends.cuda.runtime import device as module
     from batchkron.backends.cuda.segmented import general
     from batchkron.backends.cuda.segmented import plan as segmented
-    from batchkron.backends.cuda.segmented.kernel import SumsKernel
     from batchkron.backends.cuda.step_sums import plan as step_sums
     from batchkron.backends.cuda.vector_sum import plan as vector_sum
 
@@ -45,7 +44,7 @@ def replace_driver(device):
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (
         KronKernel, BatchKernel, SparseKernel, BlockTransposition, GradientKernel,
-        SmallGram, RowGradients, Total, SumsKernel,
+        SmallGram, RowGradients, Total,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
     made = Kernel.__init__
@@ -65,9 +64,7 @@ def replace_driver(device):
         return program
 
     list_calls.unsorted_program = unsorted_program
-    segmented.fastest_kernel = lambda shape, limits: general.General().kernel(
-        shape, general.GeneralVariant(), limits
-    )
+    segmented.fastest_kernel = general.general_kernel
     kernels_of = krylov.krylov_kernels
 
     def krylov_kernels(names, dtype, *sizes):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_BLOCK_THREADS,
     REGISTER_FILE,
@@ -27,7 +26,8 @@ from batchkron.backends.cuda.segmented.edges import (
     column_pitch,
     result_tile,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, SumsShape
+from batchkron.backends.cuda.segmented.kernel import SumsShape, sums_kernel
+from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.
 _RESULT_REGISTERS = 20  # registers of a thread for its sums, 4 bytes each
@@ -86,6 +86,10 @@ class SegmentTiling:
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
         return self.in_shared * self.teams * self.output_size * self.width * self.itemsize
+
+    def arrays(self, table: EdgeTable) -> dict[str, Array]:
+        """Return a table in the kernel's layout."""
+        return {"starts": table.starts, "edges": table.edges, "targets": table.targets}
 
     def nodes_by_team_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
@@ -200,8 +204,10 @@ def _held_bytes(mode: SegmentMode, itemsize: int) -> int:
     return columns * column + mode.items * mode.tile * itemsize
 
 
-def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:
-    """Return the kernel of mode multiplies that are summed over lists of edges."""
+def general_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel:
+    """Return the kernel for blocks of any size, which reads children straight from memory."""
+    counts = shape.nodes, shape.outer, shape.inner
+    tiling = segment_tiling(shape.modes, shape.dtype.itemsize, *counts, device)
     cut = template_type(
         "SegmentCut", tiling.team, tiling.teams, tiling.width, flag(tiling.in_shared)
     )
@@ -209,44 +215,8 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
         template_type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)
         for mode in tiling.modes
     )
-    return Program(
-        "cuda/segmented/general.cuh",
-        template_type("segmented_multiply", SCALARS[dtype], cut, *modes),
-    )
+    expression = template_type("segmented_multiply", SCALARS[shape.dtype], cut, *modes)
+    return sums_kernel(GENERAL, shape, tiling, Program("cuda/segmented/general.cuh", expression))
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralVariant:
-    """The only variant: sizes and counts decide everything."""
-
-
-class General(SumsFamily):
-    """Kernels for blocks of any size, which read children straight from device memory.
-
-    The last family of the table. The estimate is constant, because there is only one variant.
-    """
-
-    name = "general"
-    variant_type = GeneralVariant
-
-    def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these sums: always."""
-        return True
-
-    def variants(self, shape: SumsShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
-        """Return the only variant."""
-        return (GeneralVariant(),)
-
-    def estimate(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> float:
-        """Return 1, without a unit."""
-        return 1.0
-
-    def kernel(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> SumsKernel:
-        """Return the kernel."""
-        counts = shape.nodes, shape.outer, shape.inner
-        tiling = segment_tiling(shape.modes, shape.dtype.itemsize, *counts, device)
-        return SumsKernel(self, shape, variant, tiling)
-
-    def program(self, kernel: SumsKernel) -> Program:
-        """Return the program to compile."""
-        return segmented_program(kernel.shape.dtype, kernel.tile)
+GENERAL = Family("segmented", "general", general_kernel)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -28,7 +29,6 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
-from batchkron.backends.cuda.segmented.choose import fastest_kernel
 from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     EdgeTable,
@@ -36,9 +36,9 @@ from batchkron.backends.cuda.segmented.edges import (
     edge_table,
     laid_out_matrices,
     matrix_words,
-    segmented_arguments,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsKernel, SumsShape
+from batchkron.backends.cuda.segmented.families import fastest_kernel
+from batchkron.backends.cuda.segmented.kernel import SumsShape
 from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.spec.kron import Array
 from batchkron.spec.segmented import SegmentedSpec
@@ -129,14 +129,14 @@ class EdgeSums:
         """Return how many outer vectors share a launch, limited by `_SCRATCH_BYTES`."""
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
-    def _kernel(self, outer: int, inner: int) -> SumsKernel:
+    def _kernel(self, outer: int, inner: int) -> Kernel:
         """Return the kernel for vectors (outer, …, inner)."""
         inputs, _, scratch = self._blocks
         children, between = inputs + scratch, scratch > 0
         shape = SumsShape(self._modes, self._dtype, self._nodes, children, between, outer, inner)
         return fastest_kernel(shape, device_limits(self.device))
 
-    def _arrays(self, number: int, kernel: SumsKernel) -> dict[str, DeviceArray]:
+    def _arrays(self, number: int, kernel: Kernel) -> dict[str, DeviceArray]:
         """Return a table in the kernel's layout, copied to the device on the first request.
 
         For single vectors the constructor requests it. Several threads may request it at once.
@@ -155,7 +155,7 @@ class EdgeSums:
                     "lists of edges have to be copied to the device, which cannot be done while a "
                     "graph is captured; apply the same operator to as many vectors once before"
                 )
-            given = kernel.arrays(self._tables[number])
+            given = kernel.variant.arrays(self._tables[number])
             arrays = {name: cupy.asarray(array) for name, array in given.items()}
             stream.synchronize()  # afterwards any stream may use the copies
             arrays = self._on_device.setdefault(key, arrays)  # the first thread's, for all threads
@@ -166,32 +166,25 @@ class EdgeSums:
         launches = self._launches.get((outer, inner))
         if launches is None:
             kernel = self._kernel(outer, inner)
-            code = load_kernel(kernel.program(), self.device)
+            code = load_kernel(kernel.program, self.device)
             launches = [self._launch(kernel, code, number) for number in range(len(self._tables))]
             self._launches[outer, inner] = launches
         return launches
 
-    def _launch(self, kernel: SumsKernel, code: Any, number: int) -> Launch:
-        table = self._tables[number]
-        how, nodes_by_team_count = kernel.launch(table, device_limits(self.device))
-        arguments = np.zeros(1, segmented_arguments(self._dtype))
+    def _launch(self, kernel: Kernel, code: Any, number: int) -> Launch:
+        table, tiling, how = self._tables[number], kernel.variant, kernel.launch
+        slabs = kernel.work.outer * -(-kernel.work.inner // tiling.width)
+        nodes, blocks = tiling.nodes_by_team_count(table, slabs, device_limits(self.device))
+        arguments = kernel.arguments.copy()
         for key, array in self._arrays(number, kernel).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
-        arguments["nodes"], arguments["nodes_by_team_count"] = (
-            len(table.targets),
-            nodes_by_team_count,
-        )
-        arguments["outer"], arguments["inner"] = kernel.shape.outer, kernel.shape.inner
+        arguments["nodes"], arguments["nodes_by_team_count"] = len(table.targets), nodes
         for key, count in zip(
             ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
         ):
             arguments[key] = count
-        grid = (
-            how.blocks,
-            min(kernel.slabs, MAX_GRID_YZ),
-            min(kernel.tile.pieces, MAX_GRID_YZ),
-        )
+        grid = blocks, min(slabs, MAX_GRID_YZ), min(tiling.pieces, MAX_GRID_YZ)
         return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
 
     def launch(

@@ -15,7 +15,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, resident_blocks
+from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.runtime.hardware import (
+    LINE,
+    DeviceLimits,
+    resident_blocks,
+    round_up,
+)
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.edges import (
     NUM_TEAM_COUNTS,
@@ -23,7 +29,7 @@ from batchkron.backends.cuda.segmented.edges import (
     SegmentMode,
     column_pitch,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, SumsShape
+from batchkron.backends.cuda.segmented.kernel import SumsShape, sums_kernel
 from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.
@@ -108,6 +114,11 @@ class StagedTiling:
         """Threads of a thread block."""
         return self.team * self.teams
 
+    def arrays(self, table: EdgeTable) -> dict[str, Array]:
+        """Return a table's loads, which do not depend on the number of vectors."""
+        starts, loads = staged_loads(table, self.bundles)
+        return {"starts": starts, "edges": loads, "targets": table.targets}
+
     def nodes_by_team_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
@@ -137,21 +148,9 @@ class StagedTiling:
 def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
     """Return a team's bytes of shared memory: sums, barriers and slots, each in whole lines."""
     block = math.prod(bundle.size for bundle in bundles) * itemsize
-    matrix = _rounded(bundles[0].n * column * itemsize, 16)
-    slot = _rounded(block, LINE) + LINE + _rounded(_MAX_BUNDLE_MODES * matrix, LINE)
-    return _rounded(block, LINE) + LINE + slots * slot
-
-
-def _rounded(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
-@dataclass(frozen=True, slots=True)
-class StagedVariant:
-    """Threads that compute a node, and the number of modes of each bundle, last modes first."""
-
-    team: int
-    modes: tuple[int, ...]
+    matrix = round_up(bundles[0].n * column * itemsize, 16)
+    slot = round_up(block, LINE) + LINE + round_up(_MAX_BUNDLE_MODES * matrix, LINE)
+    return round_up(block, LINE) + LINE + slots * slot
 
 
 def staged_tiling(
@@ -160,16 +159,13 @@ def staged_tiling(
     nodes: int,
     between: bool,
     limits: DeviceLimits,
-    variant: StagedVariant | None = None,
 ) -> StagedTiling | None:
     """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 
-    ``modes`` must be all modes of a block, in order, with square matrices of one size. Without a
-    variant, the team and the bundles with the least work (`_work`) are taken.
+    ``modes`` must be all modes of a block, in order, with square matrices of one size. The team and
+    the bundles with the least work (`_work`) are taken.
     """
     choices = _choices(modes, itemsize, limits)
-    if variant is not None:
-        choices = [one for one in choices if _variant_of(*one) == variant]
     if not choices:
         return None
     team, plain = min(choices, key=lambda one: _work(one[1], one[0]))
@@ -206,10 +202,6 @@ def _choices(
         for bundles in bundled
         if all(_items(b, team) * b.size <= maximum for b in bundles)
     ]
-
-
-def _variant_of(team: int, bundles: Sequence[ModeBundle]) -> StagedVariant:
-    return StagedVariant(team, tuple(bundle.modes for bundle in bundles))
 
 
 def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
@@ -255,12 +247,15 @@ def _work(bundles: Sequence[ModeBundle], team: int) -> float:
     return reads * (1 + 0.25 * len(bundles)) / size
 
 
-@dataclass(frozen=True)
-class StagedLoads:
-    """The loads of one launch: each is a child with its matrices for the modes of a bundle.
+def staged_loads(
+    table: EdgeTable, bundles: Sequence[ModeBundle]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Gather the edges of a table by node, bundle and child; its modes are all of a block's.
 
-    Attributes
-    ----------
+    A load is a child with its matrices for the modes of a bundle.
+
+    Returns
+    -------
     starts : ndarray of int64, (nodes * bundles + 1,)
         Loads of node i and bundle g: ``starts[i * bundles + g]`` to
         ``starts[i * bundles + g + 1] - 1``.
@@ -268,13 +263,6 @@ class StagedLoads:
         First ``8 * child + bits``, where bit m says whether mode m of the bundle has a matrix;
         then the first 16-byte word of each mode's matrix, -1 for none.
     """
-
-    starts: NDArray[np.int64]
-    loads: NDArray[np.int32]
-
-
-def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads:
-    """Gather the edges of a table by node, bundle and child; its modes are all of a block's."""
     counts = [b.modes for b in bundles]
     modes = sum(counts)
     bundle_of, place_of = np.empty(modes, np.int64), np.empty(modes, np.int64)
@@ -309,77 +297,26 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
         loads[:, 0] |= (loads[:, 1 + number] >= 0).astype(np.int32) << number
     starts = np.zeros(nodes * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
-    return StagedLoads(starts, loads)
+    return starts, loads
 
 
-def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Program:
-    """Return the kernel of sums over edges whose children are staged in shared memory."""
+def staged_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel that copies whole children to shared memory, None where there is none.
+
+    There is one for single vectors with blocks of ``_MIN_BLOCK_ELEMENTS`` or more whose modes have
+    one size out of ``_SIZES``, if a load's 32-bit number can hold every child's number.
+    """
+    if shape.inner > 1 or shape.children > MAX_CHILDREN:
+        return None
+    nodes = shape.outer * shape.nodes
+    tiling = staged_tiling(shape.modes, shape.dtype.itemsize, nodes, shape.between, device)
+    if tiling is None:
+        return None
     numbers = tiling.team, tiling.teams, tiling.slots, tiling.blocks, tiling.column
     cut = template_type("StagedCut", *numbers, flag(tiling.between))
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
-    name = template_type("staged_sums", SCALARS[dtype], cut, *bundles)
-    return Program("cuda/segmented/staged.cuh", name)
+    expression = template_type("staged_sums", SCALARS[shape.dtype], cut, *bundles)
+    return sums_kernel(STAGED, shape, tiling, Program("cuda/segmented/staged.cuh", expression))
 
 
-class Staged(SumsFamily):
-    """Kernels that copy whole children to shared memory.
-
-    For blocks of ``_MIN_BLOCK_ELEMENTS`` or more whose modes have one size out of ``_SIZES``, where
-    they were faster than the other family (docs/results/gpu-history.md). The estimate, in
-    elements that a thread reads, only compares teams and bundles.
-    """
-
-    name = "staged"
-    variant_type = StagedVariant
-
-    def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether children can be staged, and the sums fit in the registers of some team."""
-        return _can_be_numbered(shape) and bool(_choices_of(shape, device))
-
-    def variants(self, shape: SumsShape, device: DeviceLimits) -> list[StagedVariant]:
-        """Return all teams and bundles whose sums fit in registers, the smallest teams first."""
-        return [_variant_of(*one) for one in _choices_of(shape, device)]
-
-    def estimate(self, shape: SumsShape, variant: StagedVariant, device: DeviceLimits) -> float:
-        """Return the work of a node (`_work`), infinite if the variant does not fit."""
-        choices = (one for one in _choices_of(shape, device) if _variant_of(*one) == variant)
-        return next((_work(bundles, team) for team, bundles in choices), math.inf)
-
-    def fastest(self, shape: SumsShape, device: DeviceLimits) -> SumsKernel | None:
-        """Return the kernel with the least work, None if it does not fit."""
-        return self._kernel(shape, None, device)
-
-    def kernel(
-        self, shape: SumsShape, variant: StagedVariant, device: DeviceLimits
-    ) -> SumsKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-        return self._kernel(shape, variant, device)
-
-    def _kernel(
-        self, shape: SumsShape, variant: StagedVariant | None, device: DeviceLimits
-    ) -> SumsKernel | None:
-        if not _can_be_numbered(shape):
-            return None
-        nodes, itemsize = shape.outer * shape.nodes, shape.dtype.itemsize
-        tiling = staged_tiling(shape.modes, itemsize, nodes, shape.between, device, variant)
-        if tiling is None:
-            return None
-        return SumsKernel(self, shape, _variant_of(tiling.team, tiling.bundles), tiling)
-
-    def program(self, kernel: SumsKernel) -> Program:
-        """Return the program to compile."""
-        return staged_sums_program(kernel.shape.dtype, kernel.tile)
-
-    def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:
-        """Return a table's loads, which do not depend on the number of vectors."""
-        loads = staged_loads(table, kernel.tile.bundles)
-        return {"starts": loads.starts, "edges": loads.loads, "targets": table.targets}
-
-
-def _can_be_numbered(shape: SumsShape) -> bool:
-    """Whether vectors are single, and a load's 32-bit number can hold every child's number."""
-    return shape.inner == 1 and shape.children <= MAX_CHILDREN
-
-
-def _choices_of(shape: SumsShape, device: DeviceLimits) -> list[tuple[int, tuple[ModeBundle, ...]]]:
-    return _choices(shape.modes, shape.dtype.itemsize, device)
+STAGED = Family("segmented", "staged", staged_kernel)

@@ -2,19 +2,14 @@
 
 import numpy as np
 
-from batchkron.backends.cuda.segmented.edges import (
-    WORD,
-    column_pitch,
-    matrix_words,
-    segmented_arguments,
-)
+from batchkron.backends.cuda.segmented.edges import WORD, column_pitch, matrix_words
 from fake_cupy.memory import at
 
 
 def sum_edges(kernel, address):
     """What a launch for one table does."""
-    shape, dtype = kernel.shape, kernel.shape.dtype
-    given = at(address, (), segmented_arguments(dtype))
+    shape, dtype = kernel.work, kernel.work.dtype
+    given = at(address, (), kernel.arguments.dtype)
     outer, inner, nodes = int(given["outer"]), int(given["inner"]), int(given["nodes"])
     inputs, outputs = int(given["num_inputs"]), int(given["num_outputs"])
     size = shape.modes[0].L * shape.modes[0].C * shape.modes[0].R

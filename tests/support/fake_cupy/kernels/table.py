@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.segmented.edges import segmented_arguments
 from batchkron.backends.cuda.step_sums.kernel import step_sum_arguments
 from batchkron.backends.cuda.vector_sum.kernel import vector_sum_arguments
 from batchkron.backends.krylov_arguments import ARGUMENTS
@@ -51,7 +50,7 @@ def run_other(kernel, address):
 
 
 def run_kernel(kernel, address):
-    of_operation = {"explicit": write_product}
+    of_operation = {"explicit": write_product, "segmented": sum_edges}
     of_operation[kernel.family.operation](kernel, address)
 
 
@@ -67,14 +66,13 @@ COMPUTE = {
     "SmallGram": multiply_small,
     "RowGradients": rows_at_once,
     "Total": add_parts,
-    "SumsKernel": sum_edges,
 }
 
 
 def argument_bytes(kernel):
     """The size of the arguments of a kernel that graphs can have."""
-    if type(kernel).__name__ == "SumsKernel":
-        return segmented_arguments(kernel.shape.dtype).itemsize
+    if type(kernel).__name__ == "Kernel":
+        return kernel.arguments.dtype.itemsize
     if kernel.kind == "vector_sum":
         return vector_sum_arguments(kernel.dtype, kernel.numbers[1]).itemsize
     if kernel.kind == "step_sum":
