@@ -18,6 +18,7 @@ from batchkron.backends import (
     backend_for,
     building_on,
     own_apply,
+    reserve,
     tuned_plans,
     tuning_for,
 )
@@ -431,7 +432,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         return None if make is None else make(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
-        self._backend.reserve(self._plan, outer // self._together, inner)
+        reserve(self._plan, outer // self._together, inner)
 
     def update(
         self,
