@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import array_module, is_plain
-from batchkron.backends import Tuning, backend_for, reserve, tuned_plans, tuning_for
+from batchkron.backends import backend_for, reserve, tuned_plans, tuning_for
 from batchkron.functions.kron_fast_path import fast_multiply
 from batchkron.spec.batch import batch_of_systems
 from batchkron.spec.gemm import gemm_spec
@@ -109,25 +109,9 @@ def gekmm(
         result = fast_multiply(factors, x, True, alpha, beta, y, out, precision)
         if result is not None:
             return result
-    if any_foreign(factors, x, y, out):
-        kind = common_kind(factors=factors, x=x, y=y, out=out)
-        named = {"y": y, "out": out, "transpose": transpose, "conj": conj}
-        scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
-        options: dict[str, Any] = {"precision": precision, "tune": tune}
-        return in_kind(gekmm, kind, factors, x, **named, **scales, **options)  # type: ignore[no-any-return]
-    tuning = tuning_for(tune)
-    call = kron_call(
-        factors,
-        x,
-        left=True,
-        alpha=alpha,
-        beta=beta,
-        y=y,
-        transpose=transpose,
-        conj=conj,
-        precision=precision,
-    )
-    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+    scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
+    options: dict[str, Any] = {"transpose": transpose, "conj": conj, "precision": precision}
+    return _multiply(factors, x, True, y, out, tune, **scales, **options)
 
 
 def gemkm(
@@ -193,29 +177,31 @@ def gemkm(
         result = fast_multiply(factors, x, False, alpha, beta, y, out, precision)
         if result is not None:
             return result
+    scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
+    options: dict[str, Any] = {"transpose": transpose, "conj": conj, "precision": precision}
+    return _multiply(factors, x, False, y, out, tune, **scales, **options)
+
+
+def _multiply(
+    factors: Sequence[Factor],
+    x: ArrayLike,
+    left: bool,
+    y: ArrayLike | None,
+    out: Array | None,
+    tune: bool,
+    **options: Any,
+) -> Array:
+    """Return the result of gekmm (``left``) or gemkm for arguments of any kind."""
     if any_foreign(factors, x, y, out):
         kind = common_kind(factors=factors, x=x, y=y, out=out)
-        named = {"y": y, "out": out, "transpose": transpose, "conj": conj}
-        scales: dict[str, Any] = {"alpha": alpha, "beta": beta}
-        options: dict[str, Any] = {"precision": precision, "tune": tune}
-        return in_kind(gemkm, kind, x, factors, **named, **scales, **options)  # type: ignore[no-any-return]
+        named: dict[str, Any] = {"y": y, "out": out, "tune": tune, **options}
+        if left:
+            return in_kind(gekmm, kind, factors, x, **named)  # type: ignore[no-any-return]
+        return in_kind(gemkm, kind, x, factors, **named)  # type: ignore[no-any-return]
     tuning = tuning_for(tune)
-    call = kron_call(
-        factors,
-        x,
-        left=False,
-        alpha=alpha,
-        beta=beta,
-        y=y,
-        transpose=transpose,
-        conj=conj,
-        precision=precision,
-    )
-    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
-
-
-def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
-    """Run a validated call after searching its fastest kernels."""
+    call = kron_call(factors, x, left=left, y=y, **options)
+    if tuning is None:
+        return _run(call, out)
     with tuned_plans(tuning):
         return _run(call, out)
 
