@@ -158,10 +158,7 @@ class SparseKernel:
 
     def program(self) -> Program:
         """Return the program to compile."""
-        scalar, name = SPARSE_SCALARS[self.shape.dtype], self.family.name
-        ending = [_ENDINGS[self.ending]] if self.ending in _ENDINGS else []
-        expression = template_type(f"kron_sparse_{name}", scalar, *self.options, *ending)
-        return Program(f"cuda/kron_sparse/{name}.cuh", expression)
+        return self.family.program(self)
 
     def programs(self) -> list[Program]:
         """Return the programs to compile, as those of other ways of computing the product."""
@@ -232,6 +229,14 @@ class SparseFamily(ABC):
         arguments["tiles"], arguments["together"] = tiles, together
         seconds = self.estimate(shape, variant, device)
         return SparseKernel(self, shape, variant, tile, options, launch, arguments, seconds)
+
+    def program(self, kernel: SparseKernel) -> Program:
+        """Return the program to compile."""
+        options = [SPARSE_SCALARS[kernel.shape.dtype], *kernel.options]
+        if kernel.ending in _ENDINGS:
+            options.append(_ENDINGS[kernel.ending])
+        expression = template_type(f"kron_sparse_{self.name}", *options)
+        return Program(f"cuda/kron_sparse/{self.name}.cuh", expression)
 
     def fastest(self, shape: SparseShape, device: DeviceLimits) -> SparseKernel | None:
         """Return the kernel with the smallest estimate, None if there is none."""

@@ -149,12 +149,13 @@ def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeyp
     monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.tile._CACHED_VALUES", 0)
     shape = SparseShape(2, 40, 10, 2, 200, 1, "float64")
     kernel = TILES.kernel(shape, TileVariant(2, 1, 32, 32, 1, 1), DEVICE)
-    tiles, together = TILES.tiles(kernel, DEVICE)
-    assert (tiles, together) == (7 * 2 * 2, 7)
+    assert kernel.arguments[["tiles", "together"]].item() == (7 * 2 * 2, 7)
     (launch,) = compiled([kernel.program()], tmp_path)
     run(kernel, launch, DEVICE, "late", rng)
     monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.tile._TOGETHER", 4)
-    assert TILES.tiles(kernel, DEVICE) == (8 * 2 * 2, 4)  # those of the eighth are skipped
+    kernel = TILES.kernel(shape, kernel.variant, DEVICE)
+    # those of the eighth are skipped
+    assert kernel.arguments[["tiles", "together"]].item() == (8 * 2 * 2, 4)
     run(kernel, launch, DEVICE, "late", rng, accumulate=True)
 
 
