@@ -21,6 +21,7 @@ from batchkron.storage import StoredGrid
 
 from ..grids.refinement import finest_levels
 from ..grids.sparse_grid import SparseGrid
+from ..output_methods import OutputMethods
 from ..statement.axis import Axis
 from ..statement.fields import FieldExpression
 from ..statement.text import rows_text
@@ -32,7 +33,6 @@ from .fields.field import Field
 from .fields.implicit import ImplicitFields
 from .fields.terms import frozen_terms
 from .output.output import Output
-from .output.quantities import StateQuantity
 from .system import System
 from .value import ProblemValue
 from .vector_checks import check_vector
@@ -40,7 +40,7 @@ from .vector_checks import check_vector
 __all__ = ["Problem"]
 
 
-class Problem(ProblemValue):
+class Problem(ProblemValue, OutputMethods):
     """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
@@ -530,29 +530,9 @@ class Problem(ProblemValue):
         """Return the exact solution's projection on the grid, or None if it is not known."""
         return self.output.exact_coefficients(t)
 
-    def l2_error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return the L2 error ‖u - f(t)‖ against the exact solution f; see `Output.l2_error`."""
-        return self.output.l2_error(u, t)
-
-    def l2_norm_exact(self, t: float) -> float:
-        """Return the L2 norm ‖f(t)‖ of the exact solution."""
-        return self.output.l2_norm_exact(t)
-
-    def relative_error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return ‖u - f(t)‖ / ‖f(t)‖; inf if f(t) is zero and u is not, 0 if both are zero."""
-        return self.output.relative_error(u, t)
-
-    def plot(self, u: NDArray[np.float64], t: float | None = None, **options: Any) -> Any:
-        """Draw a state along one axis or two; `Output.plot` has the options."""
-        return self.output.plot(u, t, **options)
-
     def to_xarray(self, u: NDArray[np.float64], t: float | None = None, **options: Any) -> Any:
         """Return a state's values as an xarray.Dataset; `Output.to_xarray` has the options."""
         return self.output.to_xarray(u, t, **options)
-
-    def quantities(self, *names: str) -> dict[str, StateQuantity]:
-        """Return quantities for ``evolve(problem, watch=…)``; `Output.quantities` lists them."""
-        return self.output.quantities(*names)
 
     def describe(self) -> str:
         """Return a table of the problem's axes, grid, terms, sources, time stepper and form.

@@ -162,5 +162,7 @@ def _shown_of_list(problem: LinearProblem, options: ShownOptions) -> Shown:
     with usage_errors():
         watch = dict(problem.quantities(*options.record)) if options.record else {}
         if options.plot is not None:
-            problem.picture(problem.initial, None, slice=options.slices)  # checks the indices
+            problem.output.picture(
+                problem.initial, None, slice=options.slices
+            )  # checks the indices
     return Shown(options.slices, watch, None)

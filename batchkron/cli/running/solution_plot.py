@@ -52,7 +52,7 @@ def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Fig
     problem, u = report.problem, report.result.u
     if isinstance(problem, LinearProblem):
         places = {} if cut is None or isinstance(cut, Cut) else cut
-        return draw_list(problem.picture(u, report.result.t, slice=places), _title(report))
+        return draw_list(problem.output.picture(u, report.result.t, slice=places), _title(report))
     assert cut is None or isinstance(cut, Cut)
     view = make_view(problem.output, u, report.result.t, cut or Cut(), None)
     if len(view.axes) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,8 +88,9 @@ class _Factorisation:
             return in_kind(self.solve_shifted, kind, b, shifts)  # type: ignore[no-any-return]
         return self._solutions(b, shifts)
 
+    @abstractmethod
     def _solutions(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
-        raise NotImplementedError
+        """Return what `solve_shifted` returns, for arrays of the factors' kind."""
 
     def _refuse_singular(self, shifts: Array) -> None:
         """Raise LinAlgError if an eigenvalue of a shifted system is zero up to rounding."""
