@@ -197,6 +197,11 @@ class Checkpoints:
     problem_hash : str, optional
         The identification of the problem, by default that of the integration's. It is given for a
         run whose grid follows the solution.
+
+    Attributes
+    ----------
+    written : (int, float) or None
+        Step and time of the last checkpoint that was written.
     """
 
     def __init__(
@@ -210,7 +215,7 @@ class Checkpoints:
         self._ranks = integration.ranks
         self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
-        self._written: tuple[int, float] | None = None  # step and time of the last one written
+        self.written: tuple[int, float] | None = None
         self._is_due = False  # whether the state at the next adaptation is to be written
         self._problem_hash = problem_hash
         if file.path is not None and not problem_hash:
@@ -229,10 +234,8 @@ class Checkpoints:
         if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
-            state = self._state()
-            has_stepped = state.point.step > self._integration.first_step
-            if (self._file.at_end or has_stepped) and bool(np.isfinite(state.u).all()):
-                self._write(state, is_last=True)
+            if self._file.at_end or self._state().point.step > self._integration.first_step:
+                self.save()
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
 
@@ -280,21 +283,28 @@ class Checkpoints:
         """Write the last state of the run, or another one."""
         self._write(self._state() if state is None else state, is_last=True)
 
+    def save(self) -> None:
+        """Write the present state, unless that is done.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        ValueError
+            If it is not finite.
+        """
+        state = self._state()
+        if not np.isfinite(state.u).all():
+            raise ValueError("the state is not finite")
+        self.write_last(state)
+        if self._failure is not None:
+            raise self._failure
+
     def close(self, status: EvolveStatus) -> None:
         """Write the final state, unless it is lost or the state before a terminal event was."""
         wanted = self._file.at_end or status is EvolveStatus.STOPPED
         if wanted and not status.is_lost and status is not EvolveStatus.EVENT:
             self.write_last()
-
-    @property
-    def failure(self) -> OSError | None:
-        """Why the last checkpoint could not be written."""
-        return self._failure
-
-    @property
-    def last_step(self) -> int | None:
-        """The step of the last checkpoint that was written."""
-        return None if self._written is None else self._written[0]
 
     def raise_failure(self, result: Result) -> None:
         """Raise `CheckpointError` if the last checkpoint of the run could not be written.
@@ -314,14 +324,14 @@ class Checkpoints:
             f"step {result.steps}, t = {result.t:.6g}."
         )
         error = CheckpointError(self._failure.errno, text, str(self._file.path))
-        error.result, error.kept = result, self._written is not None
+        error.result, error.kept = result, self.written is not None
         error.add_note("The end of the run is in the attribute `result` of this error.")
         raise error from self._failure
 
     def _write(self, state: SavedState, *, is_last: bool = False) -> None:
         """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
         path, step, t, ranks = self._file.path, state.point.step, state.t, self._ranks
-        if path is None or step == self.last_step:
+        if path is None or (self.written is not None and step == self.written[0]):
             return
         whole = state.u if ranks is None else state.problem.gather(state.u, root=0)
         before, self._failure = self._failure, None
@@ -333,7 +343,7 @@ class Checkpoints:
             other = OSError(errno.EIO, "rank 0 could not write the checkpoint", str(path))
             self._failure = self._failure or other
         else:
-            self._written = step, t
+            self.written = step, t
         self._tried_at = time.monotonic()
 
     def _checkpoint_of(self, state: SavedState) -> Checkpoint:
@@ -381,11 +391,11 @@ class Checkpoints:
     def _kept(self) -> str:
         """A description of the last checkpoint that was written."""
         path = self._file.path
-        if self._written is None:
+        if self.written is None:
             if path is not None and path.exists():
                 return f"{path} is as it was before the run."
             return "No checkpoint of the run is there."
-        step, t = self._written
+        step, t = self.written
         return f"The last good checkpoint, {path}, is of step {step}, t = {t:.6g}."
 
 

@@ -232,7 +232,7 @@ class Result:
             raise TypeError(f"the state is {u.dtype}; result files hold real states")
         known = getattr(problem, "exact", None) is not None and bool(np.isfinite(u).all())
         measures = (problem.l2_error, problem.relative_error) if known else ()
-        errors = [float(measure(self.u, self.t)) for measure in measures]
+        errors = [float(measure(u, self.t)) for measure in measures]
         l2_error, relative_error = [e if math.isfinite(e) else None for e in errors] or (None, None)
         return ResultFile(
             u=u.astype(np.float64),

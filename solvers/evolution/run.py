@@ -16,6 +16,7 @@ from batchkron.errors import NotPhysicalError
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
+from ..steppers.products import ProductHook
 from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, IntervalStart
@@ -56,6 +57,10 @@ class Run:
     on_step : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run. It is the
         ``callback`` of `evolve`, which says what its attribute ``may_skip`` does.
+    on_product : callable, optional
+        Returns a context manager, inside of which a product with A, or an evaluation of f, is done.
+        Steps that the core or a CUDA graph takes in one call do theirs without it, but for one step
+        of each such call of the core: a hook that measures time is to scale it to `products`.
     on_failure : callable, optional
         Called with an exception that ends the steps, after the checkpoint of the last good state
         is written (if it can be), and before the exception is raised.
@@ -64,8 +69,10 @@ class Run:
     ----------
     integration : Integration
         The checked arguments: ``method`` (the stepper's class), ``t0``, ``until``, ``dt``,
-        ``first_step``, ``last_step`` (0 with ``tolerances``), ``tolerances``; in a run whose grid
+        ``last_step`` (0 with ``tolerances``), ``tolerances``, ``resumed``; in a run whose grid
         changes, of the present grid.
+    first_step : int
+        Number of steps from t0 to the state with which the run begins; not 0 if it is resumed.
 
     Examples
     --------
@@ -106,9 +113,10 @@ class Run:
         u0: Any = None,
         source: Any = None,
         on_step: Callable[[EvolveState], object] | None = None,
+        on_product: ProductHook | None = None,
         on_failure: Callable[[Exception], object] | None = None,
     ) -> None:
-        self.on_step, self.on_failure = on_step, on_failure
+        self.on_step, self.on_product, self.on_failure = on_step, on_product, on_failure
         problem = as_time_problem(problem, u0, source)
         rule = rule_of_run(problem, adapt)
         if ranks_of_problem(problem) is not None:
@@ -132,6 +140,7 @@ class Run:
             find_step=suited_step,
         )
         ranks, resumed = integration.ranks, integration.resumed
+        self.first_step = integration.first_step
         if ranks is not None:
             refuse_method(integration.method)
         refuse_solver(integration.method, solver, preconditioner)
@@ -228,9 +237,14 @@ class Run:
         return self._control.step
 
     @property
-    def checkpointed_step(self) -> int | None:
-        """The step of the last checkpoint that this run has written."""
-        return self._checkpoints.last_step
+    def products(self) -> int:
+        """Number of products with A, or evaluations of f, in the steps that were taken or tried."""
+        return self._stepping.stepper.products.count
+
+    @property
+    def last_checkpoint(self) -> tuple[int, float] | None:
+        """Step and time of the last checkpoint that this run has written."""
+        return self._checkpoints.written
 
     def save_checkpoint(self) -> None:
         """Write the present state to the file ``checkpoint``, unless that has it already.
@@ -241,10 +255,10 @@ class Run:
         ------
         OSError
             If it cannot be written.
+        ValueError
+            If the state is not finite.
         """
-        self._checkpoints.write_last()
-        if self._checkpoints.failure is not None:
-            raise self._checkpoints.failure
+        self._checkpoints.save()
 
     @device_errors()
     def to_end(self, *, progress: bool = False) -> Result:
@@ -269,6 +283,7 @@ class Run:
         shown = progress and (ranks is None or ranks.rank == 0)
         display = make_progress(shown, self._control.shown_first, self._control.shown_last)
         self._began = time.perf_counter()
+        self._stepping.stepper.products.hook = self.on_product
         try:
             with display, self._checkpoints:
                 status = self._take_steps(display.update)
@@ -360,7 +375,9 @@ class Run:
         )
         make = self._factory(integration)
         stepping.control.move(integration)
-        stepping.set_grid(integration, make(stepping.control.dt))
+        stepper, done = make(stepping.control.dt), stepping.stepper.products
+        stepper.products.count, stepper.products.hook = done.count, done.hook
+        stepping.set_grid(integration, stepper)
         self._see_state()
         self._record(event, added=found.added, removed=found.removed)
         compared = None if stepping.doubling is None else Watch(stepping.doubling.is_linear)

@@ -94,6 +94,7 @@ class DiagonallyImplicit(EmbeddedStepper):
             solver=solver,
             preconditioner=preconditioner,
             changes=self._part is not None,
+            products=self.products,
         )
         self._iteration: StageIteration | None = None
         if self._part is not None and not self.tableau.is_imex:
@@ -158,7 +159,7 @@ class DiagonallyImplicit(EmbeddedStepper):
             self._part.follow(t, stage)
             self._slope(i, t, u, stage, other)
         else:
-            self.problem.rhs(t, stage, other)
+            self._evaluate(t, stage, other)
         np.subtract(other, slope, out=other)
         return None
 
@@ -167,13 +168,13 @@ class DiagonallyImplicit(EmbeddedStepper):
     ) -> None:
         """Write the implicit part of f at (t, ``stage``) into ``out``."""
         if not self._others and self._part is None:
-            self.problem.rhs(t, stage, out)
+            self._evaluate(t, stage, out)
         elif self._source is not None:
             self._solver.multiply(t, stage, out)
             self._source(t, self._right)
             np.add(out, self._right, out=out)
         else:
-            self.problem.rhs(t, u, out)
+            self._evaluate(t, u, out)
             if i > 0:  # in the first stage, ``stage`` is u itself
                 np.subtract(stage, u, out=self._right)
                 self._solver.multiply(t, self._right, self._increment)

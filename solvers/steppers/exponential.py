@@ -18,6 +18,7 @@ from ..krylov.vectors.ranks import Ranks, ranks_of_problem
 from ..products import as_product
 from ..protocols import TimeProblem, operator_of
 from .embedded import EmbeddedStepper
+from .products import Products
 
 _OPTIONS = ("name", "rtol", "dimension")
 _ENGINES = ("auto", "krylov", "kronecker")
@@ -38,6 +39,8 @@ class PhiEngine:
         whole tensor product; "auto" (the default) the factors if A is such a sum. A mapping may
         also contain ``rtol`` (1e-9, or 1e-5 in single precision) and ``dimension`` (30) of
         `KrylovPhi`.
+    products : Products
+        Counts the products with A of Krylov spaces.
     ranks : Ranks, optional
         The ranks that share vectors, of which ``like`` is this one's block.
 
@@ -54,7 +57,9 @@ class PhiEngine:
         If the solver has another type.
     """
 
-    def __init__(self, like: NDArray[Any], solver: Any, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, like: NDArray[Any], solver: Any, products: Products, ranks: Ranks | None = None
+    ) -> None:
         named = solver is None or isinstance(solver, str)
         options = {"name": solver or "auto"} if named else solver
         if not isinstance(options, Mapping):
@@ -71,7 +76,7 @@ class PhiEngine:
         self._name = name
         rtol = float(options.get("rtol", _DEFAULT_RTOL[like.dtype.char]))
         self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)), ranks)
-        self._like = like
+        self._like, self._products = like, products
         self._propagators: dict[float, PhiFunctions] = {}
         self.keeps = True
         self._of: Any = None
@@ -85,7 +90,9 @@ class PhiEngine:
         if operator is not self._of or self._factors_changed(operator):
             self._take(operator)
         if self._factors is None:
-            return self._krylov.solve(self._product, vectors, dt, out)
+            result = self._krylov.solve(self._product, vectors, dt, out)
+            self._products.count += result.applications
+            return result
         propagator = self._propagators.get(dt)
         if propagator is None:
             device = getattr(operator, "device", "cpu")
@@ -115,7 +122,7 @@ class PhiEngine:
                 "solver is 'kronecker', but the operator is no Kronecker sum on a whole tensor "
                 "product; take 'krylov'."
             )
-        self._product = as_product(operator, "problem.operator", self._like)
+        self._product = self._products.hooked(as_product(operator, "problem.operator", self._like))
 
 
 def _sum_factors(operator: Any) -> list[NDArray[Any]] | None:
@@ -164,7 +171,8 @@ class ExponentialStepper(EmbeddedStepper):
                 f"method {self.name!r} solves no system and takes no preconditioner; leave it out."
             )
         self._slope = self._vector()
-        self._engine = PhiEngine(self._slope, solver, ranks_of_problem(problem))
+        ranks = ranks_of_problem(problem)
+        self._engine = PhiEngine(self._slope, solver, self.products, ranks)
         self._taken = 0.0, 0.0  # time t and step dt of the last attempt
         operator_of(problem, t0)
 
@@ -222,7 +230,7 @@ class ExponentialEuler(ExponentialStepper):
     def _advance(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        self.problem.rhs(t, u, self._slope)
+        self._evaluate(t, u, self._slope)
         failed = self._phi(operator_of(self.problem, t), [None, self._slope], dt, out)
         np.add(out, u, out=out)
         return failed
@@ -263,12 +271,12 @@ class ExponentialTrapezoidal(ExponentialStepper):
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
         slope, change, bend = self._slope, self._change, self._bend
-        self.problem.rhs(t, u, slope)
-        self.problem.rhs(t_next, u, change)
+        self._evaluate(t, u, slope)
+        self._evaluate(t_next, u, change)
         operator = operator_of(self.problem, t + 0.5 * dt)
         if self.estimates:
             assert self.error is not None
-            self.problem.rhs(t + 0.5 * dt, u, bend)
+            self._evaluate(t + 0.5 * dt, u, bend)
             np.multiply(bend, -2.0, out=bend)
             np.add(bend, slope, out=bend)
             np.add(bend, change, out=bend)

@@ -18,6 +18,7 @@ from ..krylov.minres import Minres
 from ..krylov.systems.result import KrylovResult, Status
 from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of
 from ..products import Vector, as_product, norm
+from .products import Products
 
 _METHODS: dict[str, Callable[..., Any]] = {
     "gmres": Gmres,
@@ -65,6 +66,8 @@ class ShiftedOperator(OnRanks):
         The number c.
     like : ndarray, shape (N,)
         A NumPy or CuPy vector with the shape and dtype of the vectors that it is applied to.
+    products : Products, optional
+        Has a hook around the products with A.
 
     Examples
     --------
@@ -74,7 +77,9 @@ class ShiftedOperator(OnRanks):
     [0.5 0. ]
     """
 
-    def __init__(self, operator: Any, scale: float, like: Vector) -> None:
+    def __init__(
+        self, operator: Any, scale: float, like: Vector, products: Products | None = None
+    ) -> None:
         self.operator = operator
         self.shape = (like.size, like.size)
         self.dtype = like.dtype
@@ -82,7 +87,8 @@ class ShiftedOperator(OnRanks):
         # what graphs on a device read
         self._minus = None if self._module is np else self._module.empty(1, like.dtype)
         self.scale = scale
-        self._product = as_product(operator, "problem.operator", like)
+        product = as_product(operator, "problem.operator", like)
+        self._product = product if products is None else products.hooked(product)
 
     @property
     def scale(self) -> float:

@@ -42,7 +42,7 @@ class RungeKutta(EmbeddedStepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._slopes = [self._vector() for _ in range(self.stages)]
-        self._runner = StepRunner(problem, self._slopes[0])
+        self._runner = StepRunner(problem, self._slopes[0], self.products)
         self._first_is_last = self.tableau.first_is_last
         self._has_error = self.tableau.embedded is not None
         self._kinds: dict[tuple[bool, bool, bool], StepPasses] = {}

@@ -17,6 +17,7 @@ from ..products import as_product
 from ..protocols import ImplicitPart
 from .default_preconditioner import DefaultPreconditioner
 from .linear_solver import LinearSolver, ShiftedOperator
+from .products import Products
 
 
 class StageSolver:
@@ -42,6 +43,8 @@ class StageSolver:
         the function has a true ``is_optional``, a solve that fails is done again without M.
     changes : bool
         Whether the values of A change during the run, so that M is that of the present ones.
+    products : Products, optional
+        Counts the products with A.
 
     Attributes
     ----------
@@ -60,12 +63,14 @@ class StageSolver:
         solver: Any = None,
         preconditioner: Any = None,
         changes: bool = False,
+        products: Products | None = None,
     ) -> None:
         self._operator_at, self._like = operator_at, like
+        self._products = Products() if products is None else products
         self._is_optional = bool(getattr(preconditioner, "is_optional", False))
         operator = operator_at(t0 if self._is_optional else t0 + dt)
         self._first = operator
-        self._shifted = ShiftedOperator(operator, scale, like)
+        self._shifted = ShiftedOperator(operator, scale, like, self._products)
         self._solver = LinearSolver(solver, like, self._shifted)
         self._make: Callable[[Any, float], Any] | None = None
         if isinstance(preconditioner, str):
@@ -84,6 +89,7 @@ class StageSolver:
     def multiply(self, t: float, x: NDArray[Any], out: NDArray[Any]) -> None:
         """Write A(t) x into ``out``."""
         self._at(t, self._shifted.scale)
+        self._products.count += 1
         self._shifted.multiply(x, out)
 
     def solve(
@@ -104,7 +110,9 @@ class StageSolver:
         result = self._solver.solve(self._shifted, right, M, out, rtol=rtol)
         if M is not None and self._is_optional and not result.converged:
             alone = self._solver.solve(self._shifted, right, None, out, rtol=rtol)
+            self._products.count += result.applications
             result = replace(alone, iterations=result.iterations + alone.iterations)
+        self._products.count += result.applications
         self.last = result
         return result
 
@@ -113,7 +121,7 @@ class StageSolver:
         operator = self._operator_at(t)
         changed = scale != self._shifted.scale
         if operator is not self._shifted.operator:
-            self._shifted = ShiftedOperator(operator, scale, self._like)
+            self._shifted = ShiftedOperator(operator, scale, self._like, self._products)
         elif changed:
             self._shifted.scale = scale
         if changed and self._make is not None:

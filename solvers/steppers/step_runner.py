@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from batchkron.functions.vector_sum import linear_combination
 from ..products import Vector
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
 from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
+from .products import Products
 from .step_numbers import Numbers, Part, StepTimes, TimeFactor
 
 __all__ = ["MAX_STEPS", "StepRunner", "StepTimes"]
@@ -68,6 +69,8 @@ class _Lowered:
         The vectors that are values of f, by their numbers.
     in_table : bool
         Whether a table does the sums, and finds norms.
+    product_places : list of int
+        Which of the work are products.
     program : callable or None
         What does the work of so many steps in one call.
     """
@@ -78,11 +81,13 @@ class _Lowered:
     numbers: Numbers
     slopes: dict[int, _Slope]
     in_table: bool
+    product_places: list[int] = field(default_factory=list)
     program: Callable[[int], None] | None = None
 
-    def __call__(self) -> None:
-        for each in self.work:
-            each()
+    def add_product(self, work: Callable[[], object]) -> None:
+        """Add a product to the work."""
+        self.product_places.append(len(self.work))
+        self.work.append(work)
 
 
 class StepRunner:
@@ -97,6 +102,9 @@ class StepRunner:
         With ``rhs``, and perhaps with ``split_rhs()``.
     like : ndarray, shape (N,)
         A vector of the steps.
+    products : Products
+        Counts the products, or evaluations of f. Its hook is called around those of one step of
+        each `run` where a call of the core does all others.
 
     Notes
     -----
@@ -105,8 +113,8 @@ class StepRunner:
     steps; the host computes and copies those of some steps ahead.
     """
 
-    def __init__(self, problem: TimeProblem, like: Vector) -> None:
-        self._problem, self._like = problem, like
+    def __init__(self, problem: TimeProblem, like: Vector, products: Products) -> None:
+        self._problem, self._like, self._products = problem, like, products
         split = known_beside_rhs(problem, "split_rhs")
         self._split: SplitRightSide | None = None if split is None else split()
         self._bind = getattr(self._split, "bind", None)
@@ -126,7 +134,7 @@ class StepRunner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy without what was made for the vectors of this one."""
-        return StepRunner, (self._problem, self._like)
+        return StepRunner, (self._problem, self._like, self._products)
 
     @property
     def is_faster_ahead(self) -> bool:
@@ -156,7 +164,7 @@ class StepRunner:
                 if some:
                     if some[0].in_table:
                         self._write(first, some, times)
-                    self._do(some, times)
+                    self._do(some, times, hooked=first == 0)
         self._last, self._taken = works[-1], len(steps)
 
     def _is_captured(self) -> bool:
@@ -174,7 +182,7 @@ class StepRunner:
             for passes, vectors, times in steps:
                 self._clock.times = times
                 work = self._new_lowered(passes, list(vectors), measures=False, in_table=False)
-                work()
+                self._do_singly(work)
                 self._last = work
 
     def squares(self) -> NDArray[np.float64] | None:
@@ -211,20 +219,38 @@ class StepRunner:
         self.sum_of((Term(number, 1.0, 0.0),), out)
         return out
 
-    def _do(self, works: Sequence[_Lowered], steps: Sequence[StepTimes]) -> None:
-        """Do the work of steps whose numbers are in the table."""
+    def _do(self, works: Sequence[_Lowered], steps: Sequence[StepTimes], *, hooked: bool) -> None:
+        """Do the work of steps whose numbers are in the table, of the first one with the hook."""
+        hooked = hooked and self._products.hook is not None
         for work, group in groupby(range(len(works)), works.__getitem__):
             own = list(group)
+            self._products.count += len(own) * len(work.product_places)
             self._clock.times = steps[own[-1]]
             if work.program is not None:
-                work.program(len(own))
+                if hooked:
+                    self._do_singly(work)
+                if len(own) > hooked:
+                    work.program(len(own) - hooked)
+                hooked = False
                 continue
             for k in own:
                 self._clock.times = steps[k]
                 if self._recorder is None or not work.in_table:
-                    work()
+                    self._do_singly(work)
                 else:
-                    self._recorder.run(work, work)
+                    self._recorder.run(work, partial(self._do_singly, work))
+
+    def _do_singly(self, work: _Lowered) -> None:
+        """Do the work of one step, each part by a call of its own."""
+        if self._products.hook is None:
+            for part in work.work:
+                part()
+            return
+        for place, part in enumerate(work.work):
+            if place in work.product_places:
+                self._products.do(part)
+            else:
+                part()
 
     def _turn(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._split is None else self._split.turn()
@@ -327,7 +353,7 @@ class StepRunner:
         work: Callable[[], object]
         if self._split is None:
             work = partial(_evaluate, self._clock, self._problem.rhs, node, state, slope)
-            sums.found.work.append(work)
+            sums.found.add_product(work)
             return
         before: list[Part] = []  # the factor of what is in the slope, while it is not in it
         for g, (function, product) in enumerate(self._split.products):
@@ -336,7 +362,7 @@ class StepRunner:
                 work = self._bind(state, target)
             else:
                 work = partial(_evaluate, self._clock, product, node, state, target)
-            sums.found.work.append(work)
+            sums.found.add_product(work)
             part = Part(1.0, 0.0, function, node)
             if g > 0:
                 sums.add([slope, target], [before or [Part(1.0, 0.0)], [part]], slope)

@@ -14,6 +14,7 @@ from batchkron.arrays import array_module, native_dtype
 from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem, operator_of, whole_part_of
 from .passes import StepPasses
+from .products import Products
 from .stage_iteration import StageIteration
 from .stage_solver import StageSolver, at_beginning
 from .step_runner import StepRunner, StepTimes
@@ -65,6 +66,8 @@ class Stepper(ABC):
         The last linear solve of an implicit method.
     measures : bool
         Whether steps find the norms that `squares` returns; False by default.
+    products : Products
+        How many products with A, or evaluations of f, steps have done, and a hook around them.
     """
 
     name: ClassVar[str]
@@ -85,6 +88,7 @@ class Stepper(ABC):
         self.dt = float(dt)
         self.last_solve: KrylovResult | None = None
         self.measures = False
+        self.products = Products()
 
     @abstractmethod
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
@@ -146,6 +150,11 @@ class Stepper(ABC):
         """
         return None
 
+    def _evaluate(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write f(t, u) into ``out``, which counts as a product."""
+        self.products.count += 1
+        self.products.do(self.problem.rhs, t, u, out)
+
     def _vector(self) -> NDArray[Any]:
         """Return a vector of NaN, so that elements that ``rhs`` does not write are noticed."""
         module = array_module(self.problem.initial)
@@ -161,7 +170,7 @@ class FixedStepper(Stepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._vectors = [self._vector() for _ in range(self.passes.vectors - 1)]
-        self._runner = StepRunner(problem, self._vectors[0])
+        self._runner = StepRunner(problem, self._vectors[0], self.products)
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
         """Advance ``u`` in place from t to t_next."""
@@ -234,6 +243,7 @@ class ImplicitStepper(Stepper):
             solver=solver,
             preconditioner=preconditioner,
             changes=self._part is not None,
+            products=self.products,
         )
 
         self._iteration: StageIteration | None = None
@@ -247,7 +257,7 @@ class ImplicitStepper(Stepper):
     def _derivative(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
         """Write f(t, u) into ``out``; an A that depends on the state is then A(t, u)."""
         if self._part is None:
-            self.problem.rhs(t, u, out)
+            self._evaluate(t, u, out)
             return
         self._part.follow(t, u)
         self._solver.multiply(t, u, out)

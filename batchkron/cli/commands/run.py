@@ -15,7 +15,8 @@ from batchkron.cli.arguments.shown import name_list, places
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import table
-from batchkron.cli.running.execute import RunOptions, execute
+from batchkron.cli.running.execute import execute
+from batchkron.cli.running.options import RunOptions
 from batchkron.cli.running.ranks import ranks_of_run
 from batchkron.solvers import preconditioners, steppers
 from batchkron.solvers.steppers.linear_solver import solver_names

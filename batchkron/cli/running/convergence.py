@@ -11,13 +11,11 @@ import numpy as np
 
 import batchkron
 from batchkron.cli.output.text import number
-from batchkron.cli.running.report import errors_of
 from batchkron.cli.running.signals import StopOnSignal
 from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.problems import Problem
-from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers import EvolveState, EvolveStatus, Result, Run
 from batchkron.solvers.evolution.observation.progress import NoProgress, Progress, ProgressBar
-from batchkron.solvers.evolution.start.integration import plan_integration
 
 __all__ = ["Convergence", "LevelRun", "run_level"]
 
@@ -168,27 +166,30 @@ def run_level(
         If the step is not stable, and ``allow_unstable`` is False.
     """
     until = problem.stepper.until
-    integration = plan_integration(problem, until=until)
     # The first product assembles the operator, which should not count as time of the steps.
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
+    with unstable_steps_refused():
+        run = Run(problem, until=until, allow_unstable=allow_unstable)
     display: Progress = NoProgress()
     if show:
-        display = ProgressBar(0, integration.last_step, stays=False)
+        display = ProgressBar(0, run.integration.last_step, stays=False)
 
     def after_step(state: EvolveState) -> bool:
         display.update(state.step, state.t)
         return stop(state)
 
-    with display, unstable_steps_refused():
-        result = evolve(problem, until=until, callback=after_step, allow_unstable=allow_unstable)
-    return _summary(problem, result, before)
+    after_step.may_skip = True  # type: ignore[attr-defined]
+    run.on_step = after_step
+    with display:
+        return _summary(problem, run.to_end(), before)
 
 
 def _summary(problem: Problem, result: Result, before: Sequence[LevelRun]) -> LevelRun:
     level = max(problem.grid.levels)
-    l2_error, relative_error = (
-        errors_of(problem, result) if result.status is EvolveStatus.COMPLETED else (None, None)
-    )
+    l2_error = relative_error = None
+    if result.status is EvolveStatus.COMPLETED:
+        content = result.file_content()
+        l2_error, relative_error = content.l2_error, content.relative_error
     projected = problem.exact_coefficients(result.t)
     return LevelRun(
         level=level,

@@ -178,12 +178,11 @@ class PicturesDuringRun:
 
     def after_step(self, state: EvolveState) -> None:
         """Show a state if its time is that of a picture, or the last one."""
-        problem = getattr(state.problem, "untimed", state.problem)
         before = self._before
         step = state.dt if before is None or state.t <= before else state.t - before
         self._before = state.t
         if self._plan.is_due(state.t, step):
-            self._show(problem, state.u, state.t)
+            self._show(state.problem, state.u, state.t)
 
     def _show(self, problem: Problem, u: Any, t: float) -> None:
         number = self._plan.number(t)

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import batchkron
-from batchkron.arrays import to_host
 from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import finite, number
-from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles
 from batchkron.problems import LinearProblem, Problem
 from batchkron.solvers import EvolveStatus, Result
 from batchkron.solvers.evolution.start.provenance import surroundings
 
-__all__ = ["RunReport", "errors_of"]
+__all__ = ["RunReport"]
 
 
 @dataclass(frozen=True)
@@ -26,12 +22,12 @@ class RunReport:
 
     Parameters
     ----------
-    problem : Problem or LinearProblem
-        The problem.
     result : Result
-        The return value of `evolve`.
-    clock : KernelClock
-        The time of products with the operator.
+        The end of the run, with the whole state and the whole problem.
+    products : int
+        Number of products with the operator.
+    product_seconds : float
+        The time that they took.
     first_step : int
         The step at which this run began.
     until : float
@@ -46,9 +42,9 @@ class RunReport:
         How many ranks have shared the state.
     """
 
-    problem: Problem | LinearProblem
     result: Result
-    clock: KernelClock
+    products: int
+    product_seconds: float
     first_step: int
     until: float
     l2_error: float | None
@@ -56,6 +52,12 @@ class RunReport:
     written: RunFiles
     checkpointed: bool
     ranks: int = 1
+
+    @property
+    def problem(self) -> Problem | LinearProblem:
+        """The problem, on the grid of the last state."""
+        problem: Problem | LinearProblem = self.result.problem
+        return problem
 
     @property
     def steps_taken(self) -> int:
@@ -72,7 +74,7 @@ class RunReport:
         """The fraction of the wall-clock time that was spent in products with the operator."""
         if not self.steps_taken or not self.result.seconds:
             return None
-        return min(self.clock.seconds / self.result.seconds, 1.0)
+        return min(self.product_seconds / self.result.seconds, 1.0)
 
     @property
     def completed(self) -> bool:
@@ -97,7 +99,7 @@ class RunReport:
             "seconds": finite(result.seconds),
             "seconds_per_step": finite(self.seconds_per_step),
             "kernel_share": finite(self.kernel_share),
-            "kernel_products": self.clock.products,
+            "kernel_products": self.products,
             "l2_error": finite(self.l2_error),
             "relative_error": finite(self.relative_error),
             "device": problem.device,
@@ -161,26 +163,6 @@ class RunReport:
         if self.first_step:
             remarks.append(f"resumed after step {self.first_step}")
         return f" ({', '.join(remarks)})" if remarks else ""
-
-
-def errors_of(
-    problem: Problem | LinearProblem, result: Result
-) -> tuple[float | None, float | None]:
-    """Return the L2 error and the relative error; None if unknown or not finite.
-
-    Parameters
-    ----------
-    problem : Problem
-    result : Result
-
-    Returns
-    -------
-    l2_error, relative_error : float or None
-    """
-    u, t = to_host(result.u, "u"), result.t
-    if problem.exact is None or not np.isfinite(u).all():
-        return None, None
-    return finite(problem.l2_error(u, t)), finite(problem.relative_error(u, t))
 
 
 def _structure(problem: Problem | LinearProblem) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _REPEATED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopOnSignal:
-    """A callback of `evolve` that stops the run after a signal.
+    """A hook of a `Run` that stops it after a signal.
 
     It is a context manager that catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A second
     SIGINT or SIGTERM has its usual effect, so that a step that does not end can be aborted. If a
@@ -32,6 +32,8 @@ class StopOnSignal:
     received : signal.Signals or None
         The signal that was received first.
     """
+
+    may_skip = True  # it need not be called after every step
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

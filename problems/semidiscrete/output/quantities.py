@@ -62,7 +62,7 @@ class StateQuantity:
 
     def for_problem(self, problem: Any) -> StateQuantity:
         """Return the quantity for the same problem on another grid."""
-        own = getattr(problem, "untimed", problem).output  # without the clock of the command line
+        own = problem.output
         return self if own is self._output else quantities_of(own, [self.name])[self.name]
 
 

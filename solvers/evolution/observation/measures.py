@@ -38,10 +38,9 @@ class MomentWeights:
 
     def for_problem(self, problem: Any) -> MomentWeights:
         """Return the weights for the same problem on another grid; these, if it has no moments."""
-        own = _untimed(problem)
-        if own is self._problem or not hasattr(own, "moment_weights"):
+        if problem is self._problem or not hasattr(problem, "moment_weights"):
             return self
-        return MomentWeights(own, self._powers)
+        return MomentWeights(problem, self._powers)
 
 
 class Outflow:
@@ -102,15 +101,14 @@ class Outflow:
 
         Its first state is ``problem.initial``, the last state on the new grid.
         """
-        own = _untimed(problem)
-        if own is self._problem or not hasattr(own, "outflow_rate"):
+        if problem is self._problem or not hasattr(problem, "outflow_rate"):
             return self
-        moved = Outflow(own, self._warn_at)
+        moved = Outflow(problem, self._warn_at)
         moved._before = moved._total = self._total
         moved._whole = self._whole
         if self._rates:
             t = self._rates[-1][0]
-            moved._rates = [(t, float(own.outflow_rate(t, own.initial)))]
+            moved._rates = [(t, float(problem.outflow_rate(t, problem.initial)))]
         return moved
 
     def save(self) -> tuple[Any, ...]:
@@ -121,11 +119,6 @@ class Outflow:
         """Return to the integral at the time of `save`."""
         rates, self._total, self._before, self._whole = saved
         self._rates = list(rates)
-
-
-def _untimed(problem: Any) -> Any:
-    """Return a problem without the clock of the command line."""
-    return getattr(problem, "untimed", problem)
 
 
 def _integral(values: Sequence[tuple[float, float]], begin: float) -> float:

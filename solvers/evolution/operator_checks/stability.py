@@ -222,8 +222,7 @@ def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool
     begin, until = integration.begin, integration.until
     varying = getattr(integration.problem, "operator_at", None) is not None
     times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
-    # A timed problem (batchkron.cli) counts the products of the run; these must not be counted.
-    problem = getattr(integration.problem, "untimed", integration.problem)
+    problem = integration.problem
     start = random_start(u, ranks)
     seen = [krylov_matrix(product_at(problem, t, u), start, ranks) for t in times]
     known = [matrix for matrix in seen if matrix is not None]

@@ -43,14 +43,13 @@ class HomogeneousProblem:
     Parameters
     ----------
     problem : TimeProblem
-        With f(t, u) = A(t) u + s(t). Its products are not timed.
+        With f(t, u) = A(t) u + s(t).
     initial : ndarray, shape (N,)
         A vector of the run.
     """
 
     def __init__(self, problem: Any, initial: Vector) -> None:
-        # A timed problem (batchkron.cli) counts the products of the run; these are not counted.
-        self._problem = problem = getattr(problem, "untimed", problem)
+        self._problem = problem
         self.initial, self.t0 = initial, getattr(problem, "t0", 0.0)
         self.communicator = getattr(problem, "communicator", None)
         deal = getattr(problem, "distribute_preconditioner", None)

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import batchkron
-from batchkron.cli.running import convergence as study
 from batchkron.cli.running.convergence import Convergence, run_level
 from batchkron.cli.running.convergence_plot import draw_convergence
 from batchkron.cli.running.signals import StopOnSignal
 from batchkron.problems import gallery, make
 from batchkron.problems.grids.sparse_grid import SparseGrid
-from batchkron.solvers import evolve
+from batchkron.solvers import Run, evolve
 
 LEVELS = [2, 3, 5]
 
@@ -183,12 +182,14 @@ def test_a_step_that_is_not_stable_is_refused(refused):
 
 
 def test_ctrl_c_ends_the_study(cli, folder, monkeypatch):
-    def interrupted(problem, **options):
-        if problem.grid.levels == (3,):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return evolve(problem, **options)
+    to_end = Run.to_end
 
-    monkeypatch.setattr(study, "evolve", interrupted)
+    def interrupted(self, **options):
+        if self.integration.problem.grid.levels == (3,):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return to_end(self, **options)
+
+    monkeypatch.setattr(Run, "to_end", interrupted)
     result = cli("converge", "continuity-1d", "--levels", "2:5", "--plot", "p.png", expect=143)
     assert [row.split()[0] for row in result.stdout.splitlines()[2:]] == ["2", "3"]
     assert "on level 3: stopped at step 1 of " in result.stderr

@@ -1,15 +1,14 @@
 """`batchkron run`: what it computes, prints and writes."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 
 import batchkron
-from batchkron.cli.running.clock import TimedProblem
+from batchkron.cli.running.clock import KernelClock
 from batchkron.problems import PDE, Axis, Separable, div, grad, make, mass, save_problem, time
-from batchkron.solvers import evolve, preconditioners, steppers
+from batchkron.solvers import Run, evolve, preconditioners, steppers
 from batchkron.solvers.steppers.linear_solver import solver_names
 from batchkron.storage import load_checkpoint, load_result, previous_path
 
@@ -288,49 +287,23 @@ class TestClock:
         pde = PDE([X, y], terms, boundary="periodic", exact=exact, sources="from exact")
         return pde.discretize(level=3, degree=1)
 
-    def test_right_hand_sides_are_the_same_bits(self, varying, problem, rng):
+    @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson", "ark3", "exponential-euler"])
+    def test_runs_are_the_same_bits(self, varying, problem, method):
         for content in (varying, problem):
-            timed = TimedProblem(content)
-            u = rng.standard_normal(content.unknowns)
-            expected, found = np.full((2, u.size), np.nan)
-            content.rhs(0.3, u, expected)
-            timed.rhs(0.3, u, found)
-            assert found.tobytes() == expected.tobytes()
-            assert timed.clock.products == 1
-            assert timed.clock.seconds > 0.0
+            clock = KernelClock(content.initial)
+            options = {"until": 0.2, "dt": 0.02, "method": method}
+            run = Run(content, **options, on_product=clock.running)
+            result, expected = run.to_end(), evolve(content, **options)
+            assert result.u.tobytes() == expected.u.tobytes()
+            assert run.products >= 10 * (3 if method == "ssp-rk3" else 2)
+            assert 0.0 < clock.seconds_of(run.products) < result.seconds
 
-    @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson", "ark3"])
-    def test_runs_are_the_same_bits(self, varying, method):
-        timed = TimedProblem(varying)
-        timed.assemble()
-        assert timed.clock.products == 0
-        options = {"until": 0.2, "dt": 0.02, "method": method}
-        options["allow_unstable"] = True  # the command checks stability itself, untimed
-        result, expected = evolve(timed, **options), evolve(varying, **options)
-        assert result.u.tobytes() == expected.u.tobytes()
-        assert 0.0 < timed.clock.seconds < result.seconds
-        assert timed.clock.products >= 10 * (3 if method == "ssp-rk3" else 2)
-
-    def test_operators_are_passed_through(self, varying, problem, rng):
-        timed = TimedProblem(problem)
-        assert timed.operator_at(0.1) is timed.operator_at(0.2)
-        u = rng.standard_normal(problem.unknowns)
-        out = np.full_like(u, np.nan)
-        assert timed.operator_at(0.0).matvec(u, out=out) is out
-        np.testing.assert_array_equal(out, problem.operator @ u)
-        other = TimedProblem(varying)
-        u = rng.standard_normal(varying.unknowns)
-        for t in (0.1, 0.4):
-            product = other.operator_at(t).matvec(u)
-            np.testing.assert_array_equal(product, varying.operator_at(t) @ u)
-        assert other.clock.products == 2
-
-    def test_it_is_the_same_problem(self, problem):
-        timed = TimedProblem(problem)
-        assert timed.content_hash == problem.content_hash
-        assert timed.stepper is problem.stepper
-        assert timed.initial is problem.initial
-        assert math.copysign(1.0, timed.t0) == 1.0
+    def test_products_that_were_not_timed_take_as_long_as_the_others(self, problem):
+        clock = KernelClock(problem.initial)
+        assert clock.seconds_of(3) == 0.0
+        with clock.running():
+            np.sin(np.ones(1000))
+        assert clock.seconds_of(6) == 6 * clock.seconds_of(1) > 0.0
 
 
 def test_a_stepper_of_the_gallery_gets_a_step_that_it_is_stable_with(cli, folder):

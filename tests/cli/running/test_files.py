@@ -8,10 +8,8 @@ import sys
 import pytest
 
 from batchkron.cli.arguments.problem import ProblemArgument
-from batchkron.cli.running import execute as execution
-from batchkron.cli.running.clock import TimedProblem
 from batchkron.problems import make, save_problem
-from batchkron.solvers import evolve
+from batchkron.solvers import Run, evolve
 from batchkron.storage import (
     content_limits,
     load_checkpoint,
@@ -138,13 +136,20 @@ def test_checkpoints_replace_checkpoints_only(refused, folder, problem_file, nam
 
 @pytest.mark.parametrize(
     ("interval", "steps"),
-    [("4", {8, 10}), ("1000s", {10}), ("30min", {10}), (".5h", {10}), ("0.0000001s", {9, 10})],
+    [("4", {8, 10}), ("1000s", {10}), ("30min", {10}), (".5h", {10})],
 )
 def test_checkpoints_are_written_when_due(cli, folder, problem_file, interval, steps):
     cli("run", "c2.h5", *SHORT, "--checkpoint-every", interval)
     path = folder / "c2.checkpoint.h5"
     found = {load_checkpoint(p).step for p in (path, previous_path(path)) if p.exists()}
     assert found == steps
+
+
+def test_a_short_interval_is_over_after_every_step_that_is_looked_at(cli, folder, problem_file):
+    words = ["--checkpoint-every", "0.0000001s", "--record", "norm"]
+    cli("run", "c2.h5", *SHORT, *words)
+    path = folder / "c2.checkpoint.h5"
+    assert [load_checkpoint(p).step for p in (previous_path(path), path)] == [9, 10]
 
 
 def test_an_explicit_checkpoint_is_written_at_the_end(cli, folder, problem_file):
@@ -256,13 +261,15 @@ def test_names_that_cannot_be_meant(refused, words, expected):
 def test_a_result_that_came_to_be_meanwhile_is_no_loss(
     cli, folder, problem, problem_file, monkeypatch
 ):
-    def late(problem, **options):
-        result = evolve(problem, **options)
+    to_end = Run.to_end
+
+    def late(self, **options):
+        result = to_end(self, **options)
         (folder / "two.h5").write_text("of another run\n")
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(execution, "evolve", late)
+        patch.setattr(Run, "to_end", late)
         errors = cli("run", "c2.h5", *SHORT, "-o", "two.h5", "--quiet", expect=3).stderr
     assert "two.h5 has come to be since this run began" in errors
     assert "--force" in errors
@@ -279,7 +286,7 @@ def test_a_result_that_came_to_be_meanwhile_is_no_loss(
 def test_an_error_in_the_middle_leaves_the_last_state(
     cli, folder, problem, problem_file, monkeypatch
 ):
-    whole = TimedProblem.rhs
+    whole = type(problem).rhs
 
     def ends(self, t, u, out):
         if t > 0.045:
@@ -287,8 +294,7 @@ def test_an_error_in_the_middle_leaves_the_last_state(
         whole(self, t, u, out)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TimedProblem, "rhs", ends)
-        patch.setattr(TimedProblem, "split_rhs", lambda self: None)
+        patch.setattr(type(problem), "rhs", ends)
         patch.setattr(type(problem), "split_rhs", lambda self: None)
         words = [*SHORT, "--stepper", "forward-euler", "--quiet"]
         errors = cli("run", "c2.h5", *words, expect=2).stderr

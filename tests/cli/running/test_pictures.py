@@ -15,7 +15,7 @@ from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.running import pictures
 from batchkron.cli.running.pictures import numbered, plan_pictures
 from batchkron.problems import load_problem
-from batchkron.solvers import EvolveState, evolve
+from batchkron.solvers import EvolveState, Run, evolve
 from batchkron.storage import load_result
 
 SHORT = ["--until", "0.1", "--dt", "0.01", "--quiet"]
@@ -81,7 +81,7 @@ def test_quantities_are_in_the_report(cli):
 def test_what_the_problem_does_not_have_is_refused_before_the_run(
     refused, problem_file, monkeypatch, words, expected
 ):
-    monkeypatch.setattr("batchkron.cli.running.execute.evolve", None)
+    monkeypatch.setattr(Run, "to_end", None)
     error = refused("run", "c2.h5", *SHORT, *words)
     for text in expected:
         assert text in error

@@ -7,9 +7,8 @@ import pytest
 
 from batchkron.cli.output.sampling import plane_cells
 from batchkron.cli.running import solution_plot as plotting
-from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles
-from batchkron.cli.running.report import RunReport, errors_of
+from batchkron.cli.running.report import RunReport
 from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, mass
 from batchkron.problems.semidiscrete.output.cut import make_cut
 from batchkron.solvers import evolve
@@ -34,13 +33,15 @@ def still(axes, level=3, grid="sparse", **shapes):
 
 def report_of(problem, until=0.0):
     result = evolve(problem, until=until)
+    content = result.file_content()
     return RunReport(
-        problem,
         result,
-        KernelClock(result.u),
-        0,
-        until,
-        *errors_of(problem, result),
+        products=0,
+        product_seconds=0.0,
+        first_step=0,
+        until=until,
+        l2_error=content.l2_error,
+        relative_error=content.relative_error,
         written=RunFiles(None, None, None, None),
         checkpointed=False,
     )

@@ -119,7 +119,7 @@ def test_a_problem_of_ones_own_keeps_the_measure():
     quantities = Quantity.outflow(problem), Quantity.moment(problem, problem.axes)
     for quantity in quantities:
         assert quantity.measure.for_problem(own) is quantity.measure
-        assert quantity.measure.for_problem(SimpleNamespace(untimed=problem)) is quantity.measure
+        assert quantity.measure.for_problem(problem) is quantity.measure
 
 
 def test_moments_follow_the_grid(rng):
