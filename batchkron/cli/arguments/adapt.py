@@ -40,15 +40,15 @@ def adapt_options(command: _Command) -> _Command:
                 type=float,
                 callback=positive_number,
                 metavar="TOL",
-                help="Let the grid follow the solution: refine cells whose part of it, or of its "
-                "change, is larger than TOL.",
+                help="Adapt the grid to the solution: refine cells whose part of the solution, or "
+                "of its change, is larger than TOL.",
             ),
             click.option(
                 "--adapt-every",
                 "adapt_every",
                 type=click.IntRange(min=1),
                 metavar="STEPS",
-                help="Steps from one adaptation to the next (10).",
+                help="Number of steps between adaptations (default: 10).",
             ),
             click.option(
                 "--adapt-horizon",
@@ -56,36 +56,36 @@ def adapt_options(command: _Command) -> _Command:
                 type=float,
                 callback=positive_number,
                 metavar="TIME",
-                help="The time ahead in which a change counts; a tenth of the run by default.",
+                help="How far ahead in time changes count (default: a tenth of the run).",
             ),
             click.option(
                 "--max-level",
                 "adapt_max_level",
                 callback=levels,
                 metavar="LEVEL",
-                help="The finest level of cells, one for all axes or l1,l2,…; three more than the "
-                "problem's by default.",
+                help="Finest level of cells, one for all axes or l1,l2,… (default: three more than "
+                "that of the problem).",
             ),
             click.option(
                 "--adapt-keep",
                 "adapt_keep",
                 metavar="AXES",
-                help="Axes, such as v or v1,v2: cells of index 0 along all of them stay, so that "
-                "moments over them are not changed by adaptation.",
+                help="Axes, such as v or v1,v2. Cells with index 0 along all of them are never "
+                "removed, so that adaptation does not change moments over these axes.",
             ),
             click.option(
                 "--adapt-weight",
                 "adapt_weight",
                 metavar="POWERS",
-                help="Multiply the parts by powers of axes and of field, such as v^2 or "
-                "field^2*v^2; field is that of Poisson's equation.",
+                help="Multiply each cell's part by powers of axes and of the field of Poisson's "
+                "equation, such as v^2 or field^2*v^2.",
             ),
             click.option(
                 "--adapt-relative",
                 "adapt_relative",
                 is_flag=True,
                 default=None,
-                help="Take TOL relative to the norm of the parts of all cells.",
+                help="Make TOL relative to the norm of all cells' parts.",
             ),
         ]
     ):

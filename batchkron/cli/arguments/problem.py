@@ -221,8 +221,8 @@ def operator_option(command: _Function) -> _Function:
     return click.option(
         "--operator",
         type=click.Choice(["sweep", "batch", "dense"]),
-        help="How the operator is applied: along the fibres of the grid (the default), pair by "
-        "pair of coupled cells, or as a matrix.",
+        help="How to apply the operator: sweep goes along the fibres of the grid (default), batch "
+        "multiplies each pair of coupled cells, dense is one matrix.",
     )(command)
 
 
@@ -232,14 +232,14 @@ def gallery_options(command: _Function) -> _Function:
         click.option(
             "--grid",
             type=click.Choice(["sparse", "full"]),
-            help="Which blocks are kept; sparse by default.",
+            help="Kind of grid (default: sparse).",
         ),
         click.option(
             "--level",
             metavar="LEVEL",
             callback=levels,
-            help="Finest level, 2^LEVEL cells per axis: a number such as 6, or one per axis "
-            "such as 6,5.",
+            help="Finest level, with 2^LEVEL cells per axis: one number such as 6, or one for each "
+            "axis such as 6,5.",
         ),
         click.option("--degree", type=click.IntRange(min=0), help="Polynomial degree."),
     ):

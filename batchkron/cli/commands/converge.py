@@ -37,43 +37,45 @@ _DEFAULT_LEVELS = 4  # number of levels by default, up to the problem's own one
     "--levels",
     metavar="LEVELS",
     callback=level_list,
-    help="Finest levels, ascending: 3:7 for 3 to 7, or a list such as 2,4,6; by default four, up "
-    "to the gallery's.",
+    help="Finest levels in ascending order: 3:7 for 3 to 7, or a list such as 2,4,6. Default: four "
+    "levels, up to that of the gallery.",
 )
 @click.option("--degree", type=click.IntRange(min=0), help="Polynomial degree.")
 @click.option(
     "--grid",
     type=click.Choice(["sparse", "full"]),
     default="sparse",
-    help="Which blocks are kept; sparse by default.",
+    help="Kind of grid (default: sparse).",
 )
-@click.option("--until", type=float, callback=finite_number, help="The last time.")
+@click.option("--until", type=float, callback=finite_number, help="End time.")
 @click.option(
     "--dt",
     type=float,
     callback=positive_number,
-    help="The longest time step, the same on all levels; by default it falls with the cell width.",
+    help="Largest time step, the same on all levels (default: it falls with the cell width).",
 )
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
     metavar="METHOD",
-    help="The time stepper, such as ssp-rk3 or esdirk3; for any other word all names are listed.",
+    help="Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.",
 )
 @operator_option
-@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
     metavar="PNG",
     help="Draw the errors with the expected slope; needs Matplotlib.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing picture.")
+@click.option("--force", is_flag=True, help="Overwrite an existing picture.")
 @click.option(
-    "--allow-unstable", is_flag=True, help="Run with a step that the stepper is not stable with."
+    "--allow-unstable",
+    is_flag=True,
+    help="Allow a step for which the explicit stepper is unstable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+@click.option("--quiet", is_flag=True, help="Print neither progress nor the table.")
 def converge(
     name: str,
     levels: tuple[int, ...] | None,
@@ -87,8 +89,9 @@ def converge(
 ) -> ExitCode:
     """Show how the error of a problem of the gallery falls with the level.
 
-    The problem is solved on each level. A line for each says the L2 and the relative error, the
-    observed order, and the error of the exact solution's projection on the grid.
+    The problem is solved on each level. The table has a line for each level, with the L2 error,
+    the relative error, the observed order, and the error of the exact solution's projection on the
+    grid.
     """
     if plot is not None:
         check_outputs({"the plot": plot}, {}, force=force)

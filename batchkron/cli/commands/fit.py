@@ -29,25 +29,27 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--quantity",
     metavar="NAME",
-    help="The quantity; by default the only one that was recorded.",
+    help="Quantity to fit; needed if several were recorded.",
 )
 @click.option(
     "--between",
     type=(float, float),
     metavar="T1 T2",
     callback=time_interval,
-    help="The first and the last time that are used; by default all.",
+    help="First and last time to use (default: all times).",
 )
 @click.option(
     "--model",
     type=click.Choice(["auto", "exponential", "maxima", "mode"]),
     default="auto",
-    help="exponential: a line through all logarithms; maxima: through those at the maxima; mode: a "
-    "wave plus an exponential, by least squares; auto: maxima if there are three, else mode for "
-    "values that have both signs or that an exponential does not fit, else exponential.",
+    help="exponential: fit a line to all logarithms. maxima: fit a line to those at the maxima. "
+    "mode: fit a wave plus an exponential. auto: maxima if there are three; else mode if values "
+    "have both signs or an exponential does not fit; else exponential.",
 )
-@click.option("--plot", type=_PATH, metavar="PNG", help="Draw the quantity and the fit.")
-@click.option("--force", is_flag=True, help="Replace an existing picture.")
+@click.option(
+    "--plot", type=_PATH, metavar="PNG", help="Write a picture of the quantity and the fit."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing picture.")
 @click.option("--json", "as_json", is_flag=True, help="Print the fit as one JSON object.")
 def fit(
     file: Path,
@@ -58,7 +60,7 @@ def fit(
     force: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Fit the rate and frequency with which a recorded quantity grows or falls.
+    """Fit the rate and the frequency with which a recorded quantity grows or decays.
 
     FILE is the result or a checkpoint of "batchkron run ... --record NAMES".
     """

@@ -21,7 +21,7 @@ __all__ = ["check", "info"]
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def info(file: Path) -> None:
-    """Show a problem, result or checkpoint file at a glance."""
+    """Describe a problem, result or checkpoint file."""
     _check_there(file)
     click.echo(table(describe_file(file, _load(file))))
     warn_of_missing_kernels()
@@ -30,10 +30,10 @@ def info(file: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> ExitCode:
-    """Read a file as if it came from a stranger, and say whether it is sound.
+    """Verify a file from an untrusted source.
 
-    All of it is read and compared with its checksums and its hash. The exit status is 0 for a
-    sound file, and 1 for any other.
+    The whole file is read and compared with its checksums and its hash. The exit status is 0 if the
+    file is sound, and 1 otherwise.
     """
     _check_there(file)
     try:

@@ -20,7 +20,7 @@ __all__ = ["list_gallery", "make"]
 
 @click.command("list")
 def list_gallery() -> None:
-    """List the problems of the gallery, a line each."""
+    """List the problems of the gallery, one per line."""
     entries = [gallery.get(name) for name in gallery.names()]
     click.echo(table((entry.name, entry.equation) for entry in entries))
 
@@ -34,9 +34,9 @@ def list_gallery() -> None:
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The problem file to write.",
+    help="Problem file to write.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def make(
     name: str,
     degree: int | None,
@@ -46,10 +46,10 @@ def make(
     force: bool,
     **options: Any,
 ) -> None:
-    """Write a problem of the gallery as a file.
+    """Write a problem of the gallery to a file.
 
-    NAME is one of "batchkron list". What is left out takes the gallery's defaults. With --adapt-tol
-    the file has the rule by which "batchkron run" lets the grid follow the solution.
+    "batchkron list" shows the names. Options that are left out have the defaults of the gallery.
+    With --adapt-tol, the file contains the rule by which "batchkron run" adapts the grid.
     """
     request = adapt_request(options)
     chosen = chosen_problem(name, degree, level, grid, files=False)

@@ -42,118 +42,126 @@ class RunCommand(click.Command):
     "--until",
     type=float,
     callback=finite_number,
-    help="The last time; by default the problem's, or that of the checkpoint.",
+    help="End time (default: that of the problem, or of the checkpoint).",
 )
 @click.option(
     "--dt",
     type=float,
     callback=positive_number,
-    help="The longest time step; shortened so that whole steps reach the last time.",
+    help="Largest time step. It is shortened so that a whole number of steps reaches the end time.",
 )
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
     metavar="METHOD",
-    help="The time stepper, such as ssp-rk3 or esdirk3; for any other word all names are listed.",
+    help="Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.",
 )
 @click.option(
     "--rtol",
     type=float,
     callback=positive_number,
-    help="Choose the steps so that the error of each is at most RTOL times the state's norm; --dt "
-    "is the first one to try.",
+    help="Choose each step so that its error is at most RTOL times the norm of the state. --dt is "
+    "then the first step to try.",
 )
-@click.option("--atol", type=float, callback=positive_number, help="The same, plus ATOL.")
+@click.option(
+    "--atol",
+    type=float,
+    callback=positive_number,
+    help="Absolute tolerance, added to that of --rtol.",
+)
 @adapt_options
 @click.option(
     "--no-adapt",
     is_flag=True,
-    help="Keep the grid as it is, though the file has a rule by which it follows the solution.",
+    help="Keep the grid fixed, even if the problem file has a rule to adapt it.",
 )
 @click.option(
     "--solver",
     type=click.Choice((*solver_names(), "krylov", "kronecker", "auto")),
-    help="How implicit steppers solve their systems; gmres by default. krylov, kronecker and auto "
-    "are for exponential steppers.",
+    help="Linear solver of implicit steppers (default: gmres). Exponential steppers take krylov, "
+    "kronecker or auto.",
 )
 @click.option(
     "--preconditioner",
     type=click.Choice(preconditioners.names()),
     metavar="NAME",
-    help="For implicit steppers: auto takes the one that fits, none none; by default it is auto "
-    "where steps are stiff and it helps.",
+    help="Preconditioner of implicit steppers. auto chooses one that fits the operator, none uses "
+    "none. Default: auto if the steps are stiff and it helps.",
 )
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
     default="cpu",
-    help="Where the run has its vectors; cuda is the current CUDA device and needs CuPy.",
+    help="Where to run: cuda is the current CUDA device and needs CuPy.",
 )
 @operator_option
-@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the CPU's kernels.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads.")
 @click.option(
     "--record",
     metavar="NAMES",
     callback=name_list,
-    help="Record quantities over time, such as mass,energy,field, in the result; see the guide for "
-    "all names.",
+    help="Record these quantities over time in the result, such as mass,energy,field. The guide "
+    "lists all names.",
 )
-@click.option("--plot", type=_PATH, metavar="PNG", help="Draw the solution; needs Matplotlib.")
+@click.option(
+    "--plot", type=_PATH, metavar="PNG", help="Write a picture of the solution; needs Matplotlib."
+)
 @click.option(
     "--plot-every",
     type=float,
     metavar="TIME",
     callback=positive_number,
-    help="The time between the pictures of --movie; with --plot, between numbered pictures.",
+    help="Time between the frames of --movie. With --plot, write numbered pictures at these times.",
 )
 @click.option(
     "--movie",
     type=_PATH,
     metavar="GIF|MP4",
-    help="Write a movie of the solution; needs Matplotlib, and ffmpeg unless it is a .gif.",
+    help="Write a movie of the solution; needs Matplotlib, and ffmpeg unless the file is a .gif.",
 )
 @click.option(
     "--slice",
     "slices",
     metavar="AXIS=PLACE,…",
     callback=places,
-    help="In pictures, fix axes at these places.",
+    help="In pictures, fix these axes at these places.",
 )
 @click.option(
     "--marginal",
     metavar="AXIS,…",
     callback=name_list,
-    help="In pictures, integrate over all other axes than these.",
+    help="In pictures, integrate over all axes except these.",
 )
 @click.option(
     "-o",
     "--output",
     type=_PATH,
     metavar="RESULT",
-    help="The result file; by default FILE's stem, or NAME, and .result.h5.",
+    help="Result file (default: FILE without its suffix, or NAME, with .result.h5).",
 )
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option(
     "--checkpoint",
     type=_PATH,
     metavar="PATH",
-    help="Where checkpoints go, one at the end of the run included; the one before is kept as "
-    "PATH.previous. By default RESULT's stem and .checkpoint.h5, or what --resume names.",
+    help="Checkpoint file, written at the end of the run, too. The checkpoint before is kept as "
+    "PATH.previous. Default: RESULT with .checkpoint.h5 in place of .result.h5, or the file of "
+    "--resume.",
 )
 @click.option(
     "--checkpoint-every",
     metavar="STEPS|TIME",
     callback=checkpoint_interval,
-    help="Write a checkpoint every so many steps (500), or so often (30s, 10min, 1h).",
+    help="Write a checkpoint after this many steps (500), or this much time (30s, 10min, 1h).",
 )
-@click.option("--resume", type=_PATH, metavar="PATH", help="Go on from a checkpoint.")
+@click.option("--resume", type=_PATH, metavar="PATH", help="Continue from this checkpoint.")
 @click.option(
     "--allow-unstable",
     is_flag=True,
-    help="Run with a step that the stepper is not stable with, which is refused else.",
+    help="Allow a step for which the explicit stepper is unstable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+@click.option("--quiet", is_flag=True, help="Print neither progress nor the table.")
 def run(
     problem: str,
     degree: int | None,
@@ -164,12 +172,12 @@ def run(
 ) -> ExitCode:
     """Solve a problem in time: a file, or a name of the gallery with make's flags.
 
-    At the end it prints the L2 error where the exact solution is known, and writes the state to
-    a result file. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 end the run after the step at hand
-    and leave a checkpoint.
+    At the end, the command prints the L2 error if the exact solution is known, and writes the
+    state to a result file. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 end the run after the
+    present step, or some short ones, and leave a checkpoint.
 
-    "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or GPUs with
-    --device cuda; the first one prints, and writes the same files.
+    "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or over four GPUs with
+    --device cuda. The first process prints, and writes the same files.
     """
     settings, ranks = RunOptions(adapt_request=adapt_request(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]

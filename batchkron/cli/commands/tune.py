@@ -44,7 +44,7 @@ _WIDTH = 10  # characters of a column
     "--stepper",
     type=click.Choice(steppers.names()),
     metavar="METHOD",
-    help="The time stepper of the runs; by default the problem's.",
+    help="Time stepper of the runs (default: that of the problem).",
 )
 @click.option(
     "--shape",
@@ -52,41 +52,39 @@ _WIDTH = 10  # characters of a column
     multiple=True,
     metavar="ROWS:PxQ,...",
     callback=kron_shapes,
-    help="In place of a problem: rows, and the factors that they are multiplied by, such as "
+    help="Instead of a problem: a number of rows, and the factors to multiply them by, such as "
     "1024:8^5 or 10:52x50,65x20. May be repeated.",
 )
-@click.option(
-    "--columns", is_flag=True, help="The vectors of --shape are columns, as gekmm takes them."
-)
+@click.option("--columns", is_flag=True, help="The vectors of --shape are columns, as for gekmm.")
 @click.option(
     "--dtype",
     "dtypes",
     multiple=True,
     type=click.Choice(_DTYPES),
-    help="Of --shape; may be repeated. By default float32 and float64.",
+    help="Data type of --shape. May be repeated (default: float32 and float64).",
 )
 @click.option(
     "--seconds",
     type=float,
     default=DEFAULT_SECONDS,
     callback=positive_number,
-    help="Look for so long at a shape; 120 by default.",
+    help="Time limit of the search for each shape (default: 120).",
 )
 @click.option(
     "--candidates",
     type=click.IntRange(min=1),
     default=DEFAULT_CANDIDATES,
-    help="Look at so many candidates of a shape; 10000 by default.",
+    help="Largest number of candidates for each shape (default: 10000).",
 )
-@click.option("--again", is_flag=True, help="Search also what was searched before.")
+@click.option("--again", is_flag=True, help="Search again for shapes that have been tuned before.")
 @click.option(
     "--device",
     type=click.Choice(["cuda"]),
     default="cuda",
-    help="Where to search: cuda, the current CUDA device, which needs CuPy.",
+    help="Device to tune for: cuda is the current CUDA device and needs CuPy.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+@click.option("--quiet", is_flag=True, help="Print neither progress nor the table.")
 def tune(
     problem: str | None,
     degree: int | None,
@@ -103,11 +101,11 @@ def tune(
     as_json: bool,
     quiet: bool,
 ) -> ExitCode:
-    """Search the fastest kernels for a device.
+    """Find the fastest kernels for a device.
 
-    Either of a problem, for "batchkron run" with --device cuda, or of Kron-Matmuls by --shape.
-    What is found is kept beside the compiled kernels, and used by all processes of the user
-    from then on.
+    Tunes either a problem, for "batchkron run" with --device cuda, or Kron-Matmuls given by
+    --shape. The choices are stored beside the compiled kernels. All later processes of the user
+    use them.
     """
     _check(problem, shapes, {"columns": columns, "dtype": dtypes})
     chosen = None if problem is None else chosen_problem(problem, degree, level, grid)

@@ -20,7 +20,7 @@ __all__ = ["validate"]
 @click.option(
     "--samples",
     type=click.IntRange(min=1),
-    help="Compare so many blocks, chosen at random; all by default.",
+    help="Number of blocks to compare, chosen at random (default: all).",
 )
 def validate(
     problem: str,
@@ -32,9 +32,10 @@ def validate(
 ) -> ExitCode:
     """Compare a problem's operator with dense Kronecker products.
 
-    Blocks of the products with random vectors are computed anew, from dense Kronecker products,
-    and every difference is held against its bound of rounding: of one vector and several, also
-    added to others, and of the transpose. The exit status is 0 if all are within, and 1 if not.
+    Products with random vectors are computed a second time, from dense Kronecker products, and
+    each difference is compared with its rounding bound: for one vector and for several, for
+    results that are added to others, and for the transpose. The exit status is 0 if all
+    differences are within their bounds, and 1 otherwise.
     """
     chosen = chosen_problem(problem, degree, level, grid)
     content = chosen.read(form=operator)

@@ -23,13 +23,13 @@ __all__ = ["warmup"]
     "--stepper",
     type=click.Choice(steppers.names()),
     metavar="METHOD",
-    help="The time stepper of the runs; by default the problem's.",
+    help="Time stepper of the runs (default: that of the problem).",
 )
 @click.option(
     "--device",
     type=click.Choice(["cuda"]),
     default="cuda",
-    help="Where the runs will be: cuda, the current CUDA device, which needs CuPy.",
+    help="Device of the runs: cuda is the current CUDA device and needs CuPy.",
 )
 def warmup(
     problem: str,
@@ -41,9 +41,9 @@ def warmup(
 ) -> ExitCode:
     """Compile the kernels that runs of a problem on a device need.
 
-    They are kept in the cache of kernels on disk, so that "batchkron run" of this problem with
-    --device cuda compiles nothing, on devices of the same architecture. To find them, one step
-    is taken and thrown away.
+    They are stored in the kernel cache on disk. "batchkron run" of this problem with --device cuda
+    then compiles nothing, on devices of the same architecture. To find the kernels, one step is
+    taken, and its result is discarded.
     """
     chosen = chosen_problem(problem, degree, level, grid)
     with recorded_kernels() as kernels:
