@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from batchkron.operators import BatchedKron, KroneckerSparse, KroneckerTerms, Operator
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_terms
 
+from .base import dtype_with_scale
 from .nearest import nearest_product
-from .scale import dtype_with_scale
 
 __all__ = ["block_jacobi", "blocks_of"]
 

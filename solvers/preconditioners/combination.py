@@ -17,10 +17,10 @@ from batchkron.operators import KroneckerTerms, Operator, on_device
 from batchkron.operators.kronecker_terms import terms_of
 
 from ..products import as_product, refuse_complex
+from .base import Preconditioner, check_scale, dtype_with_scale
 from .bases import ModeBases
 from .dealt_grids import DealtGrids, deal_grids
 from .grid_inverses import GridInverses, Local
-from .scale import check_scale, dtype_with_scale
 from .subgrids import Subgrid, coloured_levels, subgrids
 
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
@@ -31,7 +31,7 @@ _COMPOSITIONS = ("additive", "multiplicative", "symmetric")
 _MAX_ROWS = 4096  # largest size of 1-D matrices, which are factorised as dense; chosen by hand
 
 
-class CombinationPreconditioner:
+class CombinationPreconditioner(Preconditioner):
     """M = Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over the full grids l of the combination technique.
 
     B is I - scale · A, or A itself. P_l embeds the functions up to the levels l, so that P_l* B P_l
@@ -62,13 +62,10 @@ class CombinationPreconditioner:
 
     Attributes
     ----------
-    shape : tuple of int, (N, N)
-    dtype : numpy.dtype
     num_grids : int
         Number of full grids with c_l ≠ 0.
     operator : Operator or KroneckerTerms
         The operator A.
-    scale : scalar or None
     order : list of int
         The sums of which M is composed, one after another: 0 and, with two classes, 1.
 
@@ -140,7 +137,12 @@ class CombinationPreconditioner:
         _check("local", local, _LOCALS)
         _check("composition", composition, _COMPOSITIONS)
         terms = terms_of(operator)
-        _check_rows(terms)
+        mode, rows = _longest(terms)
+        if rows > _MAX_ROWS:
+            raise ValueError(
+                f"mode {mode} has 1-D matrices of {rows} rows, more than {_MAX_ROWS}; take block "
+                "Jacobi, which factorises nothing dense"
+            )
         self.dtype = dtype_with_scale(scale, terms.dtype, dtype)
         self.device = str(device or getattr(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
@@ -149,13 +151,15 @@ class CombinationPreconditioner:
         self.num_grids = sum(len(group) for group in groups)
         self._whole = terms.cells is None
         self.operator = operator
-        if isinstance(operator, Operator) and len(groups) > 1:
-            self.operator = operator.to(self.device)
-        if isinstance(operator, KroneckerTerms) and len(groups) > 1:
-            raise ValueError(
-                f"composition is {composition!r}, which needs products with A; expected an "
-                "operator instead of its terms"
-            )
+        if len(groups) > 1:
+            if isinstance(operator, KroneckerTerms):
+                raise ValueError(
+                    f"composition is {composition!r}, which needs products with A; expected an "
+                    "operator instead of its terms"
+                )
+            if isinstance(operator, Operator):
+                self.operator = operator.to(self.device)
+        self._options = local, composition
         self._groups = [
             GridInverses(bases, group, local, self.dtype, self.device) for group in groups
         ]
@@ -163,38 +167,17 @@ class CombinationPreconditioner:
         if composition == "symmetric":
             self.order += self.order[-2::-1]
         self._workspace = backend_on(self.device).workspace()
-        self.scale: Any = scale
-        self._factor: Any = scale
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
-        """Return the preconditioner for another scale; the bases are reused.
-
-        Parameters
-        ----------
-        scale : scalar
-            The number in I - scale · A.
-
-        Returns
-        -------
-        CombinationPreconditioner
-        """
+        """Return the preconditioner for another scale; the bases are reused."""
         check_scale(scale, self.dtype)
         other = copy(self)
         other._solve_with(scale)
         return other
 
     def rescale(self, scale: Any) -> None:
-        """Become the preconditioner for another scale, in place; the bases are reused.
-
-        Graphs on a device that contain products with this one contain those with the new one, as
-        far as it is ``capturable``.
-
-        Parameters
-        ----------
-        scale : scalar
-            The number in I - scale · A.
-        """
+        """Become the preconditioner for another scale, in place; the bases are reused."""
         check_scale(scale, self.dtype)
         if not self.capturable or self.scale is None:
             self._solve_with(scale)
@@ -213,9 +196,21 @@ class CombinationPreconditioner:
             return False
         return self.device != "cpu" and all(group.is_swept for group in self._groups)
 
+    def describe(self) -> str:
+        """Return a text with the full grids, their solves, and the products with A."""
+        local, composition = self._options
+        grids = [grid for group in self._groups for grid in group.grids]
+        unknowns = sum(self.shape[0] if g.places is None else len(g.places) for g in grids)
+        return (
+            f"{super().describe()}\n"
+            f"  {composition} combination of {self.num_grids} full grids with {unknowns} unknowns "
+            f"together, local solves {local!r}\n"
+            f"  {len(self.order) - 1} products with A in one with M"
+        )
+
     def _solve_with(self, scale: Any) -> None:
-        self.scale = scale
-        self._factor = scale
+        self.scale: Any = scale
+        self._factor: Any = scale
         if self.device != "cpu" and scale is not None:  # read by graphs
             self._factor = on_device(np.array([scale], self.dtype), self.device)
         self._groups = [group.shifted(scale) for group in self._groups]
@@ -257,29 +252,13 @@ class CombinationPreconditioner:
         return [deal_grids(group, parts, self.shape[0]) for group in self._groups]
 
     def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return M x.
-
-        Parameters
-        ----------
-        x : ndarray, (N,)
-            A vector on the preconditioner's device.
-        out : ndarray, (N,), optional
-            Where the result is written; it must not overlap x.
-
-        Returns
-        -------
-        ndarray, (N,)
-
-        Raises
-        ------
-        TypeError
-            If x is complex and the preconditioner is real.
-        """
+        """Return M x; see `Preconditioner.matvec`. TypeError if x is complex and M is real."""
         refuse_complex("x", x.dtype, self.dtype)
-        module = array_module(x)
         if out is None:
-            out = module.empty(self.shape[0], self.dtype)
-        if self._repeated is None or self._repeats is None or self._repeats() is not self:
+            out = array_module(x).empty(x.shape, self.dtype)
+        if x.ndim == 2 and x.shape[1] == 1:
+            self.matvec(x[:, 0], out[:, 0])
+        elif self._repeated is None or self._repeats is None or self._repeats() is not self:
             self._multiply(x, out)
         else:
             self._repeated(x, out)
@@ -336,13 +315,3 @@ def _longest(terms: KroneckerTerms) -> tuple[int, int]:
     finest = terms.levels.max(axis=0)
     rows = [terms.rows(mode, int(level)) for mode, level in enumerate(finest)]
     return int(np.argmax(rows)), max(rows)
-
-
-def _check_rows(terms: KroneckerTerms) -> None:
-    """Raise if a 1-D matrix is too large to factorise."""
-    mode, rows = _longest(terms)
-    if rows > _MAX_ROWS:
-        raise ValueError(
-            f"mode {mode} has 1-D matrices of {rows} rows, more than {_MAX_ROWS}; take block "
-            "Jacobi, which factorises nothing dense"
-        )

@@ -15,13 +15,13 @@ from batchkron.operators.kronecker_terms import Factor, leading_part, terms_of
 from batchkron.operators.scaling import exponent_of, times_power_of_two
 
 from ..products import as_product, norm
+from .base import Preconditioner, check_scale, dtype_with_scale
 from .bases import NEGLIGIBLE
-from .scale import check_scale, dtype_with_scale
 
 __all__ = ["FibreInverse"]
 
 _MAX_ROWS = 1024  # largest size of a fibre's matrix, whose inverse is dense; chosen by hand
-_MAX_PRODUCTS = 1 << 22  # of n × n matrices, all that M has; chosen by hand
+_MAX_PAIRS = 1 << 22  # of cells of all fibres, each an n × n matrix of M; chosen by hand
 _NEAR = 1e-3  # largest defect for which x = M b is refined before a Krylov method begins
 # For collisions with coefficients of any shape M takes up to three times the iterations of the
 # combination technique, at a third to a tenth of its time each, with these (Xeon, 2026-11; levels
@@ -33,7 +33,7 @@ _TRIALS = 6  # products for an estimate of the rate
 Matrix = NDArray[Any]
 
 
-class FibreInverse:
+class FibreInverse(Preconditioner):
     """M = B_k⁻¹, where in B the matrices of all modes but k are the nearest multiples of I.
 
     B is I - scale · A, or A itself. A fibre is the blocks of a grid that differ in the index of
@@ -53,9 +53,6 @@ class FibreInverse:
 
     Attributes
     ----------
-    shape : tuple of int, (N, N)
-    dtype : numpy.dtype
-    scale : scalar or None
     mode : int
         k, the mode for which the defect is least.
     defect : float
@@ -108,35 +105,24 @@ class FibreInverse:
     ) -> FibreInverse | None:
         """Return M if it is B⁻¹ but for rounding, or I - M B shrinks vectors fast; else None.
 
-        Parameters
-        ----------
-        operator : Operator
-            A.
-        terms : KroneckerTerms
-            Those of A.
-        scale, dtype
-            As for the class.
-
-        Notes
-        -----
-        The rate is (‖(I - M B)^6 x‖ / ‖x‖)^(1/6) for a random vector x. It is to be at most ½ for
-        this scale, and for a thousand times as much: what is weak in short steps may prevail in
-        long ones.
+        ``terms`` are those of the operator. The rate is (‖(I - M B)^6 x‖ / ‖x‖)^(1/6) for a random
+        vector x. It is to be at most ½ for this scale, and for a thousand times as much: what is
+        weak in short steps may prevail in long ones.
         """
         least = _short_fibres(terms)
         if least is None:
             return None
-        is_exact = least[1] <= NEGLIGIBLE
         own_dtype = np.dtype(terms.dtype if dtype is None else dtype)
         is_real = scale is not None and not np.iscomplexobj(scale) and own_dtype.kind != "c"
+        is_exact = least[1] <= NEGLIGIBLE
         if not (is_exact or is_real):
             return None
         found = cls.__new__(cls)
         found._build(terms, least, dtype, str(getattr(operator, "device", "cpu")), scale)
         if is_exact:
             return found
-        longer = found.shifted(_LONGER * scale)
-        return found if max(_rate(operator, found), _rate(operator, longer)) <= _MAX_RATE else None
+        rates = (_rate(operator, M) for M in (found, found.shifted(_LONGER * scale)))
+        return found if max(rates) <= _MAX_RATE else None
 
     def __init__(
         self, operator: Any, scale: Any = None, *, dtype: Any = None, device: str | None = None
@@ -170,17 +156,7 @@ class FibreInverse:
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> FibreInverse:
-        """Return the preconditioner for another scale.
-
-        Parameters
-        ----------
-        scale : scalar
-            The number in I - scale · A.
-
-        Returns
-        -------
-        FibreInverse
-        """
+        """Return the preconditioner for another scale."""
         check_scale(scale, self.dtype if self._is_given else None)
         other = copy(self)
         if not self._is_given and np.iscomplexobj(scale):
@@ -189,13 +165,7 @@ class FibreInverse:
         return other
 
     def rescale(self, scale: Any) -> None:
-        """Become the preconditioner for another scale, in place: also in graphs on a device.
-
-        Parameters
-        ----------
-        scale : scalar
-            The number in I - scale · A.
-        """
+        """Become the preconditioner for another scale, in place: also in graphs on a device."""
         check_scale(scale, self.dtype)
         self.scale = scale
         self.product.update(self._pools(scale))
@@ -237,20 +207,21 @@ class FibreInverse:
         self.product: BatchedKron = batch.to(self.device)  # type: ignore[assignment]
 
     def matvec(self, x: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return M x.
-
-        Parameters
-        ----------
-        x : ndarray, (N,)
-            A vector on the preconditioner's device.
-        out : ndarray, (N,), optional
-            Where the result is written; it must not overlap x.
-
-        Returns
-        -------
-        ndarray, (N,)
-        """
+        """Return M x; see `Preconditioner.matvec`."""
         return self.product.matvec(x, out=out)
+
+    def matmat(self, X: Matrix) -> Matrix:
+        """Return M X for the columns of X, (N, K)."""
+        return self.product.matmat(X)
+
+    def describe(self) -> str:
+        """Return a text with the fibres, and how near to the inverse M is."""
+        longest = max(len(own) for own, _ in self._fibres) * self._sizes[self.mode]
+        return (
+            f"{super().describe()}\n"
+            f"  inverses along mode {self.mode}, {len(self._fibres)} kinds of fibres with up to "
+            f"{longest} unknowns; {self.defect:.2g} of A left out"
+        )
 
 
 def _short_fibres(terms: KroneckerTerms) -> tuple[int, float] | None:
@@ -258,10 +229,8 @@ def _short_fibres(terms: KroneckerTerms) -> tuple[int, float] | None:
     if terms.cells is None or len(terms.sizes) < 2 or not len(terms.cells):
         return None
     mode, defect = _least_defect(terms)
-    is_short = _longest(terms, mode) <= _MAX_ROWS
-    if defect > _MAX_DEFECT or not (is_short and _products(terms.cells, mode) <= _MAX_PRODUCTS):
-        return None
-    return mode, defect
+    is_short = _longest(terms, mode) <= _MAX_ROWS and _pairs(terms.cells, mode) <= _MAX_PAIRS
+    return (mode, defect) if is_short and defect <= _MAX_DEFECT else None
 
 
 def _longest(terms: KroneckerTerms, mode: int) -> int:
@@ -270,7 +239,7 @@ def _longest(terms: KroneckerTerms, mode: int) -> int:
     return terms.sizes[mode] * len(np.unique(terms.cells[:, mode]))
 
 
-def _products(cells: NDArray[np.int64], mode: int) -> int:
+def _pairs(cells: NDArray[np.int64], mode: int) -> int:
     """Return the number of pairs of cells of all fibres."""
     others = [k for k in range(cells.shape[1]) if k != mode]
     lengths = np.unique(cells[:, others], axis=0, return_counts=True)[1]
@@ -382,10 +351,7 @@ def _along(terms: KroneckerTerms, mode: int) -> Matrix:
 def _fibres(cells: NDArray[np.int64], mode: int) -> list[tuple[Matrix, Matrix]]:
     """Return for each kind of fibre its cells along the mode, and the numbers of their blocks.
 
-    Returns
-    -------
-    list of (ndarray (count,), ndarray (fibres, count)), int64
-        In the order of their first fibres.
+    These are (count,) and (fibres, count); kinds are in the order of their first fibres.
     """
     others = [k for k in range(cells.shape[1]) if k != mode]
     order = np.lexsort((cells[:, mode], *(cells[:, k] for k in reversed(others))))

@@ -186,7 +186,7 @@ def test_refusals(monkeypatch):
     assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
     monkeypatch.undo()
     assert isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
-    pairs = "batchkron.solvers.preconditioners.fibre_inverse._MAX_PRODUCTS"
+    pairs = "batchkron.solvers.preconditioners.fibre_inverse._MAX_PAIRS"
     monkeypatch.setattr(pairs, FibreInverse(A, 0.1).product.num_products - 1)
     assert not isinstance(preconditioners.make("auto", A, 0.1), FibreInverse)
 
