@@ -335,7 +335,7 @@ def test_lists_of_grids_cost_what_their_sweeps_cost(rng):
 
 def test_all_pairs_of_a_grid(rng):
     """Many times fewer multiply-adds than product by product; and "auto" sees that."""
-    for levels, times in (([6] * 2, 8), ([4] * 3, 11), ([3] * 4, 11)):
+    for levels, times in (([6] * 2, 9.8), ([4] * 3, 14), ([3] * 4, 13)):
         cells = SparseGrid.sparse(levels).cells
         target, source = np.divmod(np.arange(len(cells) ** 2), len(cells))
         pool = rng.standard_normal((4 ** levels[0], 3, 3))
