@@ -75,11 +75,23 @@ def _threads(n: int, per_thread: int, maximum: int) -> int:
     return max(32, min(maximum, -(-wanted // 32) * 32))
 
 
+def _pass(name: str, scalar: str) -> str:
+    return f"batchkron::device::{name}<{scalar}>"
+
+
+def _element_room(threads: int) -> int:
+    """Return the bytes of shared memory of a kernel of passes over single elements."""
+    return 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
+
+
 def _basis_room(
     names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, staged: bool
 ) -> int:
-    """Return the bytes of shared memory of a kernel that passes over the basis."""
-    warps, reals = threads // 32, 2 if dtype.kind == "c" else 1
+    """Return the bytes of shared memory of a kernel that passes over the basis.
+
+    ``staged``: whether a system's small arrays are in it.
+    """
+    warps, reals = threads // 32, _reals(dtype)
     words = warps + 3
     if "GmresProject" in names:
         words = warps * (2 * restart * reals + 2 + reals) + 1
@@ -88,19 +100,8 @@ def _basis_room(
     return 8 * words + (0 if names == ["GmresProject"] else 2 * restart * dtype.itemsize)
 
 
-def _basis_kernel(
-    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, maximum: int
-) -> tuple[Program, int, int]:
-    """Return program, threads and bytes of shared memory, which are at most ``maximum``.
-
-    Raises
-    ------
-    ValueError
-        If sums over a basis of ``restart`` vectors do not fit.
-    """
-    staged = _basis_room(names, dtype, 32, restart, True) <= maximum and names != ["GmresCombine"]
-    threads, shared = _fitting_room(names, dtype, threads, restart, staged, maximum)
-    return basis_program(dtype, names, threads, staged), threads, shared
+def _reals(dtype: np.dtype[np.generic]) -> int:
+    return 2 if dtype.kind == "c" else 1
 
 
 def _fitting_room(
@@ -144,12 +145,19 @@ def systems_kernel(
     ``count`` vectors of a system are in registers; the first ``kept`` of them are read before the
     iterations and written after them.
     """
-    reals = 2 if dtype.kind == "c" else 1
-    words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
+    words = tiling.held * count * dtype.itemsize // 4
     shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * MAX_SUMS + 2)
     if words > _SYSTEM_REGISTERS or shared > limits.shared_bytes:
         return None
-    program = krylov_systems_program(dtype, tiling, stages, kept, count)
+    scalar = SCALARS[dtype]
+    work = (
+        template_type("device::Do", _pass(stage.name, scalar), *stage.vectors)
+        if stage.name
+        else template_type("device::Product", *stage.vectors)
+        for stage in stages
+    )
+    of = scalar, system_sum_type(dtype, tiling), kept, count
+    program = Program("cuda/krylov/systems.cuh", template_type("krylov_systems", *of, *work))
     return KrylovKernel(program, systems, tiling.threads, shared)
 
 
@@ -168,23 +176,40 @@ def krylov_kernels(
     ValueError
         If sums over a basis of ``restart`` vectors do not fit in shared memory.
     """
-    parts = parts_of(n, systems, limits.multiprocessors)
+    parts, scalar = parts_of(n, systems, limits.multiprocessors), SCALARS[dtype]
     kernels: list[KrylovKernel] = []
     for group in _groups(names, parts == 1):
         if tuple(group) in BASIS_KERNELS:
-            threads = _PART_THREADS if parts > 1 else _threads(n, _THREAD_ELEMENTS, _PART_THREADS)
-            alone = systems * parts <= limits.multiprocessors and group != ["GmresCombine"]
-            if alone and threads == _PART_THREADS:
-                threads = _PROJECT_THREADS if "GmresProject" in group else _EXTEND_THREADS
-            program, threads, shared = _basis_kernel(
-                group, dtype, threads, restart, limits.shared_bytes
-            )
-        else:
-            threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
-            program = krylov_program(dtype, group, threads, parts == 1)
-            shared = 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
-        kernels.append(KrylovKernel(program, systems * parts, threads, shared))
+            kernels.append(_basis_kernel(group, dtype, n, systems, parts, restart, limits))
+            continue
+        threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
+        kernel = "krylov_whole" if parts == 1 else "krylov_part"
+        passes = (_pass(name, scalar) for name in group)
+        program = Program("cuda/krylov/passes.cuh", template_type(kernel, scalar, threads, *passes))
+        kernels.append(KrylovKernel(program, systems * parts, threads, _element_room(threads)))
     return kernels
+
+
+def _basis_kernel(
+    names: list[str],
+    dtype: np.dtype[np.generic],
+    n: int,
+    systems: int,
+    parts: int,
+    restart: int,
+    limits: DeviceLimits,
+) -> KrylovKernel:
+    """Return the kernel of passes over the basis, a key of ``BASIS_KERNELS``."""
+    combines, maximum = names == ["GmresCombine"], limits.shared_bytes
+    threads = _PART_THREADS if parts > 1 else _threads(n, _THREAD_ELEMENTS, _PART_THREADS)
+    if systems * parts <= limits.multiprocessors and not combines and threads == _PART_THREADS:
+        threads = _PROJECT_THREADS if "GmresProject" in names else _EXTEND_THREADS
+    staged = not combines and _basis_room(names, dtype, 32, restart, True) <= maximum
+    threads, shared = _fitting_room(names, dtype, threads, restart, staged, maximum)
+    options = [] if combines else [flag(staged)]
+    of = SCALARS[dtype], threads, *options
+    program = Program("cuda/krylov/basis.cuh", template_type(BASIS_KERNELS[tuple(names)], *of))
+    return KrylovKernel(program, systems * parts, threads, shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +232,7 @@ class RankPass:
 
     def sums(self, column: int, dtype: np.dtype[np.generic]) -> int:
         """Return how many sums of a system ranks exchange, in a column of a basis."""
-        reals = 2 if dtype.kind == "c" else 1
+        reals = _reals(dtype)
         if self.name == "GmresProject":
             return 2 * column * reals + 2 + reals
         return 1 if self.name == "GmresExtend" else MAX_SUMS
@@ -229,41 +254,43 @@ def rank_passes(
         If sums over a basis of ``restart`` vectors do not fit in shared memory.
     """
     parts = parts_of(n, systems, limits.multiprocessors)
+    threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)
     scalar, found = SCALARS[dtype], []
     for name in names:
         if name in SUMLESS:
             (alone,) = krylov_kernels([name], dtype, n, systems, restart, limits)
             found.append(RankPass(alone, None, name))
-            continue
-        one = f"batchkron::device::{name}<{scalar}>"
-        threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)
-        pair: tuple[list[object], list[object]]
-        if name in _BASIS_PASSES:
-            threads, shared = _fitting_room(
-                [name], dtype, threads, restart, False, limits.shared_bytes
+        elif name in _RANK_KERNELS:
+            own, shared = _fitting_room([name], dtype, threads, restart, False, limits.shared_bytes)
+            sums, after = _RANK_KERNELS[name]
+            room = 8 * (2 * restart * _reals(dtype) + 4) if name == "GmresProject" else 0
+            found.append(
+                RankPass(
+                    _rank_kernel((sums, scalar, own), systems * parts, own, shared),
+                    _rank_kernel((after, scalar), systems, 32, room),
+                    name,
+                )
             )
-            pair = [_RANK_KERNELS[name][0], scalar, threads], [_RANK_KERNELS[name][1], scalar]
-            products = 8 * (2 * restart * (2 if dtype.kind == "c" else 1) + 4)
-            after = systems, 32, products if name == "GmresProject" else 0
         else:
-            shared = 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
-            pair = (
-                ["krylov_part_sums", scalar, threads, one],
-                ["krylov_after_sums", scalar, _AFTER_THREADS, one],
+            one, room = _pass(name, scalar), _element_room(threads)
+            sums_of = "krylov_part_sums", scalar, threads, one
+            after_of = "krylov_after_sums", scalar, _AFTER_THREADS, one
+            blocks = -(-systems // _AFTER_THREADS)
+            found.append(
+                RankPass(
+                    _rank_kernel(sums_of, systems * parts, threads, room),
+                    _rank_kernel(after_of, blocks, _AFTER_THREADS, 0),
+                    name,
+                )
             )
-            after = -(-systems // _AFTER_THREADS), _AFTER_THREADS, 0
-        first, second = (
-            Program("cuda/krylov/ranks.cuh", template_type(str(each[0]), *each[1:]))
-            for each in pair
-        )
-        found.append(
-            RankPass(
-                KrylovKernel(first, systems * parts, threads, shared),
-                KrylovKernel(second, *after),
-                name,
-            )
-        )
     return found
+
+
+def _rank_kernel(
+    template: tuple[object, ...], blocks: int, threads: int, shared: int
+) -> KrylovKernel:
+    program = Program("cuda/krylov/ranks.cuh", template_type(str(template[0]), *template[1:]))
+    return KrylovKernel(program, blocks, threads, shared)
 
 
 # The kernels of a pass over the basis: before and after the ranks exchange their sums.
@@ -284,46 +311,3 @@ def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:
         else:
             groups.append([name])
     return groups
-
-
-def krylov_program(
-    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, whole: bool
-) -> Program:
-    """Return the kernel of passes of a Krylov method over single elements.
-
-    It may be several passes if a thread block owns a system (``whole``), else one.
-    """
-    scalar = SCALARS[dtype]
-    passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
-    kernel = "krylov_whole" if whole else "krylov_part"
-    return Program("cuda/krylov/passes.cuh", template_type(kernel, scalar, threads, *passes))
-
-
-def basis_program(
-    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, staged: bool
-) -> Program:
-    """Return the kernel of the passes ``names``, a key of ``BASIS_KERNELS``.
-
-    ``staged``: whether a system's small arrays are in shared memory; "GmresCombine" ignores it.
-    """
-    kernel = BASIS_KERNELS[tuple(names)]
-    options = [] if kernel == "krylov_combine" else [flag(staged)]
-    return Program(
-        "cuda/krylov/basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options)
-    )
-
-
-def krylov_systems_program(
-    dtype: np.dtype[np.generic], tiling: SumTiling, stages: Sequence[Stage], kept: int, count: int
-) -> Program:
-    """Return the kernel of whole iterations of a method with ``count`` vectors."""
-    scalar = SCALARS[dtype]
-    types = []
-    for stage in stages:
-        if stage.name:
-            one = f"batchkron::device::{stage.name}<{scalar}>"
-            types.append(template_type("device::Do", one, *stage.vectors))
-        else:
-            types.append(template_type("device::Product", *stage.vectors))
-    of = scalar, system_sum_type(dtype, tiling), kept, count
-    return Program("cuda/krylov/systems.cuh", template_type("krylov_systems", *of, *types))
