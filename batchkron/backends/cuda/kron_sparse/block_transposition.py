@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, common_pack
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
@@ -115,9 +116,7 @@ class BlockTransposition:
 
     def arguments(self) -> Array:
         """Return the kernel's arguments, without addresses."""
-        arguments = np.zeros(1, transpose_blocks_arguments())
-        arguments["blocks"] = self.blocks
-        return arguments
+        return record(transpose_blocks_arguments(), blocks=self.blocks)
 
 
 @cache

@@ -132,11 +132,22 @@ class _Call:
                 return None
             if target < values + self._value_bytes and values < end:
                 return None
+        self.launch(values, x, target)
+        return result
+
+    def launch(self, values: int, x: int, target: int) -> None:
+        """Launch the product, after a copy of the values if kernels cannot read them."""
         odd = (x | target) % WORD
         product, stored = self._launches.get(odd) or self._prepare(odd)
         stream = ready_stream(self.device)
-        _start(product, stored, stream, (x, target, values), self._plain)
-        return result
+        copied = stored.needs(values)
+        size = product.workspace + copied
+        # one workspace: calls of a captured graph share it
+        address, _memory = call_workspace(size) if size else (0, None)
+        if copied:
+            stored.copy()(stream, (values, address + product.workspace), b"")
+            values = address + product.workspace
+        product.start(stream, (x, target, values, address), self._plain)
 
     def _prepare(self, odd: int) -> tuple[PreparedProduct, StoredValues]:
         """Return and keep what is launched; ``odd``: bits of the addresses of x and the result."""
@@ -179,25 +190,6 @@ class StoredValues:
             copy = Launch(code, (how.blocks, 1), how.threads, 0, self._arguments, 2)
             self._copy = copy
         return copy
-
-
-def _start(
-    product: PreparedProduct,
-    stored: StoredValues,
-    stream: int,
-    addresses: tuple[int, int, int],
-    scalars: bytes,
-) -> None:
-    """Launch a product of x, y and the values, which are copied if kernels cannot read them."""
-    x, y, values = addresses
-    copied = stored.needs(values)
-    size = product.workspace + copied
-    # one workspace: calls of a captured graph share it
-    address, _memory = call_workspace(size) if size else (0, None)
-    if copied:
-        stored.copy()(stream, (values, address + product.workspace), b"")
-        values = address + product.workspace
-    product.start(stream, (x, y, values, address), scalars)
 
 
 _calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)
@@ -244,19 +236,12 @@ def multiply_kron_sparse(
     """Write the product with values (a, b, c, d) on the device to y."""
     device = current_device()
     check_device(device, values, x, y)
-    pattern = check_pattern(values.shape)
+    check_pattern(values.shape)
     with device_errors():
         if not y.size:
             return
         if not x.size:
             y.data.memset_async(0, y.nbytes)
             return
-        name = values.dtype.name
-        products = PRODUCTS[precision] if name == "float32" else 0
-        addresses = x.data.ptr, y.data.ptr
-        shape = SparseShape(*pattern, outer, inner, name, products, common_alignment(*addresses))
-        prepared, stream = prepared_product(shape, device, True), ready_stream(device)
-        layout = values.shape, values.strides, values.dtype.itemsize, name, prepared.stored, device
-        scalars = batch_scalars(sum_dtype(name))(1, False)
-        stored = known_values(*layout)
-        _start(prepared, stored, stream, (*addresses, values.data.ptr), scalars)
+        call = _Call(values, x, (outer, inner), y.shape, precision, device)
+        call.launch(values.data.ptr, x.data.ptr, y.data.ptr)

@@ -14,6 +14,7 @@ import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import Count
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
@@ -221,12 +222,14 @@ class SparseFamily(ABC):
         if tile is None:
             return None
         options, launch, (tiles, together) = self.launch(shape, tile, device)
-        arguments = np.zeros(1, sparse_arguments(shape.dtype))
-        arguments["alpha"] = 1
-        for name in ("outer", "a", "b", "c", "d", "inner"):
-            arguments[name] = getattr(shape, name)
-        arguments["row"] = stored_row(shape.c, shape.itemsize)
-        arguments["tiles"], arguments["together"] = tiles, together
+        arguments = record(
+            sparse_arguments(shape.dtype),
+            **{name: getattr(shape, name) for name in ("outer", "a", "b", "c", "d", "inner")},
+            row=stored_row(shape.c, shape.itemsize),
+            tiles=tiles,
+            together=together,
+            alpha=1,
+        )
         seconds = self.estimate(shape, variant, device)
         return SparseKernel(self, shape, variant, tile, options, launch, arguments, seconds)
 

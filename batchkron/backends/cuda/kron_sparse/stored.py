@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
 from batchkron.backends.cuda.runtime.arguments import pointer_fields
@@ -92,11 +93,13 @@ def store_launch(
     lanes = 1
     while lanes < min(WARP, target[3]):
         lanes *= 2
-    arguments = np.zeros(1, store_arguments())
-    arguments["sizes"] = [shape[axis] for axis in _AXES[stored]]
-    arguments["strides"] = [strides[axis] // itemsize for axis in _AXES[stored]]
-    arguments["row"] = target[3]
-    arguments["spread"] = shape[3] if stored == "expanded" else 1
+    arguments = record(
+        store_arguments(),
+        sizes=[shape[axis] for axis in _AXES[stored]],
+        strides=[strides[axis] // itemsize for axis in _AXES[stored]],
+        row=target[3],
+        spread=shape[3] if stored == "expanded" else 1,
+    )
     down = _THREADS // lanes
     tiles = prod(target[:2]) * -(-target[2] // down) * -(-target[3] // lanes)
     blocks = min(tiles, _BLOCKS * device.multiprocessors)

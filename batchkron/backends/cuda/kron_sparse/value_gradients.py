@@ -13,7 +13,7 @@ with the costs that the kernels of products by panels have on ordinary cores.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import product
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import WORD
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
@@ -141,14 +142,6 @@ class GradientCut:
         matrices = shape.a * -(-shape.d // self.group)
         return -(-shape.b // self.rows), -(-shape.c // self.columns), matrices
 
-    def program(self) -> Program:
-        """Return the program to compile."""
-        sizes = self.group, self.row_threads, self.column_threads, self.own_rows, self.own_columns
-        options = flag(self.last), *sizes, self.teams, _DEPTH, _STAGES, self.blocks
-        scalar = SCALARS[np.dtype(self.dtype)]
-        expression = template_type("kron_sparse_gradients", scalar, *options)
-        return Program("cuda/kron_sparse/gradients.cuh", expression)
-
 
 @dataclass(frozen=True, slots=True)
 class GradientKernel:
@@ -171,7 +164,13 @@ class GradientKernel:
 
     def program(self) -> Program:
         """Return the program to compile."""
-        return self.cut.program()
+        cut = self.cut
+        threads = cut.group, cut.row_threads, cut.column_threads
+        own = cut.own_rows, cut.own_columns, cut.teams
+        options = flag(cut.last), *threads, *own, _DEPTH, _STAGES, cut.blocks
+        scalar = SCALARS[np.dtype(cut.dtype)]
+        expression = template_type("kron_sparse_gradients", scalar, *options)
+        return Program("cuda/kron_sparse/gradients.cuh", expression)
 
     def launch(self) -> LaunchShape:
         """Return the launch."""
@@ -181,11 +180,9 @@ class GradientKernel:
 
     def arguments(self) -> Array:
         """Return the kernel's arguments, without addresses."""
-        arguments = np.zeros(1, gradient_arguments())
-        for name in ("count", "a", "b", "c", "d"):
-            arguments[name] = getattr(self.shape, name)
-        arguments["each"] = self.each
-        return arguments
+        shape = self.shape
+        sizes = {"a": shape.a, "b": shape.b, "c": shape.c, "d": shape.d}
+        return record(gradient_arguments(), count=shape.count, each=self.each, **sizes)
 
 
 @cache
@@ -215,24 +212,23 @@ def _cuts(shape: GradientShape, device: DeviceLimits) -> Iterator[GradientCut]:
     """Yield cuts whose tiles are not far too large."""
     groups = [one for one in _GROUPS if one < 2 * shape.d] if not shape.last else [1]
     words = shape.itemsize // 4
-    own = [sizes for sizes in product(_OWN, _OWN) if words * sizes[0] * sizes[1] <= _SUM_REGISTERS]
-    for group, (own_rows, own_columns) in product(groups, own):
-        for row_threads in _fitting(own_rows, shape.b):
-            for column_threads in _fitting(own_columns, shape.c):
-                team = group * row_threads * column_threads
-                if team > _THREADS:
-                    continue
-                teams = next(one for one in _TEAMS if one * team <= _THREADS)
-                sizes = group, row_threads, column_threads, own_rows, own_columns, teams
-                cut = GradientCut(*sizes, shape.last, shape.dtype)
-                registers = cut.threads * (words * own_rows * own_columns + _OTHER_REGISTERS)
-                most = min(_MAX_BLOCKS, REGISTER_FILE // registers)
-                for blocks in range(most, 0, -1):
-                    if cut.shared_bytes <= min(
-                        shared_bytes_for_blocks(blocks, device), device.shared_bytes
-                    ):
-                        yield GradientCut(*sizes, shape.last, shape.dtype, blocks)
-                        break
+    for group, own_rows, own_columns in product(groups, _OWN, _OWN):
+        if words * own_rows * own_columns > _SUM_REGISTERS:
+            continue
+        sides = _fitting(own_rows, shape.b), _fitting(own_columns, shape.c)
+        for row_threads, column_threads in product(*sides):
+            team = group * row_threads * column_threads
+            teams = next((one for one in _TEAMS if one * team <= _THREADS), None)
+            if teams is None:
+                continue
+            sizes = group, row_threads, column_threads, own_rows, own_columns, teams
+            cut = GradientCut(*sizes, shape.last, shape.dtype)
+            registers = cut.threads * (words * own_rows * own_columns + _OTHER_REGISTERS)
+            for blocks in range(min(_MAX_BLOCKS, REGISTER_FILE // registers), 0, -1):
+                room = min(shared_bytes_for_blocks(blocks, device), device.shared_bytes)
+                if cut.shared_bytes <= room:
+                    yield replace(cut, blocks=blocks)
+                    break
 
 
 def _fitting(own: int, number: int) -> list[int]:

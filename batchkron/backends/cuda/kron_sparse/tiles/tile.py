@@ -1,6 +1,10 @@
 """Tilings of Kronecker-sparse products by panels, ``csrc/cuda/kron_sparse/tiles.cuh``.
 
 Pure arithmetic on sizes, no device needed.
+
+Tiles that keep their values gain 8 % in the mean of the products that choose them (H100, 19 cells
+of docs/results/gpu.md), but 28 % for (1, 48, 48, 64) and 19 % for (16, 64, 64, 16) in float32, for
+which they stay.
 """
 
 from __future__ import annotations
