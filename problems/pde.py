@@ -37,7 +37,7 @@ from .discretization.parts import (
     SeparableVector,
     StepperSettings,
 )
-from .discretization.space import Space
+from .discretization.space import DGSpace
 from .discretization.terms.assemble_fields import SampledFields
 from .discretization.terms.assemble_term import assemble_term, boundary_sources
 from .discretization.terms.manufactured_sources import (
@@ -69,7 +69,7 @@ from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
-from .statement.separable import Field, SeparableAt, SeparableOnAxes
+from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
 
@@ -146,9 +146,9 @@ class PDE(Statement):
         terms: Term | Iterable[Any],
         *,
         boundary: Boundary | Mapping[Any, Boundary],
-        initial: Field | str | None = None,
-        sources: Field | Sequence[Field] | str = (),
-        exact: Field | SeparableAt | Callable[..., Any] | None = None,
+        initial: SeparableFunction | str | None = None,
+        sources: SeparableFunction | Sequence[SeparableFunction] | str = (),
+        exact: SeparableFunction | SeparableAt | Callable[..., Any] | None = None,
         name: str = "pde",
         units: Mapping[str, str] | None = None,
         t0: float = 0.0,
@@ -308,7 +308,7 @@ class PDE(Statement):
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
 
-    def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> Space:
+    def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> DGSpace:
         if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
             raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
         check_cell_widths(self.axes, levels)
@@ -318,11 +318,11 @@ class PDE(Statement):
             for axis, level in zip(self.axes, levels, strict=True)
             if axis in self.volume
         }
-        return Space(
+        return DGSpace(
             self.axes, levels, degree, self.boundary, self.exact, float(boundary_penalty), volume
         )
 
-    def _resolved(self, space: Space, traces: Traces) -> _Resolved:
+    def _resolved(self, space: DGSpace, traces: Traces) -> _Resolved:
         """Return the resolved parts of each term, each with its fields."""
         split = [split_fields(term) for term in self.terms]
         return [
@@ -337,7 +337,7 @@ class PDE(Statement):
     def _parts(
         self,
         resolved: _Resolved,
-        space: Space,
+        space: DGSpace,
         fields: SampledFields,
         stepper: StepperSettings,
         allow_ill_posed: bool,
@@ -346,14 +346,14 @@ class PDE(Statement):
         terms, sources = self._assemble(resolved, space, fields, allow_ill_posed)
         return LevelParts(tuple(terms), tuple(sources), self._exact(space), space.masses, stepper)
 
-    def _exact(self, space: Space) -> ExactSolution | ExactFunction | None:
+    def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):
             return ExactAtTimes(self.exact_function, space)
         if self.exact_function is not None:
             return ExactFunction(self.exact_function, space)
         return exact_solution(self.exact, space) if self.exact else None
 
-    def _provenance(self, space: Space, grid: SparseGrid) -> dict[str, Any]:
+    def _provenance(self, space: DGSpace, grid: SparseGrid) -> dict[str, Any]:
         result: dict[str, Any] = {
             "made by": "PDE.discretize",
             "levels": list(grid.levels),
@@ -368,7 +368,7 @@ class PDE(Statement):
     def _assemble(
         self,
         resolved: _Resolved,
-        space: Space,
+        space: DGSpace,
         fields: SampledFields,
         allow_ill_posed: bool,
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
@@ -399,7 +399,7 @@ class PDE(Statement):
             sources.extend(project_separable(part, space) for part in self.sources)
         return terms, sources
 
-    def _initial_vector(self, space: Space, grid: SparseGrid) -> NDArray[np.float64]:
+    def _initial_vector(self, space: DGSpace, grid: SparseGrid) -> NDArray[np.float64]:
         if self.initial is None:
             exact = self._exact(space)
             assert isinstance(exact, ExactFunction)
@@ -467,7 +467,7 @@ class _OtherLevels:
             space = self._space(next(iter(self._known)))
             refuse_backward_diffusion(self.pde.terms, space, (t0, until))
 
-    def _space(self, levels: tuple[int, ...]) -> Space:
+    def _space(self, levels: tuple[int, ...]) -> DGSpace:
         return self.pde._space(levels, self.degree, self.boundary_penalty)
 
     def _made(self, levels: tuple[int, ...]) -> LevelParts:
@@ -478,7 +478,7 @@ class _OtherLevels:
         return pde._parts(resolved, space, SampledFields(space), stepper, self.allow_ill_posed)
 
 
-def _check_coefficients(terms: Sequence[Term], space: Space) -> None:
+def _check_coefficients(terms: Sequence[Term], space: DGSpace) -> None:
     """Refuse coefficients that are not finite, also after multiplication by a volume element."""
     for term in terms:
         for factor in term.factors:

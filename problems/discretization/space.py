@@ -15,11 +15,11 @@ from ..statement.separable import Separable
 from .basis.projection import project
 from .matrices.volume_element import VolumeElement
 
-__all__ = ["Space"]
+__all__ = ["DGSpace"]
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class DGSpace:
     """Axes with their finest levels, the degree, and the conditions at the ends.
 
     Attributes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..discretization.basis.projection import sample
 from ..discretization.parts import StepperSettings
-from ..discretization.space import Space
+from ..discretization.space import DGSpace
 from ..statement.terms import Term, term_text
 from ..statement.time import TimeFunction
 
@@ -36,7 +36,7 @@ _SAMPLES_IN_TIME = 257  # number of times in the run at which coefficients are s
 
 def default_stepper(
     terms: Sequence[Term],
-    space: Space,
+    space: DGSpace,
     t0: float,
     until: float,
     *,
@@ -49,7 +49,7 @@ def default_stepper(
     ----------
     terms : sequence of Term
         The right-hand side.
-    space : Space
+    space : DGSpace
         Axes, levels and degree.
     t0, until : float
         The run's beginning and end.
@@ -118,7 +118,7 @@ class _Rate(NamedTuple):
     """|v| / L of a first derivative of a stiff term, for implicit methods."""
 
 
-def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
+def _rate(term: Term, space: DGSpace, t0: float, until: float) -> _Rate:
     """Return bounds of the rates of one term, from the largest values of its coefficients."""
     size = abs(term.scale) * float(np.max(np.abs(_time_samples(term.time, t0, until))))
     widths, lengths = [], []

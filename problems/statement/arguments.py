@@ -14,7 +14,7 @@ from .collisions import with_position
 from .function_checks import check_function
 from .gains import MaxwellianGain
 from .number_checks import is_number
-from .separable import Field, Separable, SeparableAt, separable_parts
+from .separable import Separable, SeparableAt, SeparableFunction, separable_parts
 from .terms import Term, flatten_terms
 
 __all__ = ["axes_of", "exact_of", "initial_of", "sources_of", "terms_of", "volumes_of"]
@@ -70,7 +70,7 @@ def terms_of(
 
 
 def exact_of(
-    exact: Field | SeparableAt | Callable[..., Any] | None, axes: tuple[Axis, ...]
+    exact: SeparableFunction | SeparableAt | Callable[..., Any] | None, axes: tuple[Axis, ...]
 ) -> tuple[tuple[Separable, ...], Callable[..., Any] | None]:
     """Return the exact solution as (separable parts, None), or ((), function) if it is a callable.
 
@@ -91,7 +91,7 @@ def exact_of(
 
 
 def initial_of(
-    initial: Field | str | None,
+    initial: SeparableFunction | str | None,
     axes: tuple[Axis, ...],
     exact: tuple[Separable, ...],
     exact_function: Callable[..., Any] | None,
@@ -121,7 +121,9 @@ def initial_of(
 
 
 def sources_of(
-    sources: Field | Sequence[Field] | str, axes: tuple[Axis, ...], exact: tuple[Separable, ...]
+    sources: SeparableFunction | Sequence[SeparableFunction] | str,
+    axes: tuple[Axis, ...],
+    exact: tuple[Separable, ...],
 ) -> tuple[Separable, ...] | str:
     """Return the separable parts of the sources, or the string "from exact".
 

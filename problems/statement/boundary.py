@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .axis import Axis
-from .separable import Field, Separable, SeparableSum, separable_parts
+from .separable import Separable, SeparableFunction, SeparableSum, separable_parts
 
 __all__ = [
     "Boundary",
@@ -57,7 +57,7 @@ class Dirichlet:
         evaluated at the end. "from exact" takes the PDE's exact solution.
     """
 
-    data: Field | str = 0.0
+    data: SeparableFunction | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Dirichlet", self.data)
@@ -88,7 +88,7 @@ class Neumann:
     sum.
     """
 
-    data: Field | str = 0.0
+    data: SeparableFunction | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Neumann", self.data)
@@ -117,7 +117,7 @@ class Inflow:
     own (the argument ``boundary`` of the term).
     """
 
-    data: Field | str = 0.0
+    data: SeparableFunction | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Inflow", self.data)

@@ -17,9 +17,9 @@ from .number_checks import is_number
 from .time import TimeFunction, constant
 
 __all__ = [
-    "Field",
     "Separable",
     "SeparableAt",
+    "SeparableFunction",
     "SeparableOnAxes",
     "SeparableSum",
     "separable_parts",
@@ -96,14 +96,14 @@ class Separable:
         """Return the function or number along an axis."""
         return self.factors.get(axis.name, 1.0)
 
-    def __add__(self, other: Field) -> SeparableSum:
+    def __add__(self, other: SeparableFunction) -> SeparableSum:
         """Sum with another separable function, a sum of them or a number."""
         result: SeparableSum = _add(self, other)
         return result
 
     __radd__ = __add__
 
-    def __sub__(self, other: Field) -> SeparableSum:
+    def __sub__(self, other: SeparableFunction) -> SeparableSum:
         """Difference with another separable function, a sum of them or a number."""
         result: SeparableSum = _add(self, _negative(other))
         return result
@@ -143,14 +143,14 @@ class SeparableSum:
 
     parts: tuple[Separable, ...]
 
-    def __add__(self, other: Field) -> SeparableSum:
+    def __add__(self, other: SeparableFunction) -> SeparableSum:
         """Sum with another separable function, a sum of them or a number."""
         result: SeparableSum = _add(self, other)
         return result
 
     __radd__ = __add__
 
-    def __sub__(self, other: Field) -> SeparableSum:
+    def __sub__(self, other: SeparableFunction) -> SeparableSum:
         """Difference with another separable function, a sum of them or a number."""
         result: SeparableSum = _add(self, _negative(other))
         return result
@@ -200,7 +200,7 @@ class SeparableAt:
     >>> heated = SeparableAt(lambda t: Separable(v=lambda s: np.exp(-(s**2) / (2 + 2 * t))))
     """
 
-    function: Callable[[float], Field]
+    function: Callable[[float], SeparableFunction]
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -217,7 +217,7 @@ class SeparableAt:
 class SeparableOnAxes:
     """The function of a `SeparableAt` with its axes; it takes an array for each, and the time."""
 
-    function: Callable[[float], Field]
+    function: Callable[[float], SeparableFunction]
     axes: tuple[Axis, ...] = field(repr=False)
 
     def parts(self, t: float) -> tuple[Separable, ...]:
@@ -243,11 +243,13 @@ class SeparableOnAxes:
         return total
 
 
-Field: TypeAlias = Separable | SeparableSum | float
+SeparableFunction: TypeAlias = Separable | SeparableSum | float
 """A function of space and time as a user may give it."""
 
 
-def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Separable, ...]:
+def separable_parts(
+    name: str, value: SeparableFunction, axes: Sequence[Axis]
+) -> tuple[Separable, ...]:
     """Return the separable functions whose sum is a number, a separable function or a sum of them.
 
     The number zero has none. They may name no other axes than ``axes``; ``name`` says in error
@@ -277,7 +279,7 @@ def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Sepa
     return parts
 
 
-def _add(left: Field, right: Field) -> Any:
+def _add(left: SeparableFunction, right: SeparableFunction) -> Any:
     parts: list[Separable] = []
     for value in (left, right):
         if isinstance(value, (Separable, SeparableSum)):
@@ -289,7 +291,7 @@ def _add(left: Field, right: Field) -> Any:
     return SeparableSum(tuple(parts))
 
 
-def _negative(value: Field) -> Field:
+def _negative(value: SeparableFunction) -> SeparableFunction:
     if isinstance(value, (Separable, SeparableSum)) or is_number(value):
         return -value
     return value

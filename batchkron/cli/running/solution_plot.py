@@ -62,7 +62,7 @@ def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Fig
     rows = 1 if view.exact is None else 2
     figure = new_figure(11.0, 0.6 + 4.2 * rows, _title(report))
     panels = list(figure.subplots(rows, 2, squeeze=False).flat)
-    for axes, shown in zip(panels, view.panels, strict=False):
+    for axes, shown in zip(panels, view.subplots, strict=False):
         draw_on(axes, view, shown)
     first, second = (problem.axes.index(axis) for axis in view.axes)
     _draw_cells(panels[-1], problem, to_host(u, "u"), (first, second))

@@ -16,7 +16,7 @@ from ...statement.text import count
 from ..basis.edge_values import distance_beside
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
 from ..matrices.dg_matrices import volume_nodes
-from ..space import Space
+from ..space import DGSpace
 
 __all__ = ["JumpWarning", "jumps_inside_cells"]
 
@@ -35,14 +35,14 @@ class JumpWarning(UserWarning):
     """A coefficient jumps inside a cell, so that the order of convergence falls."""
 
 
-def jumps_inside_cells(pde: Statement, space: Space) -> Iterator[str]:
+def jumps_inside_cells(pde: Statement, space: DGSpace) -> Iterator[str]:
     """Find coefficients and volume elements that jump inside a finest cell.
 
     Parameters
     ----------
     pde : Statement
         The PDE.
-    space : Space
+    space : DGSpace
         Axes and finest levels.
 
     Yields

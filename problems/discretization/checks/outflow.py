@@ -9,7 +9,7 @@ import numpy as np
 from ...statement.axis import Axis
 from ..basis.projection import node_values
 from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
-from ..space import Space
+from ..space import DGSpace
 from ..terms.resolve_term import (
     ResolvedFactor,
     ResolvedTerm,
@@ -28,7 +28,7 @@ class OutflowWarning(UserWarning):
 
 
 def values_given_at_outflow(
-    terms: Sequence[ResolvedTerm], space: Space, run: tuple[float, float]
+    terms: Sequence[ResolvedTerm], space: DGSpace, run: tuple[float, float]
 ) -> Iterator[str]:
     """Find first derivatives with Dirichlet data where f flows out.
 
@@ -39,7 +39,7 @@ def values_given_at_outflow(
     ----------
     terms : sequence of ResolvedTerm
         The right-hand side, as `resolve` splits it by the signs of coefficients.
-    space : Space
+    space : DGSpace
         Axes, levels, degree, volume elements.
     run : (float, float)
         The run's beginning and end, for coefficients in time.
@@ -62,7 +62,7 @@ def values_given_at_outflow(
                     break
 
 
-def _text(term: ResolvedTerm, axis: Axis, side: Side, speed: float, space: Space) -> str:
+def _text(term: ResolvedTerm, axis: Axis, side: Side, speed: float, space: DGSpace) -> str:
     factor = _only_derivative(term, axis)
     assert factor is not None
     coefficient = speed if side == "left" else -speed
@@ -85,7 +85,7 @@ def _only_derivative(term: ResolvedTerm, axis: Axis) -> ResolvedFactor | None:
 
 
 def _speed_against_data(
-    term: ResolvedTerm, axis: Axis, side: Side, space: Space, run: tuple[float, float]
+    term: ResolvedTerm, axis: Axis, side: Side, space: DGSpace, run: tuple[float, float]
 ) -> float:
     """Return the largest speed, times dV, with which f flows out where a datum is given, or 0."""
     factor = _only_derivative(term, axis)
@@ -113,7 +113,7 @@ def _is_harmless(
     term: ResolvedTerm,
     axis: Axis,
     side: Side,
-    space: Space,
+    space: DGSpace,
     speed: float,
     run: tuple[float, float],
 ) -> bool:
@@ -146,7 +146,7 @@ def _is_harmless(
 
 
 def _range_elsewhere(
-    term: ResolvedTerm, axis: Axis, space: Space, run: tuple[float, float]
+    term: ResolvedTerm, axis: Axis, space: DGSpace, run: tuple[float, float]
 ) -> tuple[float, float]:
     """Return bounds of the product of a term's coefficients in the other axes and in time."""
     values = [term.time(np.linspace(*run, _SAMPLES_IN_TIME))]

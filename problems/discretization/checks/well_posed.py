@@ -19,7 +19,7 @@ from ...statement.axis import Axis
 from ...statement.terms import Term, term_text
 from ..basis.projection import projection_nodes
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
-from ..space import Space
+from ..space import DGSpace
 from ..terms.traces import coefficient_sign
 
 __all__ = ["only_diffusion", "refuse_backward_diffusion", "well_posed_until"]
@@ -44,7 +44,7 @@ _ADVICE = (
 )
 
 
-def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
+def only_diffusion(terms: Sequence[Term], space: DGSpace) -> list[bool]:
     """Return for each term whether it is the only diffusion along an axis.
 
     Its scale, constant masses and function of time then decide when that diffusion is backward. It
@@ -68,7 +68,7 @@ def only_diffusion(terms: Sequence[Term], space: Space) -> list[bool]:
 
 def refuse_backward_diffusion(
     terms: Sequence[Term],
-    space: Space,
+    space: DGSpace,
     run: tuple[float, float],
     field_range: Callable[[Term], tuple[float, float] | None] | None = None,
 ) -> None:
@@ -79,7 +79,7 @@ def refuse_backward_diffusion(
     terms : sequence of Term
         The right-hand side. Terms with fields have coefficients that depend on the state: the axes
         of their second derivatives are left out, but for `field_range`.
-    space : Space
+    space : DGSpace
         Axes, levels, degree.
     run : (float, float)
         The run's beginning and end.
@@ -122,7 +122,7 @@ def refuse_backward_diffusion(
 def _most_favourable(
     term: Term,
     field_range: Callable[[Term], tuple[float, float] | None],
-    space: Space,
+    space: DGSpace,
     t: float,
 ) -> Term | None:
     """Return a term with a number for its fields, with which it has the most diffusion at a time.
@@ -139,7 +139,9 @@ def _most_favourable(
     return replace(term, scale=term.scale * value, fields=())
 
 
-def well_posed_until(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> float | None:
+def well_posed_until(
+    terms: Sequence[Term], space: DGSpace, run: tuple[float, float]
+) -> float | None:
     """Return until when a PDE is known to be well-posed that is well-posed in a run.
 
     Parameters
@@ -176,7 +178,7 @@ def well_posed_until(terms: Sequence[Term], space: Space, run: tuple[float, floa
     return known
 
 
-def _is_forward(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> bool:
+def _is_forward(terms: Sequence[Term], space: DGSpace, run: tuple[float, float]) -> bool:
     """Return whether the diffusion is defined and not backward in a run."""
     try:
         with np.errstate(over="raise", invalid="raise"):
@@ -220,7 +222,7 @@ def _refuse_negative(
     chosen: Sequence[int],
     axes: Sequence[Axis],
     orders: Sequence[dict[Axis, int]],
-    space: Space,
+    space: DGSpace,
     run: tuple[float, float],
     without_fields: Sequence[Term] = (),
 ) -> None:
@@ -299,7 +301,7 @@ def _value_text(
     return what, "which has a negative eigenvalue"
 
 
-def _samples(terms: Sequence[Term], space: Space, run: tuple[float, float]) -> list[_Samples]:
+def _samples(terms: Sequence[Term], space: DGSpace, run: tuple[float, float]) -> list[_Samples]:
     """Return the factors of terms in time, then along each axis, each distinct value once.
 
     There are not many more than `_MAX_PLACES` combinations of them.

@@ -15,7 +15,7 @@ from ..fields.points import CellPoints
 from ..fields.sampling import sampled
 from ..fields.signs import SignedField
 from ..parts import OperatorTerm
-from ..space import Space
+from ..space import DGSpace
 from .resolve_term import ResolvedFactor, ResolvedTerm
 
 __all__ = ["SampledFields"]
@@ -26,11 +26,11 @@ class SampledFields:
 
     Parameters
     ----------
-    space : Space
+    space : DGSpace
         Axes, levels, degree, volume elements.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: DGSpace) -> None:
         self._space = space
         self._fields: dict[tuple[Axis, FieldExpression], FieldExpression] = {}
         self._modes: dict[tuple[FieldExpression, int, Axis, object], FieldMode] = {}

@@ -38,7 +38,7 @@ from ..matrices.dg_matrices import (
 )
 from ..matrices.mode_operator import ModeOperator
 from ..parts import OperatorTerm, SeparableVector
-from ..space import Space
+from ..space import DGSpace
 from .edge_conditions import EdgeDatum
 from .manufactured_sources import project_applied
 from .resolve_term import ResolvedFactor, ResolvedTerm, coefficient_along
@@ -46,7 +46,7 @@ from .resolve_term import ResolvedFactor, ResolvedTerm, coefficient_along
 __all__ = ["assemble_term", "boundary_sources"]
 
 
-def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
+def assemble_term(term: ResolvedTerm, space: DGSpace) -> OperatorTerm:
     """Return the term as one operator per axis in the hierarchical basis; None is the identity.
 
     It is None, too, along the axis of a derivative that has a field, which `SampledFields` puts in.
@@ -67,7 +67,7 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
 
 
 def boundary_sources(
-    term: ResolvedTerm, space: Space, *, explicit: bool = False
+    term: ResolvedTerm, space: DGSpace, *, explicit: bool = False
 ) -> list[SeparableVector]:
     """Return the sources of a term that come from the data at the ends of the axes.
 
@@ -105,7 +105,7 @@ def _source(
     axis: Axis,
     along: NDArray[np.float64],
     part: Separable,
-    space: Space,
+    space: DGSpace,
     exact: bool,
 ) -> SeparableVector:
     """Return one source: the vector `along` on ``axis``, projected data on the other axes.
@@ -132,13 +132,13 @@ def _source(
     return SeparableVector(tuple(vectors), part.time * term.time)
 
 
-def _parts(datum: EdgeDatum, space: Space) -> Sequence[Separable]:
+def _parts(datum: EdgeDatum, space: DGSpace) -> Sequence[Separable]:
     if isinstance(datum.data, str):
         return space.exact
     return separable_parts("boundary data", datum.data, space.axes)
 
 
-def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: Space) -> float:
+def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: DGSpace) -> float:
     """Return the value of a data's factor at an end of the axis, or its slope if ``slope``.
 
     A factor that is a number is itself the value or the slope.
@@ -179,7 +179,7 @@ def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
     return float(np.prod(values))
 
 
-def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix:
+def _axis_matrix(factors: Sequence[ResolvedFactor], space: DGSpace) -> NodalMatrix:
     """Return the matrix of all factors along one axis, boundary penalties included."""
     matrix = _product([_matrix(factor, space) for factor in factors])
     for place, side in _penalised(factors, space):
@@ -200,7 +200,7 @@ def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix
 
 
 def _edge_vector(
-    factors: Sequence[ResolvedFactor], place: int, side: Side, space: Space
+    factors: Sequence[ResolvedFactor], place: int, side: Side, space: DGSpace
 ) -> NDArray[np.float64]:
     """Return the nodal vector of a unit datum at one end, taken by the factor at ``place``."""
     factor = factors[place]
@@ -221,7 +221,7 @@ def _edge_vector(
     return np.asarray(vector, dtype=np.float64)
 
 
-def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> float:
+def _strength(factors: Sequence[ResolvedFactor], side: Side, space: DGSpace) -> float:
     """Return the coefficient of a boundary penalty.
 
     It is the product of the chain's coefficients and the volume element at the end.
@@ -230,7 +230,7 @@ def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> fl
     return coefficient_at_end(axis, space.coefficient(coefficient_along(factors), axis), side)
 
 
-def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
+def _penalised(factors: Sequence[ResolvedFactor], space: DGSpace) -> list[tuple[int, Side]]:
     """Return (place of grad, side) for every chain div … grad and end with Dirichlet data."""
     found: list[tuple[int, Side]] = []
     if space.boundary_penalty == 0.0:
@@ -262,7 +262,7 @@ def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
     return reduce(lambda left, right: left @ right, matrices)
 
 
-def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
+def _matrix(factor: ResolvedFactor, space: DGSpace) -> NodalMatrix:
     """Return the nodal matrix of one factor, times the inverse mass matrix of a volume element."""
     axis, level, degree = factor.axis, space.level(factor.axis), space.degree
     if factor.kind == "mass" and not callable(factor.coefficient):
@@ -284,7 +284,7 @@ def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
 Nodal = TypeVar("Nodal", NodalMatrix, NDArray[np.float64])
 
 
-def _divided(values: Nodal, axis: Axis, space: Space) -> Nodal:
+def _divided(values: Nodal, axis: Axis, space: DGSpace) -> Nodal:
     """Return the inverse mass matrix of an axis times a nodal matrix or vector.
 
     Without a volume element the nodal basis is orthonormal and the mass matrix the identity.

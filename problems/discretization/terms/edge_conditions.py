@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ...statement.axis import Axis
 from ...statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
-from ...statement.separable import Field
+from ...statement.separable import SeparableFunction
 from ..matrices.dg_matrices import Edges
 
 __all__ = ["EdgeData", "EdgeDatum", "chain_ends", "mixed_ends", "own_ends", "single_ends"]
@@ -34,7 +34,7 @@ class EdgeDatum:
         applied to it: the part of a mixed derivative in the flux through the end.
     """
 
-    data: Field | str
+    data: SeparableFunction | str
     slope: bool
     at_inflow: bool = False
     inner: bool = False

@@ -21,7 +21,7 @@ from ..basis.projection import (
 )
 from ..matrices.volume_element import VolumeElement
 from ..parts import ExactSolution, SeparableVector
-from ..space import Space
+from ..space import DGSpace
 from .resolve_term import ResolvedFactor
 
 __all__ = ["exact_solution", "project_applied", "project_separable", "sources_from_exact"]
@@ -29,14 +29,14 @@ __all__ = ["exact_solution", "project_applied", "project_separable", "sources_fr
 _ROUNDING = 1e-8  # relative difference of the values on both sides of an edge that is no jump
 
 
-def project_separable(part: Separable, space: Space) -> SeparableVector:
+def project_separable(part: Separable, space: DGSpace) -> SeparableVector:
     """Return the 1-D projections of a separable function, the first times its coefficient."""
     factors = [space.project(part.factor(axis), axis) for axis in space.axes]
     factors[0] = part.coefficient * factors[0]
     return SeparableVector(tuple(factors), part.time)
 
 
-def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
+def exact_solution(parts: Sequence[Separable], space: DGSpace) -> ExactSolution:
     """Return the projections of a solution's parts, and the Gram matrices of their errors."""
     grams = []
     for axis, level in zip(space.axes, space.levels, strict=True):
@@ -52,7 +52,7 @@ def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
 def sources_from_exact(
     terms: Sequence[Term],
     parts: Sequence[Separable],
-    space: Space,
+    space: DGSpace,
     *,
     explicit: Sequence[bool] | None = None,
 ) -> list[SeparableVector]:
@@ -95,7 +95,7 @@ def project_applied(
     factors: Sequence[TermFactor] | Sequence[ResolvedFactor],
     function: Function,
     axis: Axis,
-    space: Space,
+    space: DGSpace,
 ) -> NDArray[np.float64]:
     """Project factor_1 factor_2 … f along one axis, without penalties, the last applied first."""
     level, degree = space.level(axis), space.degree

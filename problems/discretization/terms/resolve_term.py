@@ -24,7 +24,7 @@ from ...statement.time_functions import split_number
 from ..basis.quadrature import evaluate
 from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
 from ..matrices.dg_matrices import PERIODIC, Edges, Trace
-from ..space import Space
+from ..space import DGSpace
 from .edge_conditions import EdgeData, chain_ends, mixed_ends, own_ends, single_ends
 from .traces import Traces, chain_fluxes, coefficient_sign, given_flux, is_mixed
 
@@ -86,7 +86,7 @@ class ResolvedTerm:
 
 
 def resolve(
-    term: Term, space: Space, traces: Traces, fields: Collection[Axis] = ()
+    term: Term, space: DGSpace, traces: Traces, fields: Collection[Axis] = ()
 ) -> tuple[ResolvedTerm, ...]:
     """Return resolved terms whose sum is the term.
 
@@ -134,7 +134,7 @@ def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]
 
 
 def _resolve_axis(
-    factors: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces, mixed: bool
+    factors: Sequence[TermFactor], axis: Axis, space: DGSpace, traces: Traces, mixed: bool
 ) -> list[ResolvedFactor]:
     """Resolve the factors along one axis; ``mixed`` says that the term is a mixed derivative."""
     derivatives = [factor for factor in factors if factor.kind in ("div", "grad")]
@@ -182,7 +182,7 @@ def _resolve_axis(
     return result
 
 
-def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
+def _with_free_outflow(term: ResolvedTerm, space: DGSpace) -> ResolvedTerm:
     """At ends where f flows out, replace the data of Inflow by the trace from inside."""
     factors = []
     for factor in term.factors:
@@ -209,7 +209,7 @@ def coefficient_along(factors: Sequence[ResolvedFactor]) -> Function:
     return product
 
 
-def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
+def outward_speed(factor: ResolvedFactor, side: Side, space: DGSpace) -> float:
     """Return the velocity, times the volume element, with which f flows out through an end.
 
     ``factor`` is ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carries f with the velocity -g.
@@ -221,7 +221,7 @@ def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
 
 
 def _split_by_sign(
-    term: ResolvedTerm, upwinded: ResolvedFactor, space: Space
+    term: ResolvedTerm, upwinded: ResolvedFactor, space: DGSpace
 ) -> tuple[ResolvedTerm, ...]:
     """Split mass coefficients into positive and negative parts; return one term per combination.
 

@@ -14,7 +14,7 @@ from ...statement.coefficients import BY_DEGREE, Flux, Function
 from ...statement.terms import Term, TermFactor
 from ..basis.projection import node_values
 from ..matrices.dg_matrices import OPPOSITE_TRACES, Trace
-from ..space import Space
+from ..space import DGSpace
 
 __all__ = ["Traces", "chain_fluxes", "chain_traces", "coefficient_sign", "given_flux", "is_mixed"]
 
@@ -22,7 +22,7 @@ Traces: TypeAlias = Mapping[Axis, Trace]
 """The trace that div takes in all chains along an axis; grad takes the opposite one."""
 
 
-def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
+def chain_traces(terms: Sequence[Term], space: DGSpace) -> dict[Axis, Trace]:
     """Return the trace that div takes along each axis that has mixed second derivatives.
 
     If all chains along axis i use the same discrete gradient G_i, and -G_iᵀ as div, the sum of
@@ -52,7 +52,7 @@ def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
     return {axis: next(iter(traces), "right") for axis, traces in found.items()}
 
 
-def _check_partner(k: int, term: Term, space: Space) -> None:
+def _check_partner(k: int, term: Term, space: DGSpace) -> None:
     """Warn of a mixed derivative grad @ grad or div @ div, which may have growing modes.
 
     Such a product is not of the form -Gᵀ K G (see `chain_traces`). ``k`` is the term's number.
@@ -95,7 +95,7 @@ def is_mixed(factors: Sequence[TermFactor]) -> bool:
     return len(derivatives) == len(axes) == 2 and kinds == {"div", "grad"}
 
 
-def _side(factor: TermFactor, space: Space) -> Trace:
+def _side(factor: TermFactor, space: DGSpace) -> Trace:
     """Return the side of the flux given for a factor, which depends on its coefficient's sign."""
     if factor.flux == "central":
         return "central"
@@ -110,7 +110,7 @@ def _side(factor: TermFactor, space: Space) -> Trace:
 
 
 def chain_fluxes(
-    derivatives: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces
+    derivatives: Sequence[TermFactor], axis: Axis, space: DGSpace, traces: Traces
 ) -> dict[int, Trace]:
     """Return the flux of each div and grad along one axis, by the factor's ``id``.
 
@@ -156,7 +156,7 @@ def _opposite_flux(flux: Trace | None, same_sign: bool) -> Trace:
     return OPPOSITE_TRACES[flux] if same_sign else flux
 
 
-def coefficient_sign(coefficient: Function, axis: Axis, space: Space) -> float:
+def coefficient_sign(coefficient: Function, axis: Axis, space: DGSpace) -> float:
     """Return 1 if a coefficient is nowhere negative, -1 if it is nowhere positive, else 0."""
     values = node_values(coefficient, axis, space.level(axis), space.degree)
     if np.all(values >= 0.0):

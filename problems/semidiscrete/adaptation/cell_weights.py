@@ -204,7 +204,7 @@ def _last(*values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class _Product:
+class _WeightProduct:
     """Π x_i^k_i E^k, where E is the norm of all fields at a point.
 
     Attributes
@@ -240,7 +240,7 @@ def _product(output: Observables, text: str) -> CellWeight:
             f"{_FIELD}, the field of Poisson's equation, such as '{names[-1]}^2'"
         )
     of_axes = tuple(powers.pop(name, 0) for name in names)
-    product = _Product(of_axes, powers.get(_FIELD, 0))
+    product = _WeightProduct(of_axes, powers.get(_FIELD, 0))
     if not product.field_power:
         return CellWeight(product)
     fields = tuple(poisson_fields_of(output))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...discretization.space import Space
+from ...discretization.space import DGSpace
 from ...discretization.terms.manufactured_sources import exact_solution
 from ...grids.sparse_grid import SparseGrid
 from ...statement.separable import Separable, SeparableOnAxes
@@ -27,7 +27,7 @@ class ExactAtTimes(ExactFunction):
     ----------
     function : SeparableOnAxes
         The function.
-    space : Space
+    space : DGSpace
         Axes, finest levels, degree and volume elements.
     """
 
@@ -41,7 +41,7 @@ class ExactAtTimes(ExactFunction):
 class _AtTimesOnGrid:
     """Projections of an `ExactAtTimes` on a grid, those of the last time kept; errors of states."""
 
-    def __init__(self, function: SeparableOnAxes, space: Space, grid: SparseGrid) -> None:
+    def __init__(self, function: SeparableOnAxes, space: DGSpace, grid: SparseGrid) -> None:
         self._function, self._space, self._grid = function, space, grid
         self._last: tuple[float, SeparableSolution] | None = None
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...discretization.basis.multiwavelets import legendre_values, to_hierarchical, to_nodal
 from ...discretization.basis.projection import projection_nodes
 from ...discretization.basis.quadrature import cell_points, evaluate, gauss_rule
-from ...discretization.space import Space
+from ...discretization.space import DGSpace
 from ...grids.sparse_grid import SparseGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid", "OnGrid"]
@@ -47,12 +47,12 @@ class ExactFunction:
     ----------
     function : callable
         It takes one array per axis, each of shape (points,), and the time, a float.
-    space : Space
+    space : DGSpace
         Axes, finest levels, degree and volume elements.
     """
 
     function: Callable[..., Any]
-    space: Space = field(repr=False)
+    space: DGSpace = field(repr=False)
 
     def on(self, grid: SparseGrid) -> OnGrid:
         """Return the function with its projections on a grid.

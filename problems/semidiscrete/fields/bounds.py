@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from batchkron.errors import NotPhysicalError
 
-from ...discretization.space import Space
+from ...discretization.space import DGSpace
 from ...discretization.terms.assemble_fields import SampledFields
 from ...grids.sparse_grid import SparseGrid
 from ...statement.terms import Term
@@ -23,7 +23,7 @@ _ZERO = 1e-12  # a product of fields of at most this size may be 0 up to roundin
 def bounded_terms(
     terms: Sequence[Term],
     fields: SampledFields,
-    space: Space,
+    space: DGSpace,
     grid: SparseGrid,
     initial: NDArray[np.float64] | None,
     t0: float,
@@ -46,7 +46,7 @@ def bounded_terms(
 def field_range(
     term: Term,
     fields: SampledFields,
-    space: Space,
+    space: DGSpace,
     grid: SparseGrid,
     initial: NDArray[np.float64],
     t0: float,
@@ -69,7 +69,7 @@ def field_range(
 
 
 def _evaluations(
-    term: Term, fields: SampledFields, space: Space, grid: SparseGrid
+    term: Term, fields: SampledFields, space: DGSpace, grid: SparseGrid
 ) -> Iterator[FieldEvaluation]:
     """Yield the evaluation of each field of a term."""
     for axis, field in term.fields:

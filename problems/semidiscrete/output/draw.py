@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SHOWN", "View", "draw_on", "draw_values", "drawn_state", "make_view"]
 
 SHOWN = ("solution", "exact", "error")
-"""What a panel shows: the state, the exact solution's projection, or their difference."""
+"""What a subplot shows: the state, the exact solution's projection, or their difference."""
 
 # A colour map with white at zero is used if both signs occur, and the smaller extreme is at least
 # this share of the larger one. Below it, it is an undershoot of a positive function.
@@ -72,7 +72,7 @@ class View:
         return [axis for axis in self.problem.axes if axis not in hidden]
 
     @property
-    def panels(self) -> tuple[str, ...]:
+    def subplots(self) -> tuple[str, ...]:
         """All that can be shown."""
         return SHOWN[:1] if self.exact is None else SHOWN
 
@@ -144,28 +144,28 @@ def make_view(
 
 
 def drawn_state(view: View, shown: str | None) -> Figure:
-    """Return a figure with all panels, or with one of them."""
-    panels = view.panels if shown is None else (shown,)
+    """Return a figure with all subplots, or with one of them."""
+    subplots = view.subplots if shown is None else (shown,)
     if len(view.axes) == 1:
-        figure = new_figure(7.0, 5.0 if len(panels) > 1 else 4.2, view.title())
-        if len(panels) == 1:
-            draw_on(figure.subplots(), view, panels[0])
+        figure = new_figure(7.0, 5.0 if len(subplots) > 1 else 4.2, view.title())
+        if len(subplots) == 1:
+            draw_on(figure.subplots(), view, subplots[0])
             return figure
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.0, 1.0))
         draw_on(upper, view, "solution")
         draw_on(lower, replace(view, limits=None), "error")
         upper.set_xlabel("")
         return figure
-    figure = new_figure(0.6 + 4.6 * len(panels), 4.2, view.title())
-    drawn = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, panel in zip(drawn, panels, strict=True):
-        of_errors = panel == "error" and len(panels) > 1
-        draw_on(axes, replace(view, limits=None) if of_errors else view, panel)
+    figure = new_figure(0.6 + 4.6 * len(subplots), 4.2, view.title())
+    drawn = figure.subplots(1, len(subplots), squeeze=False)[0]
+    for axes, subplot in zip(drawn, subplots, strict=True):
+        of_errors = subplot == "error" and len(subplots) > 1
+        draw_on(axes, replace(view, limits=None) if of_errors else view, subplot)
     return figure
 
 
 def draw_on(axes: Axes, view: View, shown: str) -> None:
-    """Draw one panel, one of `SHOWN`, on Matplotlib's axes."""
+    """Draw one subplot, one of `SHOWN`, on Matplotlib's axes."""
     if shown not in SHOWN:
         raise ValueError(f"show is {shown!r}; expected one of {', '.join(map(repr, SHOWN))}")
     if len(view.axes) == 1:

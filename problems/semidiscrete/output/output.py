@@ -55,7 +55,7 @@ class Output(Observables):
             The range of the values: of colours, or of the vertical axis. By default that of the
             state; for errors and functions of both signs it is symmetric around 0.
         ax : matplotlib.axes.Axes, optional
-            Where to draw one panel; by default a new figure is made, which needs no display.
+            Where to draw one subplot; by default a new figure is made, which needs no display.
 
         Returns
         -------
@@ -75,7 +75,7 @@ class Output(Observables):
         >>> from batchkron.problems import make
         >>> problem = make("continuity-2d", 4, 2)
         >>> figure = problem.plot(problem.initial, 0.0)
-        >>> [panel.get_title() for panel in figure.axes[:3]]
+        >>> [subplot.get_title() for subplot in figure.axes[:3]]
         ['f', 'exact f', 'error of f']
         """
         cut = make_cut(self.problem.axes, slice, marginal)
