@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from batchkron.operators.linear_system import LinearSystem, is_function, writing
 from batchkron.spec.kron import compute_dtype
 
 from ...products import Vector, as_product
-from .first_state import beginning_at
 
 __all__ = ["as_time_problem"]
 
@@ -51,7 +51,7 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
                 "source is the s(t) of an operator, u' = A u + s(t), and the problem has a rhs of "
                 "its own; leave source out"
             )
-        return given if u0 is None else beginning_at(given, u0)
+        return given if u0 is None else _beginning_at(given, u0)
     if operator is not None and _is_matrix(operator):
         return _system(given, operator, u0, source)
     if operator is not None:
@@ -99,6 +99,45 @@ def _system(given: Any, operator: Any, u0: Any, source: Any) -> LinearSystem:
 
 def _first(given: Any, u0: Any) -> Any:
     return getattr(given, "initial", None) if u0 is None else u0
+
+
+def _beginning_at(problem: Any, u0: Any) -> Any:
+    """Return a problem with another initial state: its own ``beginning_at(u0)``, or a copy."""
+    initial = getattr(problem, "initial", None)
+    if initial is None:
+        return problem  # refused by the check of all problems
+    module = array_module(initial)
+    if not isinstance(u0, module.ndarray):
+        raise TypeError(
+            f"u0 is a {type(u0).__name__}; expected a {module.__name__} array like problem.initial"
+        )
+    if u0.dtype.char not in "fdFD":
+        raise TypeError(f"u0 has dtype {u0.dtype}; expected that of problem.initial")
+    if u0.shape != initial.shape:
+        shapes = _shapes_of(problem, initial.size)
+        if u0.shape not in shapes:
+            expected = " or ".join(map(str, shapes))
+            raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
+        u0 = u0.reshape(-1)
+    own = getattr(problem, "beginning_at", None)
+    if own is not None:
+        return own(u0)
+    twin = copy.copy(problem)
+    try:
+        twin.initial = u0.copy()
+    except AttributeError as error:
+        raise TypeError(
+            f"u0 is given, and a {type(problem).__name__} has an initial state that cannot be "
+            "replaced; give it a method beginning_at(u0), which returns a problem"
+        ) from error
+    return twin
+
+
+def _shapes_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
+    """Return the shapes in which a problem's states may be given: flat, or in blocks."""
+    shapes: list[tuple[int, ...]] = list(getattr(problem, "vector_shapes", [(unknowns,)]))
+    size = getattr(problem, "block_size", None)
+    return [*shapes, (unknowns // size, size)] if size else shapes
 
 
 class FunctionProblem:

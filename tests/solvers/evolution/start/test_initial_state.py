@@ -81,3 +81,23 @@ def test_wrong_states_are_refused(u0, error, words):
         evolve(decay(), u0=u0, **STEPS)
     with pytest.raises(TypeError, match="expected an object with initial"):
         evolve(SimpleNamespace(), u0=u0, **STEPS)
+
+
+def test_an_initial_state_that_cannot_be_replaced_asks_for_a_method():
+    class Fixed:
+        initial = property(lambda self: np.ones(3))
+
+        def rhs(self, t, u, out):
+            np.negative(u, out=out)
+
+    with pytest.raises(TypeError, match=r"give it a method beginning_at\(u0\)"):
+        evolve(Fixed(), u0=np.zeros(3), **STEPS)
+
+
+def test_the_problem_itself_keeps_its_state_and_what_it_says_of_its_right_hand_side():
+    problem = decay()
+    problem.is_linear, problem.operator = True, -np.eye(3)
+    result = evolve(problem, u0=np.full(3, 2.0), **STEPS)
+    np.testing.assert_array_equal(problem.initial, np.ones(3))
+    np.testing.assert_array_equal(result.problem.initial, np.full(3, 2.0))
+    assert result.problem.is_linear
