@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ def figures() -> Any:
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.hashsalt": "batchkron", "font.size": 9})
+    matplotlib.rcParams["svg.fonttype"] = "none"  # letters are letters
     from matplotlib import pyplot
 
     return pyplot
@@ -26,6 +29,65 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a picture; the same data give the same file."""
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a chip can do: bytes, and flops per second, in one unit for both."""
+
+    bandwidth: float
+    peak: float
+
+    def at(self, intensity: float) -> float:
+        """Return the most that a product can reach, of its flops per byte."""
+        return min(self.peak, self.bandwidth * intensity)
+
+    @property
+    def ridge(self) -> float:
+        """Flops per byte from which on arithmetic is what bounds."""
+        return self.peak / self.bandwidth
+
+    def draw(self, axis: Any, first: float, last: float, **style: Any) -> None:
+        """Draw the roof from some flops per byte to others."""
+        across = sorted({first, min(max(first, self.ridge), last), last})
+        axis.plot(across, [self.at(one) for one in across], **style)
+
+
+def label_marks(
+    axis: Any, marks: Iterable[tuple[float, float, str, str]], **style: Any
+) -> list[Any]:
+    """Write a name beside each mark, over as few others as can be; return the names' boxes.
+
+    A mark is two coordinates, a name and a color. The axes have their limits and scales already.
+    """
+    from matplotlib.transforms import Bbox
+
+    places = [(one, axis.transData.transform(one[:2])) for one in marks]
+    taken = [Bbox.from_bounds(*(at - 5), 10, 10) for _, at in places]
+    labels = []
+    for (x, y, name, color), at in places:
+        how = {"textcoords": "offset pixels", "color": color, **style}
+        text = axis.annotate(name, (x, y), (0, 0), **how)
+        extent = text.get_window_extent()
+        best = math.inf
+        for distance, angle in itertools.product(range(9, 90, 7), range(0, 360, 15)):
+            dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+            left = at[0] + distance * dx + (dx - 1) * extent.width / 2
+            low = at[1] + distance * dy - extent.height / 2
+            box = Bbox.from_bounds(left, low, extent.width, extent.height)
+            covered = box.count_overlaps(taken) + 9 * (not _is_inside(box, axis.bbox))
+            if covered < best:
+                best, chosen = covered, box
+            if not covered:
+                break
+        text.set_position((chosen.x0 - at[0], chosen.y0 - at[1]))
+        taken.append(chosen)
+        labels.append(chosen)
+    return labels
+
+
+def _is_inside(box: Any, frame: Any) -> bool:
+    return bool(frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)
 
 
 def grouped(values: Mapping[float, Sequence[float]], most: int = MAX_BOXES) -> list[Any]:

@@ -1,6 +1,6 @@
 """Where Kron-Matmuls lie under the chip's roof, as a picture and a table.
 
-    python -m benchmarks.gpu.roofline benchmarks/results/h200-gpu.json docs/pictures/roofline.svg
+    python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg
 
 reads what `python -m benchmarks.gpu --json` has written, draws the picture, and prints the table in
 Markdown. Products whose floor is shorter than a launch are in the table only. No device is needed.
@@ -20,12 +20,15 @@ import numpy as np
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.spec.kron import KronSpec
+from benchmarks.core.plots import Roof, figures, label_marks, logarithmic, save_figure
+from benchmarks.core.tables import head
+from benchmarks.core.tables import row as table_row
 from benchmarks.gpu.cases.cases import DTYPES, KRON
 from benchmarks.gpu.cases.floors import COPY, FLOPS
-from benchmarks.gpu.report.roofline_picture import Mark, Roof, picture
 from benchmarks.shapes import KronMatmul
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
+COLORS = {"float32": "#0969da", "float64": "#bc4c00"}
 LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn
 
 
@@ -96,19 +99,18 @@ def figure(value: float) -> str:
 
 def table(points: Sequence[Point]) -> Iterator[str]:
     """Yield the lines of a Markdown table, a row for each product."""
-    heads = ["flops/byte", "passes", "TFLOP/s", "% of roof", "% with passes"]
+    names = ["flops/byte", "passes", "TFLOP/s", "% of roof", "% with passes"]
     columns = ["rows: factors"]
     for dtype in DTYPES:
-        columns += [f"{dtype}: {heads[0]}", *heads[1:]]
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{' --- |' * len(columns)}"
+        columns += [f"{dtype}: {names[0]}", *names[1:]]
+    yield head(columns)
     found = {(point.name, point.dtype): point for point in points}
     for name in dict.fromkeys(point.name for point in points):
         texts = [name]
         for dtype in DTYPES:
             point = found.get((name, dtype))
-            texts += ["–"] * len(heads) if point is None else row(point)
-        yield f"| {' | '.join(texts)} |"
+            texts += ["–"] * len(names) if point is None else row(point)
+        yield table_row(texts)
 
 
 def row(point: Point) -> list[str]:
@@ -118,20 +120,45 @@ def row(point: Point) -> list[str]:
     return [f"{point.intensity:.3g}", str(len(point.moved)), rate, *shares]
 
 
+def draw(points: Sequence[Point], path: Path) -> list[Any]:
+    """Draw products under the roof, and under those of several passes; return labels' boxes."""
+    pyplot = figures()
+    roof = Roof(COPY / 1e12, FLOPS / 1e12)
+    figure, axis = pyplot.subplots(figsize=(9.6, 7.2))
+    last = 2 * max(roof.ridge, *(point.intensity for point in points))
+    first = min(point.intensity for point in points) / 1.3
+    roof.draw(axis, first, last, color="black", label=f"one pass at {roof.bandwidth:g} TB/s")
+    for passes, style in ((2, "--"), (3, ":")):
+        lower = Roof(roof.bandwidth / passes, roof.peak)
+        lower.draw(axis, first, last, color="0.4", linestyle=style, label=f"{passes} passes")
+    axis.set(xscale="log", yscale="log", xlim=(first, last))
+    axis.set_xlabel("flops for each byte that one pass reads and writes")
+    axis.set_ylabel("TFLOP/s")
+    axis.grid(which="both", linewidth=0.3)
+    logarithmic(axis)
+    for dtype, mark in (("float32", "o"), ("float64", "s")):
+        own = [(p.intensity, p.rate / 1e12) for p in points if p.dtype == dtype]
+        if own:
+            axis.plot(*zip(*own, strict=True), mark, color=COLORS[dtype], label=dtype, markersize=5)
+    axis.legend(loc="lower right")
+    figure.tight_layout()
+    marks = [(p.intensity, p.rate / 1e12, p.name, COLORS[p.dtype]) for p in points]
+    boxes = label_marks(axis, marks, fontsize=7)
+    save_figure(figure, path)
+    pyplot.close(figure)
+    return boxes
+
+
 def main(arguments: Sequence[str]) -> int:
     """Draw the picture and print the table."""
     if len(arguments) != 2:
         sys.exit("usage: python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg")
     source, target = map(Path, arguments)
     points = list(points_of(json.loads(source.read_text())))
-    marks = [
-        Mark(one.name, one.dtype, one.intensity, one.rate / 1e12)
-        for one in points
-        if one.floor >= LAUNCH
-    ]
-    if not marks:
+    drawn = [one for one in points if one.floor >= LAUNCH]
+    if not drawn:
         sys.exit(f"{source} has no measured Kron-Matmul; run python -m benchmarks.gpu --part kron")
-    target.write_text(picture(marks, Roof(COPY / 1e12, FLOPS / 1e12)))
+    draw(drawn, target)
     print("\n".join(table(points)))
     return 0
 

@@ -23,11 +23,10 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.core.options import parser_of
-from benchmarks.core.plots import figures, save_figure
+from benchmarks.core.plots import Roof, figures, save_figure
 from benchmarks.core.records import available_memory, earlier, machine, save
 from benchmarks.core.tables import head, row
 from benchmarks.core.timing import in_turn
-from benchmarks.gpu.report.roofline_picture import Roof
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {
@@ -209,8 +208,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     every = [point for own in marked.values() for point in own]
     low = min((rate for _, rate in every), default=roof.at(0.05))
     for axis, (first, last) in zip(axes, ((0.05, 4 * roof.ridge), (0.1, 0.3)), strict=True):
-        across = np.geomspace(first, last, 200)
-        axis.plot(across, [roof.at(one) for one in across], color="0.2", label="roof")
+        roof.draw(axis, first, last, color="0.2", label="roof")
         axis.axvline(0.25, color="0.6", linestyle=":", linewidth=1)
         for mark, (name, own) in zip("os^", marked.items(), strict=True):
             axis.plot(*zip(*own, strict=True), mark, label=name, markersize=5) if own else None
