@@ -154,8 +154,8 @@ def test_lists_are_tuned_with_their_own_matrices(cupy, rng, poisoned_on_device):
     held, block, stages, teams_per_output, cached = entry["choice"]
     rewrite(choice=[held, block, 3 if stages == 2 else 2, teams_per_output, cached])
     again = bk.BatchedKron(pool, *lists, num_inputs=6, num_outputs=5).to("cuda")
-    assert again._plan._registers.kernel.tile.stages != stages
-    assert again._plan._registers.kernel.tile.stages != device._plan._registers.kernel.tile.stages
+    assert again._plan._single.kernel.variant.stages != stages
+    assert again._plan._single.kernel.variant.stages != device._plan._single.kernel.variant.stages
     close(again.apply(cupy.asarray(x)), expected, np.float64)
     op.update(2 * pool)
     close(device.apply(cupy.asarray(x)), 2**2 * expected, np.float64)

@@ -105,19 +105,25 @@ SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 1
 def on_matrix_units(cupy, monkeypatch):
     """Tiles of the matrix-unit kernels that are used; lists are cut as for one multiprocessor."""
     from batchkron.backends.cuda.batch import plan as batch
-    from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
-    from batchkron.backends.cuda.batch.unit_slices import UnitSlices
+    from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
+    from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 
     limits, used = batch.device_limits, []
     monkeypatch.setattr(
         batch, "device_limits", lambda number: replace(limits(number), multiprocessors=1)
     )
 
-    def noted(program):
-        return lambda self, kernel: used.append(kernel.tile) or program(self, kernel)
+    def noted(make):
+        def kernel(shape, device):
+            found = make(shape, device)
+            if found is not None:
+                used.append(found.variant)
+            return found
 
-    for family in (MatrixUnits, UnitSlices):
-        monkeypatch.setattr(family, "program", noted(family.program))
+        return kernel
+
+    for family in (MATRIX_UNITS, UNIT_SLICES):
+        monkeypatch.setattr(family, "kernel", noted(family.kernel))
     return used
 
 

@@ -10,7 +10,6 @@ from fake_cupy.kernels.table import OtherKernel
 def replace_driver(device):
     """Load and launch kernels on the `Device`, in the driver's place."""
     from batchkron.backends.cuda.batch import list_calls
-    from batchkron.backends.cuda.batch.kernel import BatchKernel
     from batchkron.backends.cuda.diagonal import plan as diagonal
     from batchkron.backends.cuda.gram import plan as gram
     from batchkron.backends.cuda.gram.registers import SmallGram
@@ -43,7 +42,7 @@ def replace_driver(device):
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (
-        KronKernel, BatchKernel, SparseKernel, BlockTransposition, GradientKernel,
+        KronKernel, SparseKernel, BlockTransposition, GradientKernel,
         SmallGram, RowGradients, Total,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)

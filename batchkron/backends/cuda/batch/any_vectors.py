@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.general import General, GeneralVariant
-from batchkron.backends.cuda.batch.kernel import BatchKernel, BatchShape
-from batchkron.backends.cuda.general_kernel import Tiling, batch_arguments
-from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.batch.general import GENERAL
+from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.kernel import Kernel, first_kernel, record
 from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -24,11 +23,9 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
-from batchkron.backends.cuda.steps import STEP, has_fixed_steps
-
-_FAMILY = General()
+from batchkron.backends.cuda.steps import STEP, has_fixed_steps, steps_argument
 
 
 class ListBatch:
@@ -40,45 +37,39 @@ class ListBatch:
         self.device = device
         self._arrays = arrays
         self._workspaces = Workspaces()
-        self._kernels: dict[int, tuple[BatchKernel, Any]] = {}
+        self._kernels: dict[int, tuple[Kernel, Any]] = {}
         self._launches: BoundedCache[tuple[int, int], tuple[Launch, int]] = BoundedCache()
         self._scalars = batch_scalars(shape.dtype)
-        fixed = has_fixed_steps(shape.steps)
-        self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
-        for key, array in arrays.items():
-            self._arguments[key] = array.data.ptr
-        for key in ("products", "systems", "num_inputs", "num_outputs"):
-            self._arguments[key] = getattr(shape, key)
-        self._arguments["input_size"] = shape.input_size
-        self._arguments["output_size"] = shape.output_size
+        self._given: dict[str, Any] = {key: array.data.ptr for key, array in arrays.items()}
 
     def set_weights(self, weights: DeviceArray) -> None:
         """Set the weights, shape (systems or 1, products); before, all weights are 1."""
         self._launches.clear()
-        self._arguments["weights"] = weights.data.ptr
-        self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
+        self._given["weights"] = weights.data.ptr
+        self._given["weight_system"] = self.shape.products if len(weights) > 1 else 0
 
     def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
         """Set each step's matrices: address and strides, as in `arguments.FACTOR`."""
         self._launches.clear()
-        if has_fixed_steps(self.shape.steps):
-            self._arguments["steps"]["factors"] = list(factors)
+        steps = self.shape.steps
+        if has_fixed_steps(steps):
+            self._given["steps"] = record(steps_argument(len(steps), True), factors=list(factors))
             return
-        steps = np.array([(s.L, s.C, s.K, s.R) for s in self.shape.steps], STEP)
+        sizes = np.array([(s.L, s.C, s.K, s.R) for s in steps], STEP)
         table = np.array(list(factors), FACTOR)
-        self._arrays["step table"] = cupy.asarray(steps.view(np.int64))
+        self._arrays["step table"] = cupy.asarray(sizes.view(np.int64))
         self._arrays["factor table"] = cupy.asarray(table.view(np.int64))
         pointers = [self._arrays[key].data.ptr for key in ("step table", "factor table")]
-        self._arguments["steps"] = (*pointers, len(self.shape.steps))
+        self._given["steps"] = (*pointers, len(steps))
 
-    def prepare(self, inner: int) -> tuple[BatchKernel, Any]:
+    def prepare(self, inner: int) -> tuple[Kernel, Any]:
         """Return kernel and code for ``inner`` vectors at once, compiled on the first request."""
         if inner not in self._kernels:
-            if not enabled((_FAMILY,)):
-                raise LookupError("the family of kernels for any batch list is switched off")
             shape = replace(self.shape, inner=inner)
-            kernel = _FAMILY.kernel(shape, GeneralVariant(), device_limits(self.device))
-            self._kernels[inner] = kernel, load_kernel(kernel.program(), self.device)
+            kernel = first_kernel((GENERAL,), shape, device_limits(self.device))
+            if kernel is None:
+                raise LookupError("the family of kernels for any batch list is switched off")
+            self._kernels[inner] = kernel, load_kernel(kernel.program, self.device)
         return self._kernels[inner]
 
     def run(
@@ -113,13 +104,13 @@ class ListBatch:
         prepared = self._launches.get((outer, inner))
         if prepared is None:
             kernel, code = self.prepare(inner)
-            limits, tiling = device_limits(self.device), kernel.tile
-            how = kernel.launch(limits)
-            slabs = _slabs(tiling, outer, inner, how.blocks, limits)
-            arguments = self._arguments.copy()
-            arguments["outer"], arguments["inner"] = outer, inner
-            arguments["staged"] = tiling.staged_elements
-            arguments["buffer"], arguments["team"] = tiling.buffer_elements, tiling.team_elements
+            how, tiling, arguments = kernel.launch, kernel.variant, kernel.arguments.copy()
+            for key, value in self._given.items():
+                arguments[key] = value
+            arguments["outer"] = outer
+            # groups of vectors that run at the same time, each with all thread blocks
+            maximum = max(1, tiling.max_blocks(device_limits(self.device)) // how.blocks)
+            slabs = min(outer * -(-inner // tiling.width), MAX_GRID_YZ, maximum)
             grid = how.blocks, slabs
             launch = Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
             prepared = launch, slabs * how.workspace
@@ -137,9 +128,3 @@ class ListBatch:
             elements = outer * shape.num_outputs * shape.output_size * inner
             runtime.memsetAsync(y, 0, elements * shape.dtype.itemsize, stream)
         launch(stream, (x, y, memory), self._scalars(alpha, accumulate))
-
-
-def _slabs(tiling: Tiling, outer: int, inner: int, blocks: int, limits: DeviceLimits) -> int:
-    """Return how many groups of vectors run at the same time with ``blocks`` thread blocks each."""
-    maximum = max(1, tiling.max_blocks(limits) // blocks)
-    return min(outer * -(-inner // tiling.width), MAX_GRID_YZ, maximum)

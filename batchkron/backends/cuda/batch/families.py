@@ -1,23 +1,23 @@
-"""The table of kernel families for batch lists, in order of preference.
+"""The kernel families for batch lists, in order of preference.
 
 Where two families can run a list, the earlier one was faster (docs/results/gpu-history.md).
 """
 
 from __future__ import annotations
 
-from batchkron.backends.cuda.batch.general import General
-from batchkron.backends.cuda.batch.kernel import BatchFamily
-from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
-from batchkron.backends.cuda.batch.registers.family import Registers
-from batchkron.backends.cuda.batch.slices import Slices
-from batchkron.backends.cuda.batch.unit_slices import UnitSlices
-from batchkron.backends.cuda.batch.unsorted import Unsorted
+from batchkron.backends.cuda.batch.general import GENERAL
+from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
+from batchkron.backends.cuda.batch.registers.family import REGISTERS
+from batchkron.backends.cuda.batch.slices import SLICES
+from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
+from batchkron.backends.cuda.batch.unsorted import UNSORTED
+from batchkron.backends.cuda.kernel import Kernel, first_kernel
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
-FAMILIES: tuple[BatchFamily, ...] = (
-    MatrixUnits(),
-    UnitSlices(),
-    Slices(),
-    Registers(),
-    Unsorted(),
-    General(),
-)
+FAMILIES = (MATRIX_UNITS, UNIT_SLICES, SLICES, REGISTERS, UNSORTED, GENERAL)
+
+
+def fastest_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel of the first family that has one for this list, None if none has."""
+    return first_kernel(FAMILIES, shape, device)

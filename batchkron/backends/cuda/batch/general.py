@@ -2,61 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel, BatchShape
-from batchkron.backends.cuda.general_kernel import Tiling, batch_program, batch_tiling
+from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.general_kernel import batch_arguments, batch_program, batch_tiling
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import has_fixed_steps
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralVariant:
-    """The only variant: the sizes decide everything."""
+def general_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel:
+    """Return the kernel for ``inner`` vectors at once; its launch is for one group of them.
 
-
-class General(BatchFamily):
-    """Kernels of lists of any shape, dtype and number of vectors.
-
-    The last family of the table: the others are faster where they can be used. The estimate is
-    constant, because there is only one variant.
+    The variant is the `Tiling`, which has ``width`` vectors of the inner axis at a time.
     """
+    itemsize, steps = shape.dtype.itemsize, shape.steps
+    tiling = batch_tiling(steps, shape.inner, 3 if shape.owner else 2, itemsize, device)
+    units = shape.num_outputs if shape.owner else shape.products
+    blocks = min(-(-units // tiling.teams), tiling.max_blocks(device))
+    workspace = blocks * tiling.workspace_bytes
+    launch = LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace)
+    arguments = record(
+        batch_arguments(shape.dtype, len(steps), has_fixed_steps(steps)),
+        inner=shape.inner,
+        products=shape.products,
+        **shape.counts,
+        input_size=shape.input_size,
+        output_size=shape.output_size,
+        staged=tiling.staged_elements,
+        buffer=tiling.buffer_elements,
+        team=tiling.team_elements,
+    )
+    program = batch_program(shape.dtype, tiling, shape.owner)
+    return Kernel(GENERAL, shape, tiling, program, launch, arguments)
 
-    name = "general"
-    variant_type = GeneralVariant
-    takes_single_vectors = False
-    has_records = False
 
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this list: always."""
-        return True
-
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
-        """Return the only variant."""
-        return (GeneralVariant(),)
-
-    def estimate(self, shape: BatchShape, variant: GeneralVariant, device: DeviceLimits) -> float:
-        """Return 1, without a unit."""
-        return 1.0
-
-    def kernel(
-        self, shape: BatchShape, variant: GeneralVariant, device: DeviceLimits
-    ) -> BatchKernel:
-        """Return the kernel."""
-        buffers = 3 if shape.owner else 2
-        itemsize = shape.dtype.itemsize
-        tiling = batch_tiling(shape.steps, shape.inner, buffers, itemsize, device)
-        return BatchKernel(self, shape, variant, tiling)
-
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program to compile."""
-        return batch_program(kernel.shape.dtype, kernel.tile, kernel.shape.owner)
-
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one group of vectors: ``tile.width`` of the inner axis."""
-        tile: Tiling = kernel.tile
-        units = kernel.shape.num_outputs if kernel.shape.owner else kernel.shape.products
-        blocks = min(-(-units // tile.teams), tile.max_blocks(device))
-        workspace = blocks * tile.workspace_bytes
-        return LaunchShape(blocks, tile.block, 1, tile.shared_bytes, workspace)
+GENERAL = Family("batch", "general", general_kernel)

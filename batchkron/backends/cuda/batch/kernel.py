@@ -1,16 +1,15 @@
-"""A batch list's sizes, a kernel for it, and the base class of all families of such kernels."""
+"""A batch list's sizes, and kernels that take single vectors and the list as records."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.batch.records import register_batch_arguments
+from batchkron.backends.cuda.kernel import Family, Kernel, record
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import Step
 
@@ -69,85 +68,11 @@ class BatchShape:
         """Products of all systems."""
         return self.systems * self.products
 
-
-@dataclass(frozen=True, slots=True)
-class BatchKernel:
-    """A kernel for one batch list: a variant of a family.
-
-    Attributes
-    ----------
-    family : BatchFamily
-    shape : BatchShape
-        The sizes of the list.
-    variant : Any
-        An instance of the family's ``variant_type``.
-    tile : Any
-        The family's tiling, from which template arguments and launch follow.
-    """
-
-    family: BatchFamily
-    shape: BatchShape
-    variant: Any
-    tile: Any
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        return self.family.program(self)
-
-    def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        return self.family.launch(self, device)
-
-    def slots(self) -> int:
-        """Return the records per output of a padded list, 0 if the list is not padded."""
-        return self.family.slots(self)
-
-
-class BatchFamily(KernelFamily[BatchShape, Any, BatchKernel]):
-    """A `KernelFamily` for batch lists.
-
-    Estimates compare the variants of one family, in a unit of its own. Between families the order
-    of their table decides.
-
-    Attributes
-    ----------
-    takes_single_vectors : bool
-        Whether the kernels take one vector at a time.
-    has_records : bool
-        Whether they take the list as records (see `records`), sorted by output.
-    is_tuned : bool
-        Whether tuning searches the variants.
-    """
-
-    operation = "batch"
-    takes_single_vectors = True
-    has_records = True
-    is_tuned = False
-
-    @abstractmethod
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-
-    def slots(self, kernel: BatchKernel) -> int:
-        """Return the records per output of a padded list, 0 if the list is not padded."""
-        return 0
-
-    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel with the smallest estimate, None if it does not fit."""
-        if not self.accepts(shape, device):
-            return None
-        variants = self.variants(shape, device)
-        best = min(variants, key=lambda one: self.estimate(shape, one, device), default=None)
-        return None if best is None else self.kernel(shape, best, device)
-
-    def near(
-        self, shape: BatchShape, centre: Any, changes: int, device: DeviceLimits
-    ) -> Iterable[Any]:
-        """Return variants with up to ``changes`` numbers other than ``centre``'s, nearest first.
-
-        Only used for families that are tuned.
-        """
-        return self.variants(shape, device)
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts that all kernels have as arguments, by name."""
+        names = "systems", "num_inputs", "num_outputs"
+        return {name: getattr(self, name) for name in names}
 
 
 def can_have_records(shape: BatchShape) -> bool:
@@ -160,9 +85,38 @@ def can_have_records(shape: BatchShape) -> bool:
     return shape.owner and shape.inner == 1 and 0 not in sizes and counted
 
 
-def launch_of_tile(kernel: BatchKernel, resident: int, cluster: int = 1) -> LaunchShape:
-    """Return the launch of a kernel where ``cluster`` thread blocks compute ``tile.outputs``."""
-    tile = kernel.tile
-    blocks = -(-kernel.shape.num_outputs // tile.outputs) * cluster
-    memory = tile.shared_bytes
-    return LaunchShape(blocks, tile.block, resident, memory, carveout=tile.carveout)
+def records_kernel(
+    family: Family,
+    shape: BatchShape,
+    variant: Any,
+    tiling: Any,
+    program: Program,
+    resident: int,
+    cluster: int = 1,
+    slots: int = 0,
+) -> Kernel:
+    """Return a kernel that takes the list as records, for one vector of each system.
+
+    Parameters
+    ----------
+    family, shape, variant, program
+        Of the kernel.
+    tiling : Any
+        Has the threads of a thread block (``block``), the outputs that ``cluster`` thread blocks
+        compute at the same time (``outputs``), ``shared_bytes`` and ``carveout``.
+    resident : int
+        Thread blocks that a multiprocessor should hold.
+    cluster : int
+        Thread blocks that share outputs.
+    slots : int
+        Records per output of a padded list, 0 if the list is not padded.
+    """
+    blocks = -(-shape.num_outputs // tiling.outputs) * cluster
+    memory = tiling.shared_bytes
+    launch = LaunchShape(blocks, tiling.block, resident, memory, carveout=tiling.carveout)
+    arguments = record(
+        register_batch_arguments(shape.dtype, len(shape.steps)),
+        slots=slots,
+        **shape.counts,
+    )
+    return Kernel(family, shape, variant, program, launch, arguments)

@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.records import WORD, unsorted_arguments
-from batchkron.backends.cuda.batch.unsorted import (
-    Unsorted,
-    unsorted_launch,
-    unsorted_program,
-)
-from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.batch.records import WORD
+from batchkron.backends.cuda.batch.unsorted import UNSORTED, unsorted_program
+from batchkron.backends.cuda.kernel import Kernel, first_kernel
+from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,
@@ -38,7 +35,6 @@ from batchkron.spec.kron import SUPPORTED_DTYPES
 _MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
 _NUMBERS = {np.dtype(np.int32): "int", np.dtype(np.int64): "long long"}
 _NOTHING_REFUSED = 2**63 - 1
-_FAMILY = Unsorted()
 
 
 def fast_batched_kron(
@@ -105,25 +101,21 @@ class _Call:
 
     def __init__(
         self,
-        shape: BatchShape,
+        kernel: Kernel,
         number: np.dtype[Any],
         outer: int,
         pools: Any,
         weighted: bool,
         device: int,
     ) -> None:
-        limits, dtype = device_limits(device), shape.dtype
-        kernel = _FAMILY.fastest(shape, limits)
-        assert kernel is not None
-        program = unsorted_program(dtype, kernel.tile, _NUMBERS[number], True, False)
-        how = unsorted_launch(kernel.tile, shape.products, limits)
+        shape, how, arguments = kernel.work, kernel.launch, kernel.arguments.copy()
+        dtype = shape.dtype
+        program = unsorted_program(dtype, kernel.variant, _NUMBERS[number], True, False)
         modes = [step.mode for step in shape.steps]
         self._pool_of_step = [0 if len(pools) == 1 else mode for mode in modes]
         self._weighted, self._device = weighted, device
-        arguments = np.zeros(1, unsorted_arguments(dtype, len(modes)))
-        arguments["columns"], arguments["outer"], arguments["systems"] = modes, outer, 1
+        arguments["columns"], arguments["outer"] = modes, outer
         arguments["limits"] = [len(pools[place]) for place in self._pool_of_step]
-        arguments["num_inputs"], arguments["num_outputs"] = shape.num_inputs, shape.num_outputs
         self._launch = Launch(
             load_kernel(program, device),
             (how.blocks, min(outer, MAX_GRID_YZ)),
@@ -216,10 +208,11 @@ def _call_of(
         owner=False,
     )
     device = x.data.device_id
-    if not enabled((_FAMILY,)) or not _FAMILY.accepts(shape, device_limits(device)):
+    kernel = first_kernel((UNSORTED,), shape, device_limits(device))
+    if kernel is None:
         return None
     outer, weighted = math.prod(x.shape[:-2]), weights is not None
-    return _Call(shape, number, outer, pools, weighted, device)
+    return _Call(kernel, number, outer, pools, weighted, device)
 
 
 class _Refused:

@@ -2,7 +2,8 @@
 
 Pure arithmetic on sizes, no device needed; the kernel's contract is in
 ``csrc/cuda/batch/matrix_units.cuh``. Each product is evaluated by one warp, or by one warp for each
-result of a `split` mode; such a warp or group of warps is called a team.
+result of a `split` mode; such a warp or group of warps is called a team. Without this family, the
+cell that has it took 2.40 times as long ((5,4) in float64, H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -13,15 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import (
-    BatchFamily,
-    BatchKernel,
-    BatchShape,
-    can_have_records,
-    launch_of_tile,
-)
-from batchkron.backends.cuda.batch.records import record_words
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
+from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
@@ -97,11 +91,6 @@ class UnitTiling:
     def block(self) -> int:
         """Threads of a thread block."""
         return WARP * self.warps * self.teams_per_output * self.outputs
-
-    @property
-    def record_words(self) -> int:
-        """Size of a product's record in the list, in words of 4 bytes."""
-        return record_words(len(self.steps), self.short_ids)
 
     @property
     def size(self) -> int:
@@ -260,60 +249,21 @@ def unit_matrix_type(
     return template_type("WideMode" if K > 8 else "NarrowMode", SCALARS[dtype], mode, C, K)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitVariant:
-    """The only variant: sizes and counts decide everything."""
+def matrix_units_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel on matrix units, None if it does not fit or other families are faster.
 
-
-class MatrixUnits(BatchFamily):
-    """Kernels of real factors on matrix units, one or more warps for each product.
-
-    The estimate is constant, because there is only one variant. The family is the first of the
-    table; it has no kernel where others were faster on an H200: for small slices
-    (``_MIN_SLICE_MULTIPLIES``), some split modes (``_SPLIT_ITEMSIZES``), and lists that do not fill
-    the device (``_TARGET_WARPS``).
+    Others were faster on an H200 for small slices (``_MIN_SLICE_MULTIPLIES``), some split modes
+    (``_SPLIT_ITEMSIZES``), and lists that do not fill the device (``_TARGET_WARPS``).
     """
+    if not can_have_records(shape):
+        return None
+    counts = shape.all_outputs, shape.all_products
+    kinds = shape.short_ids, shape.identities
+    tiling = unit_tiling(shape.steps, shape.dtype, *counts, *kinds, device)
+    if tiling is None:
+        return None
+    program = unit_program(shape.dtype, tiling)
+    return records_kernel(MATRIX_UNITS, shape, tiling, tiling, program, resident=1)
 
-    name = "matrix_units"
-    variant_type = UnitVariant
 
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether the sizes fit and no other family is faster."""
-        return self.kernel(shape, UnitVariant(), device) is not None
-
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitVariant, ...]:
-        """Return the only variant."""
-        return (UnitVariant(),)
-
-    def estimate(self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits) -> float:
-        """Return 1, without a unit."""
-        return 1.0
-
-    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the only kernel, None if it does not fit."""
-        return self.kernel(shape, UnitVariant(), device)
-
-    def kernel(
-        self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits
-    ) -> BatchKernel | None:
-        """Return the kernel, None if it does not fit or another family is faster."""
-        if not can_have_records(shape):
-            return None
-        tiling = unit_tiling(
-            shape.steps,
-            shape.dtype,
-            shape.all_outputs,
-            shape.all_products,
-            shape.short_ids,
-            shape.identities,
-            device,
-        )
-        return None if tiling is None else BatchKernel(self, shape, variant, tiling)
-
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program to compile."""
-        return unit_program(kernel.shape.dtype, kernel.tile)
-
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        return launch_of_tile(kernel, resident=1)
+MATRIX_UNITS = Family("batch", "matrix_units", matrix_units_kernel)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.batch.any_vectors import ListBatch
-from batchkron.backends.cuda.batch.choose import fastest_kernel
+from batchkron.backends.cuda.batch.families import fastest_kernel
+from batchkron.backends.cuda.batch.general import GENERAL
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.records import MAX_SHORT_ID, WORD, list_records, matrix_pitch
-from batchkron.backends.cuda.batch.single_vector import RegisterBatch
-from batchkron.backends.cuda.batch.unsorted_list import UnsortedBatch
+from batchkron.backends.cuda.batch.single_vectors import SingleVectors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -72,15 +72,15 @@ class BatchPlan(FastPath):
         )
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
         self._batch = ListBatch(shape, device, arrays)
-        self._registers = self._register_batch(lists, arrays.get("starts"))
+        self._single = self._single_vectors(lists, arrays.get("starts"))
         self._workspaces = Workspaces()
         self._bind()
         self.set_values(spec.pools, spec.weights)
         tuning = wanted_tuning()
-        if tuning is not None and isinstance(self._registers, RegisterBatch):
+        if tuning is not None and self._single is not None:
             from batchkron.backends.cuda.batch.tuned import tuned_batch
 
-            self._registers = tuned_batch(self._registers, device, tuning)
+            self._single = tuned_batch(self._single, device, tuning)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
             self.reserve(1, 1)
 
@@ -103,30 +103,28 @@ class BatchPlan(FastPath):
             lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
         return lists
 
-    def _register_batch(
-        self, lists: dict[str, Array], starts: DeviceArray
-    ) -> RegisterBatch | UnsortedBatch | None:
+    def _single_vectors(self, lists: dict[str, Array], starts: DeviceArray) -> SingleVectors | None:
         """Return the list for a kernel that takes one vector at a time, None if none fits."""
         device = self._batch.device
         kernel = fastest_kernel(self._batch.shape, device_limits(device))
-        if kernel is None or not kernel.family.takes_single_vectors:
+        if kernel is None or kernel.family is GENERAL:
             return None
-        if not kernel.family.has_records:
+        if not kernel.work.owner:
             names = "ids", "inputs", "outputs"
             arrays = {name: cupy.asarray(lists[name].astype(np.int32)) for name in names}
-            return UnsortedBatch(kernel, device, arrays)
+            return SingleVectors(kernel, device, arrays)
         if is_tuned():  # imported only then, to keep the start of other processes short
             from batchkron.backends.cuda.batch.tuned import planned_kernel
 
             kernel = planned_kernel(kernel, device)
-        ids, bounds, short_ids = lists["ids"], lists["starts"], kernel.shape.short_ids
-        records = list_records(ids, lists["inputs"], bounds, short_ids, kernel.slots())
+        ids, bounds, short_ids = lists["ids"], lists["starts"], kernel.work.short_ids
+        slots = int(kernel.arguments["slots"][0])
         arrays = {
-            "list": cupy.asarray(records),
+            "list": cupy.asarray(list_records(ids, lists["inputs"], bounds, short_ids, slots)),
             "starts": starts,
             "unit_weights": self._unit_weights,
         }
-        return RegisterBatch(kernel, device, arrays)
+        return SingleVectors(kernel, device, arrays)
 
     def _bind(self) -> None:
         """Pass the addresses of pools and weights to the kernels."""
@@ -136,9 +134,9 @@ class BatchPlan(FastPath):
         self._batch.set_factors(
             [_pool_factor(pool, step.K) for pool, step in zip(pools, steps, strict=True)]
         )
-        if self._registers is not None:
+        if self._single is not None:
             places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
-            self._registers.set_values(places, self._weights)
+            self._single.set_values(places, self._weights)
 
     def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
         """Allocate memory for values that modes or systems shared until now and no longer do."""
@@ -172,10 +170,10 @@ class BatchPlan(FastPath):
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        if self._registers is None or not (inner == 1 or self._transposes_vectors()):
+        if self._single is None or not (inner == 1 or self._transposes_vectors()):
             self._batch.reserve(outer, inner)
             return
-        self._registers.prepare()
+        self._single.prepare()
         if inner > 1:
             self._transposed_workspace(outer, inner)
 
@@ -189,35 +187,41 @@ class BatchPlan(FastPath):
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        registers = self._registers if x.size and y.size else None
-        transposes = inner > 1 and self._transposes_vectors()
-        takes = inner == 1 and registers is not None and registers.takes(x.data.ptr, y.data.ptr)
-        if registers is None or not (transposes or takes):
+        single = self._single if x.size and y.size else None
+        if single is None or not (inner == 1 or self._transposes_vectors()):
             self._batch.run(x, y, outer, inner, alpha, accumulate)
             return
         check_device(self._batch.device, x, y)
         with device_errors():
-            if not transposes:
-                registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
+            if inner == 1:
+                self._launch(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
                 return
             source, target = self._transposed_workspace(outer, inner)
             source[...] = x.reshape(outer, -1, inner).transpose(2, 0, 1)
-            registers.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
+            single.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
             result, sums = target.transpose(1, 2, 0), y.reshape(outer, -1, inner)
             if accumulate:
                 sums += result
             else:
                 sums[...] = result
 
+    def _launch(self, x: int, y: int, outer: int, alpha: complex, accumulate: bool) -> None:
+        """Do what `run` does, for non-empty single vectors given by the addresses x and y."""
+        single = self._single
+        if single is not None and single.takes(x, y):
+            single.run(x, y, outer, alpha, accumulate)
+        else:
+            self._batch.launch(x, y, outer, 1, alpha, accumulate)
+
     def _transposes_vectors(self) -> bool:
-        """Whether several vectors are transposed for the register kernel, which takes single ones.
+        """Whether several vectors are transposed for a kernel that takes single ones.
 
         They are copied from (outer, blocks, inner) to (inner, outer, blocks). This pays where the
         products together read more elements than one transposition of inputs and outputs moves.
         """
         shape = self._batch.shape
         blocks = shape.num_inputs * shape.input_size + shape.num_outputs * shape.output_size
-        return self._registers is not None and blocks <= shape.products * shape.input_size
+        return self._single is not None and blocks <= shape.products * shape.input_size
 
     def _transposed_workspace(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
         """Return workspace for vectors (inner, outer, blocks) and for their results."""
@@ -240,15 +244,8 @@ class BatchPlan(FastPath):
         as_vector = x.shape == (math.prod(given),) and out.shape == (math.prod(results),)
         if x.dtype != shape.dtype or shape.products == 0 or not (as_blocks or as_vector):
             return None
-        outer, registers, batch = x.size // math.prod(given), self._registers, self._batch
-
-        def run(source: int, target: int) -> None:
-            if registers is None or not registers.takes(source, target):
-                batch.launch(source, target, outer, 1, 1, False)
-            else:
-                registers.run(source, target, outer, 1, False)
-
-        return run
+        outer = x.size // math.prod(given)
+        return lambda source, target: self._launch(source, target, outer, 1, False)
 
 
 def _one_for_each(

@@ -1,4 +1,4 @@
-"""The search space of autotuning for batch lists: the variants of one kernel family.
+"""The search space of autotuning for batch lists: the variants of kernels in registers.
 
 Pure arithmetic on sizes, no device needed. "The rule" is the variant that is used without tuning.
 """
@@ -10,7 +10,13 @@ from dataclasses import astuple, fields
 from functools import partial
 from typing import Any
 
-from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel
+from batchkron.backends.cuda.batch.registers.family import (
+    RegisterVariant,
+    near_variants,
+    register_variants,
+    registers_kernel,
+)
+from batchkron.backends.cuda.kernel import Kernel as DeviceKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.tuning.search import Kernel
 
@@ -19,45 +25,43 @@ from batchkron.backends.cuda.tuning.search import Kernel
 _CHANGED_NUMBERS = (1, 2, 1, 2, 4)
 
 
-def written_variant(variant: Any) -> list[int]:
+def written_variant(variant: RegisterVariant) -> list[int]:
     """Return a variant as a list of numbers, for the store."""
     return list(astuple(variant))
 
 
-def read_variant(data: Any, family: BatchFamily) -> Any:
+def read_variant(data: Any) -> RegisterVariant | None:
     """Return the variant that `written_variant` wrote, None for other data."""
-    variant_type = family.variant_type
-    if not isinstance(data, list) or len(data) != len(fields(variant_type)):
+    if not isinstance(data, list) or len(data) != len(fields(RegisterVariant)):
         return None
-    return variant_type(*data) if all(type(number) is int for number in data) else None
+    return RegisterVariant(*data) if all(type(number) is int for number in data) else None
 
 
 class BatchSpace:
-    """All variants of a batch list's family, the most promising ones first."""
+    """All variants for a batch list, the most promising ones first."""
 
-    def __init__(self, kernel: BatchKernel, device: DeviceLimits) -> None:
+    def __init__(self, kernel: DeviceKernel, device: DeviceLimits) -> None:
         """Take the kernel that is used without tuning."""
-        self._family, self._shape, self._device = kernel.family, kernel.shape, device
+        self._shape, self._device = kernel.work, device
         self.rule = kernel.variant
 
-    def kernels(self, choice: Any) -> tuple[Kernel, ...] | None:
+    def kernels(self, choice: RegisterVariant) -> tuple[Kernel, ...] | None:
         """Return the kernels to compile for a variant, None if it does not fit."""
-        kernel = self._family.kernel(self._shape, choice, self._device)
+        kernel = registers_kernel(self._shape, self._device, choice)
         if kernel is None:
             return None
-        how = kernel.launch(self._device)
-        memory = how.shared_bytes, how.carveout
-        return (Kernel(kernel.program(), how.threads, how.resident, *memory),)
+        how = kernel.launch
+        return (Kernel(kernel.program, how.threads, how.resident, how.shared_bytes, how.carveout),)
 
-    def steps(self) -> Iterator[Callable[[Any], Iterable[Any]]]:
+    def steps(self) -> Iterator[Callable[[RegisterVariant], Iterable[RegisterVariant]]]:
         """Yield functions that map the best variant so far to candidates.
 
-        The first one gives the variants that the family compares by estimates; the others change
-        a few numbers of the best one.
+        The first one gives a variant for each number of elements that a thread may hold; the others
+        change a few numbers of the best one.
         """
-        yield lambda best: self._family.variants(self._shape, self._device)
+        yield lambda best: register_variants(self._shape, self._device)
         for changes in _CHANGED_NUMBERS:
             yield partial(self._near, changes)
 
-    def _near(self, changes: int, best: Any) -> Iterable[Any]:
-        return self._family.near(self._shape, best, changes, self._device)
+    def _near(self, changes: int, best: RegisterVariant) -> Iterable[RegisterVariant]:
+        return near_variants(self._shape, best, changes, self._device)

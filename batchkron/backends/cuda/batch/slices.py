@@ -4,7 +4,8 @@ Along one mode, the split mode, each entry of a block is the slice of another th
 multiplies it along the other modes and adds it to its own copy of the sums; the copies are added up
 once per output. Large slices are divided further: the entries of some modes (exchanged modes) are
 different threads' as well, which exchange them by shuffles. Pure arithmetic on sizes, no device
-needed; the kernel's contract is in ``csrc/cuda/batch/slices.cuh``.
+needed; the kernel's contract is in ``csrc/cuda/batch/slices.cuh``. Without this family, the 22
+cells that have it took 1.76 times as long in the mean (H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -15,16 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import (
-    BatchFamily,
-    BatchKernel,
-    BatchShape,
-    can_have_records,
-    launch_of_tile,
-)
+from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
 from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, largest_tile
-from batchkron.backends.cuda.batch.records import record_words
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import (
     LINE,
     MAX_RESIDENT_THREADS,
@@ -175,11 +169,6 @@ class SliceTiling:
         return math.prod(m.C for m in last), math.prod(m.K for m in last)
 
     @property
-    def record_words(self) -> int:
-        """Size of a product's record in the list, in words of 4 bytes."""
-        return record_words(len(self.steps), self.short_ids)
-
-    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block, for adding up the sums of its warps."""
         if self.warps == 1:
@@ -203,16 +192,13 @@ def slice_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
-    variant: SliceVariant | None = None,
 ) -> SliceTiling | None:
     """Return the tiling for products of single vectors, None where slices do not fit.
 
     ``outputs`` and ``products`` count those of all systems; ``maximum`` is the largest number of
-    products of one output. Without a variant the cut with the fewest estimated cycles is taken.
+    products of one output. The cut with the fewest estimated cycles is taken.
     """
     cuts = _cuts_that_fit(steps, itemsize)
-    if variant is not None:
-        cuts = [cut for cut in cuts if _variant_of(cut) == variant]
     if not cuts:
         return None
     cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
@@ -247,14 +233,6 @@ def slice_tiling(
         itemsize=itemsize,
     )
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
-
-
-@dataclass(frozen=True, slots=True)
-class SliceVariant:
-    """The split mode, and the number of modes divided among threads: it and the exchanged ones."""
-
-    first: int
-    modes: int
 
 
 @dataclass(frozen=True)
@@ -315,10 +293,6 @@ class _Cut:
             total += size * K
             size = size // C * K
         return total
-
-
-def _variant_of(cut: _Cut) -> SliceVariant:
-    return SliceVariant(cut.steps[cut.split].mode, 1 + len(cut.exchanged))
 
 
 def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[_Cut]:
@@ -417,71 +391,20 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     )
 
 
-class Slices(BatchFamily):
-    """Kernels that hold a block in the registers of a few threads, a slice in each.
+def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel with the fewest estimated cycles, None if slices do not fit.
 
-    The estimate is in cycles of a multiprocessor and compares the cuts of one list; it cannot be
-    compared with estimates of other families. There is no kernel where half a warp would be idle.
+    There is none where half a warp would be idle.
     """
+    if not can_have_records(shape):
+        return None
+    counts = shape.all_outputs, shape.all_products, shape.max_products
+    kinds = shape.short_ids, shape.identities
+    tiling = slice_tiling(shape.steps, shape.dtype.itemsize, *counts, *kinds, device)
+    if tiling is None:
+        return None
+    program, slots = slice_program(shape.dtype, tiling), tiling.slots
+    return records_kernel(SLICES, shape, tiling, tiling, program, tiling.min_blocks, slots=slots)
 
-    name = "slices"
-    variant_type = SliceVariant
 
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether some cut's slices fit in a thread's registers."""
-        return can_have_records(shape) and bool(_cuts_that_fit(shape.steps, shape.dtype.itemsize))
-
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> list[SliceVariant]:
-        """Return a variant for each cut that fits."""
-        cuts = _cuts_that_fit(shape.steps, shape.dtype.itemsize)
-        return [_variant_of(cut) for cut in cuts]
-
-    def estimate(self, shape: BatchShape, variant: SliceVariant, device: DeviceLimits) -> float:
-        """Return the cycles of a product; infinite if the variant does not fit."""
-        itemsize = shape.dtype.itemsize
-        cuts = (cut for cut in _cuts_that_fit(shape.steps, itemsize) if _variant_of(cut) == variant)
-        return next((_cycles(cut, itemsize) for cut in cuts), math.inf)
-
-    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel with the fewest estimated cycles, None if it does not fit."""
-        return self._kernel(shape, None, device)
-
-    def kernel(
-        self, shape: BatchShape, variant: SliceVariant, device: DeviceLimits
-    ) -> BatchKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-        return self._kernel(shape, variant, device)
-
-    def _kernel(
-        self, shape: BatchShape, variant: SliceVariant | None, device: DeviceLimits
-    ) -> BatchKernel | None:
-        if not can_have_records(shape):
-            return None
-        tiling = slice_tiling(
-            shape.steps,
-            shape.dtype.itemsize,
-            shape.all_outputs,
-            shape.all_products,
-            shape.max_products,
-            shape.short_ids,
-            shape.identities,
-            device,
-            variant,
-        )
-        if tiling is None:
-            return None
-        own = SliceVariant(shape.steps[tiling.split].mode, 1 + len(tiling.exchanged))
-        return BatchKernel(self, shape, own, tiling)
-
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program to compile."""
-        return slice_program(kernel.shape.dtype, kernel.tile)
-
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        return launch_of_tile(kernel, kernel.tile.min_blocks)
-
-    def slots(self, kernel: BatchKernel) -> int:
-        """Return the records per output of a padded list, 0 if the list is not padded."""
-        tile: SliceTiling = kernel.tile
-        return tile.slots
+SLICES = Family("batch", "slices", slices_kernel)

@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from batchkron.backends.cuda.batch.kernel import BatchKernel, BatchShape
+from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.batch.registers.family import (
+    REGISTERS,
+    RegisterVariant,
+    registers_kernel,
+)
 from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
-from batchkron.backends.cuda.batch.single_vector import RegisterBatch
+from batchkron.backends.cuda.batch.single_vectors import SingleVectors
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     device_limits,
     device_name,
@@ -39,51 +44,53 @@ def batch_words(shape: BatchShape) -> str:
     return f"{shape.all_products} of {factors}, {blocks}, {shape.dtype}"
 
 
-def planned_kernel(rule: BatchKernel, device: int) -> BatchKernel:
+def planned_kernel(rule: Kernel, device: int) -> Kernel:
     """Return the tuned kernel if the store has one, else the rule's.
 
     Families that are not tuned always use the rule's.
     """
-    if not rule.family.is_tuned:
+    if rule.family is not REGISTERS:
         return rule
-    entry = kept_entry(batch_key(rule.shape, device_name(device)))
-    variant = None if entry is None else read_variant(entry.choice, rule.family)
+    entry = kept_entry(batch_key(rule.work, device_name(device)))
+    variant = None if entry is None else read_variant(entry.choice)
     if variant is None:
         return rule
-    return rule.family.kernel(rule.shape, variant, device_limits(device)) or rule
+    return registers_kernel(rule.work, device_limits(device), variant) or rule
 
 
-def tuned_batch(registers: RegisterBatch, device: int, tuning: Tuning) -> RegisterBatch:
+def tuned_batch(batch: SingleVectors, device: int, tuning: Tuning) -> SingleVectors:
     """Return a list with the variant that a search, now or earlier, has found.
 
     Candidates are measured with the list's own matrices and weights. Lists of families that are not
     tuned are returned unchanged.
     """
-    family, shape, limits = registers.kernel.family, registers.kernel.shape, device_limits(device)
-    if not family.is_tuned:
-        return registers
+    if batch.kernel.family is not REGISTERS:
+        return batch
+    shape, limits = batch.kernel.work, device_limits(device)
     key, words = batch_key(shape, device_name(device)), batch_words(shape)
-    rule = family.fastest(shape, limits)
+    rule = registers_kernel(shape, limits)
     if rule is None or is_searched(key, words, tuning):
-        return registers
+        return batch
     trial = Trial(
         shape.systems * shape.num_inputs * shape.input_size,
         shape.systems * shape.num_outputs * shape.output_size,
         shape.dtype,
     )
 
-    def prepare(variant: Any, code: CompiledKernel) -> Apply:
-        kernel = family.kernel(shape, variant, limits)
+    def prepare(variant: RegisterVariant, code: CompiledKernel) -> Apply:
+        kernel = registers_kernel(shape, limits, variant)
         assert kernel is not None, "it was compiled"
         loaded, _ = load_code(code, device)
-        prefer_shared_memory(loaded, kernel.launch(limits).carveout)
-        candidate = registers.cut_as(kernel, loaded)
+        prefer_shared_memory(loaded, kernel.launch.carveout)
+        candidate = batch.with_kernel(kernel, loaded)
         return lambda x, y: candidate.run(x, y, shape.systems, 1, False)
 
-    def measure(variant: Any, compiled: dict[Program, CompiledKernel], best: float) -> float:
+    def measure(
+        variant: RegisterVariant, compiled: dict[Program, CompiledKernel], best: float
+    ) -> float:
         (code,) = compiled.values()
         return trial.measure(partial(prepare, variant, code), best)
 
     space = BatchSpace(rule, limits)
     search_and_keep(key, words, space, measure, written_variant, device, tuning)
-    return registers.cut_as(planned_kernel(rule, device))
+    return batch.with_kernel(planned_kernel(rule, device))

@@ -1,7 +1,8 @@
 """Tilings of batch lists on float64 matrix units where all warps of a thread block share a product.
 
 For three large modes. Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/batch/unit_slices.cuh``.
+``csrc/cuda/batch/unit_slices.cuh``. Without this family, the four cells that have it took 2.18
+times as long in the mean (H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -12,16 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import (
-    BatchFamily,
-    BatchKernel,
-    BatchShape,
-    can_have_records,
-    launch_of_tile,
-)
+from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
 from batchkron.backends.cuda.batch.matrix_units import may_use_units, unit_matrix_type
-from batchkron.backends.cuda.batch.records import record_words
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
@@ -70,11 +64,6 @@ class UnitSliceTiling:
     def outputs(self) -> int:
         """Outputs of a thread block."""
         return 1
-
-    @property
-    def record_words(self) -> int:
-        """Size of a product's record in the list, in words of 4 bytes."""
-        return record_words(len(self.steps), self.short_ids)
 
     @property
     def shared_bytes(self) -> int:
@@ -159,58 +148,20 @@ def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UnitSliceVariant:
-    """The only variant: sizes and counts decide everything."""
+def unit_slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel with a thread block for each product, None if it does not fit.
 
-
-class UnitSlices(BatchFamily):
-    """Kernels of three modes on matrix units, a thread block for each product.
-
-    The estimate is constant, because there is only one variant. The family has kernels for the
-    sizes that were measured (``_LEADING_SIZES`` and ``_OTHER_SIZES``) if there is an output for
-    each multiprocessor.
+    There is one for the sizes that were measured (``_LEADING_SIZES`` and ``_OTHER_SIZES``) if there
+    is an output for each multiprocessor.
     """
+    if not can_have_records(shape):
+        return None
+    kinds = shape.short_ids, shape.identities
+    tiling = unit_slice_tiling(shape.steps, shape.dtype, shape.all_outputs, *kinds, device)
+    if tiling is None:
+        return None
+    program = unit_slice_program(shape.dtype, tiling)
+    return records_kernel(UNIT_SLICES, shape, tiling, tiling, program, resident=tiling.blocks)
 
-    name = "unit_slices"
-    variant_type = UnitSliceVariant
 
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether the sizes fit and no other family is faster."""
-        return self.kernel(shape, UnitSliceVariant(), device) is not None
-
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitSliceVariant, ...]:
-        """Return the only variant."""
-        return (UnitSliceVariant(),)
-
-    def estimate(self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits) -> float:
-        """Return 1, without a unit."""
-        return 1.0
-
-    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the only kernel, None if it does not fit."""
-        return self.kernel(shape, UnitSliceVariant(), device)
-
-    def kernel(
-        self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits
-    ) -> BatchKernel | None:
-        """Return the kernel, None if it does not fit or another family is faster."""
-        if not can_have_records(shape):
-            return None
-        tiling = unit_slice_tiling(
-            shape.steps,
-            shape.dtype,
-            shape.all_outputs,
-            shape.short_ids,
-            shape.identities,
-            device,
-        )
-        return None if tiling is None else BatchKernel(self, shape, variant, tiling)
-
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program to compile."""
-        return unit_slice_program(kernel.shape.dtype, kernel.tile)
-
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        return launch_of_tile(kernel, resident=kernel.tile.blocks)
+UNIT_SLICES = Family("batch", "unit_slices", unit_slices_kernel)

@@ -2,26 +2,27 @@
 
 A team of threads computes one product at a time, in passes (see `passes`); the results of a warp
 are added to y together. Nothing is sorted. The kernel's contract is in
-``csrc/cuda/batch/unsorted.cuh``.
+``csrc/cuda/batch/unsorted.cuh``. It is the only family but the general one for lists without an
+order of sums, with which 31 cells took 2.56 times as long in the mean (H100, docs/results/gpu.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel, BatchShape
+from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
-from batchkron.backends.cuda.batch.records import WORD, matrix_bytes
+from batchkron.backends.cuda.batch.records import WORD, matrix_bytes, unsorted_arguments
 from batchkron.backends.cuda.batch.registers.cost import (
     best_cutting,
     input_size,
     thread_element_counts,
 )
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
@@ -31,19 +32,6 @@ _MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen b
 _BLOCK_THREADS = 128  # most threads of a thread block of small teams; chosen by hand
 _MIN_BLOCKS = 4  # thread blocks of small teams that a multiprocessor should hold; chosen by hand
 _MAX_NUMBER = 2**31 - 16  # largest number of products and blocks, which are given in 32 bits
-
-
-@dataclass(frozen=True, slots=True)
-class UnsortedVariant:
-    """What may be chosen.
-
-    Attributes
-    ----------
-    held : int
-        Elements of a block that a thread may hold.
-    """
-
-    held: int
 
 
 @dataclass(frozen=True)
@@ -156,56 +144,36 @@ def unsorted_program(
     return Program("cuda/batch/unsorted.cuh", template_type("batched_unsorted", *what, *passes))
 
 
-class Unsorted(BatchFamily):
-    """Kernels with a team of threads for each product, which adds it to y atomically.
+def unsorted_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel for a list without an order of sums, None if it does not fit.
 
-    The only family but the general one for lists without an order of sums. The estimate is that of
-    a product's time in `registers`, without a unit.
+    A thread holds as many elements as are estimated to be the fastest; of equal estimates the
+    largest number is taken, which needs fewer passes. The program is that for a plan's list: 32-bit
+    numbers, matrices (C, K) and padded.
     """
+    if not _fits(shape):
+        return None
+    itemsize, best, least = shape.dtype.itemsize, None, math.inf
+    for held in reversed(thread_element_counts(itemsize)):
+        tile = unsorted_tile(shape.steps, itemsize, held, device)
+        cutting = None if tile is None else best_cutting(shape.steps, (held,), itemsize)
+        if cutting is not None and cutting.cost() < least:
+            best, least = tile, cutting.cost()
+    if best is None:
+        return None
+    program = unsorted_program(shape.dtype, best, "int", False, shape.identities)
+    launch = unsorted_launch(best, shape.products, device)
+    steps = len(shape.steps)
+    arguments = record(
+        unsorted_arguments(shape.dtype, steps),
+        columns=np.arange(steps),
+        limits=np.iinfo(np.int32).max,  # ids are checked when a list is built
+        **shape.counts,
+    )
+    return Kernel(UNSORTED, shape, best, program, launch, arguments)
 
-    name = "unsorted"
-    variant_type = UnsortedVariant
-    has_records = False
 
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether the registers of a team hold a block, and the numbers fit."""
-        return _fits(shape) and any(True for _ in self.variants(shape, device))
-
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> Iterator[UnsortedVariant]:
-        """Yield a variant for each number of elements that a thread may hold, the largest first.
-
-        Of equal estimates the first one is taken: more elements need fewer passes.
-        """
-        itemsize = shape.dtype.itemsize
-        for held in reversed(thread_element_counts(itemsize)) if _fits(shape) else ():
-            if unsorted_tile(shape.steps, itemsize, held, device) is not None:
-                yield UnsortedVariant(held)
-
-    def estimate(self, shape: BatchShape, variant: UnsortedVariant, device: DeviceLimits) -> float:
-        """Return the estimated time of a product, without a unit; infinite if it does not fit."""
-        cutting = best_cutting(shape.steps, (variant.held,), shape.dtype.itemsize)
-        return math.inf if cutting is None else cutting.cost()
-
-    def kernel(
-        self, shape: BatchShape, variant: UnsortedVariant, device: DeviceLimits
-    ) -> BatchKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-        itemsize = shape.dtype.itemsize
-        if not _fits(shape) or variant.held not in thread_element_counts(itemsize):
-            return None
-        tile = unsorted_tile(shape.steps, itemsize, variant.held, device)
-        return None if tile is None else BatchKernel(self, shape, variant, tile)
-
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program for a plan's list: 32-bit numbers, matrices (C, K) and padded."""
-        return unsorted_program(
-            kernel.shape.dtype, kernel.tile, "int", False, kernel.shape.identities
-        )
-
-    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch for one vector of each system."""
-        tile: UnsortedTile = kernel.tile
-        return unsorted_launch(tile, kernel.shape.products, device)
+UNSORTED = Family("batch", "unsorted", unsorted_kernel)
 
 
 def unsorted_launch(tile: UnsortedTile, products: int, device: DeviceLimits) -> LaunchShape:

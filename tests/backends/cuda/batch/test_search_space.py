@@ -9,14 +9,13 @@ import pytest
 from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.registers.family import Registers
+from batchkron.backends.cuda.batch.registers.family import registers_kernel, tiling_of
 from batchkron.backends.cuda.batch.registers.tile import output_team_counts
 from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 
-REGISTERS = Registers()
 # factors (K, C), products, outputs, dtype
 LISTS = [
     ([(4, 4)], 32_000_000, 500_000, "f8"),
@@ -38,7 +37,7 @@ def space_of(index, device):
     steps = plan_steps(C, K, plan_order(C, K), np.dtype(dtype))
     sizes = int(np.prod(C)), int(np.prod(K))
     shape = BatchShape(steps, np.dtype(dtype), products, 1, 9, outputs, *sizes, owner=True)
-    kernel = REGISTERS.fastest(dataclasses.replace(shape, short_ids=True), device)
+    kernel = registers_kernel(dataclasses.replace(shape, short_ids=True), device)
     return kernel, BatchSpace(kernel, device)
 
 
@@ -53,21 +52,21 @@ def candidates(space, maximum=MAX_CANDIDATES):
 def test_every_candidate_of_a_list_fits(index, capability):
     device = DEVICES[capability]
     rule, space = space_of(index, device)
-    assert REGISTERS.kernel(rule.shape, space.rule, device) == rule
+    assert registers_kernel(rule.work, device, space.rule) == rule
     found = set()
     for variant in candidates(space):
-        tiling = REGISTERS.kernel(rule.shape, variant, device).tile
+        tiling = tiling_of(rule.work, variant, device)
         (kernel,) = space.kernels(variant)
         assert kernel.fits(device)
         assert tiling.teams_per_output in output_team_counts(tiling)
         assert tiling.cluster == 1 or tiling.outputs == 1
         assert tiling.block % tiling.group == 0
         assert 2 <= tiling.stages <= 4
-        kinds = rule.shape.short_ids, rule.shape.identities
+        kinds = rule.work.short_ids, rule.work.identities
         assert (tiling.short_ids, tiling.identities) == kinds
-        assert read_variant(written_variant(variant), REGISTERS) == variant
+        assert read_variant(written_variant(variant)) == variant
         found.add(tiling)
-    assert rule.tile in found
+    assert tiling_of(rule.work, rule.variant, device) in found
     assert len(found) > 5
 
 
@@ -101,7 +100,7 @@ WRONG = [
 
 @pytest.mark.parametrize("data", WRONG, ids=repr)
 def test_what_is_no_variant_is_not_read(data):
-    assert read_variant(data, REGISTERS) is None
+    assert read_variant(data) is None
 
 
 @pytest.mark.parametrize(
@@ -113,5 +112,5 @@ def test_variants_that_do_not_fit_have_no_kernel(changed):
     rule, space = space_of(2, DEVICES["90"])
     assert space.kernels(space.rule) is not None
     wrong = dataclasses.replace(space.rule, **changed)
-    assert REGISTERS.kernel(rule.shape, wrong, DEVICES["90"]) is None
+    assert registers_kernel(rule.work, DEVICES["90"], wrong) is None
     assert space.kernels(wrong) is None

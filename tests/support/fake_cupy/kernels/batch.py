@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.batch.records import unsorted_arguments
-from batchkron.backends.cuda.general_kernel import batch_arguments
 from fake_cupy.memory import at
 
 
 def multiply_batch(kernel, address):
     """What the kernel of any batch list does, for lists of one mode."""
-    shape, (step,) = kernel.shape, kernel.shape.steps
-    given = at(address, (), batch_arguments(shape.dtype, len(shape.steps), True))
+    shape, (step,) = kernel.work, kernel.work.steps
+    given = at(address, (), kernel.arguments.dtype)
     ids = at(given["ids"], (shape.products,), np.int32)
     inputs = at(given["inputs"], (shape.products,), np.int64)
     starts = at(given["starts"], (shape.num_outputs + 1,), np.int64)

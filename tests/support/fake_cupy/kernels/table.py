@@ -50,7 +50,9 @@ def run_other(kernel, address):
 
 
 def run_kernel(kernel, address):
-    of_operation = {"explicit": write_product, "segmented": sum_edges}
+    of_operation = {
+        "batch": multiply_batch, "explicit": write_product, "segmented": sum_edges,
+    }  # fmt: skip
     of_operation[kernel.family.operation](kernel, address)
 
 
@@ -58,7 +60,6 @@ COMPUTE = {
     "OtherKernel": run_other,
     "SparseKernel": multiply_sparse,
     "KronKernel": multiply,
-    "BatchKernel": multiply_batch,
     "Kernel": run_kernel,
     "UnsortedKernel": add_unsorted,
     "BlockTransposition": transpose,
