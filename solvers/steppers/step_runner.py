@@ -233,12 +233,12 @@ class StepRunner:
                     work.program(len(own) - hooked)
                 hooked = False
                 continue
+            if self._recorder is not None and work.in_table:
+                self._recorder.run_several(work, partial(self._do_singly, work), len(own))
+                continue
             for k in own:
                 self._clock.times = steps[k]
-                if self._recorder is None or not work.in_table:
-                    self._do_singly(work)
-                else:
-                    self._recorder.run(work, partial(self._do_singly, work))
+                self._do_singly(work)
 
     def _do_singly(self, work: _Lowered) -> None:
         """Do the work of one step, each part by a call of its own."""

@@ -24,6 +24,7 @@ def sums():
     """All of a table, and of what repeats work by keys."""
     tables()
     graphs()
+    several()
     late_copies()
     numbers_that_stay()
     recorders()
@@ -90,6 +91,23 @@ def graphs():
     assert graphs == [False] * 6 + [True] * 26
     (graph,) = recorder._graphs.values()
     assert len(graph.nodes) == 1
+
+
+def several():
+    """Many runs of one work take few launches, and do what single ones do, in their order."""
+    recorder, work = Recorder(), Adds()
+    launches = []
+    for number in range(1, 60):
+        recorder.run_several("a", work, 17)
+        launches.append(sum(graph.launches for graph in recorder._graphs.values()))
+        assert work.total == 17 * number
+    taken = np.diff(launches)
+    assert taken[5] == 17
+    assert taken[-1] == 3  # twice eight, and one
+    recorder.run_several("b", Adds(RuntimeError("a copy to the host")), 500)
+    assert not recorder._stream.capturing
+    recorder.run_several("a", work, 8)
+    assert work.total == 17 * 59 + 8
 
 
 def late_copies():
