@@ -57,6 +57,12 @@ class Cell:
         return int(np.dtype(self.key.dtype).itemsize)
 
     @property
+    def flops(self) -> float:
+        """Multiplications and additions of what was measured."""
+        assert self.measured is not None
+        return self.measured.flops
+
+    @property
     def traffic(self) -> int:
         """Bytes that are read and written at least; of an explicit product those written."""
         assert self.measured is not None

@@ -17,7 +17,7 @@ from benchmarks.cpu.cells import Conditions, offers_of, results_of
 from benchmarks.cpu.contenders import Batchkron, OurFunction
 from benchmarks.cpu.data import make_data
 from benchmarks.cpu.moods import MAX_SLOWER, in_turn, mood
-from benchmarks.cpu.peers.numpy_chain import BOUND
+from benchmarks.cpu.peers.python import BOUND
 from benchmarks.cpu.report import result_records
 from benchmarks.random_shapes import Draw
 from benchmarks.standings import WORST, Standing, standing, standing_records, summary, worst_tables

@@ -9,30 +9,19 @@ from benchmarks.shapes import Batch, Shape, mixed, power, rectangular, squares
 
 
 @dataclass(frozen=True)
-class Share:
-    """At least this fraction of a measured ceiling; of several, that of the longest time counts."""
+class Bound:
+    """At most some seconds, and the flops at a rate; or the work at a share of a ceiling.
 
-    ceiling: str  # "gemm" (flops), "bandwidth" (bytes read and written) or "write" (bytes written)
-    fraction: float
+    The ceiling is "gemm" (flops), "bandwidth" (bytes read and written) or "write" (bytes written);
+    of several bounds that of the longest time counts.
+    """
 
-
-@dataclass(frozen=True)
-class Latency:
-    """At most these seconds plus the time of the flops at this rate."""
-
-    seconds: float
-    flops_per_second: float
-
-
-@dataclass(frozen=True)
-class Rate:
-    """At least this rate, on this number of threads."""
-
-    flops_per_second: float
-    threads: int
-
-
-Machine = tuple[Share, ...] | Latency | Rate | None
+    text: str
+    ceiling: str = ""
+    fraction: float = 1.0  # of the ceiling
+    seconds: float = 0.0
+    flops_per_second: float = 0.0
+    threads: int | None = None  # it is for this number of them alone
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,7 @@ class Regime:
     shapes: tuple[Shape, ...]
     quick: tuple[Shape, ...]
     ratio: Mapping[str, float | Mapping[str, float]]
-    machine: Machine = None
+    machine: tuple[Bound, ...] = ()
     cold: bool = False
     threads: tuple[int, ...] | None = None  # only these, of those asked for
 
@@ -60,12 +49,12 @@ def both(ratio: float | Mapping[str, float]) -> dict[str, float | Mapping[str, f
     return {"float64": ratio, "float32": ratio}
 
 
-def gemm(fraction: float) -> tuple[Share, ...]:
-    """A fraction of the rate of the best large matrix multiply."""
-    return (Share("gemm", fraction),)
+def share(fraction: float, ceiling: str = "gemm") -> Bound:
+    """A fraction of a ceiling; "gemm" is the rate of the best large matrix multiply."""
+    return Bound(f"{100 * fraction:g} % of {ceiling}", ceiling, fraction)
 
 
-TINY = Latency(seconds=1.4e-6, flops_per_second=20e9)
+TINY = Bound("≤ 1.4 µs + flops at 20 GFLOP/s", seconds=1.4e-6, flops_per_second=20e9)
 # not compared: bound to one x and one output, which is an easier task than a call with both
 TINY_BOUND = {"NumPy, bound": 0.0}
 TINY_PLANE = tuple(
@@ -119,7 +108,7 @@ REGIMES = (
         shapes=TINY_PLANE,
         quick=(power(1, 8, 2),),
         ratio=both({"NumPy": 1} | TINY_BOUND),
-        machine=TINY,
+        machine=(TINY,),
         threads=(1,),
     ),
     Regime(
@@ -128,7 +117,7 @@ REGIMES = (
         shapes=TINY_CUBE,
         quick=(power(1, 2, 3), power(1, 8, 3)),
         ratio=both({"NumPy": 3, "FastKron's function": 30} | TINY_BOUND),
-        machine=TINY,
+        machine=(TINY,),
         threads=(1,),
     ),
     Regime(
@@ -143,7 +132,7 @@ REGIMES = (
         ),
         quick=(power(64, 4, 5), power(64, 8, 4)),
         ratio=both(3),
-        machine=gemm(0.75),
+        machine=(share(0.75),),
     ),
     Regime(
         "16",
@@ -158,7 +147,7 @@ REGIMES = (
         ),
         quick=(power(64, 16, 3),),
         ratio=both(1.5),
-        machine=gemm(0.75),
+        machine=(share(0.75),),
     ),
     Regime(
         "odd",
@@ -175,7 +164,7 @@ REGIMES = (
         ),
         quick=(power(64, 3, 6), power(64, 6, 4)),
         ratio=both(3),
-        machine=gemm(0.55),
+        machine=(share(0.55),),
     ),
     Regime(
         "2",
@@ -188,7 +177,7 @@ REGIMES = (
         ),
         quick=(power(64, 2, 8),),
         ratio=both(3),
-        machine=Rate(flops_per_second=20e9, threads=2),
+        machine=(Bound("20 GFLOP/s on 2 threads", flops_per_second=20e9, threads=2),),
     ),
     Regime(
         "large",
@@ -203,7 +192,7 @@ REGIMES = (
         ),
         quick=(power(1024, 4, 7),),
         ratio=both(3),
-        machine=(Share("bandwidth", 0.60), Share("gemm", 0.45)),
+        machine=(share(0.60, "bandwidth"), share(0.45)),
         cold=True,
     ),
     Regime(
@@ -212,7 +201,7 @@ REGIMES = (
         shapes=(power(1, 8, 5), power(1, 8, 6)),
         quick=(power(1, 8, 5),),
         ratio=both({"FastKron": 1.2}),
-        machine=gemm(0.45),
+        machine=(share(0.45),),
     ),
     Regime(
         "64",
@@ -231,7 +220,7 @@ REGIMES = (
         ),
         quick=(power(16, 64, 3),),
         ratio=both(1.05),
-        machine=gemm(0.80),
+        machine=(share(0.80),),
     ),
     Regime(
         "real-world",
@@ -260,7 +249,7 @@ REGIMES = (
         ),
         quick=(Batch(3, 3), Batch(5, 3)),
         ratio={"float64": 3, "float32": 6},
-        machine=gemm(0.55),
+        machine=(share(0.55),),
     ),
     Regime(
         "batch-4",
@@ -268,7 +257,7 @@ REGIMES = (
         shapes=tuple(Batch(d, 4) for d in (2, 3, 4, 5, 6)),
         quick=(Batch(3, 4),),
         ratio=both(2.5),
-        machine=gemm(0.60),
+        machine=(share(0.60),),
     ),
     Regime(
         "batch-2",
@@ -287,7 +276,7 @@ REGIMES = (
         ),
         quick=(Batch(3, 5), Batch(2, 8)),
         ratio=both(3),
-        machine=gemm(0.55),
+        machine=(share(0.55),),
     ),
     Regime(
         "segmented",
@@ -299,7 +288,7 @@ REGIMES = (
         ),
         quick=(Batch(3, 4, contributions=16, only=0), Batch(3, 3, contributions=16, only=2)),
         ratio={},
-        machine=gemm(0.50),
+        machine=(share(0.50),),
     ),
     Regime(
         "explicit",
@@ -315,7 +304,7 @@ REGIMES = (
         ),
         quick=(squares(64, 64), squares(16, 256)),
         ratio=both({"numpy.kron": 3}),
-        machine=(Share("write", 0.90),),
+        machine=(share(0.90, "write"),),
         cold=True,
     ),
 )

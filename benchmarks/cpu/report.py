@@ -10,7 +10,7 @@ from benchmarks.core.tables import count_of, duration, table
 from benchmarks.core.timing import OURS, Absent, Failure, Result
 from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.regimes import MIN_SPEEDUP, Latency, Rate, Regime
+from benchmarks.cpu.regimes import MIN_SPEEDUP, Regime
 from benchmarks.cpu.verdicts import Speedup, Target, Verdict
 
 MARKS = {True: "yes", False: "NO", None: "not measured"}
@@ -48,15 +48,7 @@ def asked_ratio(regime: Regime) -> str:
 
 def asked_share(regime: Regime) -> str:
     """What a regime asks for of the machine."""
-    machine = regime.machine
-    if machine is None:
-        return "–"
-    if isinstance(machine, Latency):
-        rate = machine.flops_per_second / 1e9
-        return f"≤ {1e6 * machine.seconds:g} µs + flops at {rate:g} GFLOP/s"
-    if isinstance(machine, Rate):
-        return f"{machine.flops_per_second / 1e9:g} GFLOP/s on {machine.threads} threads"
-    return " or ".join(f"{100 * share.fraction:g} % of {share.ceiling}" for share in machine)
+    return " or ".join(bound.text for bound in regime.machine) or "–"
 
 
 def regime_table(regime: Regime, verdicts: Sequence[Verdict]) -> str:
@@ -77,9 +69,7 @@ def verdict_row(verdict: Verdict, peers: Sequence[str]) -> list[str]:
     cell, threads = verdict.cell, verdict.threads
     medians = cell.medians(threads)
     ours = cell.ours(threads)
-    rate = (
-        "–" if ours is None or cell.measured is None else f"{cell.measured.flops / ours / 1e9:.3g}"
-    )
+    rate = "–" if ours is None else f"{cell.flops / ours / 1e9:.3g}"
     needed = verdict.share.needed
     return [
         *(cell.label, cell.key.dtype, str(threads), duration(ours)),
@@ -127,30 +117,22 @@ def summary(
     judged: Mapping[str, Sequence[Verdict]], regimes: Sequence[Regime], gains: Sequence[Speedup]
 ) -> str:
     """The table of targets, filled in."""
-    rows = []
-    for regime in regimes:
-        verdicts = judged[regime.name]
-        rows.append(
-            [
-                regime.title,
-                asked_ratio(regime),
-                worst([(v.ratio, v.cell) for v in verdicts], ".2f"),
-                asked_share(regime),
-                worst([(v.share, v.cell) for v in verdicts], ".0%"),
-                f"{sum(v.met is True for v in verdicts)} of {len(verdicts)}",
-            ]
-        )
-    met = sum(bool(gain.target.met) for gain in gains)
-    rows.append(
+    rows = [
         [
-            "one thread to more, above 100 µs",
-            "–",
-            "–",
-            f"{MIN_SPEEDUP:g} × that of the binding ceiling",
-            worst([(gain.target, gain.cell) for gain in gains], ".2f"),
-            f"{met} of {len(gains)}" if gains else "not measured",
+            regime.title,
+            asked_ratio(regime),
+            worst([(v.ratio, v.cell) for v in judged[regime.name]], ".2f"),
+            asked_share(regime),
+            worst([(v.share, v.cell) for v in judged[regime.name]], ".0%"),
+            f"{sum(v.met is True for v in judged[regime.name])} of {len(judged[regime.name])}",
         ]
-    )
+        for regime in regimes
+    ]
+    met = f"{sum(bool(gain.target.met) for gain in gains)} of {len(gains)}"
+    furthest = worst([(gain.target, gain.cell) for gain in gains], ".2f")
+    asked = f"{MIN_SPEEDUP:g} × that of the binding ceiling"
+    last = ["one thread to more, above 100 µs", "–", "–", asked, furthest]
+    rows.append([*last, met if gains else "not measured"])
     header = ["regime", "at least", "furthest from it", "of the machine", "furthest from it", "met"]
     return table(header, rows)
 
@@ -212,9 +194,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     """A verdict for the file."""
     return {
         "regime": verdict.regime,
-        "shape": verdict.cell.key.shape.name,
-        "dtype": verdict.cell.key.dtype,
-        "threads": verdict.threads,
+        **_place(verdict.cell, verdict.threads),
         "ours": verdict.cell.ours(verdict.threads),
         "ratio": asdict(verdict.ratio),
         "share": asdict(verdict.share),
@@ -224,11 +204,9 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
 
 def speedup_record(gain: Speedup) -> dict[str, Any]:
     """A gain by threads for the file."""
-    return {
-        "regime": "threads",
-        "shape": gain.cell.key.shape.name,
-        "dtype": gain.cell.key.dtype,
-        "threads": gain.threads,
-        "ratio": asdict(gain.target),
-        "met": gain.target.met,
-    }
+    target = {"ratio": asdict(gain.target), "met": gain.target.met}
+    return {"regime": "threads", **_place(gain.cell, gain.threads), **target}
+
+
+def _place(cell: Cell, threads: int) -> dict[str, Any]:
+    return {"shape": cell.key.shape.name, "dtype": cell.key.dtype, "threads": threads}

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from benchmarks.core.timing import OURS
 from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.regimes import (
-    MIN_SECONDS,
-    MIN_SPEEDUP,
-    Latency,
-    Rate,
-    Regime,
-    Share,
-)
+from benchmarks.cpu.regimes import MIN_SECONDS, MIN_SPEEDUP, Bound, Regime
 from benchmarks.shapes import Explicit
 
 
@@ -60,9 +53,8 @@ class Verdict:
 
 def ceiling_seconds(cell: Cell, name: str, ceilings: Ceilings) -> float:
     """The time of a cell at a ceiling."""
-    assert cell.measured is not None
     if name in ("gemm", "fma"):
-        return cell.measured.flops / ceilings[f"{name} {cell.key.dtype}"]
+        return cell.flops / ceilings[f"{name} {cell.key.dtype}"]
     return cell.traffic / ceilings[name]
 
 
@@ -90,23 +82,19 @@ def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceiling
     seconds = cell.ours(threads)
     if seconds is None or cell.measured is None:
         return Target(None, None, "")
-    machine = regime.machine
-    if isinstance(machine, Latency):
-        allowed = machine.seconds + cell.measured.flops / machine.flops_per_second
-        return Target(allowed / seconds, 1.0, f"{1e6 * allowed:.2f} µs")
-    if isinstance(machine, Rate) and machine.threads == threads:
-        allowed = cell.measured.flops / machine.flops_per_second
-        return Target(allowed / seconds, 1.0, f"{machine.flops_per_second / 1e9:.0f} GFLOP/s")
-    if not isinstance(machine, tuple):
+    bounds = [one for one in regime.machine if one.threads in (None, threads)]
+    if not bounds:
         name = binding_ceiling(cell, ceilings)
         return Target(ceiling_seconds(cell, name, ceilings) / seconds, None, name)
 
-    def allowed_seconds(share: Share) -> float:
-        return ceiling_seconds(cell, share.ceiling, ceilings) / share.fraction
+    def allowed(bound: Bound) -> float:
+        if bound.ceiling:
+            return ceiling_seconds(cell, bound.ceiling, ceilings) / bound.fraction
+        return bound.seconds + cell.flops / bound.flops_per_second
 
-    share = max(machine, key=allowed_seconds)
-    reached = ceiling_seconds(cell, share.ceiling, ceilings) / seconds
-    return Target(reached, share.fraction, share.ceiling)
+    bound = max(bounds, key=allowed)
+    against = bound.ceiling or f"{1e6 * allowed(bound):.2f} µs"
+    return Target(bound.fraction * allowed(bound) / seconds, bound.fraction, against)
 
 
 def ratio_to_peers(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
@@ -192,9 +180,7 @@ def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> list[Sp
             together = cell.ours(threads)
             if threads == 1 or together is None:
                 continue
-            gain = ceiling_seconds(cell, name, ceilings[1]) / ceiling_seconds(
-                cell, name, ceilings[threads]
-            )
-            needed = MIN_SPEEDUP * gain
-            found.append(Speedup(cell, threads, Target(alone / together, needed, name)))
+            one, more = (ceiling_seconds(cell, name, ceilings[count]) for count in (1, threads))
+            target = Target(alone / together, MIN_SPEEDUP * one / more, name)
+            found.append(Speedup(cell, threads, target))
     return found

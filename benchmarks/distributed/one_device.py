@@ -5,6 +5,7 @@ Only addresses matter for what a store does; the time is that of one pass over m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
 from batchkron.distributed.products.product_plan import make_plan
 from benchmarks.core.records import save
+from benchmarks.core.timing import Call
 
 REPEATS = 20
 CASES = (
@@ -25,103 +27,107 @@ CASES = (
 )
 
 
+class Stored:
+    """The first group of a product's multiplies on rank 0 of G, and the buffers of its owners."""
+
+    def __init__(self, P: int, N: int, rows: int, dtype: str, G: int) -> None:
+        import cupy
+
+        first = make_plan([(P, P)] * N, G, "group", True).rounds[0]
+        self.exchange, self.local = first.exchange, first.products[0]
+        factors = [np.random.default_rng(k).random((P, P)).astype(dtype) for k in range(N)]
+        piece = factors[self.local.first : self.local.last + 1]
+        self.piece = bk.KroneckerProduct(piece).to("cuda")
+        sources, targets = self.exchange.sources, self.exchange.targets
+        width, part = sources[1] - sources[0], targets[1] - targets[0]
+        self.shape = rows, width, self.exchange.moved, 1
+        elements = rows * width * self.exchange.moved
+        self.x = cupy.random.default_rng(0).random((elements,), np.dtype(dtype).type)
+        self.y = cupy.empty_like(self.x)
+        self.before = rows * (first.bounds[1] // (self.local.inputs * self.local.behind))
+        self.parts = [
+            cupy.full((rows, targets[r + 1] - targets[r], 1), np.nan, dtype) for r in range(G)
+        ]
+        flat = tuple(each.reshape(-1) for each in self.parts)
+        self.owners = Owners(flat, width, part, part // self.exchange.others, 1)
+
+    def multiply(self) -> None:
+        """Multiply."""
+        self.piece._run(self.x, self.y, self.before, self.local.behind, 1, False)
+
+    def both(self) -> None:
+        """Multiply, and store the result to the owners in a pass of its own."""
+        self.multiply()
+        layouts = [on_host_layout(part) for part in self.parts]
+        given = on_host_layout(self.y).reshape(self.shape)
+        backend_on("cuda").copy_views(self.exchange.store(0, given, layouts))
+
+    def spread(self) -> bool:
+        """Multiply, and let the last multiply store; whether there is a kernel for it."""
+        return bool(self.piece._spread(self.owners, self.x, self.before, self.local.behind, 1))
+
+    def is_right(self, work: Call) -> bool:
+        """Whether what rank 0 has is after some work where its owners need it."""
+        import cupy
+
+        for part in self.parts:
+            part.fill(np.nan)
+        done = work() is not False
+        expected = [cupy.full_like(part, np.nan) for part in self.parts]
+        for target, source in self.exchange.store(0, self.y.reshape(self.shape), expected):
+            target[...] = source
+        return done and all(
+            bool(((a == b) | (cupy.isnan(a) & cupy.isnan(b))).all())
+            for a, b in zip(self.parts, expected, strict=True)
+        )
+
+
 def run(path: Path | None) -> bool:
     """Print times of a group of multiplies, and of the same with stores to G owners' buffers."""
+    records: list[dict[str, Any]] = []
+    for case in CASES:
+        for G in (2, 4):
+            records.append(measured(case, G))
+            save(path, records)
+    return all(record["right"] for record in records)
+
+
+def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
+    """Return the record of a case, and print it."""
+    P, N, rows, dtype = case
+    stored = Stored(P, N, rows, dtype, G)
+    right = stored.is_right(stored.both) and stored.is_right(stored.spread)
+    local, both, spread = map(_seconds, (stored.multiply, stored.both, stored.spread))
+    rate = 2 * stored.x.nbytes / (both - local)
+    multiplies = stored.local.last - stored.local.first + 1
+    name = f"{rows}: {P}^{N} {dtype}"
+    print(
+        f"{name:22} G = {G}: {multiplies} multiplies {1e3 * local:7.3f} ms, "
+        f"stored to owners {1e3 * both:7.3f} ms: {both / local:.2f} times "
+        f"({1e-12 * rate:.2f} TB/s), by the last multiply {1e3 * spread:7.3f} ms: "
+        f"{spread / local:.2f} times"
+        f"{'' if right else '  WRONG'}",
+        flush=True,
+    )
+    return {
+        "case": name,
+        "G": G,
+        "multiplies": multiplies,
+        "local_seconds": local,
+        "stored_seconds": both,
+        "ratio": both / local,
+        "spread_seconds": spread,
+        "spread_ratio": spread / local,
+        "store_bytes_per_second": rate,
+        "right": right,
+    }
+
+
+def _seconds(call: Call) -> float:
+    """Return the least seconds of a call on the device."""
     import cupy
 
-    copy_views = backend_on("cuda").copy_views
-    records: list[dict[str, Any]] = []
-    right = True
-    for P, N, rows, dtype in CASES:
-        for G in (2, 4):
-            first = make_plan([(P, P)] * N, G, "group", True).rounds[0]
-            exchange, local = first.exchange, first.products[0]
-            factors = [np.random.default_rng(k).random((P, P)).astype(dtype) for k in range(N)]
-            piece = bk.KroneckerProduct(factors[local.first : local.last + 1]).to("cuda")
-            width = exchange.sources[1] - exchange.sources[0]
-            elements = rows * width * exchange.moved
-            x = cupy.random.default_rng(0).random((elements,), np.dtype(dtype).type)
-            y = cupy.empty_like(x)
-            before = rows * (first.bounds[1] // (local.inputs * local.behind))
-            parts = [
-                cupy.full((rows, exchange.targets[r + 1] - exchange.targets[r], 1), np.nan, dtype)
-                for r in range(G)
-            ]
-            shape = rows, width, exchange.moved, 1
+    from benchmarks.core.device_timing import elapsed
 
-            def multiply(piece=piece, x=x, y=y, before=before, behind=local.behind):
-                piece._run(x, y, before, behind, 1, False)
-
-            def store(y=y, shape=shape, parts=parts, exchange=exchange):
-                layouts = [on_host_layout(part) for part in parts]
-                copy_views(exchange.store(0, on_host_layout(y).reshape(shape), layouts))
-
-            def both(multiply=multiply, store=store):
-                multiply()
-                store()
-
-            part = parts[0].shape[1]
-            owners = Owners(
-                tuple(each.reshape(-1) for each in parts), width, part, part // exchange.others, 1
-            )
-
-            def spread(piece=piece, x=x, owners=owners, before=before, behind=local.behind):
-                return piece._spread(owners, x, before, behind, 1)
-
-            both()
-            right = right and _is_right(cupy, exchange, y.reshape(shape), parts)
-            for each in parts:
-                each.fill(np.nan)
-            spreads = spread()
-            right = right and spreads and _is_right(cupy, exchange, y.reshape(shape), parts)
-            local_seconds, seconds = _seconds(cupy, multiply), _seconds(cupy, both)
-            spread_seconds = _seconds(cupy, spread)
-            moved = 2 * elements * x.itemsize
-            record = {
-                "case": f"{rows}: {P}^{N} {dtype}",
-                "G": G,
-                "multiplies": local.last - local.first + 1,
-                "local_seconds": local_seconds,
-                "stored_seconds": seconds,
-                "ratio": seconds / local_seconds,
-                "spread_seconds": spread_seconds,
-                "spread_ratio": spread_seconds / local_seconds,
-                "store_bytes_per_second": moved / (seconds - local_seconds),
-                "right": right,
-            }
-            records.append(record)
-            print(
-                f"{record['case']:22} G = {G}: {record['multiplies']} multiplies "
-                f"{1e3 * local_seconds:7.3f} ms, stored to owners {1e3 * seconds:7.3f} ms: "
-                f"{record['ratio']:.2f} times"
-                f"  ({1e-12 * record['store_bytes_per_second']:.2f} TB/s),"
-                f" by the last multiply {1e3 * spread_seconds:7.3f} ms: "
-                f"{record['spread_ratio']:.2f} times"
-                f"{'' if right else '  WRONG'}",
-                flush=True,
-            )
-            save(path, records)
-    return right
-
-
-def _is_right(cupy: Any, exchange: Any, blocks: Any, parts: Any) -> bool:
-    """Whether what rank 0 has is where its owners need it."""
-    expected = [cupy.full_like(part, np.nan) for part in parts]
-    for target, source in exchange.store(0, blocks, expected):
-        target[...] = source
-    return all(
-        bool(((a == b) | (cupy.isnan(a) & cupy.isnan(b))).all())
-        for a, b in zip(parts, expected, strict=True)
-    )
-
-
-def _seconds(cupy: Any, call: Any) -> float:
-    """Return the least seconds of a call on the device."""
-    begin, end, times = cupy.cuda.Event(), cupy.cuda.Event(), []
-    for _ in range(REPEATS + 3):
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3)
-    return min(times[3:])
+    stream = cupy.cuda.get_current_stream()
+    return 1e-6 * min([elapsed(stream, call) for _ in range(REPEATS + 3)][3:])

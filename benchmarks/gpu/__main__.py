@@ -27,9 +27,14 @@ from benchmarks.gpu.compiling import (
 )
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
-from benchmarks.gpu.report.random_report import print_standings, standings_of, wrong_results
 from benchmarks.gpu.report.report import Cell, Printer, absences, missed
-from benchmarks.gpu.report.sparse_report import sparse_standing, standing_lines
+from benchmarks.gpu.report.standing import (
+    print_standings,
+    sparse_standing,
+    standing_lines,
+    standings_of,
+    wrong_results,
+)
 from benchmarks.standings import standing_records
 
 ROOT = Path(__file__).parents[2]

@@ -46,28 +46,8 @@ from benchmarks.shapes import KronMatmul
 
 SMALL_SIZES = tuple(range(2, 17))  # of factors of random products
 LARGE_SIZES = (
-    18,
-    20,
-    24,
-    25,
-    27,
-    30,
-    32,
-    36,
-    40,
-    48,
-    50,
-    56,
-    64,
-    72,
-    80,
-    96,
-    100,
-    112,
-    128,
-    144,
-    160,
-)
+    18, 20, 24, 25, 27, 30, 32, 36, 40, 48, 50, 56, 64, 72, 80, 96, 100, 112, 128, 144, 160,
+)  # fmt: skip
 SIZES = (*SMALL_SIZES, *LARGE_SIZES, 192, 256)
 MAX_ELEMENTS = 1 << 26  # of a random product's largest result
 MAX_RUN_ELEMENTS = 1 << 28

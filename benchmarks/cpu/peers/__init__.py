@@ -6,11 +6,8 @@ from pathlib import Path
 
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.peers.asgard import Asgard
-from benchmarks.cpu.peers.einsum import OptEinsum
 from benchmarks.cpu.peers.fastkron import FastKron
-from benchmarks.cpu.peers.numpy_chain import NumPy
-from benchmarks.cpu.peers.numpy_kron import NumPyKron
-from benchmarks.cpu.peers.scipy_blocks import SciPyBlocks
+from benchmarks.cpu.peers.python import NumPy, NumPyKron, OptEinsum, SciPyBlocks
 
 NAMES = ("NumPy", "opt_einsum", "FastKron", "numpy.kron", "ASGarD", "SciPy")
 

@@ -77,7 +77,7 @@ def test_standing():
         one.floor, one.more = floor, {"pattern": name, "layout": layout}
         cells.append(one)
     cells.append(cell("kronecker-sparse", "failed", "float32", {"reason": "wrong"}))
-    report = gpu("report.sparse_report")
+    report = gpu("report.standing")
     first, last, both = report.sparse_standing(cells)
     assert (first["fastest"], first["compared"], first["least_gain"]) == (1, 2, 0.5)
     assert math.isclose(first["median_over_floor"], 2.1)

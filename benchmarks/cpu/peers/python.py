@@ -1,21 +1,26 @@
-"""NumPy: one matrix multiply for each factor, written with care."""
+"""What NumPy, SciPy and opt_einsum offer: chains of multiplies, a contraction, stored products."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, reduce
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import scipy
+import scipy.sparse
 
 from benchmarks.core.checks import Array
+from benchmarks.core.records import version_of
 from benchmarks.core.timing import Contender
 from benchmarks.cpu.contenders import Peer
-from benchmarks.cpu.data import BatchData, KronMatmulData
-from benchmarks.shapes import Batch, KronMatmul
+from benchmarks.cpu.data import BatchData, ExplicitData, KronMatmulData
+from benchmarks.shapes import Batch, Explicit, KronMatmul
 
 BOUND = "NumPy, bound"
+MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product
 Step = Callable[[], Any]
 
 
@@ -138,3 +143,96 @@ def gathered(
     for mode, chosen in enumerate(matrices):
         z = multiply(chosen, z.reshape(products, n**mode, n, -1))
     z.reshape(data.shape.blocks, data.shape.contributions, -1).sum(axis=1, out=out)
+
+
+class NumPyKron(Peer):
+    """`numpy.kron`, and the same as one broadcast multiply into memory that is there already."""
+
+    name = "numpy.kron"
+    shapes = (Explicit,)
+
+    def version(self) -> str:
+        """The version of NumPy."""
+        return np.__version__
+
+    def explicit(self, data: ExplicitData) -> Iterable[Contender]:
+        """The function; for two factors the multiply with ``out`` under a name of its own."""
+        # as many calls as others have outputs to rotate through, though this one allocates its own
+        calls = [partial(reduce, np.kron, data.factors) for _ in data.outputs]
+        yield Contender(self.name, "function", list(calls), returns=True)
+        if len(data.factors) == 2:
+            a, b = data.factors
+            writes = [partial(broadcast, a, b, out) for out in data.outputs]
+            yield Contender("numpy.multiply", "broadcast, out", list(writes))
+
+
+def broadcast(a: Array, b: Array, out: Array) -> None:
+    """Write A ⊗ B as one multiply of four indices."""
+    blocks = out.reshape(len(a), len(b), a.shape[1], b.shape[1])
+    np.multiply(a[:, None, :, None], b[None, :, None, :], out=blocks)
+
+
+class OptEinsum(Peer):
+    """`opt_einsum.contract_expression` over all factors at once."""
+
+    name = "opt_einsum"
+    shapes = (KronMatmul,)
+
+    def missing(self) -> str | None:
+        """Say if it is not installed."""
+        return None if self.version() else "not installed"
+
+    def version(self) -> str | None:
+        """The package's version."""
+        return version_of("opt_einsum")
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+        """One contraction; the rows and each mode have an index of their own."""
+        opt_einsum = import_module("opt_einsum")
+        modes = range(1, 1 + len(data.factors))
+        read, written = [f"i{k}" for k in modes], [f"o{k}" for k in modes]
+        symbols = {
+            name: opt_einsum.get_symbol(count)
+            for count, name in enumerate(["row", *read, *written])
+        }
+        terms = [["row", *read], *map(list, zip(read, written, strict=True)), ["row", *written]]
+        *operands, result = ["".join(symbols[name] for name in term) for term in terms]
+        tensor = (data.shape.rows, *(p for p, _ in data.shape.factors))
+        expression = opt_einsum.contract_expression(
+            f"{','.join(operands)}->{result}", tensor, *data.shape.factors
+        )
+        calls = [
+            partial(contract, expression, x.reshape(tensor), data.factors) for x in data.inputs
+        ]
+        yield Contender(self.name, "cached path", list(calls), returns=True)
+
+
+def contract(expression: Any, x: Array, factors: list[Array]) -> Any:
+    """Evaluate the prepared expression."""
+    return expression(x, *factors)
+
+
+class SciPyBlocks(Peer):
+    """Every product written out as a block of a BSR matrix, outside of the time."""
+
+    name = "SciPy"
+    shapes = (Batch,)
+
+    def version(self) -> str:
+        """The version of SciPy."""
+        return str(scipy.__version__)
+
+    def batch(self, data: BatchData) -> Iterable[Contender]:
+        """One product of a sparse matrix and a vector."""
+        shape = data.shape
+        if shape.block > MAX_BLOCK_SIZE or shape.only is not None:
+            return
+        blocks = np.ones((shape.products, 1, 1), data.dtype)
+        for pool, ids in zip(data.pools, data.ids.T, strict=True):
+            size = blocks.shape[1] * shape.size
+            blocks = np.einsum("bij,bkl->bikjl", blocks, pool[ids]).reshape(-1, size, size)
+        starts = np.arange(shape.blocks + 1) * shape.contributions
+        length = shape.blocks * shape.block
+        matrix = scipy.sparse.bsr_matrix((blocks, data.sources, starts), shape=(length, length))
+        calls = [partial(matrix.dot, x.reshape(-1)) for x in data.inputs]
+        yield Contender(self.name, "BSR", list(calls), returns=True)

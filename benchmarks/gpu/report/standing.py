@@ -1,0 +1,103 @@
+"""How we stand next to the best peer: on random shapes, and on Kronecker-sparse matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.gpu.report.report import Cell
+from benchmarks.random_shapes import Draw
+from benchmarks.standings import Standing, standing, summary, worst_tables
+
+SHARE_AHEAD = 1.0  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
+MEDIAN_RATIO = 4.0  # to the best peer, of all shapes
+WAYS = {"in a graph": "microseconds", "eager": "eager_microseconds"}
+SPARSE = "kronecker-sparse"
+
+
+def seconds_of(found: Mapping[str, Any], way: str) -> float | None:
+    """A time of a measurement, if it has one."""
+    return 1e-6 * found[WAYS[way]] if WAYS[way] in found else None
+
+
+def standings_of(draws: Sequence[Draw], cells: Sequence[Cell]) -> list[Standing]:
+    """Operator and function, in a graph and eager; the peers are called in the same way."""
+    found = []
+    for way in WAYS:
+        for call in ("operator", "function"):
+            for draw, cell in zip(draws, cells, strict=True):
+                ours = cell.ours if call == "operator" else cell.more["function"]
+                times = {name: seconds_of(peer, way) for name, peer in cell.peers.items()}
+                peers = {name: time for name, time in times.items() if time is not None}
+                found.append(standing(draw, f"{call}, {way}", seconds_of(ours, way), peers))
+    return [one for one in found if one is not None]
+
+
+def wrong_results(cells: Sequence[Cell]) -> list[str]:
+    """Calls of ours that have no time, and why."""
+    return [
+        f"{cell.name} {cell.dtype}: {call}: {found['reason']}"
+        for cell in cells
+        for call, found in (("operator", cell.ours), ("function", cell.more["function"]))
+        if "reason" in found
+    ]
+
+
+def print_standings(standings: Sequence[Standing], wrong: Sequence[str]) -> None:
+    """Print the worst ten of each way, and the shares."""
+    print(f"\n## Next to the best peer\n\n{worst_tables(standings)}")
+    print(f"\n## Summary\n\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
+    print("\n## Ours without a time\n\n" + ("\n".join(f"- {text}" for text in wrong) or "none"))
+
+
+def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """A record for each dtype and layout, and one for each dtype of both layouts compared."""
+    groups: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells:
+        if cell.part == SPARSE and cell.microseconds:
+            layouts = groups.setdefault(cell.dtype, {"batch-first": [], "batch-last": []})
+            layouts[cell.more["layout"]].append(cell)
+    found: list[dict[str, Any]] = []
+    for dtype, layouts in groups.items():
+        found += [
+            {"dtype": dtype, "layout": k} | _figures(own) for k, own in layouts.items() if own
+        ]
+        last = {cell.more["pattern"]: cell.microseconds for cell in layouts["batch-last"]}
+        ratios = [
+            (cell.microseconds or 0.0) / (last[cell.more["pattern"]] or 1.0)
+            for cell in layouts["batch-first"]
+            if cell.more["pattern"] in last
+        ]
+        if ratios:
+            figures = {"median_ratio": median(ratios), "largest_ratio": max(ratios)}
+            compared = {"dtype": dtype, "layout": "first over last", "cells": len(ratios)}
+            found.append(compared | figures)
+    return found
+
+
+def _figures(cells: Sequence[Cell]) -> dict[str, Any]:
+    gains = [1 / cell.ratio for cell in cells if cell.ratio]
+    floors = [cell.over_floor for cell in cells if cell.over_floor]
+    return {
+        "cells": len(cells),
+        "fastest": sum(gain >= 1 for gain in gains),
+        "compared": len(gains),
+        "median_gain": median(gains) if gains else None,
+        "least_gain": min(gains, default=None),
+        "median_over_floor": median(floors),
+        "largest_over_floor": max(floors),
+    }
+
+
+def standing_lines(records: Sequence[dict[str, Any]]) -> list[str]:
+    """The records as text."""
+    return [
+        f"- {one['dtype']}, {one['layout']}: "
+        + ", ".join(
+            f"{name.replace('_', ' ')} {value:.3g}"
+            for name, value in one.items()
+            if isinstance(value, int | float)
+        )
+        for one in records
+    ]
