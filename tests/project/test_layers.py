@@ -60,7 +60,6 @@ NEEDS_A_DEVICE = {
     "kron.tuned",
     "kron_sparse.chain_plan",
     "kron_sparse.function_calls",
-    "kron_sparse.gradient_plan",
     "kron_sparse.plan",
     "kron_sum.plan",
     "kron_sum.triangular_plan",

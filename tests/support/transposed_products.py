@@ -4,12 +4,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from batchkron.backends.cuda.kernel_family import forget_plans
-from batchkron.backends.cuda.kron_sparse import choose, transposed
-
-
-def _forget():
-    choose._fastest_way.cache_clear()
-    forget_plans()
+from batchkron.backends.cuda.kron_sparse import transposed
 
 
 @contextmanager
@@ -22,8 +17,8 @@ def always_transposed(vectors=transposed._VECTORS):
     least = min(vectors, transposed._VECTORS)
     changed = {"_seconds": lambda *_: -1e9, "_VECTORS": least, "part_sizes": sizes}
     with patch.multiple(transposed, **changed):
-        _forget()
+        forget_plans()
         try:
             yield
         finally:
-            _forget()
+            forget_plans()

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from batchkron.backends.cuda.gram.plan import total_launch
+from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kernel_family import forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
-from batchkron.backends.cuda.kron_sparse.gradient_plan import GradientPlan
 from batchkron.backends.cuda.kron_sparse.kernel import (
     HALF_DTYPES,
     WORD,
@@ -27,11 +28,23 @@ from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_step
 from batchkron.backends.cuda.kron_sparse.value_gradients import (
     VALUE_GRADIENTS,
     GradientShape,
+    gradient_kernel,
     has_kernel,
 )
-from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
+from batchkron.backends.cuda.runtime.device import (
+    cupy,
+    device_errors,
+    device_limits,
+    load_kernel,
+)
 from batchkron.backends.cuda.runtime.hardware import round_up
-from batchkron.backends.cuda.runtime.launch import BoundedCache, LaunchSequence, LaunchStep, Place
+from batchkron.backends.cuda.runtime.launch import (
+    BoundedCache,
+    Launch,
+    LaunchSequence,
+    LaunchStep,
+    Place,
+)
 
 __all__ = [
     "ChainGradients",
@@ -161,6 +174,24 @@ class _Steps:
         self.workspace = max(self.workspace, used)
         return bool(of_ending)
 
+    def sum_values(
+        self, shape: GradientShape, x: Place, gradient: Place, sums: Place, workspace: Place
+    ) -> None:
+        """Sum gradient[n, i, k, j] x[n, i, l, j] over vectors n, in the same order in each call."""
+        kernel = gradient_kernel(shape, device_limits(self.device))
+        how, code = kernel.launch(), load_kernel(kernel.program(), self.device)
+        grid = how.blocks, 1
+        launch = Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments(), 3)
+        if not kernel.workspace:
+            self.steps.append(LaunchStep.of(launch, (x, gradient, sums)))
+            return
+        total = Total(np.dtype(shape.dtype), (shape.values,), kernel.parts)
+        self.steps += [
+            LaunchStep.of(launch, (x, gradient, workspace)),
+            LaunchStep.of(total_launch(total, self.device), (workspace, sums)),
+        ]
+        self.workspace = max(self.workspace, kernel.workspace)
+
 
 class ChainProduct:
     """y = K_1 ⋯ K_L x; with ``keep`` what K_L, K_{L-1} K_L, … make is kept for gradients.
@@ -239,9 +270,7 @@ class ChainGradients:
             if needed[k]:
                 before = x if k == count - 1 else kept.plus(places[k])
                 if own[k]:
-                    plan = GradientPlan(shapes[k], device)
-                    steps.steps += plan.steps(before, given, Place(sums + k), workspace)
-                    steps.workspace = max(steps.workspace, plan.workspace)
+                    steps.sum_values(shapes[k], before, given, Place(sums + k), workspace)
                 else:
                     self.by_caller[k] = before, given
             if k < end:

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 
 from batchkron.backends.cuda.kernel_family import enabled, forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct, library_product
 from batchkron.backends.cuda.kron_sparse.transposed import (
     TRANSPOSED,
@@ -20,6 +20,7 @@ DirectWay = SparseKernel | LibraryProduct
 Way = DirectWay | TransposedProduct
 
 
+@lru_cache(maxsize=1024)
 def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True) -> Way:
     """Return what takes the least estimated time for y = A x.
 
@@ -35,22 +36,9 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     LookupError
         If all families that have a kernel are switched off.
     """
-    ways = is_enabled(LIBRARY), plain and is_enabled(TRANSPOSED)
-    return _fastest_way(shape, device, enabled(FAMILIES), *ways)
-
-
-@lru_cache(maxsize=1024)
-def _fastest_way(
-    shape: SparseShape,
-    device: DeviceLimits,
-    families: tuple[SparseFamily, ...],
-    library: bool,
-    transposed: bool,
-) -> Way:
-    fastest = partial(_fastest, device=device, families=families, library=library)
-    ways: list[Way | None] = [fastest(shape)]
-    if transposed:
-        ways.append(transposed_product(shape, fastest, device))
+    ways: list[Way | None] = [_fastest(shape, device)]
+    if plain and is_enabled(TRANSPOSED):
+        ways.append(transposed_product(shape, partial(_fastest, device=device), device))
     found = [way for way in ways if way]
     if not found:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
@@ -58,15 +46,12 @@ def _fastest_way(
 
 
 @lru_cache(maxsize=1024)
-def _fastest(
-    shape: SparseShape, device: DeviceLimits, families: tuple[SparseFamily, ...], library: bool
-) -> DirectWay | None:
-    ways: list[DirectWay | None] = [family.fastest(shape, device) for family in families]
-    if library:
+def _fastest(shape: SparseShape, device: DeviceLimits) -> DirectWay | None:
+    ways: list[DirectWay | None] = [one.fastest(shape, device) for one in enabled(FAMILIES)]
+    if is_enabled(LIBRARY):
         ways.append(library_product(shape, device))
     return min((way for way in ways if way), key=lambda way: way.seconds, default=None)
 
 
-# tilings depend on `KEPT_VALUES` of the tiles, too
-forget_by(_fastest_way.cache_clear)
+forget_by(fastest_way.cache_clear)
 forget_by(_fastest.cache_clear)
