@@ -286,7 +286,7 @@ class Run:
         self._stepping.stepper.products.hook = self.on_product
         try:
             with display, self._checkpoints:
-                status = self._take_steps(display.update)
+                status = self._take_steps(display.update if shown else None)
         except Exception as error:
             if self.on_failure is not None:
                 self.on_failure(error)
@@ -298,43 +298,49 @@ class Run:
         self._checkpoints.raise_failure(result)
         return result
 
-    def _take_steps(self, show: Callable[[int, float], None]) -> EvolveStatus:
+    def _take_steps(self, show: Callable[[int, float], None] | None) -> EvolveStatus:
         """Take steps until the run ends; return why it ended."""
         if self._follower is not None and self._follower.undefined is not None:
             self._stepping.trial.not_physical = self._follower.undefined
             return EvolveStatus.NOT_PHYSICAL
-        while not self._control.done:
-            ended = None
-            if not self._take_several():
-                ended = self._stepping.take_one()
+        stepping, takes_several, drifted = self._stepping, self._takes_several, False
+        while not stepping.control.done:
+            most = self._checkpoints.steps_left(self.step) if takes_several else 0
+            if not (most and stepping.take_several(most, self._record_step)):
+                ended = stepping.take_one()
                 if ended is EvolveStatus.EVENT:
                     self._write_before_event()
                 if ended is not None:
                     return ended
-                ended = self._observe_step()
-            self._checkpoint()
-            show(self._control.shown, self.t)
-            if ended is not None:
-                return ended
-            if self._is_stopped() and not self._control.done:
+                if self._observer.quantities:
+                    drifted = self._measure()
+                self._record_step()
+            self._checkpoints.after_step(stepping.control.step, waits=self._keeps_grids)
+            if show is not None:
+                show(stepping.control.shown, stepping.control.t)
+            if drifted:
+                return EvolveStatus.DRIFTED
+            if self.on_step is not None and self._is_stopped() and not stepping.control.done:
                 return EvolveStatus.STOPPED
             ended = None if self._follower is None else self._adapt(self._follower)
             if ended is not None:
                 return ended
         return EvolveStatus.COMPLETED
 
-    def _observe_step(self) -> EvolveStatus | None:
-        """Measure quantities after a step and record it; return a status if the run ends."""
-        try:
-            drifted = self._observer.measure(self.t, self.u)
-        except Exception:
-            self._checkpoint()  # the step counts
-            raise
-        self._record_step(None)
-        return EvolveStatus.DRIFTED if drifted else None
+    @property
+    def _takes_several(self) -> bool:
+        """Whether several steps are taken before anything looks at them."""
+        calls = self.on_step is not None and not getattr(self.on_step, "may_skip", False)
+        looks = calls or self._follower is not None or bool(self._observer.quantities)
+        return not looks and self._stepping.takes_several
 
-    def _checkpoint(self) -> None:
-        self._checkpoints.after_step(self.step, waits=self._keeps_grids)
+    def _measure(self) -> bool:
+        """Measure the quantities of the state; return whether one is beyond its tolerance."""
+        try:
+            return self._observer.measure(self.t, self.u)
+        except Exception:  # the step counts
+            self._checkpoints.after_step(self.step, waits=self._keeps_grids)
+            raise
 
     # Grids that follow the solution.
 
@@ -422,16 +428,6 @@ class Run:
             follower.grid.saved(),
         )
 
-    # Steps.
-
-    def _take_several(self) -> bool:
-        """Take steps that nobody looks at, if there are some; return whether it has."""
-        calls = self.on_step is not None and not getattr(self.on_step, "may_skip", False)
-        if calls or self._follower is not None or self._observer.quantities:
-            return False
-        most = self._checkpoints.steps_left(self.step)
-        return self._stepping.take_several(most, self._record_step)
-
     def _write_before_event(self) -> None:
         """Write the checkpoint of a run that an event ends: the state before the last step."""
         state = self._saved_state()
@@ -441,9 +437,8 @@ class Run:
         self._checkpoints.write_last(state)
 
     def _is_stopped(self) -> bool:
-        """Call the hook of steps, if there is one; return whether it ends the run."""
-        if self.on_step is None:
-            return False
+        """Call the hook of steps; return whether it ends the run."""
+        assert self.on_step is not None
         control = self._control
         state = EvolveState(
             self._shown_u,
@@ -528,22 +523,28 @@ class Run:
         return time.perf_counter() - self._began
 
     def _record(self, event: str, **more: Any) -> None:
-        more.update(self._size)
-        self._history.add(event, self._control.step, self._control.t, self._seconds, **more)
+        control, seconds = self._stepping.control, time.perf_counter() - self._began
+        if self._follower is not None:
+            more.update(self._size)
+        self._history.add(event, control.step, control.t, seconds, **more)
 
     @property
     def _size(self) -> dict[str, int]:
         """The number of unknowns, for the records of a run whose grid changes."""
         return {} if self._follower is None else {"unknowns": self._unknowns}
 
-    def _record_step(self, norm: float | None) -> None:
+    def _record_step(self, norm: float | None = None) -> None:
         """Record a step, if one is due; its norm is found if it is not given."""
-        if not self._history.wants(self.step):
+        stepping = self._stepping
+        if not self._history.wants(stepping.control.step):
             return
-        norm = self._stepping.trial.size if norm is None else norm
-        solve = self._stepping.stepper.last_solve
-        more = {} if solve is None else {"iterations": solve.iterations}
-        self._record("step", norm=norm, **more, **self._measured)
+        more: dict[str, Any] = {"norm": stepping.trial.size if norm is None else norm}
+        solve = stepping.stepper.last_solve
+        if solve is not None:
+            more["iterations"] = solve.iterations
+        if self._observer.quantities:
+            more.update(self._measured)
+        self._record("step", **more)
 
     @property
     def _measured(self) -> dict[str, Any]:

@@ -99,8 +99,14 @@ class Stepping:
     def _guards(self) -> tuple[Guard, ...]:
         return (self.growth,) if self.doubling is None else (self.growth, self.doubling)
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether it saves time to take several steps before looking at any of them."""
+        is_fixed = isinstance(self.control, FixedSteps)
+        return is_fixed and self.dense is None and self.trial.takes_several
+
     def take_several(self, most: int, record: Callable[[float], None]) -> bool:
-        """Take steps without looking at what is between them, if that saves time.
+        """Take several steps, without looking at what is between them, if guards allow it.
 
         Parameters
         ----------
@@ -115,10 +121,10 @@ class Stepping:
             Whether steps were taken; if not, the next one is to be taken singly.
         """
         control, trial = self.control, self.trial
-        count = self._unwatched(most)
-        if count < 1 or not isinstance(control, FixedSteps):
-            return False
-        steps = control.upcoming(count)
+        assert isinstance(control, FixedSteps)
+        counts = [guard.unwatched(control.step + 1) for guard in self._guards]
+        count = min(self._pace.steps(), control.last_step - control.step, most, *counts)
+        steps = control.upcoming(count) if count > 0 else []
         if not steps:
             return False
         with self._pace.of(len(steps)):
@@ -136,35 +142,28 @@ class Stepping:
             guard.note(sizes[-1])
         return True
 
-    def _unwatched(self, most: int) -> int:
-        """Return how many steps to take next before looking at any of them, 0 for single ones."""
-        if self.dense is not None or not self.trial.takes_several:
-            return 0
-        step, last = self.control.step, self.control.last_step
-        counts = [guard.unwatched(step + 1) for guard in self._guards]
-        left = 0 if last is None else last - step
-        return min(self._pace.steps(), left, most, *counts)
-
     def take_one(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
         control, trial = self.control, self.trial
-        if not control.is_resolved:
-            return EvolveStatus.STEP_TOO_SMALL
+        guards = self._guards
         step = control.next_step()
+        if step is None:
+            return EvolveStatus.STEP_TOO_SMALL
         if self.dense is not None:
             self.dense.begin(step.t, trial.u)
-        for guard in self._guards:
+        for guard in guards:
             guard.before_step(control.step + 1, trial.u)
-        while True:
+        while step is not None:
             size, failed = trial.attempt(step)
             if not math.isfinite(size):
-                if not control.shorten():
+                step = control.shorten()
+                if step is None:
                     return self._give_up(failed)
             elif control.accepts(trial.error_size, max(trial.size, size)):
-                return self._complete(step, size)
-            elif not control.is_resolved:
-                return EvolveStatus.STEP_TOO_SMALL
-            step = control.next_step()
+                return self._complete(step, size, guards)
+            else:
+                step = control.next_step()
+        return EvolveStatus.STEP_TOO_SMALL
 
     def _give_up(self, failed: KrylovResult | None) -> EvolveStatus:
         """Return the status of a run in which no trial step gives a finite state."""
@@ -183,11 +182,16 @@ class Stepping:
             self.control.advance()
         return EvolveStatus.NOT_FINITE
 
-    def _complete(self, step: Step, size: float) -> EvolveStatus | None:
+    def _complete(self, step: Step, size: float, guards: tuple[Guard, ...]) -> EvolveStatus | None:
         """Accept a step, unless a terminal event ends the run inside it; return that status."""
         try:
-            self.instability = self._find_instability(step, size)
-            self.event = None if self.instability else self._find_events(step)
+            for guard in guards:
+                self.instability = guard.objection(step, self.trial.end, size)
+                if self.instability:
+                    break
+            if self.dense is not None and not self.instability:
+                self.dense.complete(step.t_next, self.trial.end)
+                self.event = self._observer.look(self.dense)
         except Exception:
             self.trial.accept()  # the step counts, so that its checkpoint is written
             raise
@@ -202,18 +206,3 @@ class Stepping:
         t = self.dense.interval[0]
         # a method that works in place has overwritten it; only the interpolant has a copy
         return self.dense.at(t) if self.trial.in_place else self.trial.u, t
-
-    def _find_instability(self, step: Step, size: float) -> str:
-        """Return the guards' text if the end of a step shows instability, else ""."""
-        for guard in self._guards:
-            objection = guard.objection(step, self.trial.end, size)
-            if objection:
-                return objection
-        return ""
-
-    def _find_events(self, step: Step) -> EventRecord | None:
-        """Find events and samples in a step; return the terminal event, if one ends the run."""
-        if self.dense is None:
-            return None
-        self.dense.complete(step.t_next, self.trial.end)
-        return self._observer.look(self.dense)

@@ -61,20 +61,22 @@ class Numbers:
         """Return the numbers (steps, n) of steps of one length."""
         if self._ready is None:
             self._ready = self._prepared()
-        constant, per_dt, places, starts, moments = self._ready
-        rows: NDArray[np.float64] = constant[None] + per_dt * steps[0].dt
+        constant, per_dt, places, starts, moments, width = self._ready
+        count = len(steps)
+        rows: NDArray[np.float64] = constant + per_dt * steps[0].dt
         if moments:
-            t, t_next, dt = np.array(steps).T[:, :, None]
-            values = np.ones((len(steps), 1 + sum(len(own[0]) * len(own[2]) for own in moments)))
-            last = 1
+            t, t_next, dt = steps[0] if count == 1 else np.array(steps).T[:, :, None]
+            values = np.empty((count, width))
+            values[:, 0], last = 1.0, 1
             for nodes, ends, functions in moments:
-                at = np.where(ends, t_next, t + nodes * dt)
+                at = t + nodes * dt
+                at[:, ends] = t_next
                 for function in functions:
-                    first, last = last, last + len(nodes)
+                    first, last = last, last + nodes.shape[1]
                     values[:, first:last] = _values(function, at)
             rows = rows * values[:, places]
-        elif len(steps) > 1:
-            rows = np.repeat(rows, len(steps), axis=0)
+        elif count > 1:
+            rows = np.repeat(rows, count, axis=0)
         return rows if starts is None else np.add.reduceat(rows, starts, axis=1)
 
     @cached_property
@@ -108,13 +110,13 @@ class Numbers:
         starts = None
         if len(parts) > len(self._parts):
             starts = np.cumsum([0, *(len(own) for own in self._parts[:-1])])
-        constant = np.array([part.constant for part in parts])
-        per_dt = np.array([part.per_dt for part in parts])
+        constant = np.array([[part.constant for part in parts]])
+        per_dt = np.array([[part.per_dt for part in parts]])
         moments = [
-            (np.array(nodes), _is_end(np.array(nodes)), functions)
+            (np.array([nodes]), np.flatnonzero(_is_end(np.array(nodes))), functions)
             for nodes, functions in of_nodes.items()
         ]
-        return constant, per_dt, np.array(places), starts, moments
+        return constant, per_dt, np.array(places), starts, moments, 1 + len(order)
 
 
 def _values(function: TimeFactor, times: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,6 +131,9 @@ def _values(function: TimeFactor, times: NDArray[np.float64]) -> NDArray[np.floa
         if "truth value" not in str(error):  # of an array, as where it compares times
             raise
         cause = error
+    is_real_array = type(found) is np.ndarray and found.dtype.kind in "fiub"
+    if is_real_array and found.shape == times.shape:
+        return found  # type: ignore[no-any-return]
     if np.iscomplexobj(found):
         raise TypeError(
             f"split_rhs() has the function of time {function!r}, whose values are of dtype "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -155,22 +155,40 @@ class StepRunner:
         measures : bool
             Whether the norms that passes speak of are found, see `squares`.
         """
-        if self._is_captured():
+        if self._is_on_device and self._is_captured():
             return self._run_captured(steps)
-        works = self._lower_all(steps, measures)
-        with self._turn():
+        self._taken = len(steps)
+        with nullcontext() if self._split is None else self._split.turn():
+            if len(steps) == 1:
+                self._run_one(*steps[0], measures)
+                return
+            works = self._lower_all(steps, measures)
             for first, last in ((0, _FIRST_STEPS), (_FIRST_STEPS, len(steps))):
                 some, times = works[first:last], [own for _, _, own in steps[first:last]]
                 if some:
                     if some[0].in_table:
                         self._write(first, some, times)
                     self._do(some, times, hooked=first == 0)
-        self._last, self._taken = works[-1], len(steps)
+            self._last = works[-1]
+
+    def _run_one(
+        self, passes: StepPasses, vectors: Sequence[Vector], times: StepTimes, measures: bool
+    ) -> None:
+        """Take one step: the work of `run` without that for several."""
+        width = self._width
+        self._last = work = self._lower(passes, vectors, measures)
+        if width != self._width:  # then the table is another one
+            self._last = work = self._lower(passes, vectors, measures)
+        if work.in_table:
+            numbers = work.numbers
+            known = None if numbers.depends_on_time else (numbers, times.dt)
+            missing = known is None or self._filled[0] != known
+            self._filled[0] = known
+            self._table.begin(numbers.of([times]) if missing else None)
+        self._repeat(work, [times], hooked=self._products.hook is not None)
 
     def _is_captured(self) -> bool:
         """Whether the user captures the current stream, whose numbers must be in the kernels."""
-        if not self._is_on_device:
-            return False
         stream = array_module(self._like).cuda.get_current_stream()
         return bool(stream.is_capturing())
 
@@ -178,7 +196,7 @@ class StepRunner:
         self, steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]]
     ) -> None:
         """Take steps without tables and graphs of our own, and without norms."""
-        with self._turn():
+        with nullcontext() if self._split is None else self._split.turn():
             for passes, vectors, times in steps:
                 self._clock.times = times
                 work = self._new_lowered(passes, list(vectors), measures=False, in_table=False)
@@ -223,22 +241,26 @@ class StepRunner:
         """Do the work of steps whose numbers are in the table, of the first one with the hook."""
         hooked = hooked and self._products.hook is not None
         for work, group in groupby(range(len(works)), works.__getitem__):
-            own = list(group)
-            self._products.count += len(own) * len(work.product_places)
-            self._clock.times = steps[own[-1]]
-            if work.program is not None:
-                if hooked:
-                    self._do_singly(work)
-                if len(own) > hooked:
-                    work.program(len(own) - hooked)
-                hooked = False
-                continue
-            if self._recorder is not None and work.in_table:
-                self._recorder.run_several(work, partial(self._do_singly, work), len(own))
-                continue
-            for k in own:
-                self._clock.times = steps[k]
+            self._repeat(work, [steps[k] for k in group], hooked=hooked)
+            hooked = False
+
+    def _repeat(self, work: _Lowered, steps: Sequence[StepTimes], *, hooked: bool) -> None:
+        """Do the same work for each of some steps, of the first one with the hook."""
+        count = len(steps)
+        self._products.count += count * len(work.product_places)
+        self._clock.times = steps[-1]
+        if work.program is not None:
+            if hooked:
                 self._do_singly(work)
+            if count > hooked:
+                work.program(count - hooked)
+            return
+        if self._recorder is not None and work.in_table:
+            self._recorder.run_several(work, partial(self._do_singly, work), count)
+            return
+        for times in steps:
+            self._clock.times = times
+            self._do_singly(work)
 
     def _do_singly(self, work: _Lowered) -> None:
         """Do the work of one step, each part by a call of its own."""
@@ -251,9 +273,6 @@ class StepRunner:
                 self._products.do(part)
             else:
                 part()
-
-    def _turn(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._split is None else self._split.turn()
 
     def _write(self, first: int, works: Sequence[_Lowered], steps: Sequence[StepTimes]) -> None:
         """Put the numbers of steps into the table, unless it has them already."""

@@ -118,18 +118,13 @@ class StepControl(ABC):
         """The present number of a progress display."""
 
     @property
-    @abstractmethod
-    def is_resolved(self) -> bool:
-        """Whether time resolves the step to try, and it is shorter than one that was rejected."""
-
-    @property
     def shortest(self) -> float:
         """The shortest step that time resolves; only a last step may be shorter."""
         return _MIN_STEP * math.ulp(self.t)
 
     @abstractmethod
-    def next_step(self) -> Step:
-        """Return the step to try."""
+    def next_step(self) -> Step | None:
+        """Return the step to try; None if time resolves none that was not rejected."""
 
     @abstractmethod
     def accepts(self, error: Callable[[], float], size: float) -> bool:
@@ -148,8 +143,8 @@ class StepControl(ABC):
         """Count an accepted step."""
 
     @abstractmethod
-    def shorten(self) -> bool:
-        """Choose a shorter step after a failed one; return False if there is none."""
+    def shorten(self) -> Step | None:
+        """Return a shorter step to try after a failed one; None if there is none."""
 
     @abstractmethod
     def resume_point(self) -> ResumePoint:
@@ -196,14 +191,11 @@ class FixedSteps(StepControl):
             return self.step
         return first + int((last - first) * (self.t - self._begin) / (until - self._begin))
 
-    @property
-    def is_resolved(self) -> bool:
-        """Whether time resolves the steps."""
-        return self.dt >= self.shortest or self.step + 1 == self.last_step
-
-    def next_step(self) -> Step:
-        """Return the next step."""
-        return Step(self.t, self._integration.time(self.step + 1), self.dt)
+    def next_step(self) -> Step | None:
+        """Return the next step, None if time does not resolve it."""
+        if self.dt >= self.shortest or self.step + 1 == self.last_step:
+            return Step(self.t, self._integration.time(self.step + 1), self.dt)
+        return None
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Accept every step."""
@@ -221,9 +213,8 @@ class FixedSteps(StepControl):
         steps = [Step(t, t_next, self.dt) for t, t_next in pairwise(ends)]
         return list(takewhile(lambda step: self.dt >= _MIN_STEP * math.ulp(step.t), steps))
 
-    def shorten(self) -> bool:
-        """Return False: equal steps cannot be shortened."""
-        return False
+    def shorten(self) -> None:
+        """Return None: equal steps cannot be shortened."""
 
     def resume_point(self) -> ResumePoint:
         """Return the data to continue from the state after the accepted steps."""
@@ -274,8 +265,8 @@ class AdaptiveSteps(StepControl):
         self._rejected_end = math.inf  # the end of the step that was rejected last from this time
         self.shown_first, self.shown_last = 0, _PROGRESS_PARTS
         self.dt = integration.dt or initial_step(integration, tolerances, stepper.order)
-        self._tried = self.next_step()
-        self._previous = self.resume_point()
+        self._tried = self._step_to_try()
+        self._previous: tuple[int, float, float | None, float | None] = self.resume_point()
 
     @property
     def done(self) -> bool:
@@ -288,22 +279,24 @@ class AdaptiveSteps(StepControl):
         length = self._integration.until - self._begin
         return int(_PROGRESS_PARTS * (self.t - self._begin) / length) if length else _PROGRESS_PARTS
 
-    @property
-    def is_resolved(self) -> bool:
-        """Whether the step to try is shorter than the one that was rejected, if there is one."""
-        return self._step_to_try().t_next < self._rejected_end
+    def next_step(self) -> Step | None:
+        """Return the step to try: ``dt``, or less so that the last step is not tiny.
 
-    def next_step(self) -> Step:
-        """Return the step to try: ``dt``, or less so that the last step is not tiny."""
-        self._tried = self._step_to_try()
-        return self._tried
+        None if it is no shorter than the one that was rejected, if there is one.
+        """
+        step = self._step_to_try()
+        if not step.t_next < self._rejected_end:
+            return None
+        self._tried = step
+        return step
 
     def _step_to_try(self) -> Step:
-        t, until, dt = self.t, self._integration.until, max(self.dt, self.shortest)
+        t, until, shortest = self.t, self._integration.until, self.shortest
+        dt = max(self.dt, shortest)
         if t + dt * (1.0 + 1e-10) >= until:
             return Step(t, until, until - t)
         if t + 2.0 * dt > until:  # divide the rest into two equal steps
-            dt = max(0.5 * (until - t), self.shortest)
+            dt = max(0.5 * (until - t), shortest)
         t_next = t + dt
         if abs(t_next - t - dt) > _ROUNDING * dt:
             dt = t_next - t  # or the times of all steps would drift from what is integrated
@@ -311,7 +304,9 @@ class AdaptiveSteps(StepControl):
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether the error of a step is within the tolerance; choose the next step."""
-        ratio = self._relative(error(), size)
+        allowed = self._tolerances.atol + self._tolerances.rtol * size
+        found = error()
+        ratio = found / allowed if allowed > 0.0 else (math.inf if found else 0.0)
         if not math.isfinite(ratio):
             self.shorten()
             return False
@@ -319,7 +314,7 @@ class AdaptiveSteps(StepControl):
         if ratio > 1.0:
             self._reject(max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / self._order)))
             return False
-        self._previous = self.resume_point()
+        self._previous = self.step, self.dt, self.t, self.last_error
         ratio = max(ratio, 1e-10)
         factor = self._growth(ratio)
         self._after_rejection = False
@@ -330,11 +325,6 @@ class AdaptiveSteps(StepControl):
             self.dt = tried * factor
         self.advance()
         return True
-
-    def _relative(self, error: float, size: float) -> float:
-        """Return the error of a step relative to the tolerance."""
-        allowed = self._tolerances.atol + self._tolerances.rtol * size
-        return error / allowed if allowed > 0.0 else (math.inf if error else 0.0)
 
     def _growth(self, ratio: float) -> float:
         """Return the PI controller's factor for the next step after an accepted one."""
@@ -349,10 +339,10 @@ class AdaptiveSteps(StepControl):
         self.step += 1
         self.t, self._rejected_end = self._tried.t_next, math.inf
 
-    def shorten(self) -> bool:
-        """Reduce a failed step to a quarter; return False if time resolves no shorter one."""
+    def shorten(self) -> Step | None:
+        """Return a quarter of a failed step; None if time resolves no shorter one."""
         self._reject(_AFTER_FAILURE)
-        return self.is_resolved
+        return self.next_step()
 
     def _reject(self, factor: float) -> None:
         """Reject the step that was tried; the next one is shorter by a factor, if time allows."""
@@ -366,7 +356,7 @@ class AdaptiveSteps(StepControl):
 
     def previous_point(self) -> ResumePoint:
         """Return the data to continue from the state before the last accepted step."""
-        return self._previous
+        return ResumePoint(*self._previous)
 
 
 def step_control(integration: Integration, stepper: Stepper) -> StepControl:
