@@ -1,4 +1,4 @@
-"""Checks and choices before a run: its linear solver, its steppers, its first grid."""
+"""Checks and choices before a run: what ranks refuse, its solver, its steppers, its first grid."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from batchkron.errors import NotPhysicalError
 
 from ..preconditioners import NamedPreconditioner
 from ..steppers.default_preconditioner import DefaultPreconditioner
+from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
 from .adapt.adapt import adaptive_problem
 from .adapt.follower import GridFollower
-from .observation.observers import Observer
+from .observation.observers import Observer, Quantity
 from .start.arguments import initial_state
 from .start.integration import Integration, moved_integration
 from .start.provenance import problem_hash
 
-__all__ = ["first_grid", "refuse_of_one_grid", "refuse_solver", "stepper_factory"]
+__all__ = [
+    "first_grid",
+    "refuse_for_ranks",
+    "refuse_of_one_grid",
+    "refuse_solver",
+    "stepper_factory",
+]
 
 
 def first_grid(
@@ -75,8 +82,64 @@ def refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:
         )
 
 
-def refuse_solver(method: type[Stepper], solver: Any, preconditioner: Any) -> None:
-    """Raise ValueError for a solver that a method does not use, or a name that is not known."""
+def refuse_for_ranks(
+    problem: Any, solver: Any, preconditioner: Any, events: Any, watch: Any, *, saves: bool
+) -> None:
+    """Raise TypeError for arguments that need the whole state, which ranks share.
+
+    ``saves`` says whether checkpoints are read or written.
+    """
+    needed = ("gather", "scatter", "content_hash")
+    missing = [name for name in needed if getattr(problem, name, None) is None]
+    if saves and missing:
+        raise TypeError(
+            "checkpoints are files of whole states, and the problem, whose state is spread over "
+            f"ranks, has no {missing[0]}; give it {', '.join(needed)}, or leave checkpoint and "
+            "resume out."
+        )
+    if callable(solver):
+        raise TypeError(
+            "solver is a function, which would solve for each rank's block alone, and the problem "
+            "is distributed; name one, such as 'gmres'."
+        )
+    if isinstance(preconditioner, str) and not hasattr(problem, "distribute_preconditioner"):
+        raise TypeError(
+            f"preconditioner is {preconditioner!r}, which is built from the whole operator, and "
+            "the problem, whose state is spread over ranks, has no distribute_preconditioner(M, A) "
+            "for it; leave it out, or give a distributed operator, one of this rank's block, or a "
+            "function (A, c) -> M."
+        )
+    if callable(events) or len(events):
+        raise TypeError(
+            "events are functions of the whole state, and the problem is distributed: leave them "
+            "out; a callback may gather the state and stop the run."
+        )
+    for name, given in dict(watch or {}).items():
+        measure = given.measure if isinstance(given, Quantity) else given
+        if callable(measure):
+            raise TypeError(
+                f"watch[{name!r}] is a function of the whole state, and the problem is "
+                "distributed; give this rank's block of weights."
+            )
+
+
+def refuse_solver(integration: Integration, solver: Any, preconditioner: Any) -> None:
+    """Raise for a solver that a method does not use or does not know, or a method not for ranks.
+
+    Raises
+    ------
+    ValueError
+        If the method solves no system, or the preconditioner's name is unknown.
+    TypeError
+        If steps of the method need the whole state, which ranks share.
+    """
+    method = integration.method
+    if integration.ranks is not None and not method.works_on_ranks:
+        able = [name for name in names() if get(name).works_on_ranks]
+        raise TypeError(
+            f"method {method.name!r} takes no steps of a state that is spread over ranks; take one "
+            f"of {', '.join(able)}."
+        )
     if not method.implicit and (solver is not None or preconditioner is not None):
         raise ValueError(
             f"method {method.name!r} is explicit and solves no system: leave solver and "

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,10 @@ from .guards.step_doubling import watched
 from .history import History
 from .observation.observers import Observer
 from .observation.progress import make_progress
-from .on_ranks import refuse_method, refuse_options
 from .operator_checks.linearity import refuse_nonlinear
-from .operator_checks.stability import Watch, check_stability
+from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
-from .plan import first_grid, refuse_of_one_grid, refuse_solver, stepper_factory
+from .plan import first_grid, refuse_for_ranks, refuse_of_one_grid, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
 from .start.given import as_time_problem
 from .start.integration import Integration, moved_integration, plan_integration
@@ -120,14 +120,8 @@ class Run:
         problem = as_time_problem(problem, u0, source)
         rule = rule_of_run(problem, adapt)
         if ranks_of_problem(problem) is not None:
-            refuse_options(
-                problem,
-                solver=solver,
-                preconditioner=preconditioner,
-                events=events,
-                watch=watch,
-                saves=checkpoint is not None or resume is not None,
-            )
+            saves = checkpoint is not None or resume is not None
+            refuse_for_ranks(problem, solver, preconditioner, events, watch, saves=saves)
         integration = plan_integration(
             problem,
             until=until,
@@ -141,9 +135,7 @@ class Run:
         )
         ranks, resumed = integration.ranks, integration.resumed
         self.first_step = integration.first_step
-        if ranks is not None:
-            refuse_method(integration.method)
-        refuse_solver(integration.method, solver, preconditioner)
+        refuse_solver(integration, solver, preconditioner)
         self._observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
         on_other_grid = resumed is not None and resumed.grid is not None  # then u is all of it
         file = as_checkpoint_file(
@@ -280,13 +272,14 @@ class Run:
             If the last checkpoint could not be written.
         """
         ranks = self.integration.ranks
-        shown = progress and (ranks is None or ranks.rank == 0)
-        display = make_progress(shown, self._control.shown_first, self._control.shown_last)
+        display = None
+        if progress and (ranks is None or ranks.rank == 0):
+            display = make_progress(self._control.shown_first, self._control.shown_last)
         self._began = time.perf_counter()
         self._stepping.stepper.products.hook = self.on_product
         try:
-            with display, self._checkpoints:
-                status = self._take_steps(display.update if shown else None)
+            with display or nullcontext(), self._checkpoints:
+                status = self._take_steps(None if display is None else display.update)
         except Exception as error:
             if self.on_failure is not None:
                 self.on_failure(error)
@@ -386,7 +379,7 @@ class Run:
         stepping.set_grid(integration, stepper)
         self._see_state()
         self._record(event, added=found.added, removed=found.removed)
-        compared = None if stepping.doubling is None else Watch(stepping.doubling.is_linear)
+        compared = None if stepping.doubling is None else stepping.doubling.is_linear
         if found.is_finer:
             try:
                 compared = check_stability(integration, self._allow_unstable)

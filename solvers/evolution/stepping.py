@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..krylov.systems.result import KrylovResult, Status
 from ..products import Vector
 from ..protocols import refuse_unwritten
+from ..steppers.step_runner import StepTimes
 from ..steppers.stepper import Stepper
 from .guards.growth_bound import GrowthBound
-from .guards.guard import Guard
 from .guards.step_doubling import StepDoubling
 from .observation.events import EventRecord
 from .observation.observers import Observer
@@ -22,10 +22,12 @@ from .result import EvolveStatus
 from .start.integration import Integration
 from .steps.dense_output import StepInterpolant
 from .steps.pace import Pace
-from .steps.step_control import FixedSteps, Step, StepControl, step_control
+from .steps.step_control import FixedSteps, StepControl, step_control
 from .steps.trial_steps import TrialSteps
 
 __all__ = ["Stepping"]
+
+Guard: TypeAlias = GrowthBound | StepDoubling
 
 
 class Stepping:
@@ -182,7 +184,9 @@ class Stepping:
             self.control.advance()
         return EvolveStatus.NOT_FINITE
 
-    def _complete(self, step: Step, size: float, guards: tuple[Guard, ...]) -> EvolveStatus | None:
+    def _complete(
+        self, step: StepTimes, size: float, guards: tuple[Guard, ...]
+    ) -> EvolveStatus | None:
         """Accept a step, unless a terminal event ends the run inside it; return that status."""
         try:
             for guard in guards:

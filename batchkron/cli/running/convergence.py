@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from batchkron.cli.running.signals import StopOnSignal
 from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, EvolveStatus, Result, Run
-from batchkron.solvers.evolution.observation.progress import NoProgress, Progress, ProgressBar
+from batchkron.solvers.evolution.observation.progress import ProgressBar
 
 __all__ = ["Convergence", "LevelRun", "run_level"]
 
@@ -170,17 +171,16 @@ def run_level(
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
     with unstable_steps_refused():
         run = Run(problem, until=until, allow_unstable=allow_unstable)
-    display: Progress = NoProgress()
-    if show:
-        display = ProgressBar(0, run.integration.last_step, stays=False)
+    display = ProgressBar(0, run.integration.last_step, stays=False) if show else None
 
     def after_step(state: EvolveState) -> bool:
-        display.update(state.step, state.t)
+        if display is not None:
+            display.update(state.step, state.t)
         return stop(state)
 
     after_step.may_skip = True  # type: ignore[attr-defined]
     run.on_step = after_step
-    with display:
+    with display or nullcontext():
         return _summary(problem, run.to_end(), before)
 
 

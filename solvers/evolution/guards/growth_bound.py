@@ -12,9 +12,9 @@ import numpy as np
 from ...krylov.vectors.ranks import Ranks, max_over, norm_over
 from ...products import Vector
 from ...protocols import has_operator, known_beside_rhs, operator_of, says_linear
+from ...steppers.step_runner import StepTimes
 from ..operator_checks.linearity import is_linear
 from ..operator_checks.spectrum import numerical_abscissa, random_start
-from ..steps.step_control import Step
 
 __all__ = ["GrowthBound"]
 
@@ -79,7 +79,7 @@ class GrowthBound:
     def note(self, size: float) -> None:
         """Do nothing: the bound does not depend on the states before."""
 
-    def objection(self, step: Step, u: Vector, size: float) -> str:
+    def objection(self, step: StepTimes, u: Vector, size: float) -> str:
         """Return a text if the state u (N,), of norm ``size``, exceeds the bound, else ""."""
         if size <= self._allowed:
             return ""

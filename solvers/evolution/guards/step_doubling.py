@@ -15,9 +15,7 @@ from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...products import Vector
 from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
-from ..operator_checks.stability import Watch
 from ..start.integration import Integration
-from ..steps.step_control import Step
 
 __all__ = ["StepDoubling", "watched"]
 
@@ -128,7 +126,7 @@ class StepDoubling:
         """Take ‖u‖₂ at the end of steps that were not compared."""
         self._size = size
 
-    def objection(self, step: Step, u: Vector, size: float) -> str:
+    def objection(self, step: StepTimes, u: Vector, size: float) -> str:
         """Return an error text if the step that ends with the state u (N,) is unstable, else ""."""
         self._size = size
         before, self._before = self._before, None
@@ -253,10 +251,10 @@ class StepDoubling:
 
 
 def watched(
-    integration: Integration, make: Callable[[float], Stepper], watch: Watch | None
+    integration: Integration, make: Callable[[float], Stepper], is_linear: bool | None
 ) -> StepDoubling | None:
-    """Return the guard of a run with equal steps, None if its steps are known to be stable."""
-    if watch is None:
+    """Return the guard of a run for what `check_stability` returns; None for stable steps."""
+    if is_linear is None:
         return None
     steps, ranks = integration.last_step, integration.ranks
-    return StepDoubling(make, integration.dt, steps, ranks, is_linear=watch.is_linear)
+    return StepDoubling(make, integration.dt, steps, ranks, is_linear=is_linear)

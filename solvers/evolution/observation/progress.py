@@ -7,46 +7,11 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 _LINES = 10  # number of lines printed during a run if standard error is not a terminal
 # Number of steps whose times are kept, to compute the speed of the second half of the steps so far.
 _MAX_MARKS = 256
-
-
-class Progress(Protocol):
-    """Displays the progress of a run; a context manager."""
-
-    def __enter__(self) -> Progress:
-        """Begin."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End."""
-        ...
-
-    def update(self, step: int, t: float) -> None:
-        """Show that ``step`` is done, at time t."""
-        ...
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def __enter__(self) -> NoProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, step: int, t: float) -> None:
-        """Show nothing."""
 
 
 class RemainingTime:
@@ -225,22 +190,20 @@ def _clock(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-def make_progress(shown: bool, first: int, steps: int) -> Progress:
+def make_progress(first: int, steps: int) -> ProgressBar | ProgressLines | None:
     """Return the progress display for standard error.
 
     Parameters
     ----------
-    shown : bool
-        Whether progress is displayed.
     first, steps : int
         The step at which the run begins, and the last step.
 
     Returns
     -------
-    Progress
-        A bar if standard error is a terminal, lines otherwise; nothing if ``shown`` is False or
-        there is no standard error. Output that cannot be written is discarded.
+    ProgressBar, ProgressLines or None
+        A bar if standard error is a terminal, lines otherwise; None if there is no standard error.
+        Output that cannot be written is discarded.
     """
-    if not shown or sys.stderr is None or getattr(sys.stderr, "closed", False):
-        return NoProgress()
+    if sys.stderr is None or getattr(sys.stderr, "closed", False):
+        return None
     return ProgressBar(first, steps) if sys.stderr.isatty() else ProgressLines(first, steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ from .step_check import (
 from .step_growth import MakeStepper
 
 __all__ = [
-    "Watch",
     "check_stability",
     "find_unstable_step",
     "is_explicit_and_linear",
@@ -68,23 +66,10 @@ def _is_linear_run(integration: Integration) -> bool:
     return is_linear(problem, integration.begin, u, change, ranks)
 
 
-@dataclass(frozen=True)
-class Watch:
-    """That steps of a run have to be compared with half steps, by `step_doubling`.
-
-    Parameters
-    ----------
-    is_linear : bool
-        Whether f(t, u) = A(t) u + s(t), as far as is known.
-    """
-
-    is_linear: bool
-
-
 def check_stability(
     integration: Integration, allow_unstable: bool, make_stepper: MakeStepper | None = None
-) -> Watch | None:
-    """Raise if a step is unstable; return whether the run has to be watched by `step_doubling`.
+) -> bool | None:
+    """Raise if a step is unstable; return whether steps have to be compared with half steps.
 
     Parameters
     ----------
@@ -99,8 +84,10 @@ def check_stability(
 
     Returns
     -------
-    Watch or None
-        None if the explicit part of the method is known to be stable, or is not to be checked.
+    bool or None
+        None if the explicit part of the method is known to be stable, or is not to be checked. Else
+        steps are to be compared, by `step_doubling`: True if f(t, u) = A(t) u + s(t), as far as is
+        known.
 
     Raises
     ------
@@ -112,7 +99,7 @@ def check_stability(
         return None
     is_known = method.implicit or has_operator(integration.problem)
     if not (is_known and _is_linear_run(integration)):
-        return Watch(is_linear=False)
+        return False
     if allow_unstable:
         return None
     if method.implicit:
@@ -121,7 +108,7 @@ def check_stability(
         check = _check_step(integration)
     if check.unstable is not None:
         raise UnstableStepError(check.unstable)
-    return None if check.is_safe else Watch(is_linear=True)
+    return None if check.is_safe else True
 
 
 def find_unstable_step(integration: Integration) -> UnstableStep | None:

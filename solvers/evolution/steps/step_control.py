@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise, takewhile
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances
 from ..start.integration import Integration
 from .initial_step import initial_step
 
-__all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "Step", "StepControl", "step_control"]
+__all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "StepControl", "step_control"]
 
 # Safety factor: the next step is this factor times the one whose error would equal the tolerance,
 # so that few steps are rejected. This and the next three were chosen by hand.
@@ -29,20 +29,6 @@ _MIN_STEP = 16.0  # shortest step, in units in the last place of the time; chose
 _ROUNDING = 1e-10
 # Parts of the interval that a progress display counts if the number of steps is not known.
 _PROGRESS_PARTS = 1000
-
-
-class Step(NamedTuple):
-    """A step in time.
-
-    Attributes
-    ----------
-    t, t_next, dt : float
-        Its beginning, end and length.
-    """
-
-    t: float
-    t_next: float
-    dt: float
 
 
 class ResumePoint(NamedTuple):
@@ -65,8 +51,27 @@ class ResumePoint(NamedTuple):
     last_error: float | None
 
 
-class StepControl(ABC):
-    """Chooses the step to try next, and accepts or rejects a step that was tried.
+class _Steps:
+    """What both kinds of steps have: how many there were, and the time after them."""
+
+    def __init__(self, integration: Integration) -> None:
+        self._integration = integration
+        self.step, self.t = integration.first_step, integration.begin
+        self.rejected = 0
+        self.last_error: float | None = None
+
+    def move(self, integration: Integration) -> None:
+        """Continue with an integration on another grid, and perhaps with other equal steps."""
+        self._integration = integration
+
+    @property
+    def shortest(self) -> float:
+        """The shortest step that time resolves; only a last step may be shorter."""
+        return _MIN_STEP * math.ulp(self.t)
+
+
+class FixedSteps(_Steps):
+    """Equal steps: step n ends at t0 + n dt.
 
     Parameters
     ----------
@@ -89,79 +94,6 @@ class StepControl(ABC):
         For adaptive steps, the error of the last one, relative to the tolerance.
     shown_first, shown_last : int
         First and last number of a progress display.
-    """
-
-    is_adaptive: ClassVar[bool]
-    last_step: int | None
-    dt: float
-    shown_first: int
-    shown_last: int
-
-    def __init__(self, integration: Integration) -> None:
-        self._integration = integration
-        self.step, self.t = integration.first_step, integration.begin
-        self.rejected = 0
-        self.last_error: float | None = None
-
-    def move(self, integration: Integration) -> None:
-        """Continue with an integration on another grid, and perhaps with other equal steps."""
-        self._integration = integration
-
-    @property
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether the last time is reached."""
-
-    @property
-    @abstractmethod
-    def shown(self) -> int:
-        """The present number of a progress display."""
-
-    @property
-    def shortest(self) -> float:
-        """The shortest step that time resolves; only a last step may be shorter."""
-        return _MIN_STEP * math.ulp(self.t)
-
-    @abstractmethod
-    def next_step(self) -> Step | None:
-        """Return the step to try; None if time resolves none that was not rejected."""
-
-    @abstractmethod
-    def accepts(self, error: Callable[[], float], size: float) -> bool:
-        """Return whether a step is accepted, and if so count it; choose the one to try next.
-
-        Parameters
-        ----------
-        error : callable
-            Returns the norm of the estimated error of the step.
-        size : float
-            The larger one of the norms of the states at its ends.
-        """
-
-    @abstractmethod
-    def advance(self) -> None:
-        """Count an accepted step."""
-
-    @abstractmethod
-    def shorten(self) -> Step | None:
-        """Return a shorter step to try after a failed one; None if there is none."""
-
-    @abstractmethod
-    def resume_point(self) -> ResumePoint:
-        """Return the data to continue from the state after the accepted steps."""
-
-    @abstractmethod
-    def previous_point(self) -> ResumePoint:
-        """Return the data to continue from the state before the last accepted step."""
-
-
-class FixedSteps(StepControl):
-    """Equal steps: step n ends at t0 + n dt.
-
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
     """
 
     is_adaptive = False
@@ -191,14 +123,14 @@ class FixedSteps(StepControl):
             return self.step
         return first + int((last - first) * (self.t - self._begin) / (until - self._begin))
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> StepTimes | None:
         """Return the next step, None if time does not resolve it."""
         if self.dt >= self.shortest or self.step + 1 == self.last_step:
-            return Step(self.t, self._integration.time(self.step + 1), self.dt)
+            return StepTimes(self.t, self._integration.time(self.step + 1), self.dt)
         return None
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
-        """Accept every step."""
+        """Accept every step, and count it."""
         self.advance()
         return True
 
@@ -207,10 +139,10 @@ class FixedSteps(StepControl):
         self.step += 1
         self.t = self._integration.time(self.step)
 
-    def upcoming(self, count: int) -> list[Step]:
+    def upcoming(self, count: int) -> list[StepTimes]:
         """Return the next steps, as far as time resolves them."""
         ends = [self.t, *(self._integration.time(self.step + k) for k in range(1, count + 1))]
-        steps = [Step(t, t_next, self.dt) for t, t_next in pairwise(ends)]
+        steps = [StepTimes(t, t_next, self.dt) for t, t_next in pairwise(ends)]
         return list(takewhile(lambda step: self.dt >= _MIN_STEP * math.ulp(step.t), steps))
 
     def shorten(self) -> None:
@@ -225,7 +157,7 @@ class FixedSteps(StepControl):
         return ResumePoint(self.step - 1, self.dt, None, None)
 
 
-class AdaptiveSteps(StepControl):
+class AdaptiveSteps(_Steps):
     """Adaptive steps, as long as the error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖).
 
     Parameters
@@ -279,7 +211,7 @@ class AdaptiveSteps(StepControl):
         length = self._integration.until - self._begin
         return int(_PROGRESS_PARTS * (self.t - self._begin) / length) if length else _PROGRESS_PARTS
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> StepTimes | None:
         """Return the step to try: ``dt``, or less so that the last step is not tiny.
 
         None if it is no shorter than the one that was rejected, if there is one.
@@ -290,20 +222,28 @@ class AdaptiveSteps(StepControl):
         self._tried = step
         return step
 
-    def _step_to_try(self) -> Step:
+    def _step_to_try(self) -> StepTimes:
         t, until, shortest = self.t, self._integration.until, self.shortest
         dt = max(self.dt, shortest)
         if t + dt * (1.0 + 1e-10) >= until:
-            return Step(t, until, until - t)
+            return StepTimes(t, until, until - t)
         if t + 2.0 * dt > until:  # divide the rest into two equal steps
             dt = max(0.5 * (until - t), shortest)
         t_next = t + dt
         if abs(t_next - t - dt) > _ROUNDING * dt:
             dt = t_next - t  # or the times of all steps would drift from what is integrated
-        return Step(t, t_next, dt)
+        return StepTimes(t, t_next, dt)
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
-        """Return whether the error of a step is within the tolerance; choose the next step."""
+        """Return whether a step is accepted, and if so count it; choose the one to try next.
+
+        Parameters
+        ----------
+        error : callable
+            Returns the norm of the estimated error of the step.
+        size : float
+            The larger one of the norms of the states at its ends.
+        """
         allowed = self._tolerances.atol + self._tolerances.rtol * size
         found = error()
         ratio = found / allowed if allowed > 0.0 else (math.inf if found else 0.0)
@@ -339,7 +279,7 @@ class AdaptiveSteps(StepControl):
         self.step += 1
         self.t, self._rejected_end = self._tried.t_next, math.inf
 
-    def shorten(self) -> Step | None:
+    def shorten(self) -> StepTimes | None:
         """Return a quarter of a failed step; None if time resolves no shorter one."""
         self._reject(_AFTER_FAILURE)
         return self.next_step()
@@ -357,6 +297,9 @@ class AdaptiveSteps(StepControl):
     def previous_point(self) -> ResumePoint:
         """Return the data to continue from the state before the last accepted step."""
         return ResumePoint(*self._previous)
+
+
+StepControl: TypeAlias = FixedSteps | AdaptiveSteps
 
 
 def step_control(integration: Integration, stepper: Stepper) -> StepControl:

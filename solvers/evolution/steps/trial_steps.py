@@ -20,7 +20,6 @@ from ...steppers.embedded import EmbeddedStepper
 from ...steppers.passes import Norm
 from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
-from .step_control import Step
 
 __all__ = ["TrialSteps"]
 
@@ -84,12 +83,12 @@ class TrialSteps:
             self._size = norm_over(self._ranks, self.u)
         return self._size
 
-    def attempt(self, step: Step) -> tuple[float, KrylovResult | None]:
+    def attempt(self, step: StepTimes) -> tuple[float, KrylovResult | None]:
         """Compute the end of a step.
 
         Parameters
         ----------
-        step : Step
+        step : StepTimes
             The step to try.
 
         Returns
@@ -133,12 +132,12 @@ class TrialSteps:
         """Whether it saves time to take several steps before looking at any of them."""
         return self._stepper.measures and self._stepper.is_faster_ahead
 
-    def take_several(self, steps: Sequence[Step]) -> list[float] | None:
+    def take_several(self, steps: Sequence[StepTimes]) -> list[float] | None:
         """Take steps one after the other without looking at what is between them.
 
         Parameters
         ----------
-        steps : sequence of Step
+        steps : sequence of StepTimes
             At most `MAX_STEPS`, of which the first one begins with the state.
 
         Returns
@@ -153,7 +152,7 @@ class TrialSteps:
         squares = None
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._stepper.take(self.u, [StepTimes(*step) for step in steps], self.end)
+                self._stepper.take(self.u, steps, self.end)
                 squares = self._stepper.squares()
         except NotPhysicalError:
             pass

@@ -9,7 +9,7 @@ from split_problem import EXPLICIT, HEUN, name_of, pair
 from batchkron.solvers import steppers
 from batchkron.solvers.evolution.guards.growth_bound import GrowthBound
 from batchkron.solvers.evolution.guards.step_doubling import StepDoubling
-from batchkron.solvers.evolution.steps.step_control import Step
+from batchkron.solvers.steppers.step_runner import StepTimes
 
 
 def decay(rate=-1.0):
@@ -45,7 +45,7 @@ def test_steps_that_are_compared_are_watched(steps):
     guard, u = doubling(decay(), steps=steps), np.ones(2)
     assert guard.unwatched(1) == 0  # the norm at the beginning is not known yet
     guard.before_step(1, u)
-    guard.objection(Step(0.0, 0.1, 0.1), u, np.sqrt(2.0))
+    guard.objection(StepTimes(0.0, 0.1, 0.1), u, np.sqrt(2.0))
     for number in range(2, steps + 1):
         compared = min(k for k in range(number, steps + 1) if k % 32 == 0 or k == steps)
         assert guard.unwatched(number) == compared - number
@@ -54,7 +54,7 @@ def test_steps_that_are_compared_are_watched(steps):
 def test_norms_that_double_are_watched():
     guard, u = doubling(decay()), np.ones(2)
     guard.before_step(1, u)
-    guard.objection(Step(0.0, 0.1, 0.1), u, np.sqrt(2.0))
+    guard.objection(StepTimes(0.0, 0.1, 0.1), u, np.sqrt(2.0))
     assert guard.allows([2.0, 2.8, 1.0])
     assert guard.allows([2.0, 1.0, 1e9])  # what follows the last one is not taken yet
     assert not guard.allows([2.9, 1.0])
@@ -64,7 +64,7 @@ def test_norms_that_double_are_watched():
     guard.note(2.9)
     assert guard.unwatched(5) == 0
     guard.before_step(5, 2.05 * u)  # compared, so that the next doubling counts from here
-    assert guard.objection(Step(0.4, 0.5, 0.1), 2.05 * np.exp(-0.1) * u, 2.6) == ""
+    assert guard.objection(StepTimes(0.4, 0.5, 0.1), 2.05 * np.exp(-0.1) * u, 2.6) == ""
     assert guard.unwatched(6) == 26
     assert guard.allows([5.1, 1.0])
     assert not guard.allows([5.3, 1.0])
@@ -100,5 +100,5 @@ def test_two_comparisons_after_each_other(rng):
         guard.before_step(number, u)
         t_next = 0.1 * number
         own.step(u, t, t_next)
-        assert guard.objection(Step(t, t_next, 0.1), u, float(np.linalg.norm(u))) == ""
+        assert guard.objection(StepTimes(t, t_next, 0.1), u, float(np.linalg.norm(u))) == ""
         t = t_next

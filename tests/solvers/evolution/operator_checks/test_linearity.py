@@ -7,7 +7,6 @@ import pytest
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.cli.running.clock import TimedProblem
 from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.protocols import known_beside_rhs, says_linear
@@ -280,7 +279,7 @@ def test_what_another_right_hand_side_is_counts_for_nothing(make_problem):
 def test_what_belongs_to_rhs_counts():
     declared = PassesOn(Linear())
     declared.is_linear = True
-    for problem in (Linear(), TimedProblem(make("diffusion-1d", level=2)), declared):
+    for problem in (Linear(), make("diffusion-1d", level=2), declared):
         assert says_linear(problem)
     for problem in (PassesOn(Linear()), Overrides(), square()):
         assert not says_linear(problem)
