@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from ..products import Vector
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
+from .iteration.recursion import Recursion
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass, Product, Stages
-from .vectors.space import Flag, KrylovSpace, Passes
+from .vectors.space import Flag, Passes
 
 
 class BicgstabVectors(NamedTuple):
@@ -40,6 +41,57 @@ BicgstabDirection = Pass("BicgstabDirection", BicgstabVectors)  # p = r + beta (
 
 _FIRST_HALF = (BicgstabProject, BicgstabFirstUpdate)  # after v = A M p
 _SECOND_HALF = (BicgstabSmoothing, BicgstabSecondUpdate, BicgstabDirection)  # after t = A M r
+
+
+class _BicgstabRecursion(Recursion):
+    """The recursion of BiCGSTAB."""
+
+    measures = True
+    flags = Flag.RETRIES
+
+    def allocate(self, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        space = self.space
+        names = ("x", "r", "shadow", "p", "v", "t")
+        x, r, shadow, p, v, t = (space.vector(name) for name in names)
+        of_p, of_r = (space.vector("y"),) * 2 if preconditioned else (p, r)
+        self._first = BicgstabVectors(x, r, shadow, p, v, t, of_p)  # of an iteration's first half
+        self._second = BicgstabVectors(x, r, shadow, p, v, t, of_r)
+        self._shadow = space.passes((BicgstabBegin, BicgstabDirection), self._first)
+        self._first_half = space.passes(_FIRST_HALF, self._first)
+        self._second_half = space.passes(_SECOND_HALF, self._second)
+        return x, r, v
+
+    def begin(self, system: LinearSystem) -> int:
+        super().begin(system)
+        return self._shadow.run()  # shadow = r, rho = shadow* r, p = r
+
+    def iterate(self, system: LinearSystem, steps: range) -> int:
+        _, r, _, p, v, t, of_p = self._first
+        of_r = self._second.y
+        left = -1
+        for _ in steps:
+            system.precondition(p, of_p)
+            system.apply(of_p, v)  # v = A M p
+            self.measure()
+            left = self._first_half.run()  # alpha = rho / shadow* v, x += alpha M p, r -= alpha v
+            if left:
+                system.precondition(r, of_r)
+                system.apply(of_r, t)  # t = A M r
+                left = self._second_half.run()  # omega = t* r / t* t, x += omega M r, …, p
+            if left == 0:
+                break
+        return left
+
+    def in_a_launch(self, A: Any) -> Passes | None:
+        at, second = self._first, self._second
+        stages: Stages = [
+            (Product, (at.p, at.v)),
+            *((each, at) for each in _FIRST_HALF),
+            (Product, (at.r, at.t)),
+            *((each, second) for each in _SECOND_HALF),
+        ]
+        kept = at.x, at.r, at.p, at.shadow, at.v
+        return self.space.iterations(A, stages, kept)
 
 
 @with_shared_parts
@@ -96,8 +148,8 @@ def bicgstab(
     they are summed in double precision.
 
     Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
-    iteration, one more at the end and where a residual is replaced, which ``restarts`` counts not.
-    A solve that does not converge returns the best of the iterates whose true residual was
+    iteration, one more at the end and where a residual is replaced, which ``restarts`` does not
+    count. A solve that does not converge returns the best of the iterates whose true residual was
     computed, x₀ among them; from the first time that it goes on from a true residual this takes
     one more vector.
 
@@ -133,48 +185,4 @@ class Bicgstab(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
-    _measures = True
-    _flags = Flag.RETRIES
-
-    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
-        names = ("x", "r", "shadow", "p", "v", "t")
-        x, r, shadow, p, v, t = (space.vector(name) for name in names)
-        of_p, of_r = (space.vector("y"),) * 2 if preconditioned else (p, r)
-        self._first = BicgstabVectors(x, r, shadow, p, v, t, of_p)  # of an iteration's first half
-        self._second = BicgstabVectors(x, r, shadow, p, v, t, of_r)
-        self._shadow = space.passes((BicgstabBegin, BicgstabDirection), self._first)
-        self._first_half = space.passes(_FIRST_HALF, self._first)
-        self._second_half = space.passes(_SECOND_HALF, self._second)
-        return x, r, v
-
-    def _begin(self, system: LinearSystem) -> int:
-        super()._begin(system)
-        return self._shadow.run()  # shadow = r, rho = shadow* r, p = r
-
-    def _iterate(self, system: LinearSystem, steps: range) -> int:
-        _, r, _, p, v, t, of_p = self._first
-        of_r = self._second.y
-        left = -1
-        for _ in steps:
-            system.precondition(p, of_p)
-            system.apply(of_p, v)  # v = A M p
-            self._measure()
-            left = self._first_half.run()  # alpha = rho / shadow* v, x += alpha M p, r -= alpha v
-            if left:
-                system.precondition(r, of_r)
-                system.apply(of_r, t)  # t = A M r
-                left = self._second_half.run()  # omega = t* r / t* t, x += omega M r, …, p
-            if left == 0:
-                break
-        return left
-
-    def _iterations_in_a_launch(self, A: Any) -> Passes | None:
-        at, second = self._first, self._second
-        stages: Stages = [
-            (Product, (at.p, at.v)),
-            *((each, at) for each in _FIRST_HALF),
-            (Product, (at.r, at.t)),
-            *((each, second) for each in _SECOND_HALF),
-        ]
-        kept = at.x, at.r, at.p, at.shadow, at.v
-        return self._space.iterations(A, stages, kept)
+    _recursion_type = _BicgstabRecursion

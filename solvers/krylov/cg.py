@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from ..products import Vector
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
+from .iteration.recursion import Recursion
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass, Product, Stages
-from .vectors.space import KrylovSpace, Passes
+from .vectors.space import Passes
 
 
 class CgVectors(NamedTuple):
@@ -32,6 +33,57 @@ CgDirection = Pass("CgDirection", CgVectors)  # p = z + beta p
 
 _ITERATION = (CgCurvature, CgUpdate, CgDirection)  # after q = A p, without M
 _Q = CgVectors._fields.index("q")
+
+
+class _CgRecursion(Recursion):
+    """The recursion of conjugate gradients."""
+
+    def allocate(self, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        space = self.space
+        x, r, p, q = (space.vector(name) for name in ("x", "r", "p", "q"))
+        self._at = at = CgVectors(x, r, p, q, space.vector("z") if preconditioned else r)
+        self._q = q  # where the latest q = A p is: at.q, or an array of A's own
+        self._turn = space.passes((CgProduct, CgDirection), at)
+        # with M, the product z = M r is between the update and the next direction
+        self._step = space.passes(_ITERATION[:2] if preconditioned else _ITERATION, at)
+        return x, r, q
+
+    def begin(self, system: LinearSystem) -> int:
+        super().begin(system)
+        return self._next_direction(system)
+
+    def iterate(self, system: LinearSystem, steps: range) -> int:
+        _, _, p, q, _ = self._at
+        left = -1
+        for _ in steps:
+            self._take_product(system.product(p, q))  # q = A p
+            left = self._step.run()  # alpha = rho / p* q, x += alpha p, r -= alpha q
+            if left and system.preconditioned:
+                left = self._next_direction(system)
+            if left == 0:
+                break
+        return left
+
+    def _next_direction(self, system: LinearSystem) -> int:
+        _, r, _, _, z = self._at
+        system.precondition(r, z)  # z = M r
+        return self._turn.run()  # rho = r* z, beta = rho / the last one, p = z + beta p
+
+    def in_a_launch(self, A: Any) -> Passes | None:
+        at = self._at
+        stages: Stages = [(Product, (at.p, at.q)), *((each, at) for each in _ITERATION)]
+        return self.space.iterations(A, stages, (at.x, at.r, at.p))
+
+    def _take_product(self, product: Vector) -> None:
+        """Let passes read q where an operator left it."""
+        if product is not self._q:
+            self._q = product
+            self._step.set_vector(_Q, product, self.space.address(product))
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        self._take_product(self._at.q)
 
 
 @with_shared_parts
@@ -118,48 +170,4 @@ class Cg(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
-    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
-        x, r, p, q = (space.vector(name) for name in ("x", "r", "p", "q"))
-        self._at = at = CgVectors(x, r, p, q, space.vector("z") if preconditioned else r)
-        self._q = q  # where the latest q = A p is: at.q, or an array of A's own
-        self._turn = space.passes((CgProduct, CgDirection), at)
-        # with M, the product z = M r is between the update and the next direction
-        self._step = space.passes(_ITERATION[:2] if preconditioned else _ITERATION, at)
-        return x, r, q
-
-    def _begin(self, system: LinearSystem) -> int:
-        super()._begin(system)
-        return self._next_direction(system)
-
-    def _iterate(self, system: LinearSystem, steps: range) -> int:
-        _, _, p, q, _ = self._at
-        left = -1
-        for _ in steps:
-            self._take_product(system.product(p, q))  # q = A p
-            left = self._step.run()  # alpha = rho / p* q, x += alpha p, r -= alpha q
-            if left and system.preconditioned:
-                left = self._next_direction(system)
-            if left == 0:
-                break
-        return left
-
-    def _next_direction(self, system: LinearSystem) -> int:
-        _, r, _, _, z = self._at
-        system.precondition(r, z)  # z = M r
-        return self._turn.run()  # rho = r* z, beta = rho / the last one, p = z + beta p
-
-    def _iterations_in_a_launch(self, A: Any) -> Passes | None:
-        at = self._at
-        stages: Stages = [(Product, (at.p, at.q)), *((each, at) for each in _ITERATION)]
-        return self._space.iterations(A, stages, (at.x, at.r, at.p))
-
-    def _take_product(self, product: Vector) -> None:
-        """Let passes read q where an operator left it."""
-        if product is not self._q:
-            self._q = product
-            self._step.set_vector(_Q, product, self._space.address(product))
-
-    def forget_operands(self) -> None:
-        """Let go of the arrays of the last solve that are not the workspace's own."""
-        super().forget_operands()
-        self._take_product(self._at.q)
+    _recursion_type = _CgRecursion

@@ -6,11 +6,30 @@ from collections.abc import Callable
 from typing import Any
 
 from ..products import Vector
-from .gmres import Gmres, GmresVectors
+from .gmres import Gmres, GmresRecursion, GmresVectors
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
-from .vectors.space import Flag, KrylovSpace
+from .vectors.space import Flag
+
+
+class _FgmresRecursion(GmresRecursion):
+    """A cycle of flexible GMRES, which keeps M times the vectors of the basis."""
+
+    flags_with_m = Flag.PRECONDITIONED | Flag.FLEXIBLE
+
+    def allocate(self, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        space = self.space
+        x, work = space.vector("x"), space.vector("work")
+        solutions = basis = space.basis("basis", space.restart + 1)
+        if preconditioned:
+            solutions = space.basis("solutions", space.restart)
+        self._solutions: list[Vector] = list(solutions)
+        return self.with_basis(GmresVectors(x, basis, work, None, solutions))
+
+    def direction(self, system: LinearSystem, step: int) -> Vector:
+        system.precondition(self._slots[step], self._solutions[step])
+        return self._solutions[step]
 
 
 def fgmres(
@@ -95,16 +114,4 @@ class Fgmres(Gmres):
     [0.5 0.5]
     """
 
-    _flags_with_m = Flag.PRECONDITIONED | Flag.FLEXIBLE
-
-    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
-        x, work = space.vector("x"), space.vector("work")
-        solutions = basis = space.basis("basis", self.restart + 1)
-        if preconditioned:
-            solutions = space.basis("solutions", self.restart)
-        self._solutions: list[Vector] = list(solutions)
-        return self._with_basis(space, GmresVectors(x, basis, work, None, solutions))
-
-    def _direction(self, system: LinearSystem, step: int) -> Vector:
-        system.precondition(self._slots[step], self._solutions[step])
-        return self._solutions[step]
+    _recursion_type = _FgmresRecursion

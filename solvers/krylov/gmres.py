@@ -11,12 +11,13 @@ import numpy as np
 from ..products import Vector
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
+from .iteration.recursion import Recursion
 from .iteration.workspace_cache import solve_once
 from .systems.limits import SolveLimits, check_count
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass
-from .vectors.space import KrylovSpace, Passes
+from .vectors.space import Passes
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 
@@ -43,6 +44,91 @@ GmresResidual = Pass("GmresResidual", GmresVectors)  # r = b - A work, its norm
 GmresAccept = Pass("GmresAccept", GmresVectors)  # x = work, if its residual is smaller
 
 _B = GmresVectors._fields.index("b")
+
+
+class GmresRecursion(Recursion):
+    """A cycle of GMRES: Arnoldi's recursion with a rotation of its matrix in each iteration."""
+
+    measures = True
+    never_worse = True
+    checks_ahead = True
+
+    def allocate(self, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        """Make the vectors and the passes over them; see `Recursion.allocate`."""
+        space = self.space
+        x, work = space.vector("x"), space.vector("work")
+        basis = space.basis("basis", space.restart + 1)
+        corrected = space.vector("corrected") if preconditioned else None
+        return self.with_basis(GmresVectors(x, basis, work, corrected))
+
+    def with_basis(self, at: GmresVectors) -> tuple[Vector, Vector, Vector]:
+        """Make the passes over vectors, for `allocate`."""
+        space = self.space
+        self.max_steps = space.restart
+        self.at = at
+        self._slots: list[Vector] = list(at.basis)
+        self._step = space.passes((GmresProject, GmresExtend), at, columns=space.restart)
+        self._combine = space.passes((GmresCombine,), at)
+        self._correct = space.passes((GmresCorrect,), at)
+        self._accept: dict[int, Passes] = {}  # by the slot of the true residual
+        return at.x, self._slots[0], self._slots[1]
+
+    def direction(self, system: LinearSystem, step: int) -> Vector:
+        """Return M u."""
+        corrected = self.at.corrected
+        if corrected is None:
+            return self._slots[step]
+        system.precondition(self._slots[step], corrected)
+        return corrected
+
+    def iterate(self, system: LinearSystem, steps: range) -> int:
+        """Do iterations of a cycle."""
+        left = -1
+        for step in steps:
+            system.apply(self.direction(system, step), self._slots[step + 1])  # w = A M u
+            self.measure()
+            left = self._step.steps[step]()  # orthogonalises u and w, rotates, estimates
+            if left == 0:
+                break
+        return left
+
+    def step_key(self, step: int) -> int:
+        """Return the step: each has work of its own."""
+        return step
+
+    def check(self, system: LinearSystem, ahead: int = 0) -> int:
+        """Form the trial solution; take it over if its residual is smaller.
+
+        The residual takes the place of the basis, or where that is still needed the next one.
+        """
+        self._slot = slot = ahead + 1 if 0 < ahead < self.space.restart else 0
+        accept = self._accept.get(slot)
+        if accept is None:
+            at = self.at._replace(basis=self._slots[slot])
+            accept = self._accept[slot] = self.space.passes((GmresResidual, GmresAccept), at)
+        work, corrected = self.at.work, self.at.corrected
+        self._combine.run()  # work = x + Σ y_i q_i, with M the sum alone
+        if corrected is not None:
+            system.precondition(work, corrected)
+            self._correct.run()  # work = x + M work
+        system.apply(work, self._slots[slot])
+        accept.set_vector(_B, system.b, self.space.address(system.b))
+        return accept.run()  # x = work if b - A work is less than the last residual
+
+    def checked_residual(self) -> Vector:
+        """Return the residual that `check` has computed."""
+        return self._slots[self._slot]
+
+    def go_on(self) -> None:
+        """Bring the residual that `check` has computed to where a cycle begins."""
+        if self._slot:
+            np.copyto(self._slots[0], self._slots[self._slot])
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        for accept in self._accept.values():
+            accept.set_vector(_B, None, 0)
 
 
 @with_shared_parts
@@ -165,9 +251,7 @@ class Gmres(KrylovMethod):
     [0.5 0.5]
     """
 
-    _measures = True
-    _never_worse = True
-    _checks_ahead = True
+    _recursion_type: type[Recursion] = GmresRecursion
 
     def __init__(
         self,
@@ -186,76 +270,7 @@ class Gmres(KrylovMethod):
         super().__init__(size, dtype, like=like, M=M, batched=batched)
         wanted = check_count("restart", 20 if restart is None else restart)
         self.restart = max(min(wanted, self._unknowns), 1)
-        self._basis_size = self._max_steps = self.restart
-
-    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
-        x, work = space.vector("x"), space.vector("work")
-        basis = space.basis("basis", self.restart + 1)
-        corrected = space.vector("corrected") if preconditioned else None
-        return self._with_basis(space, GmresVectors(x, basis, work, corrected))
-
-    def _with_basis(self, space: KrylovSpace, at: GmresVectors) -> tuple[Vector, Vector, Vector]:
-        """Make the passes over vectors, for `_allocate`."""
-        self._at = at
-        self._slots: list[Vector] = list(at.basis)
-        self._step = space.passes((GmresProject, GmresExtend), at, columns=self.restart)
-        self._combine = space.passes((GmresCombine,), at)
-        self._correct = space.passes((GmresCorrect,), at)
-        self._accept: dict[int, Passes] = {}  # by the slot of the true residual
-        return at.x, self._slots[0], self._slots[1]
-
-    def _direction(self, system: LinearSystem, step: int) -> Vector:
-        """Return M u."""
-        corrected = self._at.corrected
-        if corrected is None:
-            return self._slots[step]
-        system.precondition(self._slots[step], corrected)
-        return corrected
-
-    def _iterate(self, system: LinearSystem, steps: range) -> int:
-        left = -1
-        for step in steps:
-            system.apply(self._direction(system, step), self._slots[step + 1])  # w = A M u
-            self._measure()
-            left = self._step.steps[step]()  # orthogonalises u and w, rotates, estimates
-            if left == 0:
-                break
-        return left
-
-    def _step_key(self, step: int) -> int:
-        return step
-
-    def _check(self, system: LinearSystem, ahead: int = 0) -> int:
-        """Form the trial solution; take it over if its residual is smaller.
-
-        The residual takes the place of the basis, or where that is still needed the next one.
-        """
-        self._slot = slot = ahead + 1 if 0 < ahead < self.restart else 0
-        accept = self._accept.get(slot)
-        if accept is None:
-            at = self._at._replace(basis=self._slots[slot])
-            accept = self._accept[slot] = self._space.passes((GmresResidual, GmresAccept), at)
-        work, corrected = self._at.work, self._at.corrected
-        self._combine.run()  # work = x + Σ y_i q_i, with M the sum alone
-        if corrected is not None:
-            system.precondition(work, corrected)
-            self._correct.run()  # work = x + M work
-        system.apply(work, self._slots[slot])
-        accept.set_vector(_B, system.b, self._space.address(system.b))
-        return accept.run()  # x = work if b - A work is less than the last residual
-
-    def _checked_residual(self) -> Vector:
-        return self._slots[self._slot]
-
-    def _go_on(self) -> None:
-        if self._slot:
-            np.copyto(self._slots[0], self._slots[self._slot])
-
-    def forget_operands(self) -> None:
-        """Let go of the arrays of the last solve that are not the workspace's own."""
-        super().forget_operands()
-        for accept in self._accept.values():
-            accept.set_vector(_B, None, 0)
+        self._basis_size = self.restart
 
     def solve(
         self,
@@ -316,7 +331,8 @@ class _CycleLimits(SolveLimits):
         self._legacy = callback is not None and kind == "legacy"
 
     def begin_solve(self, size: int) -> None:
-        maximum = self._maximum(size)
+        super().begin_solve(size)
+        maximum = self._maximum()
         self.max_iterations, self.max_cycles = (
             (maximum, math.inf) if self._legacy else (math.inf, maximum)
         )

@@ -12,12 +12,13 @@ from batchkron.arrays import to_host
 from ..products import Vector
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
+from .iteration.recursion import Recursion
 from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass
 from .vectors.ranks import norms_over, sum_over
-from .vectors.space import Field, Flag, KrylovSpace, Progress
+from .vectors.space import Field, Flag, Progress
 
 _ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
 
@@ -45,6 +46,91 @@ MinresDiagonal = Pass("MinresDiagonal", MinresVectors)  # alpha = z* w / beta²
 MinresLanczos = Pass("MinresLanczos", MinresVectors)  # previous = w/β - α/β v - β/β₀ previous
 MinresNextNorm = Pass("MinresNextNorm", MinresVectors)  # next beta² = previous* next; rotates
 MinresUpdate = Pass("MinresUpdate", MinresVectors)  # d2 = (z/β - ρ₂ d - ρ₃ d2) / ρ, x += τ d2
+
+
+class _MinresRecursion(Recursion):
+    """Lanczos' recursion with a rotation of its matrix in each iteration."""
+
+    measures = True
+    flags = Flag.PERSISTS
+
+    def allocate(self, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
+        space = self.space
+        names = ("x", "v", "previous", "w", "d", "d2")
+        x, v, previous, w, d, d2 = (space.vector(name) for name in names)
+        z, following, r = v, previous, v
+        if preconditioned:
+            z, following, r = (space.vector(name) for name in ("z", "next", "r"))
+        at = MinresVectors(x, v, previous, w, d, d2, z, following, r)
+        # an iteration overwrites what the one before the last left
+        exchanged = MinresVectors(x, previous, v, w, d2, d, following, z, r)
+        self._turns = at, exchanged
+        self._copy = space.passes((MinresBegin,), at)
+        self._norm = space.passes((MinresFirstNorm,), at)
+        lanczos = (MinresDiagonal, MinresLanczos)
+        last = (MinresNextNorm, MinresUpdate) if preconditioned else (*lanczos, MinresUpdate)
+        if preconditioned:
+            self._lanczos = [space.passes(lanczos, turn) for turn in self._turns]
+        self._last = [space.passes(last, turn) for turn in self._turns]
+        return x, r, w
+
+    def begin(self, system: LinearSystem) -> int:
+        at = self._turns[0]
+        super().begin(system)
+        self._copy.run()  # v = r
+        system.precondition(at.v, at.z)  # z = M v
+        return self._norm.run()  # beta² = v* z
+
+    def iterate(self, system: LinearSystem, steps: range) -> int:
+        left = -1
+        for step in steps:
+            turn = step % 2
+            at = self._turns[turn]
+            system.apply(at.z, at.w)  # w = A z
+            self.measure()
+            if system.preconditioned:
+                self._lanczos[turn].run()  # the next v, where the previous one is
+                system.precondition(at.previous, at.next)  # the next z = M v
+            left = self._last[turn].run()  # without M the next v; its norm, a rotation, d and x
+            if left == 0:
+                break
+        return left
+
+    def recognise(self, system: LinearSystem, progress: Any, scalars: Any) -> None:
+        """Say which of the systems that could not go on are at a least-squares solution."""
+        ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
+        if ended.any():
+            gradients = self._gradients(system, scalars)
+            bound = _ROUNDINGS * np.sqrt(np.finfo(self.space.dtype).eps)
+            optimal = gradients <= bound * scalars[:, Field.OPERATOR_NORM]
+            progress[0, ended & optimal] = Progress.LEAST_SQUARES
+
+    def _gradients(self, system: LinearSystem, scalars: Any) -> Any:
+        """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
+        at = self._turns[0]
+        r, z, w = self.measured_residual(system), at.z, at.w
+        rows = (-1, system.b.shape[-1])
+
+        def scale(vectors: Vector, factors: Any) -> None:
+            given = self.space.module.asarray(factors.astype(r.real.dtype))
+            vectors.reshape(rows)[...] *= given[:, None]
+
+        scale(r, 1 / scalars[:, Field.RESIDUAL])
+        system.precondition(r, z)
+        system.apply(z, w)
+        scale(w, scalars[:, Field.OPERATOR])
+        if not system.preconditioned:
+            lengths = [norms_over(self.space.ranks, each.reshape(rows)) for each in (w, r)]
+            return lengths[0] / lengths[1]
+        image = at.next
+        system.precondition(w, image)
+        squares = [
+            to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
+            for left, right in ((w, image), (r, z))
+        ]
+        for each in squares:
+            sum_over(self.space.ranks, each)
+        return np.sqrt(squares[0] / squares[1])
 
 
 @with_shared_parts
@@ -140,82 +226,4 @@ class Minres(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
-    _measures = True
-    _flags = Flag.PERSISTS
-
-    def _allocate(self, space: KrylovSpace, preconditioned: bool) -> tuple[Vector, Vector, Vector]:
-        names = ("x", "v", "previous", "w", "d", "d2")
-        x, v, previous, w, d, d2 = (space.vector(name) for name in names)
-        z, following, r = v, previous, v
-        if preconditioned:
-            z, following, r = (space.vector(name) for name in ("z", "next", "r"))
-        at = MinresVectors(x, v, previous, w, d, d2, z, following, r)
-        # an iteration overwrites what the one before the last left
-        exchanged = MinresVectors(x, previous, v, w, d2, d, following, z, r)
-        self._turns = at, exchanged
-        self._copy = space.passes((MinresBegin,), at)
-        self._norm = space.passes((MinresFirstNorm,), at)
-        lanczos = (MinresDiagonal, MinresLanczos)
-        last = (MinresNextNorm, MinresUpdate) if preconditioned else (*lanczos, MinresUpdate)
-        if preconditioned:
-            self._lanczos = [space.passes(lanczos, turn) for turn in self._turns]
-        self._last = [space.passes(last, turn) for turn in self._turns]
-        return x, r, w
-
-    def _begin(self, system: LinearSystem) -> int:
-        at = self._turns[0]
-        super()._begin(system)
-        self._copy.run()  # v = r
-        system.precondition(at.v, at.z)  # z = M v
-        return self._norm.run()  # beta² = v* z
-
-    def _iterate(self, system: LinearSystem, steps: range) -> int:
-        left = -1
-        for step in steps:
-            turn = step % 2
-            at = self._turns[turn]
-            system.apply(at.z, at.w)  # w = A z
-            self._measure()
-            if system.preconditioned:
-                self._lanczos[turn].run()  # the next v, where the previous one is
-                system.precondition(at.previous, at.next)  # the next z = M v
-            left = self._last[turn].run()  # without M the next v; its norm, a rotation, d and x
-            if left == 0:
-                break
-        return left
-
-    def _recognise(self, system: LinearSystem, progress: Any, scalars: Any) -> None:
-        """Say which of the systems that could not go on are at a least-squares solution."""
-        ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
-        if ended.any():
-            gradients = self._gradients(system, scalars)
-            bound = _ROUNDINGS * np.sqrt(np.finfo(self.dtype).eps)
-            optimal = gradients <= bound * scalars[:, Field.OPERATOR_NORM]
-            progress[0, ended & optimal] = Progress.LEAST_SQUARES
-
-    def _gradients(self, system: LinearSystem, scalars: Any) -> Any:
-        """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
-        at = self._turns[0]
-        r, z, w = self._measured_residual(system), at.z, at.w
-        rows = (-1, system.b.shape[-1])
-
-        def scale(vectors: Vector, factors: Any) -> None:
-            given = self._arrays.asarray(factors.astype(r.real.dtype))
-            vectors.reshape(rows)[...] *= given[:, None]
-
-        scale(r, 1 / scalars[:, Field.RESIDUAL])
-        system.precondition(r, z)
-        system.apply(z, w)
-        scale(w, scalars[:, Field.OPERATOR])
-        if not system.preconditioned:
-            lengths = [norms_over(self._ranks, each.reshape(rows)) for each in (w, r)]
-            return lengths[0] / lengths[1]
-        image = at.next
-        system.precondition(w, image)
-        squares = [
-            to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
-            for left, right in ((w, image), (r, z))
-        ]
-        for each in squares:
-            sum_over(self._ranks, each)
-        return np.sqrt(squares[0] / squares[1])
+    _recursion_type = _MinresRecursion

@@ -100,13 +100,13 @@ class BlockSolve:
         dtype = working_dtype(A, given)
         rows = module.ascontiguousarray(as_systems(given, "b", "columns", dtype, module))
         self.module, self.dtype = module, dtype
-        self.system, self.b = LinearSystem(A, rows, M), rows
+        self.system, self.b = LinearSystem(A, rows, M, "columns"), rows
         self.x = module.empty_like(rows)
         norm_b = norms_of(rows)
         self.tolerance = np.maximum(tolerances[0] * norm_b, tolerances[1])
 
         def guess(out: Vector) -> bool:
-            guessed = self.system.initial_guess(x0, out, "columns")
+            guessed = self.system.initial_guess(x0, out)
             out[module.asarray(norm_b == 0)] = 0
             return guessed
 

@@ -1,13 +1,20 @@
-"""Work that a device repeats as graphs, and the products with the operators that it contains."""
+"""What is known from the last solves: work that a device repeats as graphs, and iterations."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from ..systems.system import LinearSystem
-from ..vectors.space import Recorder
+from ..vectors.space import Passes, Recorder
+
+# Solves whose iterations are remembered: as many as an IMEX method has stages. One iteration too
+# many costs less than one too few, after which a device has to be waited for twice.
+_REMEMBERED = 4
+# Addresses of right-hand sides for which that is done. Stages that are iterated have two.
+_MAX_ADDRESSES = 2
 
 
 class Recordings:
@@ -19,10 +26,12 @@ class Recordings:
         Of the device.
     system : LinearSystem
         Its operators.
+    launch : Passes or None
+        Iterations that the device does in one launch.
     """
 
-    def __init__(self, recorder: Recorder, system: LinearSystem) -> None:
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder, system: LinearSystem, launch: Passes | None) -> None:
+        self.recorder, self.launch = recorder, launch
         self._operators = [_reference(operator) for operator in system.operators]
         self._products: dict[Any, tuple[int, int]] = {}
 
@@ -49,3 +58,20 @@ class Recordings:
 def _reference(operator: Any) -> Callable[[], Any]:
     """Return what returns the operator, as long as others keep it."""
     return (lambda: None) if operator is None else weakref.ref(operator)
+
+
+class IterationCounts:
+    """The iterations that the last solves took."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self._at: dict[int, deque[int]] = {}
+
+    def at(self, address: int) -> deque[int]:
+        """Return those of the last right-hand sides at an address."""
+        known = self._at.get(address)
+        if known is None:
+            while len(self._at) >= _MAX_ADDRESSES:
+                self._at.pop(next(iter(self._at)))
+            known = self._at[address] = deque(maxlen=_REMEMBERED)
+        return known

@@ -49,8 +49,3 @@ def as_systems(
             "for (N, K), batched='leading' for (..., N)."
         )
     return rows
-
-
-def from_systems(rows: Vector, batched: str | None) -> Vector:
-    """Return vectors (..., N) as the caller sees them: a view."""
-    return rows.T if batched == "columns" else rows

@@ -32,15 +32,17 @@ class SolveLimits:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
         self.callback = callback
-        self.norm_b = 1.0
+        self.norm_b, self.unknowns = 1.0, 0
         self.max_iterations = self.max_cycles = math.inf
 
     def begin_solve(self, size: int) -> None:
         """Set the limits for systems of N unknowns."""
-        self.max_iterations = self._maximum(size)
+        self.unknowns = size
+        self.max_iterations = self._maximum()
 
-    def _maximum(self, size: int) -> int:
-        return max(_ITERATIONS_PER_UNKNOWN * size, 1) if self._maxiter is None else self._maxiter
+    def _maximum(self) -> int:
+        default = max(_ITERATIONS_PER_UNKNOWN * self.unknowns, 1)
+        return default if self._maxiter is None else self._maxiter
 
     def iteration_ended(self, estimate: float, x: Vector) -> None:
         """Call back; ``estimate`` is that of the residual's norm."""

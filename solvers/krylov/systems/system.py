@@ -17,13 +17,14 @@ class LinearSystem:
     """A x = b for one or many b, with its products counted: what every Krylov method shares.
 
     A and M are what `as_product` takes, (N, N), or None for no M; b is C-contiguous, (..., N), and
-    never written. ValueError if a shape is wrong, TypeError if a kind of object or a dtype is.
+    never written; the caller sees vectors in the layout ``batched``. ValueError if a shape is
+    wrong, TypeError if a kind of object or a dtype is.
     """
 
-    def __init__(self, A: Any, b: Vector, M: Any) -> None:
+    def __init__(self, A: Any, b: Vector, M: Any, batched: str | None) -> None:
         refuse_foreign(A, "A", b=b)
         refuse_foreign(M, "M", b=b)
-        self.b = b
+        self.b, self.batched = b, batched
         self.operators = A, M
         self.recordable = all(
             op is None or getattr(op, "capturable", False) is True for op in (A, M)
@@ -61,7 +62,7 @@ class LinearSystem:
             self.preconditioner_applications += 1
             self._precondition(x, out)
 
-    def initial_guess(self, x0: Any, x: Vector, batched: str | None) -> bool:
+    def initial_guess(self, x0: Any, x: Vector) -> bool:
         """Write the initial guess into ``x``, (..., N); return whether it may be anything but zero.
 
         ``x0`` is an array of b's layout, "Mb" for M b, or None for zero. ValueError if it has
@@ -80,9 +81,13 @@ class LinearSystem:
                 np.copyto(x, self.b)
             return True
         refuse_foreign(x0, "x0", b=self.b)
-        guess = as_systems(x0, "x0", batched, x.dtype, array_module(x))
+        guess = as_systems(x0, "x0", self.batched, x.dtype, array_module(x))
         if guess.shape != x.shape:
-            wanted = x.shape[::-1] if batched == "columns" else x.shape
+            wanted = x.shape[::-1] if self.batched == "columns" else x.shape
             raise ValueError(f"x0 has shape {np.shape(x0)}; expected {wanted}, the shape of b.")
         np.copyto(x, guess)
         return True
+
+    def seen(self, x: Vector) -> Vector:
+        """Return vectors (..., N) as the caller sees them: a view."""
+        return x.T if self.batched == "columns" else x

@@ -21,7 +21,7 @@ from batchkron.backends.krylov_arguments import (
     max_sums,
     small_size,
 )
-from batchkron.backends.protocol import Recorder, Reduction
+from batchkron.backends.protocol import Recorder
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.spec.kron import Array
 
@@ -125,7 +125,7 @@ class KrylovSpace:
         ranks: Ranks | None = None,
     ) -> None:
         self._backend = krylov_backend(module)
-        self._reduction: Reduction | None = ranks
+        self.ranks, self.restart = ranks, restart
         self.shape, self.dtype, self.module = shape, dtype, module
         self.systems, self.size = math.prod(shape[:-1]), shape[-1]
         systems = max(self.systems, 1)
@@ -138,7 +138,7 @@ class KrylovSpace:
         self._read = self._backend.krylov_reader()
         base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
         self._kept = [self._state, self._progress, self._history]
-        self._restart = base["restart"] = restart
+        base["restart"] = restart
         address = self._backend.address
         if restart:
             base["small_size"] = small_size(restart, dtype)
@@ -180,7 +180,7 @@ class KrylovSpace:
     def recorder(self) -> Recorder | None:
         """Return what repeats work on a device with the least effort; None where there is none."""
         recorder = self._backend.repetition.recorder()
-        if recorder is None or self._reduction is None or self._reduction.capturable:
+        if recorder is None or self.ranks is None or self.ranks.capturable:
             return recorder
         return None
 
@@ -217,8 +217,8 @@ class KrylovSpace:
             self.dtype,
             self.size,
             self.systems,
-            self._restart,
-            self._reduction,
+            self.restart,
+            self.ranks,
         )
         return self._bound(chosen.run, vectors, columns)
 

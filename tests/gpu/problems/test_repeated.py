@@ -334,4 +334,4 @@ def test_iterations_of_stages_become_graphs(cupy, solver):
         for stepper, state in zip(pair, (u, v), strict=True):
             assert stepper.step(state, k * dt, (k + 1) * dt) is None
     close(v, u, 1e-8)
-    assert pair[1]._solver._solver._workspace._recorder._graphs
+    assert pair[1]._solver._solver._workspace._recordings.recorder._graphs

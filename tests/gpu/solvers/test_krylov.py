@@ -105,7 +105,7 @@ def test_graphs_are_replayed(cupy, rng, workspace, preconditioned):
         assert result.applications >= result.iterations
         np.testing.assert_allclose(op @ result.x.get(), b, atol=1e-7)
         assert len(result.residual_norms) == result.iterations + 1
-    assert solver._recorder._graphs
+    assert solver._recordings.recorder._graphs
 
 
 def test_a_short_solve_makes_no_graph(cupy, rng):
@@ -114,7 +114,7 @@ def test_a_short_solve_makes_no_graph(cupy, rng):
     solver = Cg(op.to("cuda"))
     result = solver(cupy.asarray(b), rtol=1e-9)
     assert result.converged
-    assert not solver._recorder._graphs
+    assert not solver._recordings.recorder._graphs
 
 
 def test_a_device_is_asked_seldom(cupy, rng, monkeypatch):
@@ -207,8 +207,9 @@ def test_functions_keep_a_workspace(cupy, rng, kept, method):
         np.testing.assert_array_equal(result.residual_norms, norms)
     assert len(kept) == 1
     solver = next(iter(kept.values())).solver
-    assert solver._recorder._graphs
-    here = {id(array) for passes in (solver._start, solver._decide) for array in passes._arrays}
+    assert solver._recordings.recorder._graphs
+    recursion = solver._recursion
+    here = {id(array) for passes in (recursion.start, recursion.decide) for array in passes._arrays}
     assert id(given) not in here
 
 

@@ -108,10 +108,10 @@ def test_a_solve_is_one_graph_and_one_reading(cupy, monkeypatch):
         monkeypatch.setattr(cupy, "asnumpy", original)
         np.testing.assert_allclose(outs[1].get(), outs[0], atol=1e-8 * np.abs(outs[0]).max())
         if k == 15:
-            recorder = pair[1]._solver._solver._workspace._recorder
+            recorder = pair[1]._solver._solver._workspace._recordings.recorder
             assert len(asked) == 3
             assert any(key[0] == "cycle" for key in recorder._graphs)
-    assert pair[1]._solver._solver._workspace._recorder is recorder
+    assert pair[1]._solver._solver._workspace._recordings.recorder is recorder
 
 
 @pytest.mark.parametrize("method", ["dormand-prince", "esdirk3", "exponential-trapezoidal"])

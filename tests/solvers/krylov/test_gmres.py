@@ -355,7 +355,7 @@ def test_basis_stays_orthogonal():
     A = np.diag(np.logspace(0, 10, size)) + np.triu(rng.standard_normal((size, size)), 1)
     solver = Gmres(size, restart=size)
     solver.solve(A, vector(rng, size), rtol=0.0, maxiter=1)
-    basis = solver._at.basis[1:]  # the first row holds the residual after a cycle
+    basis = solver._recursion.at.basis[1:]  # the first row holds the residual after a cycle
     kept = basis[np.isclose(np.linalg.norm(basis, axis=1), 1.0)]
     assert len(kept) >= size - 2
     assert np.abs(kept @ kept.T - np.eye(len(kept))).max() <= 100 * np.finfo(float).eps

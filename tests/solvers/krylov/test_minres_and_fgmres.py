@@ -172,7 +172,7 @@ def test_single_precision_gmres_stays_orthogonal():
     A = (np.diag(np.logspace(0, 5, 80)) + np.triu(rng.standard_normal((80, 80)), 1)).astype("f4")
     solver = Gmres(80, "f4", restart=60)
     solver.solve(A, vector(rng, 80, "f4"), rtol=0.0, maxiter=1)
-    basis = solver._at.basis[1:]
+    basis = solver._recursion.at.basis[1:]
     kept = basis[np.isclose(np.linalg.norm(basis, axis=1), 1.0, rtol=1e-3)].astype(float)
     assert len(kept) >= 55
     assert np.abs(kept @ kept.T - np.eye(len(kept))).max() <= 100 * np.finfo("f4").eps

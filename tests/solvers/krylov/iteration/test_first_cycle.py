@@ -5,6 +5,7 @@ import pytest
 from dense_oracle import DTYPES, random_array
 
 from batchkron.solvers import Fgmres, Gmres, Status
+from batchkron.solvers.krylov.gmres import GmresRecursion
 from batchkron.solvers.krylov.vectors.space import KrylovSpace
 
 
@@ -79,8 +80,8 @@ def test_solves_are_those_of_single_iterations(recorder, rng, method, preconditi
 
 def test_a_cycle_that_claimed_too_much_is_followed_by_another(recorder, rng, monkeypatch):
     """The estimate meets the tolerance, near rounding errors, and the residual does not."""
-    went_on, go_on = [], Gmres._go_on
-    monkeypatch.setattr(Gmres, "_go_on", lambda self: (went_on.append(1), go_on(self)))
+    went_on, go_on = [], GmresRecursion.go_on
+    monkeypatch.setattr(GmresRecursion, "go_on", lambda self: (went_on.append(1), go_on(self)))
     n = 60
     vectors = np.linalg.qr(rng.standard_normal((n, n)))[0]
     A = Matrix(((vectors * np.logspace(0, 1, n)) @ vectors.T).astype(np.float32))
