@@ -25,7 +25,7 @@ import batchkron as bk
 from benchmarks.core.checks import Array, Data, random_array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import earlier, machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import groups, head, row
 from benchmarks.core.timing import (
     HOPELESS,
     OURS,
@@ -47,6 +47,7 @@ MAX_ELEMENTS = 1 << 25  # of x, y or the values: 256 MiB in float64
 MAX_DENSE = 1 << 27  # elements of a dense matrix that is compared with
 FEW, LONG = 8, 0.5  # vectors, and seconds, by which a peer may be left out
 DTYPES = ("float32", "float64")
+GROUP = ("batch", "dtype", "layout", "threads")
 GOALS = (1.0, 1.5)  # gains over the best peer
 
 
@@ -276,18 +277,14 @@ def line(cell: dict[str, Any]) -> str:
 
 def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield a Markdown table of the gains over the best peer, by batch, dtype, layout, threads."""
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    every: list[float] = []
-    for one in rows:
-        if "gain" in one:
-            key = one["batch"], one["dtype"], one["layout"], one["threads"]
-            groups.setdefault(key, []).append(one["gain"])
-            every.append(one["gain"])
-    names = ["batch", "dtype", "layout", "threads", "patterns", "least", "median", "largest"]
-    yield head([*names, *(f"≥ {goal} %" for goal in GOALS)])
-    for key, own in [*sorted(groups.items()), (("all", "", "", ""), every)]:
+    every = [one for one in rows if "gain" in one]
+    parts = groups(every, lambda one: tuple(one[name] for name in GROUP))
+    yield head(
+        [*GROUP, "patterns", "least", "median", "largest", *(f"≥ {goal} %" for goal in GOALS)]
+    )
+    for key, own in [*sorted(parts.items()), (("all", "", "", ""), every)]:
         if own:
-            gains = np.array(own)
+            gains = np.array([one["gain"] for one in own])
             texts = [*key, gains.size, *(f"{f(gains):.2f}" for f in (np.min, np.median, np.max))]
             yield row([*texts, *(f"{100 * np.mean(gains >= goal):.1f}" for goal in GOALS)])
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from benchmarks.core.tables import groups
+
 Pattern = tuple[int, int, int, int]  # (a, b, c, d)
 LAYOUTS = ("batch-first", "batch-last")
 
@@ -54,10 +56,7 @@ def time_patterns() -> list[Pattern]:
 
 def by_ratio(patterns: Iterable[Pattern]) -> list[list[Pattern]]:
     """The patterns of each ratio (b + c) / (b c), from the least one on."""
-    groups: dict[float, list[Pattern]] = {}
-    for pattern in patterns:
-        groups.setdefault(ratio(pattern), []).append(pattern)
-    return [own for _, own in sorted(groups.items())]
+    return [own for _, own in sorted(groups(patterns, ratio).items())]
 
 
 def energy_patterns() -> list[Pattern]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.core.tables import duration, table
+from benchmarks.core.tables import duration, groups, table
 from benchmarks.random_shapes import PLAIN_SIZE, Draw
 
 WORST = 10  # how many shapes each list of the worst has
@@ -46,14 +46,6 @@ def standing(
     return Standing(draw, what, seconds, best, peers[best])
 
 
-def by_call(standings: Sequence[Standing]) -> dict[str, list[Standing]]:
-    """The standings of each way of calling us."""
-    found: dict[str, list[Standing]] = {}
-    for one in standings:
-        found.setdefault(one.what, []).append(one)
-    return found
-
-
 def figures(standings: Sequence[Standing], plain: bool) -> dict[str, Any]:
     """Number, share that is ahead by what the class asks for, median, least, of one class."""
     margins = [one.margin for one in standings if one.draw.plain == plain]
@@ -74,7 +66,7 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
     ``share``: of the shapes of d ≥ 2 and P < 64, the others shall all be; ``median``: least of all.
     """
     rows = []
-    for what, own in by_call(standings).items():
+    for what, own in groups(standings, lambda one: one.what).items():
         for plain, name in CLASSES.items():
             found = figures(own, plain)
             if found["shapes"]:
@@ -102,7 +94,7 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
 def worst_tables(standings: Sequence[Standing]) -> str:
     """The worst ten of each way of calling us, by what their class asks for."""
     parts = []
-    for what, own in by_call(standings).items():
+    for what, own in groups(standings, lambda one: one.what).items():
         rows = [
             [
                 *(one.draw.name, CLASSES[one.draw.plain], duration(one.seconds)),

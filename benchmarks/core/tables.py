@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 
 def duration(seconds: float | None) -> str:
@@ -18,6 +22,14 @@ def duration(seconds: float | None) -> str:
 def count_of(threads: int) -> str:
     """A number of threads in words."""
     return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items of each key, in the order of their first ones."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def row(texts: Iterable[object]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from benchmarks.core.tables import count_of, duration, table
+from benchmarks.core.tables import count_of, duration, groups, table
 from benchmarks.core.timing import OUR_FUNCTION, OURS, Contender, Failure, Result, best_medians
 from benchmarks.cpu.cells import Conditions, offers_of, results_of
 from benchmarks.cpu.contenders import Batchkron, OurFunction
@@ -28,6 +28,7 @@ OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
 # half of such a call, are not compared.
 TINY_BYTES = 32 << 10
 SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
+Gain = dict[str, Any]  # seconds of one of our calls on one thread and on more, in one mood
 MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
 
 
@@ -59,23 +60,6 @@ class Measured:
             "results": result_records(self.results),
             "moods": {name: result_records(results) for name, results in self.moods.items()},
         }
-
-
-@dataclass(frozen=True)
-class Gain:
-    """Seconds of one of our calls on one thread and on ``threads``, in one mood, in turn."""
-
-    draw: Draw
-    mood: str
-    what: str
-    threads: int
-    alone: float
-    together: float
-
-    @property
-    def slower(self) -> float:
-        """The time on several threads over that on one."""
-        return self.together / self.alone
 
 
 def measure_draw(
@@ -129,16 +113,25 @@ def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[S
 
 def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]:
     """The times on one thread and on most of them, of each call in each mood."""
-    return [
-        Gain(one.draw, name, call, max(threads), alone[ours], together[ours])
-        for one in measured
-        for name, results in one.moods.items()
-        for alone, together in [
-            (best_medians(results, min(threads)), best_medians(results, max(threads)))
-        ]
-        for ours, call in OUR_CALLS.items()
-        if ours in alone and ours in together
-    ]
+    few, many, found = min(threads), max(threads), []
+    for one in measured:
+        for name, results in one.moods.items():
+            alone, together = (best_medians(results, count) for count in (few, many))
+            found += [
+                {
+                    "shape": one.draw.shape.name,
+                    "dtype": one.draw.dtype,
+                    "mood": name,
+                    "call": call,
+                    "threads": many,
+                    "seconds_on_one": alone[ours],
+                    "seconds": together[ours],
+                    "over_one": together[ours] / alone[ours],
+                }
+                for ours, call in OUR_CALLS.items()
+                if ours in alone and ours in together
+            ]
+    return found
 
 
 def function_costs(measured: Sequence[Measured]) -> list[tuple[Draw, float]]:
@@ -162,25 +155,18 @@ def cost_lines(costs: Sequence[tuple[Draw, float]]) -> str:
 
 def by_mood(gains: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
     """The gains of each mood and call."""
-    found: dict[tuple[str, str], list[Gain]] = {}
-    for gain in gains:
-        found.setdefault((gain.mood, gain.what), []).append(gain)
-    return found
+    return groups(gains, lambda gain: (gain["mood"], gain["call"]))
 
 
 def gains_table(gains: Sequence[Gain]) -> str:
     """In how many shapes threads do not make a call slower, in each mood."""
     rows = []
-    for (name, what), own in by_mood(gains).items():
-        within = sum(gain.slower <= MAX_SLOWER for gain in own)
-        slower = [gain.slower for gain in own]
-        rows.append(
-            [
-                *(name, what, f"{within} of {len(own)}", f"{within / len(own):.1%}"),
-                *(f"{statistics.median(slower):.2f}", f"{max(slower):.2f}"),
-                "yes" if within == len(own) else "NO",
-            ]
-        )
+    for key, own in by_mood(gains).items():
+        slower = [gain["over_one"] for gain in own]
+        within = sum(one <= MAX_SLOWER for one in slower)
+        texts = [*key, f"{within} of {len(own)}", f"{within / len(own):.1%}"]
+        texts += [f"{statistics.median(slower):.2f}", f"{max(slower):.2f}"]
+        rows.append([*texts, "yes" if within == len(own) else "NO"])
     header = ["mood", "call", f"≤ {MAX_SLOWER:g} × one thread", "share", "median", "most", "met"]
     return table(header, rows)
 
@@ -188,17 +174,15 @@ def gains_table(gains: Sequence[Gain]) -> str:
 def worst_gains(gains: Sequence[Gain]) -> str:
     """The ten shapes of each mood and call that lose most by threads."""
     parts = []
-    for (name, what), own in by_mood(gains).items():
-        worst = sorted(own, key=lambda gain: -gain.slower)[:WORST]
-        rows = [
-            [
-                *(gain.draw.name, duration(gain.alone), duration(gain.together)),
-                f"{gain.slower:.2f}" + (" MISSED" if gain.slower > MAX_SLOWER else ""),
-            ]
-            for gain in worst
-        ]
-        header = ["shape", "1 thread", count_of(own[0].threads), "over one"]
-        parts.append(f"### The worst {len(rows)}: {name}, {what}\n\n{table(header, rows)}")
+    for key, own in by_mood(gains).items():
+        rows = []
+        for gain in sorted(own, key=lambda gain: -gain["over_one"])[:WORST]:
+            times = [duration(gain[name]) for name in ("seconds_on_one", "seconds")]
+            missed = " MISSED" if gain["over_one"] > MAX_SLOWER else ""
+            shape = f"{gain['shape']} {gain['dtype']}"
+            rows.append([shape, *times, f"{gain['over_one']:.2f}{missed}"])
+        header = ["shape", "1 thread", count_of(own[0]["threads"]), "over one"]
+        parts.append(f"### The worst {len(rows)}: {', '.join(key)}\n\n{table(header, rows)}")
     return "\n\n".join(parts)
 
 
@@ -221,21 +205,7 @@ def print_tables(measured: Sequence[Measured], threads: Sequence[int]) -> dict[s
     print("\n## Wrong results of ours\n\n" + ("\n".join(f"- {line}" for line in wrong) or "none"))
     return {
         "standings": standing_records(standings),
-        "gains": [gain_record(gain) for gain in gains],
+        "gains": gains,
         "function_costs": {draw.name: cost for draw, cost in costs},
         "wrong": wrong,
-    }
-
-
-def gain_record(gain: Gain) -> Mapping[str, Any]:
-    """A gain for the file."""
-    return {
-        "shape": gain.draw.shape.name,
-        "dtype": gain.draw.dtype,
-        "mood": gain.mood,
-        "call": gain.what,
-        "threads": gain.threads,
-        "seconds_on_one": gain.alone,
-        "seconds": gain.together,
-        "over_one": gain.slower,
     }

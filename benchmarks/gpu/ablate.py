@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
 from batchkron.backends.cuda.kron_sum.systems import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
+from benchmarks.core.tables import groups, head, row
 from benchmarks.gpu import ablated_sparse
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.cases.sweep_cases import LARGE
@@ -263,32 +263,24 @@ def mean_gain(found: Iterable[Gain]) -> float | None:
 
 def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
     """The cells of each family."""
-    groups = defaultdict(list)
-    for one in found:
-        groups[one.family].append(one)
-    return groups
+    return groups(found, lambda one: one.family)
 
 
 def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
     """A line for each family: cells, mean gain, least and largest, the verdict."""
-    lines = [
-        "| family | cells | only one | mean gain | least | largest | in |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    groups = by_family(found)
+    lines = [head(["family", "cells", "only one", "mean gain", "least", "largest", "in"])]
+    cells = by_family(found)
     for name in families:
-        own = groups.get(name, [])
+        own = cells.get(name, [])
         factors = sorted(
             ((one.factor, one) for one in own if one.factor is not None), key=lambda pair: pair[0]
         )
         mean, alone = mean_gain(own), len(own) - len(factors)
         if mean is None:
-            lines.append(f"| {name} | {len(own)} | {alone} | – | – | – | – |")
+            lines.append(row([name, len(own), alone, *"––––"]))
             continue
         (least, _), (largest, where) = factors[0], factors[-1]
         short = "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
-        lines.append(
-            f"| {name} | {len(own)} | {alone} | {mean:.2f}{short} | {least:.2f} | {largest:.2f}"
-            f" | {where.part} {where.case} {where.dtype} |"
-        )
+        texts = [name, len(own), alone, f"{mean:.2f}{short}", f"{least:.2f}", f"{largest:.2f}"]
+        lines.append(row([*texts, f"{where.part} {where.case} {where.dtype}"]))
     return lines
