@@ -11,7 +11,6 @@ import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 MIN_SECONDS = 0.6  # between the first move of the counter and the last one
 MAX_SECONDS = 3.0  # after which a counter that does not move is given up
@@ -29,8 +28,19 @@ def _checked(status: int, what: str) -> None:
         raise EnergyError(f"not measured: {what} of {_LIBRARY} returned {status}")
 
 
-def _by_ctypes(bus: str) -> Counter:
-    """The counter of a device by its PCI bus id, without Python bindings of NVML."""
+def energy_counter(bus: str) -> Counter:
+    """Return what reads the joules that a device has taken so far.
+
+    Parameters
+    ----------
+    bus : str
+        The device's PCI bus id, such as "0000:17:00.0".
+
+    Raises
+    ------
+    EnergyError
+        If NVML is not there, or does not count this device's energy.
+    """
     try:
         nvml = ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -47,37 +57,6 @@ def _by_ctypes(bus: str) -> Counter:
 
     joules()
     return joules
-
-
-def _by_bindings(nvml: Any, bus: str) -> Counter:
-    """The counter of a device by its PCI bus id, through the package nvidia-ml-py."""
-    try:
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
-        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    except nvml.NVMLError as error:
-        raise EnergyError(f"not measured: {error}") from None
-    return lambda: 1e-3 * float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-
-
-def energy_counter(bus: str) -> Counter:
-    """Return what reads the joules that a device has taken so far.
-
-    Parameters
-    ----------
-    bus : str
-        The device's PCI bus id, such as "0000:17:00.0".
-
-    Raises
-    ------
-    EnergyError
-        If NVML is not there, or does not count this device's energy.
-    """
-    try:
-        import pynvml
-    except ImportError:
-        return _by_ctypes(bus)
-    return _by_bindings(pynvml, bus)
 
 
 @dataclass

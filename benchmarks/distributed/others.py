@@ -41,7 +41,7 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
     work, most = op.plan.work, ranks.together(counted)
     busiest = alone * float(work.max() / work.sum())
     sending = most / rate if rate and most else 0.0
-    entry = ranks.record(
+    entry = ranks.report(
         case=f"sweeps, continuity-6d, level {level}, degree {degree}",
         unknowns=int(whole.shape[0]),
         transport=transport,
@@ -55,14 +55,6 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
         imbalance=float(work.max() / work.mean()),
         of_bound=max(busiest, sending) / min(seconds, graph or math.inf),
         efficiency=alone / ranks.size / min(seconds, graph or math.inf),
-    )
-    ranks.say(
-        f"  level {level}, {entry['unknowns']:9} unknowns, {transport:6}"
-        f" {1e3 * seconds:9.3f} ms  graph {1e3 * (graph or math.nan):8.3f}"
-        f"  alone {1e3 * alone:8.3f}  busiest {1e3 * busiest:8.3f}  sending {1e3 * sending:8.3f}"
-        f"  of bound {100 * entry['of_bound']:5.1f} %"
-        f"  efficiency {100 * entry['efficiency']:5.1f} %"
-        f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
     )
     return bool(entry["bytes_right"])
 
@@ -101,16 +93,11 @@ def run_systems(ranks: Ranks, systems: int) -> None:
     if ranks.rank == 0:
         alone = ranks.seconds(solve_systems(ranks, systems, 0, systems), alone=True)
     alone = float(ranks.host.broadcast(alone, 0))
-    entry = ranks.record(
+    ranks.report(
         case=f"{systems} systems of {FACTOR**3}",
         seconds=seconds,
         alone_seconds=alone,
         efficiency=alone / ranks.size / seconds,
-    )
-    ranks.say(
-        f"  {systems:6} systems of {FACTOR**3}: {1e3 * seconds:9.3f} ms,"
-        f" alone {1e3 * alone:9.3f} ms,"
-        f" efficiency {100 * entry['efficiency']:5.1f} %"
     )
 
 

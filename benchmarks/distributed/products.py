@@ -153,7 +153,7 @@ def run_product(
     rate = ranks.rate(transport)
     sending = most / rate if rate and most else 0.0
     bound = max(alone or 0.0, sending)
-    entry = ranks.record(
+    entry = ranks.report(
         case=case.label,
         grid=list(grid),
         transport=transport,
@@ -168,15 +168,6 @@ def run_product(
         sending_seconds=sending,
         of_bound=bound / seconds if bound else None,
         efficiency=alone / seconds if alone else None,
-    )
-    way_text = f"{transport}, {exchange}{', transposed' if transpose else ''}"
-    scale = 1e3
-    ranks.say(
-        f"  {case.label:22} {grid!s:8} {way_text:30} {scale * seconds:9.3f} ms"
-        f"  alone {scale * (alone or math.nan):8.3f}  sending {scale * sending:8.3f}"
-        f"  of bound {100 * (entry['of_bound'] or 0):5.1f} %"
-        f"  of alone {100 * (entry['efficiency'] or 0):5.1f} %"
-        f"{'' if entry['bytes_right'] else '  BYTES DIFFER'}"
     )
     return bool(entry["bytes_right"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import math
 import statistics
 import sys
 import time
@@ -14,6 +15,7 @@ import numpy as np
 
 from batchkron.distributed import Communicator, NcclCommunicator, choose_device, world
 from batchkron.errors import BackendUnavailableError
+from benchmarks.core.tables import duration
 
 REPEATS = 5  # times that a call is measured, after two that are not
 MAX_SECONDS = 4.0  # that the repeats of a call take, about
@@ -169,3 +171,18 @@ class Ranks:
         """Keep a record, and return it."""
         self.records.append({**values, "elapsed": round(self.elapsed(), 1)})
         return self.records[-1]
+
+    def report(self, **values: Any) -> dict[str, Any]:
+        """Keep a record, print it in a line, and return it."""
+        self.say("  " + ", ".join(map(_shown, values.items())))
+        return self.record(**values)
+
+
+def _shown(entry: tuple[str, Any]) -> str:
+    name, value = entry
+    if name.endswith("_seconds") or name == "seconds":
+        text = duration(value) if value is None or math.isfinite(value) else "–"
+        return text if name == "seconds" else f"{name.removesuffix('_seconds')} {text}"
+    if isinstance(value, float):
+        return f"{name.replace('_', ' ')} {value:.3g}"
+    return str(value) if isinstance(value, str) else f"{name.replace('_', ' ')} {value}"

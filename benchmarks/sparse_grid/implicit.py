@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,7 @@ class Run:
     steps: list[float]
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A way to take the steps: ``run(tolerance)`` takes them all."""
-
-    name: str
-    run: Callable[[float], Run]
+Steps = Callable[[float], Run]  # takes all steps with a tolerance
 
 
 def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple[Any, Run]:
@@ -85,7 +81,7 @@ def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple
     return made, Run(np.empty(0), ready - start, np.diff(marks).tolist())
 
 
-def our_run(problem: Problem, preconditioner: str, solver: str, rtol: float, dt: float) -> Run:
+def our_run(problem: Problem, preconditioner: str, solver: str, dt: float, rtol: float) -> Run:
     """Take our steps."""
     u = np.array(problem.initial)
     options = {"name": solver, "rtol": rtol}
@@ -102,7 +98,7 @@ def our_run(problem: Problem, preconditioner: str, solver: str, rtol: float, dt:
     return Run(u, run.setup, run.steps)
 
 
-def asgard_run(asgard: Asgard, level: int, solver: str, tolerance: float, dt: float) -> Run:
+def asgard_run(asgard: Asgard, level: int, solver: str, dt: float, tolerance: float) -> Run:
     """Take ASGarD's steps; its tolerance is absolute, of the preconditioned residual."""
     words = solver if solver == DIRECT else f"{solver} -ist {tolerance:g}"
     made, run = timed(
@@ -113,27 +109,22 @@ def asgard_run(asgard: Asgard, level: int, solver: str, tolerance: float, dt: fl
     return Run(state, run.setup, run.steps)
 
 
-def our_contenders(problem: Problem) -> list[Contender]:
-    """Return ours."""
-    return [
-        Contender(f"{s}, {name}", lambda rtol, n=name, s=s: our_run(problem, n, s, rtol, DT))
-        for name, s in OURS
-    ]
-
-
-def asgard_contenders(asgard: Asgard, level: int, direct: bool) -> list[Contender]:
-    """Return ASGarD's."""
-    return [
-        Contender(words, lambda rtol, w=words: asgard_run(asgard, level, w, rtol, DT))
-        for words in (*ASGARDS, *([DIRECT] if direct else []))
-    ]
+def contenders_of(
+    problem: Problem, asgard: Asgard | None, level: int, direct: bool
+) -> dict[str, dict[str, Steps]]:
+    """Return what takes all steps with a tolerance, by its name: ours, and ASGarD's."""
+    words = (*ASGARDS, *([DIRECT] if direct else [])) if asgard else ()
+    return {
+        "batchkron": {f"{s}, {name}": partial(our_run, problem, name, s, DT) for name, s in OURS},
+        "ASGarD": {one: partial(asgard_run, asgard, level, one, DT) for one in words},
+    }
 
 
 def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
     """Return what is not the same problem, or None: the norms after a few short steps."""
     short = 1e-3 * DT  # the rules for the data in time differ by its square
-    own = our_run(problem, "auto", "gmres", EXACT, short).state
-    other = asgard_run(asgard, level, ASGARDS[2], EXACT, short).state
+    own = our_run(problem, "auto", "gmres", short, EXACT).state
+    other = asgard_run(asgard, level, ASGARDS[2], short, EXACT).state
     if own.size != other.size:
         return f"ASGarD has {other.size} unknowns, batchkron {own.size}"
     norms = float(np.linalg.norm(own)), float(np.linalg.norm(other))
@@ -142,38 +133,37 @@ def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
     return None
 
 
-def loosest(contender: Contender) -> tuple[float, float]:
+def loosest(name: str, run: Steps) -> tuple[float, float]:
     """Return the largest tolerance that keeps to the error, and the error that it causes."""
-    exact = contender.run(EXACT).state
+    exact = run(EXACT).state
     error = np.inf
     for tolerance in TOLERANCES:
-        state = contender.run(tolerance).state
+        state = run(tolerance).state
         error = float(np.linalg.norm(state - exact) / np.linalg.norm(exact))
         if error <= ERROR:
             return tolerance, error
-    raise RuntimeError(f"{contender.name} does not reach an error of {ERROR:g}: {error:.1e}")
+    raise RuntimeError(f"{name} does not reach an error of {ERROR:g}: {error:.1e}")
 
 
-def measure(contenders: Sequence[Contender], rounds: int) -> list[dict[str, Any]]:
+def measure(contenders: dict[str, Steps], rounds: int) -> list[dict[str, Any]]:
     """Return the times of contenders that take turns, each with its own tolerance."""
-    found = [(contender, *loosest(contender)) for contender in contenders]
-    runs: list[list[Run]] = [[] for _ in found]
+    found = {name: loosest(name, run) for name, run in contenders.items()}
+    runs: dict[str, list[Run]] = {name: [] for name in contenders}
+    names = list(contenders)
     for number in range(rounds):
-        for place in range(len(found)):
-            which = (place + number) % len(found)
-            contender, tolerance, _ = found[which]
-            runs[which].append(contender.run(tolerance))
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            runs[name].append(contenders[name](found[name][0]))
     return [
         {
-            "name": contender.name,
-            "tolerance": tolerance,
-            "error": error,
+            "name": name,
+            "tolerance": found[name][0],
+            "error": found[name][1],
             "setup": min(run.setup for run in own),
             "step": statistics.median(step for run in own for step in run.steps),
             "least_step": min(step for run in own for step in run.steps),
             "first_step": statistics.median(run.steps[0] for run in own),
         }
-        for (contender, tolerance, error), own in zip(found, runs, strict=True)
+        for name, own in runs.items()
     ]
 
 
@@ -182,10 +172,10 @@ def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) 
     problem = gallery.make("diffusion-2d", level, DEGREE)
     record: dict[str, Any] = {"level": level, "unknowns": problem.unknowns}
     record["wrong"] = None if asgard is None else same_equation(problem, asgard, level)
-    own = our_contenders(problem)
-    others = [] if asgard is None else asgard_contenders(asgard, level, direct)
-    times = measure([*own, *others], rounds)
-    record["batchkron"], record["ASGarD"] = times[: len(own)], times[len(own) :]
+    made = contenders_of(problem, asgard, level, direct)
+    times = measure({**made["batchkron"], **made["ASGarD"]}, rounds)
+    for who, own in made.items():
+        record[who] = [entry for entry in times if entry["name"] in own]
     iterative = [entry for entry in record["ASGarD"] if entry["name"] != DIRECT]
     best = min((entry["step"] for entry in iterative), default=None)
     fastest = min(entry["step"] for entry in record["batchkron"])
@@ -201,19 +191,10 @@ def times_table(records: Sequence[dict[str, Any]]) -> str:
         fastest = min(entry["step"] for entry in record["batchkron"])
         for who in ("batchkron", "ASGarD"):
             for entry in record[who]:
-                rows.append(
-                    [
-                        str(record["level"]),
-                        str(record["unknowns"]),
-                        who,
-                        entry["name"],
-                        "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}",
-                        f"{entry['error']:.0e}",
-                        duration(_setup(entry)),
-                        duration(entry["step"]),
-                        f"{entry['step'] / fastest:.1f}",
-                    ]
-                )
+                tolerance = "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}"
+                texts = [record["level"], record["unknowns"], who, entry["name"], tolerance]
+                texts += [f"{entry['error']:.0e}", duration(_setup(entry))]
+                rows.append([*texts, duration(entry["step"]), f"{entry['step'] / fastest:.1f}"])
     return table(heads, rows)
 
 

@@ -5,7 +5,7 @@ import importlib
 import itertools
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,23 +62,6 @@ def test_a_counter_that_stands_still_is_said():
     assert board.now == pytest.approx(3, abs=0.05)
 
 
-def test_bindings_of_nvml_are_taken_where_they_are(monkeypatch):
-    bindings = ModuleType("pynvml")
-    bindings.NVMLError = type("NVMLError", (Exception,), {})
-    bindings.nvmlInit = lambda: None
-    bindings.nvmlDeviceGetHandleByPciBusId = lambda bus: {b"0000:17:00.0": 7}[bus]
-    bindings.nvmlDeviceGetTotalEnergyConsumption = lambda handle: 1000 * handle
-    monkeypatch.setitem(sys.modules, "pynvml", bindings)
-    assert core_energy().energy_counter("0000:17:00.0")() == 7.0
-
-    def refuse(handle):
-        raise bindings.NVMLError("Not Supported")
-
-    bindings.nvmlDeviceGetTotalEnergyConsumption = refuse
-    with pytest.raises(core_energy().EnergyError, match="not measured: Not Supported"):
-        core_energy().energy_counter("0000:17:00.0")
-
-
 def library(status=0):
     """What ctypes loads: handle 11, and 2 J more with each question."""
     answers = itertools.count(2000, 2000)
@@ -100,9 +83,8 @@ def library(status=0):
     )
 
 
-def test_without_bindings_the_library_is_asked(monkeypatch):
+def test_the_library_of_nvml_is_asked(monkeypatch):
     energy = core_energy()
-    monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library())
     counter = energy.energy_counter("0000:17:00.0")
     assert (counter(), counter()) == (4.0, 6.0)
