@@ -74,7 +74,7 @@ def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: i
     spec = KronSpec((P,) * N, (P,) * N, outer, inner, np.dtype(dtype))
     kernel = spread_kernel(fastest_plan(product_of(spec, False), device_limits(device))[-1], owners)
     if kernel is not None:
-        load_kernel(kernel.program(), device)
+        load_kernel(kernel.program, device)
 
 
 def compile_check(ranks: int, check: Callable[[Any], object]) -> None:

@@ -86,9 +86,10 @@ def used_families() -> Iterator[set[str]]:
 
     with ExitStack() as stack:
         for name, family in FAMILIES.items():
-            owner, attribute = (
-                (family, "kernel") if isinstance(family, Family) else (type(family), "program")
-            )
+            if isinstance(family, Family):
+                owner, attribute = family, "kernel"
+            else:  # a Kron-Matmul's kernel is made once it is chosen
+                owner, attribute = type(family), "kernel" if family in KRON else "program"
             recorded = recording(name, getattr(owner, attribute))
             stack.enter_context(mock.patch.object(owner, attribute, recorded))
         yield found

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from batchkron.backends.cuda.kernel_family import is_enabled, without
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct

@@ -13,7 +13,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,7 @@ from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
-from benchmarks.gpu.fit import Array, Family, errors_of, fitted_costs
+from benchmarks.gpu.fit import Array, errors_of, fitted_costs, stacked
 
 NEAR = 0.3  # kernels this much slower than the best count fully, those twice as far a quarter
 SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on
@@ -43,13 +42,6 @@ def kernel_of(record: Record, limits: DeviceLimits) -> SparseKernel | None:
     kernel = family.kernel(shape, family.variant_type(*record["variant"]), limits)
     same = kernel is not None and kernel.program().expression == record["kernel"]
     return kernel if same else None
-
-
-def stacked(counts: Sequence[Mapping[str, Any]]) -> SimpleNamespace:
-    """Counts whose values are arrays over all kernels."""
-    return SimpleNamespace(
-        **{name: np.array([one[name] for one in counts], float) for name in counts[0]}
-    )
 
 
 def weights_of(records: Sequence[Record]) -> Array:
@@ -92,16 +84,15 @@ def main(measurements: Path, write: Path | None) -> None:
     table = {}
     for family in FAMILIES:
         name = family.name
-        table[name] = known_costs = dict(costs_for(device).families["kron_sparse"][name])
-        start = make_dataclass("Costs", known_costs)(**known_costs)
+        table[name] = dict(costs_for(device).families["kron_sparse"][name])
         own = [n for n, one in enumerate(records) if one["family"] == name]
         if not own:
             continue
         kernels = [pairs[n][1] for n in own]
-        work = stacked([vars(family.work(one.shape, one.tile, limits)) for one in kernels])
+        work = stacked([family.work(one.shape, one.tile, limits) for one in kernels])
         times = np.array([records[n]["microseconds"] for n in own]) * 1e-6
-        costs = fitted_costs(Family(None, family.seconds, start), work, times, weights[own])
-        found = family.seconds(work, costs)
+        table[name] = fitted_costs(family.seconds, table[name], work, times, weights[own])
+        found = family.seconds(work, SimpleNamespace(**table[name]))
         estimates[own] = found
         errors = np.log(found / times)
         near = weights[own] == 1
@@ -110,7 +101,6 @@ def main(measurements: Path, write: Path | None) -> None:
             end=" ",
         )
         print(f"{errors_of(errors[near]).rms:.3f}, bias {errors_of(errors[near]).bias:+.3f}")
-        table[name] = asdict(costs)
     losses = choice(records, list(estimates))
     for dtype in dict.fromkeys(one["dtype"] for one in records):
         own_losses = [loss for loss, one in losses if one["dtype"] == dtype]

@@ -24,7 +24,7 @@ import cupy
 import numpy as np
 
 from batchkron.backends.cuda.kron.families import FAMILIES
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
 from batchkron.backends.cuda.kron.plan import prepared_call
 from batchkron.backends.cuda.kron.tuned import LoadedKernels, random_factors
@@ -140,7 +140,7 @@ def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
     spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
     host = random_factors(spec)
     factors = place(host)
-    loaded = LoadedKernels({kernel.program(): code}, host, device)
+    loaded = LoadedKernels({kernel.program: code}, host, device)
     vectors = run.L * run.R
     trial = Trial(vectors * math.prod(run.inputs), kernel.elements, run.dtype)
     return trial.measure(
@@ -181,7 +181,7 @@ def main(output: Path, count: int, seconds: float, seed: int) -> None:
     found: list[MeasuredKernel] = []
     failures: dict[str, int] = {}
     with Compilers(options_for(device)) as compilers:
-        futures = {compilers.submit(kernel.program()): (kernel, own) for kernel, own in queue}
+        futures = {compilers.submit(kernel.program): (kernel, own) for kernel, own in queue}
         for future in as_completed(futures):
             if time.monotonic() - begin > seconds:
                 break

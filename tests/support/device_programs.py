@@ -200,10 +200,10 @@ def programs_of(shapes, rows, inner, dtype, limits):
         for columns, constant in some:
             sizes = shapes, rows, columns, dtype
             for kernel in plan_of(*sizes, limits, constant=constant, families=(name,)):
-                yield kernel.program()
+                yield kernel.program
     if max(map(max, shapes)) >= _MIN_PANELS:
         for kernel in plan_of(shapes, rows, inner, dtype, limits, families=("panels",)):
-            yield kernel.program()
+            yield kernel.program
     outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     for owner, buffers in ((False, 2), (True, 3)):
@@ -246,7 +246,7 @@ def precision_programs(case, limits):
     plan = plan_of(factors, rows, 1, "f4", limits, precision, families=("fibres",))
     for run in (kernel.run for kernel in plan):
         variant = next(one for one in fibres.variants(run, limits) if one.units)
-        yield fibres.kernel(run, variant, limits).program()
+        yield fibres.kernel(run, variant, limits).program
 
 
 def krylov_programs(dtype, limits):
@@ -330,7 +330,7 @@ def sliced_programs(limits):
         run = square_run(sizes, 1000, columns, dtype)
         kernel = FAMILY_OF["slices"].fastest(run, limits)
         if kernel is not None:
-            yield kernel.program()
+            yield kernel.program
 
 
 def segment_modes(sizes):

@@ -63,7 +63,7 @@ def check_runs(kernels, whole):
 
 def check_launch(kernel, device):
     """A kernel's thread blocks fit the device, and have work."""
-    shape = kernel.launch(device)
+    shape = kernel.launch
     assert 0 < shape.blocks < 2**31
     assert 0 < shape.threads <= 1024
     assert shape.threads * shape.resident <= 2048

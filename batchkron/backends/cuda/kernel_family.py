@@ -1,4 +1,4 @@
-"""Kernel families: which work a family has kernels for, their variants and estimated times.
+"""Kernel families that are switched off, the shape of a launch, and caches of plans.
 
 Each operation has one table of its families, and the choice of a kernel loops over it, without
 special cases for single families. `without` switches families off, to measure what they gain.
@@ -7,19 +7,11 @@ Nothing here needs a device.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
-
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
-
-Work = TypeVar("Work")
-Variant = TypeVar("Variant")
-Kernel = TypeVar("Kernel")
+from typing import Protocol, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,43 +43,6 @@ class LaunchShape:
     workspace: int = 0
     down: int = 1
     carveout: int = -1
-
-
-class KernelFamily(ABC, Generic[Work, Variant, Kernel]):
-    """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
-
-    ``Work`` describes what to compute, such as some modes of a Kron-Matmul. A ``Variant`` is one
-    choice: a frozen dataclass of integers, so that tuning can store it. A ``Kernel`` is a variant
-    for given work, ready to be compiled and launched; each operation has a ``launch`` of its own,
-    which returns the `LaunchShape`.
-    """
-
-    operation: str
-    name: str
-    variant_type: type[Variant]
-
-    @abstractmethod
-    def accepts(self, work: Work, device: DeviceLimits, /) -> bool:
-        """Whether there is a kernel for this work."""
-
-    @abstractmethod
-    def variants(self, work: Work, device: DeviceLimits, /) -> Iterable[Variant]:
-        """Return the variants worth comparing by their estimates."""
-
-    @abstractmethod
-    def estimate(self, work: Work, variant: Variant, device: DeviceLimits, /) -> float:
-        """Return the estimate, the smaller the faster; infinite if the variant does not fit.
-
-        Of Kron-Matmuls it is in seconds. Families of other operations say what theirs compares.
-        """
-
-    @abstractmethod
-    def kernel(self, work: Work, variant: Variant, device: DeviceLimits, /) -> Kernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-
-    @abstractmethod
-    def program(self, kernel: Kernel, /) -> Program:
-        """Return the program to compile."""
 
 
 class _Named(Protocol):

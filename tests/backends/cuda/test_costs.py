@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,31 +15,19 @@ import pytest
 from batchkron.backends.cuda import costs
 from batchkron.backends.cuda.costs import CostTable, costs_for
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.fibres.cost import FibreCosts
-from batchkron.backends.cuda.kron.general.cost import GeneralCosts
 from batchkron.backends.cuda.kron.kernel import KronFamily
-from batchkron.backends.cuda.kron.panels.cost import PanelCosts
-from batchkron.backends.cuda.kron.registers.cost import RegisterCosts
-from batchkron.backends.cuda.kron.slices.cost import SliceCosts
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 
 ROOT = Path(__file__).parents[3]
 TABLES = sorted((ROOT / "batchkron" / "backends" / "cuda" / "costs").glob("*.json"))
 H100 = "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors"
-COSTS = {
-    "registers": RegisterCosts,
-    "fibres": FibreCosts,
-    "slices": SliceCosts,
-    "panels": PanelCosts,
-    "general": GeneralCosts,
-}
 # Root mean square and mean of log(estimate / measured), of kernels that their family chooses, a
 # tenth above those of the worse card. Of panels that copy words in single precision the same kernel
 # takes one of two times, a factor of 1.7 apart.
 LARGEST_ERRORS = {
     "registers": (0.14, 0.03),
-    "fibres": (0.19, 0.03),
+    "fibres": (0.215, 0.03),
     "slices": (0.075, 0.03),
     "panels": (0.175, 0.03),
     "general": (0.37, 0.06),
@@ -82,11 +70,10 @@ def measured(name):
 
 
 def test_every_family_has_costs(table):
-    assert set(table["kron"]) == set(FAMILY_OF) == set(COSTS)
+    assert set(table["kron"]) == set(FAMILY_OF)
     for family, values in table["kron"].items():
-        assert set(values) == {field.name for field in fields(COSTS[family])}
+        assert set(values) == set(FAMILY_OF[family].constants)
         assert all(0 < value < math.inf for value in values.values())
-        COSTS[family](**values)
 
 
 @pytest.mark.parametrize("family", FAMILY_OF)
@@ -136,9 +123,10 @@ def test_estimates_grow_with_the_array(table, family):
 
 
 @pytest.mark.parametrize("family", FAMILY_OF)
-def test_constants_are_explained(family):
-    explained = COSTS[family].__doc__
-    assert all(field.name in explained for field in fields(COSTS[family]))
+def test_a_fit_may_begin_at_the_constants_of_a_family(family):
+    for start, explanation in FAMILY_OF[family].constants.values():
+        assert 0 < start < math.inf
+        assert explanation
 
 
 def test_a_measured_card_has_its_own_table(table):

@@ -40,7 +40,7 @@ def test_passes_of_a_kron_matmul(factors, outer, inner, dtype, device):
     plan = plan_of(factors, outer, inner, dtype, device, families=("general",))
     check_runs(plan, product(factors, outer, inner, dtype))
     for kernel in plan:
-        tiling, run = kernel.tile.tiling, kernel.run
+        tiling, run = kernel.tile, kernel.run
         check_tiling(tiling, device)
         assert sorted(step.mode for step in tiling.steps) == sorted(kernel.modes)
         assert len(kernel.modes) <= MAX_FIXED_MODES
@@ -50,7 +50,7 @@ def test_passes_of_a_kron_matmul(factors, outer, inner, dtype, device):
             assert tiling.row_length == run.R < tiling.width
         else:
             assert tiling.width <= run.R or tiling.width == 1 or not tiling.in_shared
-        arguments = kernel.arguments()
+        arguments = kernel.arguments
         assert (arguments["columns"], arguments["R"]) == (run.L * run.R, run.R)
 
 
@@ -85,6 +85,6 @@ def test_a_row_that_fits_may_be_one_pass():
     for size, modes in ((8, 3), (3, 7), (2, 9)):
         sizes = [(size, size)] * modes, 1024, 1, "f8"
         one = FAMILY_OF["general"].fastest(product(*sizes), device)
-        assert one.tile.tiling.in_shared
+        assert one.tile.in_shared
         plan = plan_of(*sizes, device, families=("general",))
         assert len(plan) == 1 or seconds_of(plan) < one.seconds

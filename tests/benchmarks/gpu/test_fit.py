@@ -3,17 +3,17 @@
 import importlib
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+
 ROOT = Path(__file__).parents[3]
 COSTS = ROOT / "batchkron" / "backends" / "cuda" / "costs"
-FAMILIES = ["registers", "fibres", "slices", "panels", "general"]
 LARGEST_HELD_OUT_RMS = {  # of log(estimate / measured), a tenth above the worse card's
     "registers": 0.155,
-    "fibres": 0.205,
+    "fibres": 0.23,
     "slices": 0.085,
     "panels": 0.215,
     "general": 0.445,
@@ -35,17 +35,17 @@ def fitted(request, source_root):
     table = json.loads((COSTS / f"{request.param}.json").read_text())
     assert table["measurements"] == f"{request.param}-kernels.json"
     measured = fit.read(ROOT / "benchmarks" / "results" / table["measurements"])
-    return table, measured, {name: fit.fit_family(name, measured) for name in FAMILIES}
+    return table, measured, {name: fit.fit_family(name, measured) for name in FAMILY_OF}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_OF)
 def test_committed_costs_are_those_of_the_fit(fitted, family):
     table, measured, found = fitted
     assert table["device"] == measured.device
     # other versions of the libraries may stop some iterations earlier or later
-    assert table["kron"][family] == pytest.approx(asdict(found[family].costs), rel=0.02)
+    assert table["kron"][family] == pytest.approx(found[family].costs, rel=0.02)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_OF)
 def test_estimates_hold_for_runs_that_the_fit_has_not_seen(fitted, family):
     assert fitted[-1][family].held_out.rms < LARGEST_HELD_OUT_RMS[family]

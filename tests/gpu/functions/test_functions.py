@@ -6,8 +6,8 @@ from dense_oracle import dense_kron, factors_of, random_array, rounding_bound, s
 from plans import preferred
 
 import batchkron as bk
+from batchkron.backends.cuda.kron import panels
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.panels import tile as panels
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import KronSpec
 
@@ -191,7 +191,7 @@ def test_fibres_whose_remainders_are_taken_apart(cupy, poisoned_on_device, rng):
     given, out = cupy.asarray(x), poisoned_on_device(x.shape, "f4")
 
     def load(kernel):
-        return load_kernel(kernel.program(), device)
+        return load_kernel(kernel.program, device)
 
     factors = [cupy.asarray(factor)]
     prepared_call(KronSpec(*sizes), device, [kernel], factors, load)(given.data.ptr, out.data.ptr)

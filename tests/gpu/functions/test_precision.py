@@ -7,8 +7,8 @@ from plans import preferred
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk
-from batchkron.backends.cuda.kron.fibres import cuts, layout, tf32
 from batchkron.backends.cuda.kron.fibres import family as fibres
+from batchkron.backends.cuda.kron.fibres import layout, passes
 from batchkron.backends.reference import multiply_modes
 
 pytestmark = pytest.mark.gpu
@@ -35,13 +35,18 @@ SHAPES = [
     [(32, 8), (64, 128)],
     [(40, 33), (5, 4), (4, 5), (2, 3)],
 ]
+TIMED = fibres._timed  # as long as no test replaces it
 
 
 @pytest.fixture
 def on_units(cupy, monkeypatch):
     """Fibres on matrix units, also where other kernels are faster."""
-    shapes = fibres._shapes
-    monkeypatch.setattr(fibres, "_shapes", lambda run: shapes(run)[:1])
+    timed = fibres._timed
+
+    def on_units(*given):
+        return tuple(one for one in timed(*given) if one[1].units) or timed(*given)
+
+    monkeypatch.setattr(fibres, "_timed", on_units)
     with preferred("fibres"):
         yield
 
@@ -127,16 +132,16 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 @pytest.fixture
 def only(on_units, monkeypatch):
     """Makes passes use matrix units: ``blocks`` of 16 fibres a warp, ``sharers`` warps a fibre."""
-    caches = [fibres._ranked, fibres._first, layout.layout_of, tf32.tf32_cut]
+    caches = [TIMED, passes.shares_of, passes._tf32, layout.fibre_tile]
 
     def clear():
         for cached in caches:
             cached.cache_clear()
 
     def choose(blocks, sharers):
-        monkeypatch.setattr(cuts, "_single", lambda *sizes: None)
-        monkeypatch.setattr(tf32, "_BLOCKS", (blocks,))
-        monkeypatch.setattr(tf32, "_SHARERS", (sharers,))
+        monkeypatch.setattr(passes, "_single", lambda *sizes: None)
+        monkeypatch.setattr(passes, "_BLOCKS", (blocks,))
+        monkeypatch.setattr(passes, "_SHARERS", (sharers,))
         clear()
 
     yield choose

@@ -41,18 +41,13 @@ def replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
+    _note_made(KronKernel, device.known)
     for kind in (
-        KronKernel, SparseKernel, BlockTransposition, GradientKernel,
+        SparseKernel, BlockTransposition, GradientKernel,
         SmallGram, RowGradients, Total,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
-    made = Kernel.__init__
-
-    def make(kernel, *fields):
-        made(kernel, *fields)
-        device.known[kernel.program] = kernel
-
-    Kernel.__init__ = make
+    _note_made(Kernel, device.known)
     program_of = list_calls.unsorted_program
 
     def unsorted_program(dtype, tile, number, by_row, identities):
@@ -92,6 +87,16 @@ def _note_other(place, kind, known):
         return found
 
     setattr(place, name, program)
+
+
+def _note_made(kind, known):
+    begin = kind.__init__
+
+    def note(kernel, *values, **named):
+        begin(kernel, *values, **named)
+        known[kernel.program] = kernel
+
+    kind.__init__ = note
 
 
 def _noting(program_of, known):

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.kernel_family import enabled, forget_by
 from batchkron.backends.cuda.kron.families import FAMILIES
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun, plan_order
@@ -102,6 +102,9 @@ def _fastest_plan(
     for order in _orders(product):
         best = _shortest_path(product, order, edge_of, best)
     return tuple(edge.kernel(device) for edge in best[1])
+
+
+forget_by(_fastest_plan.cache_clear)
 
 
 def _orders(product: ModeRun) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
-from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
+from batchkron.backends.cuda.kron.registers.variants import MAX_FACTOR_SIZE, factor_words
 from batchkron.backends.cuda.kron.spread import spread_arguments, spread_kernel
 from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
@@ -32,7 +32,6 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import (
     ADDRESS_BYTES,
@@ -44,6 +43,7 @@ from batchkron.backends.cuda.runtime.launch import (
     Place,
     ScalarArguments,
 )
+from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import MAX_MULTIPLIED_IDENTITY
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
 from batchkron.backends.protocol import Owners
@@ -164,14 +164,13 @@ def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, .
 
 
 def _planned(spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: Load) -> KronProgram:
-    limits = device_limits(device)
-    passes = tuple(_pass_of(kernel, limits, load(kernel)) for kernel in kernels)
-    workspace = max(kernel.launch(limits).workspace for kernel in kernels)
+    passes = tuple(_pass_of(kernel, load(kernel)) for kernel in kernels)
+    workspace = max(kernel.launch.workspace for kernel in kernels)
     return _program(spec, passes, workspace)
 
 
-def _pass_of(kernel: KronKernel, limits: DeviceLimits, compiled: Any) -> _Pass:
-    shape, arguments = kernel.launch(limits), kernel.arguments()
+def _pass_of(kernel: KronKernel, compiled: Any) -> _Pass:
+    shape, arguments = kernel.launch, kernel.arguments.copy()
     arguments["alpha"] = 1
     return _Pass(
         compiled,
@@ -217,7 +216,7 @@ def kron_program(spec: KronSpec, device: int) -> KronProgram:
 
 def _load_shared(kernel: KronKernel, device: int) -> Any:
     """Return a kernel that reads its factors from memory."""
-    return load_kernel(kernel.program(), device)
+    return load_kernel(kernel.program, device)
 
 
 forget_by(kron_program.cache_clear)
@@ -231,27 +230,26 @@ class _OwnKernels:
 
     def __init__(self, factors: Sequence[Array], device: int) -> None:
         self._factors, self._device = factors, device
-        self._kernels: dict[Hashable, ConstantKernel] = {}  # by tile
-        self._modes: dict[Hashable, tuple[int, ...]] = {}
+        # by program, and the modes of its factors
+        self._kernels: dict[tuple[Program, tuple[int, ...]], ConstantKernel] = {}
         self._changing = threading.Lock()
 
     def function(self, kernel: KronKernel) -> Any:
         """Return a kernel with the factors in its constant memory."""
         with self._changing:
-            own = self._kernels.get(kernel.tile)
+            key = kernel.program, kernel.modes
+            own = self._kernels.get(key)
             if own is None:
-                own = ConstantKernel(kernel.program(), self._device)
+                own = self._kernels[key] = ConstantKernel(kernel.program, self._device)
                 self._set(own, kernel.modes)
-                self._kernels[kernel.tile] = own
-                self._modes[kernel.tile] = kernel.modes
             return own.function
 
     def set_factors(self, factors: Sequence[Array]) -> None:
         """Set new factors; no kernel may be running."""
         with self._changing:
             self._factors = factors
-            for tile, kernel in self._kernels.items():
-                self._set(kernel, self._modes[tile])
+            for (_, modes), kernel in self._kernels.items():
+                self._set(kernel, modes)
 
     def _set(self, kernel: ConstantKernel, modes: Sequence[int]) -> None:
         kernel.set_constants(factor_words([self._factors[mode] for mode in modes]))
@@ -262,9 +260,9 @@ class _OwnKernels:
             return None
 
         def load(kernel: KronKernel) -> Any:
-            if kernel.constant:
+            if kernel.program.constants:
                 return self.function(kernel)
-            return load_kernel(kernel.program(), self._device)
+            return load_kernel(kernel.program, self._device)
 
         return _planned(spec, _kernels(spec, True, self._device), self._device, load)
 
@@ -501,21 +499,21 @@ class KronProduct(FastPath):
     def _prepare_spread(
         self, owners: Owners, addresses: tuple[int, ...], outer: int, inner: int, alpha: complex
     ) -> _Prepared | None:
-        dtype, limits = self._factors[0].dtype, device_limits(self._device)
+        dtype = self._factors[0].dtype
         spec = self._spec(outer, inner)
         if is_empty(spec) or self._before > 1 or self._behind > 1:  # rows of owners are others
             return None
         *between, last = _kernels(spec, False, self._device)
-        kernel = spread_kernel(last, len(addresses))
+        kernel = spread_kernel(last, len(addresses), device_limits(self._device))
         if kernel is None:
             return None
         arguments = spread_arguments(kernel, owners, addresses, inner, alpha)
         if arguments is None:
             return None
         load = partial(_load_shared, device=self._device)
-        passes = [_pass_of(one, limits, load(one)) for one in (*between, kernel)]
+        passes = [_pass_of(one, load(one)) for one in (*between, kernel)]
         passes[-1] = replace(passes[-1], arguments=arguments)
-        workspace = max((one.launch(limits).workspace for one in between), default=0)
+        workspace = max((one.launch.workspace for one in between), default=0)
         program = _program(spec, tuple(passes), workspace)
         return _Prepared(program, self._factors, dtype, self._device, self._workspaces)
 

@@ -110,8 +110,8 @@ class KronSpace:
         return None if kernels is None else tuple(map(self._compiled, kernels))
 
     def _compiled(self, kernel: KronKernel) -> Kernel:
-        shape = kernel.launch(self.case.device)
-        return Kernel(kernel.program(), shape.threads, shape.resident, shape.shared_bytes)
+        shape = kernel.launch
+        return Kernel(kernel.program, shape.threads, shape.resident, shape.shared_bytes)
 
     def steps(self) -> Iterator[Callable[[KronChoice], Iterable[KronChoice]]]:
         """Yield functions that map the best choice so far to candidates.

@@ -6,15 +6,15 @@ The contract is that of ``SpreadArguments`` in ``csrc/cuda/kron/arguments.cuh``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.fibres.layout import FibreTile
+from batchkron.backends.cuda.kron.fibres.family import Fibres
 from batchkron.backends.cuda.kron.kernel import KronKernel, kron_arguments
 from batchkron.backends.cuda.runtime.arguments import size_fields
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.protocol import Owners
 from batchkron.spec.kron import Array
 
@@ -25,18 +25,17 @@ _MAX_VECTORS = 1 << 31  # their numbers have 32 bits in the kernel
 _WORD = 16  # bytes
 
 
-def spread_kernel(kernel: KronKernel, owners: int) -> KronKernel | None:
+def spread_kernel(kernel: KronKernel, owners: int, device: DeviceLimits) -> KronKernel | None:
     """Return the kernel that spreads its results over owners, None if there is none.
 
     The last pass has to be along the run's first mode, and to write to the array.
     """
-    tile, run = kernel.tile, kernel.run
-    if not isinstance(tile, FibreTile) or not 0 < owners <= MAX_OWNERS or run.L >= _MAX_VECTORS:
+    family, run = kernel.family, kernel.run
+    if not isinstance(family, Fibres) or not 0 < owners <= MAX_OWNERS or run.L >= _MAX_VECTORS:
         return None
-    first = run.first == tile.modes[-1] == 0 and run.outputs[0] % owners == 0
-    if not first or tile.slices != 1 or tile.step == 0:
+    if run.first or run.outputs[0] % owners or kernel.variant.slices > 1:
         return None
-    return replace(kernel, tile=replace(tile, parts=owners))
+    return family.kernel(run, kernel.variant, device, owners)
 
 
 def spread_arguments(

@@ -13,7 +13,7 @@ from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron.choose import product_of
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.kernel import KronKernel
-from batchkron.backends.cuda.kron.registers.tile import factor_words
+from batchkron.backends.cuda.kron.registers.variants import factor_words
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
     KronChoice,
@@ -144,13 +144,12 @@ class LoadedKernels:
 
     def load(self, kernel: KronKernel) -> Any:
         """Return a kernel as a CuPy function, with its factors in constant memory if it has one."""
-        program = kernel.program()
-        code = self._compiled[program]
-        if not kernel.constant:
+        code = self._compiled[kernel.program]
+        if not kernel.program.constants:
             loaded = load_code(code, self._device)
             self._alive.append(loaded)
             return loaded[0]
-        own = ConstantKernel(program, self._device, code)
+        own = ConstantKernel(kernel.program, self._device, code)
         own.set_constants(factor_words([self._factors[mode] for mode in kernel.modes]))
         self._alive.append(own)
         return own.function

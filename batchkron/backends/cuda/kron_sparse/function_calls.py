@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from batchkron.backends.cuda.kernel_family import forget_by
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.kernel import (
     SPARSE_SCALARS,
     WORD,

@@ -15,7 +15,7 @@ import numpy as np
 
 from batchkron.backends.cpu.native import DeviceCall
 from batchkron.backends.cuda.kernel_family import forget_by
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
 from batchkron.backends.cuda.kron_sparse.choose import DirectWay, Way, fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import (

@@ -195,7 +195,7 @@ def test_matrix_units_round_only_where_that_is_allowed(size, precision):
             sizes = [(size, size)] * 2, rows, 1, "f4"
             plan = plan_of(*sizes, device, precision)
             fibres = [one.tile.passes for one in plan if one.family.name == "fibres"]
-            assert {each.products for passes in fibres for each in passes} <= {0} | wanted
+            assert {each.share.products for passes in fibres for each in passes} <= {0} | wanted
             assert seconds_of(plan) <= seconds_of(plan_of(*sizes, device)) * (1 + 1e-12)
 
 
@@ -209,7 +209,7 @@ def test_other_dtypes_have_one_precision(dtype):
 def test_constant_factors_are_those_of_registers(sizes):
     for constant in (False, True):
         for kernel in plan_of(*sizes, LIMITS, constant=constant):
-            assert not kernel.constant or (constant and kernel.family.name == "registers")
+            assert not kernel.program.constants or (constant and kernel.family.name == "registers")
 
 
 def test_a_product_without_columns_may_have_them_compiled_in():

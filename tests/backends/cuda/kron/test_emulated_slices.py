@@ -42,7 +42,7 @@ def kernel_of(shape, variant=None, capability="90"):
         kernel = SLICES.fastest(given, device)
     else:
         kernel = SLICES.kernel(given, variant, device)
-    return None if kernel is None else (launch_of(kernel, device, shape[1]), kernel.program())
+    return None if kernel is None else (launch_of(kernel, device, shape[1]), kernel.program)
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ from nvrtc import DEVICES
 from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.panels.cost import panel_work
-from batchkron.backends.cuda.kron.panels.tile import PanelVariant, cuts_of
+from batchkron.backends.cuda.kron.panels import PanelVariant, cuts_of, tiles_of
 
 LIMITS = DEVICES["90"]
 PANELS = FAMILY_OF["panels"]
@@ -95,16 +94,17 @@ def test_thread_blocks_fit_together(dtype, capability):
         for variant in PANELS.variants(run, device):
             kernel = PANELS.kernel(run, variant, device)
             check_launch(kernel, device)
-            assert kernel.tile.cut.blocks * (kernel.tile.shared_bytes + 1024) <= 228 << 10
+            shape = kernel.launch
+            assert shape.resident * (shape.shared_bytes + 1024) <= 228 << 10
 
 
 def test_few_tiles_are_small():
     """Otherwise some multiprocessors would have none."""
     (few,) = plan_of([(316, 316)], 1, 316, "f8", LIMITS)
     (many,) = plan_of([(316, 316)], 1, 30_000, "f8", LIMITS)
-    assert few.tile.cut.fibres < many.tile.cut.fibres
-    assert few.launch(LIMITS).blocks >= LIMITS.multiprocessors
-    assert many.launch(LIMITS).blocks >= LIMITS.multiprocessors
+    assert few.tile.fibres < many.tile.fibres
+    assert few.launch.blocks >= LIMITS.multiprocessors
+    assert many.launch.blocks >= LIMITS.multiprocessors
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -114,10 +114,8 @@ def test_last_tiles_that_are_not_full_cost_as_much_as_others(dtype, rows, column
     run = square_run((215,), rows, columns, dtype)
     for variant in PANELS.variants(run, LIMITS):
         kernel = PANELS.kernel(run, variant, LIMITS)
-        results = kernel.tile.cut.results
-        work = panel_work(run, kernel.tile, LIMITS)
-        tiles = -(-215 // results) * -(-rows * columns // kernel.tile.cut.fibres)
-        assert work.tiles == -(-tiles // LIMITS.multiprocessors)
+        tiles = -(-215 // kernel.tile.results) * -(-rows * columns // kernel.tile.fibres)
+        assert tiles_of(run, kernel.tile) == tiles
     (chosen,) = plan_of([(215, 215)], rows, columns, dtype, LIMITS)
     assert chosen.seconds == min(
         PANELS.estimate(run, variant, LIMITS) for variant in PANELS.variants(run, LIMITS)
@@ -133,7 +131,7 @@ def test_variants_name_their_cut(dtype, columns):
     for variant in found:
         kernel = PANELS.kernel(run, variant, LIMITS)
         assert kernel.variant == variant
-        assert kernel.tile.along == (columns == 1)
+        assert kernel.tile == cuts_of(run)[variant.cut]
     assert PANELS.kernel(run, PanelVariant(len(found)), LIMITS) is None
     assert PANELS.kernel(run, PanelVariant(-1), LIMITS) is None
 

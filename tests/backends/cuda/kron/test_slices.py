@@ -8,7 +8,7 @@ from nvrtc import DEVICES
 from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.slices.tile import SliceVariant
+from batchkron.backends.cuda.kron.slices import SliceVariant
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 
@@ -43,11 +43,12 @@ def has_none(run, limits=LIMITS):
     ids=str,
 )
 def test_modes_of_tiles(sizes, dtype, R, lead, columns):
-    tile = SLICES.fastest(run_of(sizes, dtype, R=R, first=3), LIMITS).tile
+    kernel = SLICES.fastest(run_of(sizes, dtype, R=R, first=3), LIMITS)
+    tile = kernel.tile
     assert (tile.lead, tile.columns) == (lead, columns)
-    assert tile.modes == tuple(range(3, 3 + len(sizes)))
+    assert kernel.modes == tuple(range(3, 3 + len(sizes)))
     assert sum((tile.lead, *tile.outer, *tile.inner), ()) == tuple(sizes), "neighbours"
-    assert tile.elements == prod(sizes) * columns
+    assert tile.slices * tile.slice_elements == prod(sizes) * columns
 
 
 @pytest.mark.parametrize(
@@ -99,12 +100,12 @@ def test_all_choices_fit(capability, sizes, dtype, R):
         kernel = SLICES.kernel(run, variant, limits)
         assert kernel.variant == variant
         check_launch(kernel, limits)
-        slices = prod(kernel.tile.lead)
+        slices = kernel.tile.slices
         assert 2 <= variant.slots <= 6
         assert 0 < variant.held <= slices
-        slice_bytes = kernel.tile.elements // slices * run.itemsize
+        slice_bytes = kernel.tile.slice_elements * run.itemsize
         kept = (variant.slots + slices - variant.held) * slice_bytes
-        assert kept <= kernel.tile.shared_bytes < kept + 40_000
+        assert kept <= kernel.launch.shared_bytes < kept + 40_000
     assert SLICES.kernel(run, SliceVariant(1, 1), limits) is None
 
 
@@ -170,6 +171,6 @@ def test_others_are_left(sizes, rows, dtype, precision):
 
 def test_results_are_as_large_as_vectors():
     kernel = SLICES.fastest(square_run((8, 8, 8), 7, 192, "f8"), LIMITS)
-    assert kernel.launch(LIMITS).blocks == 7 * 3
+    assert kernel.launch.blocks == 7 * 3
     assert kernel.elements == 7 * 512 * 192
-    assert "InnerLines" in kernel.program().expression
+    assert "InnerLines" in kernel.program.expression

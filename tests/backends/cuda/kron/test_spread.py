@@ -44,7 +44,7 @@ def last_kernel(sizes, outer, inner, dtype, device=SMALL):
     run = ModeRun(0, sizes, sizes, outer, inner, scalar, 0, False, inner == 1)
     for variant in family.variants(run, device):
         kernel = family.kernel(run, variant, device)
-        if spread_kernel(kernel, 1) is not None:
+        if spread_kernel(kernel, 1, device) is not None:
             return kernel
     raise AssertionError(f"no kernel of {sizes} spreads its results")
 
@@ -52,7 +52,7 @@ def last_kernel(sizes, outer, inner, dtype, device=SMALL):
 def kernels():
     for sizes, group, groups, inner, _, parts, dtype in CASES:
         kernel = last_kernel(sizes, group * groups, inner, dtype)
-        yield spread_kernel(kernel, parts)
+        yield spread_kernel(kernel, parts, SMALL)
 
 
 def run(launch, case, kernel, rng, offset=0, alpha=1.0, when="at random"):
@@ -78,7 +78,7 @@ def run(launch, case, kernel, rng, offset=0, alpha=1.0, when="at random"):
     arguments["factors"][0] = np.array(
         [(factors[m].ctypes.data, 0, 0, *strides[m]) for m in kernel.modes], FACTOR
     )
-    shape = kernel.launch(SMALL)
+    shape = kernel.launch
     how = Launch(
         blocks=int(rng.integers(1, 4)),
         threads=shape.threads,
@@ -102,7 +102,7 @@ def run(launch, case, kernel, rng, offset=0, alpha=1.0, when="at random"):
 @linux
 def test_results_are_where_their_owners_need_them(rng, tmp_path):
     made = list(kernels())
-    launches = compiled([kernel.program() for kernel in made], tmp_path)
+    launches = compiled([kernel.program for kernel in made], tmp_path)
     seen = set()
     for case, kernel, launch in zip(CASES, made, launches, strict=True):
         for when in COPIES:
@@ -124,7 +124,7 @@ def test_a_wrong_place_is_seen(right, wrong, rng, tmp_path):
     case = CASES[0]
     kernel = next(kernels())
     change = mistake("cuda/kron/fibres/kernel.cuh", right, wrong)
-    (launch,) = compiled([kernel.program()], tmp_path, change=change)
+    (launch,) = compiled([kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
         run(launch, case, kernel, rng)
 
@@ -137,10 +137,10 @@ def test_kernels_of_a_group_compile_and_spill_no_more(P, N, outer, dtype, capabi
     """What ends a group of multiplies of 64^4 and 128^4 on four devices can spread."""
     spec = KronSpec((P,) * N, (P,) * N, outer, 1, np.dtype(dtype), None)
     last = fastest_plan(product_of(spec, False), H100)[-1]
-    spread = spread_kernel(last, 4)
+    spread = spread_kernel(last, 4, H100)
     assert spread is not None
     found = []
-    for program in (last.program(), spread.program()):
+    for program in (last.program, spread.program):
         _, code = compile_program(
             program.source, device_sources(), program.expression, compile_options(capability)
         )
@@ -150,22 +150,27 @@ def test_kernels_of_a_group_compile_and_spill_no_more(P, N, outer, dtype, capabi
 
 def test_what_cannot_be_spread():
     kernel = last_kernel((8, 8), 4, 16, "float32")
-    assert spread_kernel(kernel, 8) is not None
-    assert spread_kernel(kernel, 3) is None  # rows do not divide
-    assert spread_kernel(kernel, MAX_OWNERS + 1) is None
-    assert spread_kernel(replace(kernel, tile=replace(kernel.tile, step=0)), 2) is None
-    assert spread_kernel(replace(kernel, tile=replace(kernel.tile, slices=2)), 2) is None
-    assert spread_kernel(replace(kernel, run=replace(kernel.run, L=1 << 31)), 2) is None
-    assert spread_kernel(replace(kernel, run=replace(kernel.run, first=1)), 2) is None
+    assert spread_kernel(kernel, 8, SMALL) is not None
+    assert spread_kernel(kernel, 3, SMALL) is None  # rows do not divide
+    assert spread_kernel(kernel, MAX_OWNERS + 1, SMALL) is None
+    in_tile = Fibres().fastest(ModeRun(0, (8, 2), (8, 2), 4, 1, np.dtype("float32")), SMALL)
+    assert in_tile.tile.step == 0
+    assert in_tile.variant.slices == 1
+    assert spread_kernel(in_tile, 2, SMALL) is None
+    several = replace(kernel, variant=replace(kernel.variant, slices=2))
+    assert spread_kernel(several, 2, SMALL) is None
+    assert spread_kernel(replace(kernel, run=replace(kernel.run, L=1 << 31)), 2, SMALL) is None
+    assert spread_kernel(replace(kernel, run=replace(kernel.run, first=1)), 2, SMALL) is None
     owners = Owners((np.zeros(4),) * 2, 1, 64, 64, 8)
-    assert spread_arguments(spread_kernel(kernel, 2), owners, (16, 32), 4, 1) is None
-    assert spread_arguments(spread_kernel(kernel, 2), owners, (16, 32), 16, 1) is not None
+    found = spread_kernel(kernel, 2, SMALL)
+    assert spread_arguments(found, owners, (16, 32), 4, 1) is None
+    assert spread_arguments(found, owners, (16, 32), 16, 1) is not None
 
 
 @pytest.mark.parametrize("scalar", ["float", "double"])
 def test_arguments_are_laid_out_as_in_the_kernel(scalar):
     dtype = {"float": "float32", "double": "float64"}[scalar]
-    kernel = spread_kernel(last_kernel((8, 8), 4, 16, dtype), 4)
+    kernel = spread_kernel(last_kernel((8, 8), 4, 16, dtype), 4, SMALL)
     owners = Owners((np.zeros(4),) * 4, 1, 64, 64, 16)
     layout = spread_arguments(kernel, owners, (16,) * 4, 16, 1).dtype
     lines = [

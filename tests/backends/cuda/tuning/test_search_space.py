@@ -10,8 +10,7 @@ from nvrtc import DEVICES, compile_program
 from plans import check_launch, check_runs, plan_of, product, square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.fibres.family import FibreVariant
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS, FibreVariant
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
     KronSpace,
@@ -145,7 +144,7 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
         for one, kernel in zip(choice, kernels, strict=True):
             if one.family != "fibres":
                 continue
-            products = {each.products for each in kernel.tile.passes}
+            products = {each.share.products for each in kernel.tile.passes}
             assert (one.variant.units == 1) == any(products)
             assert products <= {0, PRODUCTS[precision]}
             found.add(one.variant.units)

@@ -1,4 +1,4 @@
-"""The layout of a fibre kernel's tile in shared memory, and its template arguments.
+"""The layout of a fibre kernel's tile in shared memory, and the kernel's template arguments.
 
 The strides have the fewest bank conflicts over all passes. Pure arithmetic on sizes, no device
 needed; the kernel's contract is in ``csrc/cuda/kron/fibres/kernel.cuh``.
@@ -10,58 +10,58 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import combinations, islice, product
+from itertools import combinations, product
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.fibres.cuts import LANES, RING, Cut, Shape, writes_to_array
+from batchkron.backends.cuda.kron.fibres.passes import (
+    LANES,
+    RING,
+    FibreVariant,
+    Share,
+    extents_of,
+    mode_steps,
+    word_of,
+    writes_to_array,
+)
 from batchkron.backends.cuda.kron.registers.passes import access_lengths, strides_of
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
 _BARRIERS = 16  # bytes of the two barriers of each stage of a ring: it is full, it has been read
 _BANKS = 32  # banks of shared memory, 4 bytes each
 
+Axes = tuple[tuple[int, int], ...]  # sizes and strides
+
 
 @dataclass(frozen=True, slots=True)
 class FibrePass:
-    """The template arguments of a pass, see ``FibrePass`` of the kernel.
+    """The template arguments of a pass, see ``FibrePass`` and ``Tf32Pass`` of the kernel.
 
-    ``fibres`` are (size, stride) of the axes that enumerate the fibres. If ``products`` is not 0,
-    it is a ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    ``fibres`` are the axes that enumerate the fibres, the fastest first.
     """
 
     C: int
     K: int
     stride: int
-    rows: int
-    columns: int
-    across: int
-    along: bool
-    split: int
-    products: int
-    fibres: tuple[tuple[int, int], ...]
+    share: Share
+    fibres: Axes
 
 
 @dataclass(frozen=True, slots=True)
 class FibreTile:
-    """The tiling of one kernel.
+    """The layout of a tile.
 
     Attributes
     ----------
     modes : tuple of int
         The run's modes, in the order of the passes.
-    slices, columns : int
-        A tile has this many blocks of the run's modes along L, and columns along R.
     inputs, outputs : tuple of (int, int)
         Size and stride of the tile's axes in shared memory, the fastest first.
-    word : int
-        Elements that are copied together.
     buffer : int
         Elements of a tile in shared memory.
-    threads, teams, stages : int
-        Threads of a team, teams of a thread block, tiles of a team in shared memory.
     shared_bytes : int
         Bytes of shared memory of a thread block.
     passes : tuple of FibrePass
@@ -72,59 +72,116 @@ class FibreTile:
     rows : tuple of (int, int)
         Size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
         ``DirectTarget`` of the kernel.
-    parts : int
-        Owners over whose memory the last pass spreads its results; 0 if they go to one array.
     """
 
     modes: tuple[int, ...]
-    slices: int
-    columns: int
-    inputs: tuple[tuple[int, int], ...]
-    outputs: tuple[tuple[int, int], ...]
-    word: int
+    inputs: Axes
+    outputs: Axes
     buffer: int
-    threads: int
-    teams: int
-    stages: int
     shared_bytes: int
     passes: tuple[FibrePass, ...]
     step: int
-    rows: tuple[tuple[int, int], ...]
-    parts: int = 0
-
-    @property
-    def input_size(self) -> int:
-        """Elements of a block's column before the multiply."""
-        return math.prod(size for size, _ in self.inputs) // (self.slices * self.columns)
-
-    @property
-    def output_size(self) -> int:
-        """Elements of a block's column after the multiply."""
-        return math.prod(size for size, _ in self.outputs) // (self.slices * self.columns)
+    rows: Axes
 
 
-def _passes(shape: Shape, cut: Cut, strides: Sequence[int]) -> tuple[FibrePass, ...]:
+@lru_cache(maxsize=1024)
+def fibre_tile(
+    run: ModeRun, variant: FibreVariant, shares: tuple[Share, ...], limits: DeviceLimits
+) -> FibreTile:
+    """Return the layout with the fewest bank conflicts, with padding of at most two axes.
+
+    ``run`` begins at mode 0.
+    """
+    word = word_of(run, variant.columns)
+    extents = [variant.slices, *extents_of(run), variant.columns]
+    staged = sum(share.staged for share in shares)
+    pads = word * _pads(len(extents) - 1 - (variant.columns == 1), len(extents))
+    layouts = np.stack(strides_of(extents, pads.T), axis=1)
+    buffers = -(-layouts[:, 0] * variant.slices // 4) * 4
+    shared = (staged + variant.teams * variant.stages * buffers) * run.itemsize
+    shared += _BARRIERS * variant.stages if variant.stages == RING else 0
+    fits = np.flatnonzero(shared <= limits.shared_bytes)
+    assert fits.size, "a tile without pads fits"
+    step, rows = _direct(run, variant, shares[-1])
+    numbers = tuple(range(len(extents)))  # of axes, in place of their strides
+    passes = _passes(run, variant, shares, numbers)
+    conflicts = _conflicts(passes, run.itemsize, layouts[fits], writes=step == 0)
+    best = fits[np.lexsort((buffers[fits], conflicts))[0]]
+    strides = tuple(layouts[best].tolist())
+
+    def axes_of(sizes: Sequence[int]) -> Axes:
+        return tuple(zip((variant.slices, *sizes, variant.columns), strides, strict=True))[::-1]
+
+    return FibreTile(
+        tuple(mode for mode, _ in mode_steps(run)),
+        axes_of(run.inputs),
+        axes_of(run.outputs),
+        int(buffers[best]),
+        int(shared[best]),
+        _passes(run, variant, shares, strides),
+        step,
+        rows,
+    )
+
+
+@cache
+def _pads(padded: int, axes: int) -> Array:
+    """Return the paddings to try, in words: of at most two of the first ``padded`` axes."""
+    found: dict[tuple[int, ...], None] = {}
+    for pads in product(range(6), repeat=min(2, padded)):
+        for pair in combinations(range(padded), len(pads)):
+            one = dict(zip(pair, pads, strict=True))
+            found[tuple(one.get(axis, 0) for axis in range(axes))] = None
+    return np.array(list(found))
+
+
+def _passes(
+    run: ModeRun, variant: FibreVariant, shares: Sequence[Share], strides: Sequence[int]
+) -> tuple[FibrePass, ...]:
     """Return the passes of a tile whose axes (slices, modes, columns) have ``strides``."""
     found = []
-    for (mode, sizes), fragment in zip(shape.steps(), cut.fragments, strict=True):
-        axes = [(cut.columns, strides[-1])]
+    for (mode, sizes), share in zip(mode_steps(run), shares, strict=True):
+        axes = [(variant.columns, strides[-1])]
         axes += [(sizes[m], strides[m + 1]) for m in reversed(range(len(sizes))) if m != mode]
-        axes.append((cut.slices, strides[0]))
-        found.append(
-            FibrePass(
-                shape.inputs[mode],
-                shape.outputs[mode],
-                strides[mode + 1],
-                fragment.rows,
-                fragment.columns,
-                fragment.across,
-                fragment.along,
-                fragment.split,
-                fragment.products,
-                tuple(axis for axis in axes if axis[0] > 1) or ((1, 1),),
-            )
-        )
+        axes.append((variant.slices, strides[0]))
+        fibres = tuple(axis for axis in axes if axis[0] > 1) or ((1, 1),)
+        C, K = run.inputs[mode], run.outputs[mode]
+        found.append(FibrePass(C, K, strides[mode + 1], share, fibres))
     return tuple(found)
+
+
+def _direct(run: ModeRun, variant: FibreVariant, last: Share) -> tuple[int, Axes]:
+    """Return `FibreTile.step` and `FibreTile.rows`."""
+    *_, (mode, _) = mode_steps(run)
+    sizes = run.outputs
+    strides = [math.prod(sizes[m + 1 :]) for m in range(len(sizes))]
+    rows = [(sizes[m], strides[m]) for m in reversed(range(len(sizes))) if m != mode]
+    rows.append((variant.slices, math.prod(sizes)))
+    direct = writes_to_array(run, variant.columns, last.along)
+    return strides[mode] if direct else 0, tuple(rows)
+
+
+def _conflicts(
+    passes: Sequence[FibrePass], itemsize: int, strides: Array, *, writes: bool
+) -> Array:
+    """Return the mean length of accesses to shared memory in each layout, 1 without conflicts.
+
+    ``passes`` have indices of axes in place of strides. ``writes``: whether the last pass writes
+    to the tile; else its writes do not count where the factor is in registers.
+    """
+    found = []
+    for one in passes:
+        fibres = [(size, strides[:, axis]) for size, axis in one.fibres]
+        accesses = list(_accesses(one, itemsize))
+        if one.share.factor_in_registers and not writes:
+            del accesses[1:]
+        for fibre, entry, word in accesses:
+            places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
+            lanes = _BANKS // (word * itemsize // 4)
+            lengths = access_lengths((places // word).reshape(-1, lanes), lanes)
+            found += list(lengths.reshape(len(strides), -1).T)
+    means: Array = np.mean(found, axis=0)
+    return np.round(means, 3)
 
 
 def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int]]:
@@ -132,24 +189,19 @@ def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int
 
     Each is (fibre of each lane, entry of each lane, elements that a lane accesses).
     """
-    lane = np.arange(WARP)
-    if one.products:
-        fibre = lane // 4 * one.across
-        yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)
+    lane, share = np.arange(WARP), one.share
+    across, along = share.across, share.along
+    if itemsize == 8 or share.split:
+        fibre = lane // 4 * across
+        if not share.products:
+            yield fibre, lane % 4, across
+        yield (fibre, lane % 4 * 2, 2) if along else (fibre, lane % 4, across)
         return
-    if itemsize == 8 or one.split:
-        fibre = lane // 4 * one.across
-        yield fibre, lane % 4, one.across
-        yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)
-        return
-    lanes = LANES[-1]
-    for candidate in reversed(LANES):
-        if candidate * one.columns >= one.K:
-            lanes = candidate
+    lanes = next((count for count in LANES if count * share.columns >= one.K), LANES[-1])
     along_fibres = WARP // lanes
-    fibre = lane % along_fibres * one.across
-    yield fibre, np.zeros_like(lane), 4 if one.along else one.across
-    yield fibre, lane // along_fibres * 4, 4 if one.along and one.K % 4 == 0 else one.across
+    fibre = lane % along_fibres * across
+    yield fibre, np.zeros_like(lane), 4 if along else across
+    yield fibre, lane // along_fibres * 4, 4 if along and one.K % 4 == 0 else across
 
 
 def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
@@ -164,138 +216,37 @@ def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
     return place
 
 
-def _conflicts(shape: Shape, cut: Cut, strides: Array) -> Array:
-    """Return the mean length of accesses to shared memory in each layout, 1 without conflicts."""
-    numbers = tuple(range(strides.shape[1]))
-    found = []
-    step, _ = _direct(shape, cut)
-    for one in _passes(shape, cut, numbers):  # with indices of axes in place of strides
-        fibres = [(size, strides[:, axis]) for size, axis in one.fibres]
-        in_registers = one.split > 0 and one.products == 0  # the factor is in registers
-        only_reads = in_registers and step > 0
-        for fibre, entry, word in islice(_accesses(one, shape.itemsize), 1 if only_reads else None):
-            places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
-            lanes = _BANKS // (word * shape.itemsize // 4)
-            lengths = access_lengths((places // word).reshape(-1, lanes), lanes)
-            found += list(lengths.reshape(len(strides), -1).T)
-    means: Array = np.mean(found, axis=0)
-    return np.round(means, 3)
+def _axes_type(axes: Axes) -> str:
+    return template_type("TileAxes", *(template_type("TileAxis", *axis) for axis in axes))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The layout of a tile in shared memory: strides of slices, modes and columns.
+def _pass_type(one: FibrePass) -> str:
+    share, fibres = one.share, _axes_type(one.fibres)
+    sizes, along = (one.C, one.K, one.stride, share.rows), flag(share.along)
+    if share.products:
+        sharing = share.split, share.products
+        return template_type("Tf32Pass", *sizes, share.across, along, *sharing, fibres)
+    columns = share.columns, share.across
+    return template_type("FibrePass", *sizes, *columns, along, share.split, fibres)
 
-    ``buffer`` are the elements of a tile; ``conflicts`` is the mean length of accesses, 1 without
-    bank conflicts.
+
+def fibre_program(run: ModeRun, variant: FibreVariant, tile: FibreTile, owners: int) -> Program:
+    """Return the kernel that multiplies fibres in shared memory.
+
+    ``owners``: over the memory of so many the last pass spreads its results; 0 for one array.
     """
-
-    strides: tuple[int, ...]
-    passes: tuple[FibrePass, ...]
-    buffer: int
-    shared_bytes: int
-    conflicts: float
-
-
-@lru_cache(maxsize=1024)
-def layout_of(shape: Shape, cut: Cut, limits: DeviceLimits) -> Layout:
-    """Return the layout with the fewest bank conflicts, with padding of at most two axes."""
-    word = shape.word(cut.columns)
-    extents = [cut.slices, *shape.extents, cut.columns]
-    staged = sum(one.staged for one in cut.fragments)
-    pads = word * _pads(len(extents) - 1 - (cut.columns == 1), len(extents))
-    layouts = np.stack(strides_of(extents, pads.T), axis=1)
-    buffers = -(-layouts[:, 0] * cut.slices // 4) * 4
-    shared = (staged + cut.teams * cut.stages * buffers) * shape.itemsize
-    shared += _BARRIERS * cut.stages if cut.stages == RING else 0
-    fits = np.flatnonzero(shared <= limits.shared_bytes)
-    assert fits.size, "a tile without pads fits"
-    conflicts = _conflicts(shape, cut, layouts[fits])
-    first = np.lexsort((buffers[fits], conflicts))[0]
-    best = fits[first]
-    strides = tuple(layouts[best].tolist())
-    passes = _passes(shape, cut, strides)
-    return Layout(strides, passes, int(buffers[best]), int(shared[best]), float(conflicts[first]))
-
-
-@cache
-def _pads(padded: int, axes: int) -> Array:
-    """Return the paddings to try, in words: of at most two of the first ``padded`` axes."""
-    found: dict[tuple[int, ...], None] = {}
-    for pads in product(range(6), repeat=min(2, padded)):
-        for pair in combinations(range(padded), len(pads)):
-            one = dict(zip(pair, pads, strict=True))
-            found[tuple(one.get(axis, 0) for axis in range(axes))] = None
-    return np.array(list(found))
-
-
-def fibre_tile(low: int, shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreTile:
-    """Return the tiling of a cut for the modes from ``low`` on."""
-    layout = layout_of(shape, cut, limits)
-    modes = range(len(shape.inputs))
-
-    def axes_of(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        return (
-            (cut.columns, layout.strides[-1]),
-            *((sizes[m], layout.strides[m + 1]) for m in reversed(modes)),
-            (cut.slices, layout.strides[0]),
-        )
-
-    return FibreTile(
-        tuple(low + mode for mode, _ in shape.steps()),
-        cut.slices,
-        cut.columns,
-        axes_of(shape.inputs),
-        axes_of(shape.outputs),
-        shape.word(cut.columns),
-        layout.buffer,
-        cut.warps * WARP,
-        cut.teams,
-        cut.stages,
-        layout.shared_bytes,
-        layout.passes,
-        *_direct(shape, cut),
-    )
-
-
-def _direct(shape: Shape, cut: Cut) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """Return `FibreTile.step` and `FibreTile.rows`."""
-    *_, (mode, _) = shape.steps()
-    sizes = shape.outputs
-    strides = [math.prod(sizes[m + 1 :]) for m in range(len(sizes))]
-    rows = [(sizes[m], strides[m]) for m in reversed(range(len(sizes))) if m != mode]
-    rows.append((cut.slices, math.prod(sizes)))
-    direct = writes_to_array(shape, cut.columns, cut.fragments[-1].along)
-    return strides[mode] if direct else 0, tuple(rows)
-
-
-def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
-    return template_type(
-        "TileAxes", *(template_type("TileAxis", size, stride) for size, stride in axes)
-    )
-
-
-def _fibre_pass(one: FibrePass) -> str:
-    if one.products:
-        shape = one.C, one.K, one.stride, one.rows, one.across, flag(one.along)
-        return template_type("Tf32Pass", *shape, one.split, one.products, _axes_type(one.fibres))
-    sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
-    return template_type("FibrePass", *sizes, flag(one.along), one.split, _axes_type(one.fibres))
-
-
-def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
-    """Return the kernel that multiplies fibres in shared memory."""
-    shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
-    room = (tile.buffer, tile.threads, tile.teams, tile.stages)
+    blocks = variant.slices, variant.columns, math.prod(run.inputs), math.prod(run.outputs)
+    groups = variant.warps * WARP, variant.teams, variant.stages
+    sizes = *blocks, word_of(run, variant.columns), tile.buffer, *groups
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
-    parts = (tile.parts,) if tile.parts else ()
+    parts = (owners,) if owners else ()
     direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows), *parts)
     return Program(
         "cuda/kron/fibres/kernel.cuh",
         template_type(
             "kron_fibres",
-            SCALARS[dtype],
-            template_type("FibreTile", *shape, *room, *axes, direct),
-            *map(_fibre_pass, tile.passes),
+            SCALARS[run.dtype],
+            template_type("FibreTile", *sizes, *axes, direct),
+            *map(_pass_type, tile.passes),
         ),
     )

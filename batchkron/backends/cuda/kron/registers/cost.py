@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import NamedTuple
 
-from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import (
     NANOSECOND,
     Count,
@@ -29,7 +28,7 @@ from batchkron.backends.cuda.kron.registers.passes import (
     ThreadAxis,
     staged_elements,
 )
-from batchkron.backends.cuda.kron.registers.tile import (
+from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     is_in_cache,
     may_be_constant,
@@ -44,112 +43,75 @@ from batchkron.backends.cuda.runtime.hardware import (
 )
 from batchkron.backends.cuda.steps import ModeRun
 
-
-@dataclass(frozen=True, slots=True)
-class RegisterCosts:
-    """Constants of the estimated time, in nanoseconds unless stated; a word has 4 bytes.
-
-    Attributes
-    ----------
-    launch : float
-        Launch of an empty kernel in a CUDA graph.
-    factor : float
-        Latency of copying one factor to shared memory.
-    factor_turn : float
-        One iteration of the loop in which a thread copies a factor.
-    constant_line : float
-        Latency of 128 bytes of factors from constant memory.
-    turn : float
-        One iteration of a thread over its items of a pass: latency of loads, barrier.
-    multiply_add : float
-        Latency of a multiply-add that depends on the one before.
-    tile : float
-        Time of a multiprocessor for each tile.
-    warp_multiply_add : float
-        Time of a multiprocessor for each multiply-add of a warp and word of an element.
-    warp_factor : float
-        Time of a multiprocessor for each word of a factor that a warp reads from shared memory.
-    line : float
-        Time of a multiprocessor for each 128-byte line of the array that a warp touches.
-    memory_latency : float
-        Latency of memory, for data that is in no cache.
-    memory_rate, cache_rate : float
-        Bandwidths of memory and of the second-level cache, bytes per nanosecond.
-    cache_bytes : float
-        If this many bytes are read and written, half of them are found in the cache.
-    scattered : float
-        Transfers take 1 + scattered * ``scattered`` times as long, see `RegisterWork`.
-    sharpness : float
-        See `slowest`.
-    """
-
-    launch: float
-    factor: float
-    factor_turn: float
-    constant_line: float
-    turn: float
-    multiply_add: float
-    tile: float
-    warp_multiply_add: float
-    warp_factor: float
-    line: float
-    memory_latency: float
-    memory_rate: float
-    cache_rate: float
-    cache_bytes: float
-    scattered: float
-    sharpness: float
+CONSTANTS = {
+    "launch": (1000, "launch of an empty kernel in a CUDA graph"),
+    "factor": (150, "latency of copying one factor to shared memory"),
+    "factor_turn": (100, "one iteration of the loop in which a thread copies a factor"),
+    "constant_line": (100, "latency of 128 bytes of factors from constant memory"),
+    "turn": (120, "one iteration of a thread over its items of a pass: latency of loads, barrier"),
+    "multiply_add": (0.6, "latency of a multiply-add that depends on the one before"),
+    "tile": (20, "a multiprocessor's time for each tile"),
+    "warp_multiply_add": (
+        0.2,
+        "its time for each multiply-add of a warp and word (4 bytes) of an element",
+    ),
+    "warp_factor": (0.1, "its time for each word of a factor that a warp reads from shared memory"),
+    "line": (0.3, "its time for each 128-byte line of the array that a warp touches"),
+    "memory_latency": (2500, "latency of memory, for data that is in no cache"),
+    "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
+    "cache_rate": (5000, "bandwidth of the second-level cache"),
+    "cache_bytes": (7e6, "if this many bytes are read and written, half of them are in the cache"),
+    "scattered": (
+        0.1,
+        "relative increase of the time of transfers if a warp writes to twice as many "
+        "sectors as its data would fill",
+    ),
+    "sharpness": (1.7, "see `slowest`"),
+}
 
 
-class RegisterWork(NamedTuple):
-    """Counts of what a kernel does, for `RegisterCosts`.
-
-    Attributes
-    ----------
-    rounds : number
-        Tiles that a thread block computes one after another.
-    tiles : number
-        Tiles of a multiprocessor.
-    factors, factor_turns : number
-        Factors copied to shared memory; iterations of a thread that copies them.
-    constant_lines : number
-        128-byte lines of factors in constant memory.
-    turns, multiply_adds : number
-        What one thread does for a tile, one after another.
-    warp_multiply_adds, warp_factors, lines : number
-        What all warps together do for a tile.
-    moved : number
-        Bytes of the array that are read and written.
-    scattered : number
-        (Sectors that a warp touches when it writes) / (sectors that its data would fill) - 1.
-    """
-
-    rounds: Count
-    tiles: Count
-    factors: Count
-    factor_turns: Count
-    constant_lines: Count
-    turns: Count
-    multiply_adds: Count
-    warp_multiply_adds: Count
-    warp_factors: Count
-    lines: Count
-    moved: Count
-    scattered: Count
-
-
-@cache
-def _costs(device: str) -> RegisterCosts:
-    return RegisterCosts(**costs_for(device).families["kron"]["registers"])
+def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> SimpleNamespace:
+    """Count what the kernel of a variant does: a thread, and all warps for a tile."""
+    size, threads = run.itemsize, variant.threads
+    tile = _tile(
+        run.inputs,
+        run.outputs,
+        variant.slices,
+        variant.columns,
+        size,
+        variant.held,
+        is_in_cache(run),
+    )
+    constant = may_be_constant(run)
+    factor_bytes = sum(tile.factors) * size
+    shared = tile.buffer_bytes + (0 if constant else factor_bytes)
+    blocks = max(1, min(variant.blocks, resident_blocks(shared, device)))
+    tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
+    first, last = tile.passes[0], tile.passes[-1]
+    turns = [ceil_div(one.items, threads) for one in tile.passes]
+    products = 4 if run.dtype.kind == "c" else 1  # real multiply-adds of one
+    words = size / 4
+    sectors = _pieces(last.threads, False, run.R, size, SECTOR)
+    return SimpleNamespace(
+        rounds=ceil_div(tiles, device.multiprocessors * blocks),
+        tiles=ceil_div(tiles, device.multiprocessors),
+        factors=0 if constant else len(run.inputs),
+        factor_turns=0 if constant else sum(ceil_div(one, threads) for one in tile.factors),
+        constant_lines=factor_bytes / LINE if constant else 0,
+        turns=sum(turns),
+        multiply_adds=products
+        * sum(turn * one.multiply_adds for turn, one in zip(turns, tile.passes, strict=True)),
+        warp_multiply_adds=math.sqrt(products) * words * tile.warp_multiply_adds,
+        warp_factors=0 if constant else words * tile.warp_factors,
+        lines=first.warps * first.inputs * _pieces(first.threads, True, run.R, size, LINE)
+        + last.warps * last.outputs * _pieces(last.threads, False, run.R, size, LINE),
+        moved=run.bytes,
+        scattered=max(0.0, sectors * SECTOR / (min(WARP, last.items) * size) - 1),
+    )
 
 
-def register_seconds(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> float:
-    """Return the estimated seconds of a variant that fits."""
-    return float(seconds(register_work(run, variant, device), _costs(device.name)))
-
-
-def seconds(work: RegisterWork, costs: RegisterCosts) -> Count:
-    """Return the estimated seconds of one kernel, or of many at once."""
+def register_seconds(work: SimpleNamespace, costs: SimpleNamespace) -> Count:
+    """Return the estimated seconds of a launch."""
     share = share_of_memory(work.moved, costs.cache_bytes)
     latency = costs.turn * work.turns + costs.multiply_add * work.multiply_adds
     busy = (
@@ -168,50 +130,6 @@ def seconds(work: RegisterWork, costs: RegisterCosts) -> Count:
     )
     total = begin + slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
     return total * NANOSECOND
-
-
-def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> RegisterWork:
-    """Return the counts of a variant's kernel."""
-    size = run.itemsize
-    tile = _tile(
-        run.inputs,
-        run.outputs,
-        variant.slices,
-        variant.columns,
-        size,
-        variant.held,
-        is_in_cache(run),
-    )
-    constant = may_be_constant(run)
-    shared = tile.buffer_bytes + (0 if constant else tile.factor_bytes)
-    blocks = max(1, min(variant.blocks, resident_blocks(shared, device)))
-    tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
-    first, last, threads = tile.passes[0], tile.passes[-1], variant.threads
-    turns = [ceil_div(one.items, threads) for one in tile.passes]
-    products = 4 if run.dtype.kind == "c" else 1
-    words = size / 4
-    return RegisterWork(
-        rounds=ceil_div(tiles, device.multiprocessors * blocks),
-        tiles=ceil_div(tiles, device.multiprocessors),
-        factors=0 if constant else len(run.inputs),
-        factor_turns=0 if constant else sum(ceil_div(one, threads) for one in tile.factors),
-        constant_lines=tile.factor_bytes / LINE if constant else 0,
-        turns=sum(turns),
-        multiply_adds=products
-        * sum(turn * one.multiply_adds for turn, one in zip(turns, tile.passes, strict=True)),
-        warp_multiply_adds=math.sqrt(products) * words * tile.warp_multiply_adds,
-        warp_factors=0 if constant else words * tile.warp_factors,
-        lines=first.warps * first.inputs * _pieces(first.threads, True, run.R, size, LINE)
-        + last.warps * last.outputs * _pieces(last.threads, False, run.R, size, LINE),
-        moved=run.L * run.R * (math.prod(run.inputs) + math.prod(run.outputs)) * size,
-        scattered=max(
-            0.0,
-            _pieces(last.threads, False, run.R, size, SECTOR)
-            * SECTOR
-            / (min(WARP, last.items) * size)
-            - 1,
-        ),
-    )
 
 
 class _Pass(NamedTuple):
@@ -234,8 +152,7 @@ class _Tile(NamedTuple):
     """Counts of a tile, which do not depend on the array, so that they can be cached."""
 
     passes: tuple[_Pass, ...]
-    factors: tuple[int, ...]
-    factor_bytes: int
+    factors: tuple[int, ...]  # elements of each in shared memory
     buffer_bytes: int
     warp_multiply_adds: int
     warp_factors: int
@@ -260,7 +177,6 @@ def _tile(
     return _Tile(
         passes,
         factors,
-        sum(factors) * itemsize,
         planner.shared_bytes(pads, constant=True),
         sum(one.warps * one.multiply_adds for one in passes),
         sum(one.warps * one.factor_elements for one in passes),

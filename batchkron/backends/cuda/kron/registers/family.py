@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from itertools import product
+from types import SimpleNamespace
 
+from batchkron.backends.cuda.estimates import Count
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
-from batchkron.backends.cuda.kron.registers.cost import register_seconds
+from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
+from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
+from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
 from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
-from batchkron.backends.cuda.kron.registers.tile import (
-    RegisterTile,
+from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     fits,
+    may_be_constant,
     may_be_held,
-    register_program,
-    register_tile,
+    planner_of,
     tiles_of,
     usual_variants,
 )
-from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 
 # What tuning tries besides the values of the centre of its search; chosen by hand.
@@ -39,11 +41,21 @@ _MAX_SLICES = 64  # largest number of slices of a tile
 _MIN_OTHER_REGISTERS = 16  # registers that a thread needs besides those of its elements
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """The passes over a tile, the number of buffers in shared memory, and the elements of one."""
+
+    passes: tuple[RegisterPass, ...]
+    buffers: int
+    buffer: int
+
+
 class Registers(KronFamily):
     """Kernels for factors of up to 16 rows and columns, of any dtype."""
 
     name = "registers"
     variant_type = RegisterVariant
+    constants = CONSTANTS
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
         """Whether the factors are small enough."""
@@ -55,11 +67,15 @@ class Registers(KronFamily):
         variants = usual_variants(run, device) if few is None else [few]
         return [variant for variant in variants if fits(run, variant, device)]
 
-    def estimate(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> float:
-        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
-        if not fits(run, variant, device):
-            return math.inf
-        return register_seconds(run, variant, device)
+    def work(
+        self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits
+    ) -> SimpleNamespace | None:
+        """Count what the kernel of a variant does; None if it does not fit."""
+        return register_work(run, variant, device) if fits(run, variant, device) else None
+
+    def seconds(self, work: SimpleNamespace, costs: SimpleNamespace) -> Count:
+        """Return the estimated seconds of a launch."""
+        return register_seconds(work, costs)
 
     def kernel(
         self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits
@@ -67,20 +83,26 @@ class Registers(KronFamily):
         """Return the kernel of a variant, None if it does not fit."""
         if not (self.accepts(run, device) and fits(run, variant, device)):
             return None
-        tile = register_tile(run, variant, device)
-        seconds = register_seconds(run, variant, device)
-        return KronKernel(self, run, variant, tile, seconds, tile.constant)
-
-    def program(self, kernel: KronKernel) -> Program:
-        """Return the program to compile."""
-        return register_program(kernel.run.dtype, kernel.tile)
-
-    def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: grid, threads and memory."""
-        run = kernel.run
-        tile: RegisterTile = kernel.tile
-        blocks = min(tiles_of(run.L, run.R, tile), tile.blocks * device.multiprocessors)
-        return LaunchShape(blocks, tile.threads, tile.blocks, tile.shared_bytes)
+        planner = planner_of(run, variant.slices, variant.columns, variant.held)
+        constant, pads = may_be_constant(run), planner.pads()
+        if planner.shared_bytes(pads, constant) > device.shared_bytes:
+            pads = planner.unpadded()
+        shared = planner.shared_bytes(pads, constant)
+        resident = max(1, min(variant.blocks, resident_blocks(shared, device)))
+        buffers = planner.buffers()
+        tile = RegisterTile(planner.passes(pads), buffers, planner.buffer(pads) if buffers else 0)
+        blocks = min(tiles_of(run.L, run.R, variant), resident * device.multiprocessors)
+        return KronKernel(
+            self,
+            run,
+            variant,
+            tuple(range(run.first, run.first + len(run.inputs))),
+            _program(run, variant, tile, resident),
+            LaunchShape(blocks, variant.threads, resident, shared),
+            empty_arguments(run),
+            self.estimate(run, variant, device),
+            tile,
+        )
 
     def near(
         self,
@@ -125,3 +147,42 @@ def _options(run: ModeRun, centre: RegisterVariant) -> list[tuple[int, ...]]:
         tuple(sorted({centre.threads, *_THREADS})),
         tuple(sorted({centre.blocks, *_BLOCKS})),
     ]
+
+
+def _pass_type(one: RegisterPass) -> str:
+    registers = (
+        f"batchkron::RegisterAxis<{a.factor}, {a.C}, {a.K}, {a.from_}, {a.to}>"
+        for a in one.registers
+    )
+    threads = (
+        f"batchkron::ThreadAxis<{a.size}, {a.bound}, {a.from_}, {a.to}>" for a in one.threads
+    )
+    return (
+        f"batchkron::Pass<batchkron::RegisterAxes<{', '.join(registers)}>, "
+        f"batchkron::ThreadAxes<{', '.join(threads)}>>"
+    )
+
+
+def _program(run: ModeRun, variant: RegisterVariant, tile: RegisterTile, resident: int) -> Program:
+    scalar = SCALARS[run.dtype]
+    sizes = (
+        f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(run.inputs, run.outputs, strict=True)
+    )
+    constants, kind = 0, "Shared"
+    if may_be_constant(run):
+        constants, kind = staged_elements(run.inputs, run.outputs, run.itemsize), "Constant"
+    R = run.R if run.fixed_columns else 0  # 0: known only when the kernel runs
+    shape = variant.slices, variant.columns, R, math.prod(run.inputs), math.prod(run.outputs)
+    room = tile.buffer, tile.buffers, variant.threads, resident
+    return Program(
+        "cuda/kron/registers/kernel.cuh",
+        template_type(
+            "kron_registers",
+            scalar,
+            template_type("RegisterTile", *shape, *room),
+            f"batchkron::{kind}Factors<{scalar}, {', '.join(sizes)}>",
+            *map(_pass_type, tile.passes),
+        ),
+        constants,
+        scalar,
+    )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass
-from batchkron.backends.cuda.kron.registers.tile import (
+from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     may_be_constant,
     planner_of,

@@ -12,7 +12,7 @@ from nvrtc import DEVICES
 from plans import square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.fibres.cuts import RING
+from batchkron.backends.cuda.kron.fibres.passes import RING
 from batchkron.backends.cuda.steps import ModeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -75,7 +75,7 @@ def cases(seed, limits):
 @pytest.mark.parametrize(("capability", "seed"), DRAWN)
 def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
     drawn = cases(seed, DEVICES[capability])
-    launches = compiled([kernel.program() for kernel in drawn], tmp_path, int(capability) * 10)
+    launches = compiled([kernel.program for kernel in drawn], tmp_path, int(capability) * 10)
     rng = np.random.default_rng(seed)
     for kernel, launch in zip(drawn, launches, strict=True):
         case = launch_of(kernel, DEVICES[capability])
@@ -144,7 +144,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
     kernel, made = MISTAKES[name]
-    (launch,) = compiled([kernel.program()], tmp_path, change=mistake(*made))
+    (launch,) = compiled([kernel.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
         run_often(launch_of(kernel, DEVICES["90"]), launch, rng)

@@ -1,12 +1,15 @@
 """Fibres multiplied in place: each pass over a tile is carried out here as the kernel would."""
 
+import math
 import time
 
 import numpy as np
 import pytest
 from dense_oracle import dense_kron
 from nvrtc import DEVICES
-from plans import check_runs, plan_of, product
+from plans import check_launch, check_runs, plan_of, product
+
+from batchkron.backends.cuda.kron.fibres.passes import word_of
 
 SHAPES = [
     ([(16, 16)] * 4, 300, 1),
@@ -57,13 +60,13 @@ def fibre_plan(shapes, outer, inner, dtype, limits):
     return plan_of(shapes, outer, inner, dtype, limits, families=("fibres",))
 
 
-def check_direct_target(tile):
+def check_direct_target(tile, columns):
     """The last pass writes to the array, not to the tile, in the order of the tile's entries."""
     last = tile.passes[-1]
     of_tile = places(last.fibres)[:, None] + last.stride * np.arange(last.K)
     rows = places(tile.rows)[:, None] + tile.step * np.arange(last.K)
-    column = np.arange(tile.columns)[:, None]
-    of_array = (rows[:, None] * tile.columns + column).reshape(-1, last.K)
+    column = np.arange(columns)[:, None]
+    of_array = (rows[:, None] * columns + column).reshape(-1, last.K)
     assert np.array_equal(places(tile.outputs)[of_array], of_tile)
 
 
@@ -75,26 +78,27 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
     kernels = fibre_plan(shapes, outer, inner, dtype, limits)
     check_runs(kernels, product(shapes, outer, inner, dtype))
     for kernel in kernels:
-        tile = kernel.tile
-        assert tile.shared_bytes <= limits.shared_bytes
-        assert tile.threads * tile.teams <= 1024
-        assert tile.slices == 1 or tile.columns == kernel.run.R
+        tile, run, variant = kernel.tile, kernel.run, kernel.variant
+        check_launch(kernel, limits)
+        assert variant.slices == 1 or variant.columns == run.R
         if tile.step:
-            check_direct_target(tile)
-        factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
-        x = rng.standard_normal((tile.slices, tile.input_size, tile.columns))
-        in_order = [factor for _, factor in sorted(zip(tile.modes, factors, strict=True))]
+            check_direct_target(tile, variant.columns)
+        factors = [rng.standard_normal(shapes[mode]) for mode in kernel.modes]
+        x = rng.standard_normal((variant.slices, math.prod(run.inputs), variant.columns))
+        in_order = [factor for _, factor in sorted(zip(kernel.modes, factors, strict=True))]
         expected = dense_kron(*in_order) @ x
         np.testing.assert_allclose(
             carried_out(tile, factors, x.ravel()), expected.ravel(), atol=1e-10
         )
+        word = word_of(run, variant.columns)
         for one in tile.passes:
-            if one.across > 1 or one.along:
-                together = one.stride if one.along else one.fibres[0][1]
+            along = one.share.along
+            if one.share.across > 1 or along:
+                together = one.stride if along else one.fibres[0][1]
                 assert together == 1
-                rest = [stride for _, stride in one.fibres] if one.along else [one.stride]
+                rest = [stride for _, stride in one.fibres] if along else [one.stride]
                 rest += [stride for _, stride in one.fibres[1:]]
-                assert all(stride % tile.word == 0 for stride in rest), "words are aligned"
+                assert all(stride % word == 0 for stride in rest), "words are aligned"
 
 
 @pytest.mark.parametrize("inner", [1, 128])
@@ -102,7 +106,7 @@ def test_reads_of_a_shared_factors_fibres_have_no_conflicts(inner):
     """Results go to the array: in shared memory only what is read counts."""
     (kernel,) = fibre_plan([(128, 128)], 4096, inner, "f8", DEVICES["90"])
     (one,) = kernel.tile.passes
-    assert one.split > 0
+    assert one.share.split > 0
     assert kernel.tile.step > 0
     lane = np.arange(16)  # read together: words of eight bytes
     place = places(one.fibres)[lane // 4] + one.stride * (lane % 4)
@@ -125,7 +129,7 @@ def test_a_warp_that_looks_for_many_places_has_others_beside_it():
     """Odd sizes: addresses take longer than multiply-adds, so that many warps share the fibres."""
     for sizes in (5, 5, 2, 25), (25, 2, 5, 5):
         (kernel,) = fibre_plan([(n, n) for n in sizes], 1, 1, "f8", DEVICES["90"])
-        assert kernel.tile.threads >= 384
+        assert kernel.launch.threads >= 384
 
 
 def test_tiles_of_many_small_modes_are_found_quickly():

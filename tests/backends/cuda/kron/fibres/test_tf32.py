@@ -7,7 +7,7 @@ from nvrtc import DEVICES
 from plans import plan_of, seconds_of
 from tf32_oracle import T, mode_bound, nearest, tf32_multiply
 
-from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS, tf32_cut
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS, _tf32
 
 SIZES = [(16, 16), (64, 64), (33, 17), (128, 8), (5, 100)]
 
@@ -75,13 +75,13 @@ def test_large_factors_go_to_matrix_units(size, precision):
         wanted = {on_units}
         if size == 128 and precision == "tf32x3":  # as fast with factors in registers, by estimate
             wanted = {0, on_units}
-        products = {one.products for kernel in plan for one in kernel.tile.passes}
+        products = {one.share.products for kernel in plan for one in kernel.tile.passes}
         assert products <= wanted
         full = plan_of([(size, size)] * 2, 1024, 1, "f4", limits)
         assert seconds_of(plan) <= seconds_of(full)
         fibres, run = plan[0].family, plan[0].run
         ways = [fibres.kernel(run, one, limits) for one in fibres.variants(run, limits)]
-        assert on_units in {one.products for way in ways for one in way.tile.passes}
+        assert on_units in {one.share.products for way in ways for one in way.tile.passes}
 
 
 def test_nothing_else_does():
@@ -89,9 +89,9 @@ def test_nothing_else_does():
         sizes = [(64, 64)] * 2, 1024, 1, dtype, DEVICES["90"], precision
         plan = plan_of(*sizes, families=("fibres",))
         assert plan
-        assert all(one.products == 0 for kernel in plan for one in kernel.tile.passes)
+        assert all(one.share.products == 0 for kernel in plan for one in kernel.tile.passes)
 
 
 def test_sums_that_do_not_fit_in_registers_are_shared_or_refused():
-    assert tf32_cut(128, 128, 128, 8, 255, 3).sharers > 1
-    assert tf32_cut(128, 3000, 128, 8, 255, 3) is None
+    assert _tf32(128, 128, 128, 8, 255, 1, False, 3).split > 1
+    assert _tf32(128, 3000, 128, 8, 255, 1, False, 3) is None

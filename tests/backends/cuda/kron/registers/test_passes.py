@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from dense_oracle import DTYPES, dense_kron
 from nvrtc import DEVICES
-from plans import check_runs, plan_of, product
+from plans import check_launch, check_runs, plan_of, product
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
 from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
-from batchkron.backends.cuda.kron.registers.tile import factor_words
+from batchkron.backends.cuda.kron.registers.variants import factor_words
 
 SHAPES = [
     ([(1, 1)], 3, 1),
@@ -49,12 +49,12 @@ def places(one, in_memory, R, which):
     return threads[:, None] + registers
 
 
-def carried_out(tile, factors, x):
-    """The tile's passes on one tile x (slices, inputs, columns)."""
-    place = x.ravel()
+def carried_out(kernel, factors, x):
+    """The kernel's passes on one tile x (slices, inputs, columns)."""
+    place, tile, columns = x.ravel(), kernel.tile, kernel.variant.columns
     for number, one in enumerate(tile.passes):
         first, last = number == 0, number == len(tile.passes) - 1
-        reads = places(one, first, tile.columns, "from_")
+        reads = places(one, first, columns, "from_")
         assert len(np.unique(reads)) == reads.size, "elements are read once"
         blocks = place[reads].reshape(-1, *(axis.C for axis in one.registers))
         for k, axis in enumerate(one.registers):
@@ -62,12 +62,13 @@ def carried_out(tile, factors, x):
                 blocks = np.moveaxis(
                     np.tensordot(factors[axis.factor], blocks, (1, k + 1)), 0, k + 1
                 )
-        writes = places(one, last, tile.columns, "to")
-        size = tile.slices * math.prod(tile.outputs) * tile.columns if last else tile.buffer
+        writes = places(one, last, columns, "to")
+        block = math.prod(kernel.run.outputs) * columns
+        size = kernel.variant.slices * block if last else tile.buffer
         assert len(np.unique(writes)) == writes.size <= size
         place = np.full(size, np.nan, x.dtype)
         place[writes.ravel()] = blocks.reshape(-1)
-    return place.reshape(tile.slices, -1, tile.columns)
+    return place.reshape(kernel.variant.slices, -1, columns)
 
 
 def register_plan(shapes, outer, inner, dtype, limits, constant=True):
@@ -85,17 +86,16 @@ def test_passes_apply_the_product(index, capability, constant):
     kernels = register_plan(shapes, outer, inner, dtype, limits, constant)
     check_runs(kernels, product(shapes, outer, inner, dtype, constant=constant))
     for kernel in kernels:
-        tile = kernel.tile
-        factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
-        x = rng.standard_normal((tile.slices, math.prod(tile.inputs), tile.columns))
-        result = carried_out(tile, factors, x)
+        tile, variant, run = kernel.tile, kernel.variant, kernel.run
+        factors = [rng.standard_normal(shapes[mode]) for mode in kernel.modes]
+        x = rng.standard_normal((variant.slices, math.prod(run.inputs), variant.columns))
+        result = carried_out(kernel, factors, x)
         np.testing.assert_allclose(result, dense_kron(*factors) @ x, rtol=1e-11, atol=1e-11)
-        assert tile.shared_bytes <= limits.shared_bytes
-        assert tile.blocks * tile.threads <= 2048
+        check_launch(kernel, limits)
         in_shared = tile.buffers * tile.buffer
-        if not tile.constant:
-            in_shared += staged_elements(tile.inputs, tile.outputs, dtype.itemsize)
-        assert tile.shared_bytes == in_shared * dtype.itemsize
+        if not kernel.program.constants:
+            in_shared += staged_elements(run.inputs, run.outputs, dtype.itemsize)
+        assert kernel.launch.shared_bytes == in_shared * dtype.itemsize
 
 
 def test_each_pass_of_square_factors_stays_in_place():
@@ -137,11 +137,11 @@ def kernels_of(sizes, rows, dtype, limits=DEVICES["90"]):
 
 def test_small_tiles_become_one_where_there_are_more_than_multiprocessors():
     (kernel,) = kernels_of((8,) * 3, 156, "f4")
-    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (2, 78)
+    assert (kernel.variant.slices, kernel.launch.blocks) == (2, 78)
     (kernel,) = kernels_of((8,) * 3, 132, "f4")
-    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (1, 132)
+    assert (kernel.variant.slices, kernel.launch.blocks) == (1, 132)
     (kernel,) = kernels_of((4,) * 6, 200, "f8")  # too many elements for one multiprocessor
-    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (1, 200)
+    assert (kernel.variant.slices, kernel.launch.blocks) == (1, 200)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_few_tiles_may_take_few_passes_and_threads_that_have_work(sizes, rows, p
     fastest = FAMILY_OF["registers"].fastest(run, device)
     assert fastest.variant == variant_of_few_tiles(run, device)
     assert len(fastest.tile.passes) == passes
-    assert fastest.tile.threads == threads, "more have no work"
+    assert fastest.launch.threads == threads, "more have no work"
 
 
 def test_tiles_in_many_rounds_are_no_choice():
     (kernel,) = kernels_of((5,) * 6, 64, "f4")
-    assert kernel.launch(DEVICES["90"]).blocks == 64
+    assert kernel.launch.blocks == 64
     many = product([(5, 5)] * 6, 3 * 132, 1, "f4", constant=True)
     assert variant_of_few_tiles(many, DEVICES["90"]) is None
 
@@ -179,7 +179,9 @@ def test_kernels_are_what_their_variants_make(capability, dtype):
             check_runs(kernels, product(shapes, rows, 1, dtype, constant=True))
             for kernel in kernels:
                 assert kernel.family.kernel(kernel.run, kernel.variant, limits) == kernel
-                tile = kernel.tile
+                tile, shape = kernel.tile, kernel.launch
                 held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
                 words = held * np.dtype(dtype).itemsize // 4
-                assert words + 32 <= 65536 // (tile.threads * tile.blocks), "no registers are left"
+                assert words + 32 <= 65536 // (shape.threads * shape.resident), (
+                    "no registers are left"
+                )

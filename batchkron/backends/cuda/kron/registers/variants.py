@@ -1,7 +1,6 @@
-"""Tilings of runs of small factors: threads hold several modes of a tile in registers.
+"""Variants of register kernels: which fit, and which are used without tuning.
 
-Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/kron/registers/kernel.cuh``.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, staged_elements
+from batchkron.backends.cuda.kron.registers.passes import TilePlanner, staged_elements
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_BLOCK_THREADS,
     MAX_RESIDENT_THREADS,
@@ -24,7 +23,6 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     resident_blocks,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
@@ -58,52 +56,6 @@ _TINY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterTile:
-    """The tiling of one kernel.
-
-    Attributes
-    ----------
-    modes : tuple of int
-        The run's modes, in their order in memory.
-    inputs, outputs : tuple of int
-        Sizes of the modes before and after the multiply.
-    slices, columns : int
-        A tile has this many blocks of the run's modes along L, and columns along R.
-    R : int
-        Columns of the array, 0 if they are known only when the kernel runs.
-    held : int
-        Elements that a thread may hold.
-    buffer : int
-        Elements of a buffer in shared memory.
-    buffers : int
-        Number of buffers.
-    threads, blocks : int
-        Threads of a thread block, thread blocks of a multiprocessor.
-    constant : bool
-        Whether the factors are in the kernel's constant memory, not in shared memory.
-    shared_bytes : int
-        Bytes of shared memory of a thread block.
-    passes : tuple of RegisterPass
-        The passes over a tile.
-    """
-
-    modes: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    slices: int
-    columns: int
-    R: int
-    held: int
-    buffer: int
-    buffers: int
-    threads: int
-    blocks: int
-    constant: bool
-    shared_bytes: int
-    passes: tuple[RegisterPass, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RegisterVariant:
     """The numbers that tuning may change.
 
@@ -130,7 +82,7 @@ def factor_words(factors: Sequence[Array]) -> Array:
     return np.concatenate(words)
 
 
-def tiles_of(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
+def tiles_of(L: int, R: int, tile: RegisterVariant | TilePlanner) -> int:
     """Return the number of tiles of an array."""
     return -(-L // tile.slices) * -(-R // tile.columns)
 
@@ -179,33 +131,6 @@ def fits(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> bool:
         return False
     planner = planner_of(run, variant.slices, variant.columns, variant.held)
     return planner.shared_bytes(planner.unpadded()) <= device.shared_bytes
-
-
-@lru_cache(maxsize=256)
-def register_tile(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> RegisterTile:
-    """Return the tiling of a variant that `fits`."""
-    planner = planner_of(run, variant.slices, variant.columns, variant.held)
-    constant = may_be_constant(run)
-    pads = planner.pads()
-    if planner.shared_bytes(pads, constant) > device.shared_bytes:
-        pads = planner.unpadded()
-    shared = planner.shared_bytes(pads, constant)
-    return RegisterTile(
-        modes=tuple(range(run.first, run.first + len(run.inputs))),
-        inputs=run.inputs,
-        outputs=run.outputs,
-        slices=variant.slices,
-        columns=variant.columns,
-        R=run.R if run.fixed_columns else 0,
-        held=variant.held,
-        buffer=planner.buffer(pads) if planner.buffers() else 0,
-        buffers=planner.buffers(),
-        threads=variant.threads,
-        blocks=max(1, min(variant.blocks, resident_blocks(shared, device))),
-        constant=constant,
-        shared_bytes=shared,
-        passes=planner.passes(pads),
-    )
 
 
 def may_be_constant(run: ModeRun) -> bool:
@@ -291,42 +216,3 @@ def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> 
         return 1
     widths = [w for w in (32, 16, 8, 4, 2) if w * itemsize >= SECTOR and w <= R] or [min(R, 8)]
     return next((w for w in widths if w * column_bytes <= limits.shared_bytes // 2), widths[-1])
-
-
-def _pass_type(one: RegisterPass) -> str:
-    registers = (
-        f"batchkron::RegisterAxis<{a.factor}, {a.C}, {a.K}, {a.from_}, {a.to}>"
-        for a in one.registers
-    )
-    threads = (
-        f"batchkron::ThreadAxis<{a.size}, {a.bound}, {a.from_}, {a.to}>" for a in one.threads
-    )
-    return (
-        f"batchkron::Pass<batchkron::RegisterAxes<{', '.join(registers)}>, "
-        f"batchkron::ThreadAxes<{', '.join(threads)}>>"
-    )
-
-
-def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program:
-    """Return the kernel of a run of small factors."""
-    scalar = SCALARS[dtype]
-    sizes = (
-        f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(tile.inputs, tile.outputs, strict=True)
-    )
-    constants, kind = 0, "Shared"
-    if tile.constant:
-        constants, kind = staged_elements(tile.inputs, tile.outputs, dtype.itemsize), "Constant"
-    shape = (tile.slices, tile.columns, tile.R, math.prod(tile.inputs), math.prod(tile.outputs))
-    room = (tile.buffer, tile.buffers, tile.threads, tile.blocks)
-    return Program(
-        "cuda/kron/registers/kernel.cuh",
-        template_type(
-            "kron_registers",
-            scalar,
-            f"batchkron::RegisterTile<{', '.join(map(str, shape + room))}>",
-            f"batchkron::{kind}Factors<{scalar}, {', '.join(sizes)}>",
-            *map(_pass_type, tile.passes),
-        ),
-        constants,
-        scalar,
-    )

@@ -1,0 +1,153 @@
+"""Kernels of Kron-Matmuls with factors of any size and dtype, for up to twelve modes.
+
+Results between steps are kept in two buffers. The estimated time is
+
+    time = launch + factors + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
+
+where rounds is the number of tiles that a thread group computes one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+
+from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest, warps_of
+from batchkron.backends.cuda.general_kernel import (
+    Tiling,
+    group_arguments,
+    group_program,
+    run_steps,
+    run_tiling,
+)
+from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.runtime.hardware import (
+    MAX_RESIDENT_THREADS,
+    DeviceLimits,
+    resident_blocks,
+)
+from batchkron.backends.cuda.steps import MAX_FIXED_MODES, ModeRun
+from batchkron.spec.kron import Array
+
+_MAX_RESIDENT_BLOCKS = 32  # thread blocks of a multiprocessor, a limit of the hardware
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralVariant:
+    """The only variant: the sizes decide everything."""
+
+
+class General(KronFamily):
+    """Kernels of up to twelve modes of any size."""
+
+    name = "general"
+    variant_type = GeneralVariant
+    constants: ClassVar = {
+        "launch": (1300, "a kernel launch in a CUDA graph"),
+        "factor": (80, "latency of copying one factor to shared memory"),
+        "factor_turn": (120, "one iteration of the loop in which a thread copies a factor"),
+        "turn": (200, "one iteration of a thread over its results of a step: addresses, barrier"),
+        "multiply_add": (0.9, "latency of a real multiply-add; a complex one is four"),
+        "copy": (60, "latency of an element that a thread copies from or to the array"),
+        "tile": (20, "a multiprocessor's time for each tile"),
+        "warp_word": (0.6, "its time for each word of 4 bytes that a warp loads or multiplies"),
+        "warp_copy": (4.5, "its time for each copy instruction of a warp from or to the array"),
+        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
+        "sharpness": (1.2, "see `slowest`"),
+    }
+
+    def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
+        """Whether there are few enough modes."""
+        return len(run.inputs) <= MAX_FIXED_MODES
+
+    def variants(self, run: ModeRun, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
+        """Return the only variant."""
+        return (GeneralVariant(),)
+
+    def work(self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits) -> SimpleNamespace:
+        """Count what a kernel does: a multiprocessor, a thread, and all warps for a tile."""
+        tiling = _tiling(run, device)
+        steps, threads = tiling.steps, tiling.threads
+        items = [step.items(tiling.width) for step in steps]
+        turns = [ceil_div(one, threads) for one in items]
+        staged = [ceil_div(s.staged(run.itemsize), threads) for s in steps if tiling.staged]
+        copied = (tiling.input_size + tiling.output_size) * tiling.width
+        products = 4 if run.dtype.kind == "c" else 1  # real multiply-adds of one
+        tiles = ceil_div(ceil_div(run.L * run.R, tiling.columns), device.multiprocessors)
+        pairs = list(zip(items, turns, steps, strict=True))
+        return SimpleNamespace(
+            rounds=ceil_div(tiles, _resident(tiling, device)),
+            tiles=tiles,
+            factors=len(staged),
+            factor_turns=sum(staged),
+            turns=sum(turns),
+            multiply_adds=products * sum(turn * step.C * step.tile for _, turn, step in pairs),
+            copies=ceil_div(copied, threads),
+            warp_words=run.itemsize
+            / 4
+            * sum(warps_of(item) * step.C * (1 + step.tile) for item, _, step in pairs),
+            warp_copies=warps_of(copied),
+            moved=run.bytes,
+        )
+
+    def seconds(self, work: SimpleNamespace, costs: SimpleNamespace) -> Count:
+        """Return the estimated seconds of a launch."""
+        latency = (
+            costs.turn * work.turns
+            + costs.multiply_add * work.multiply_adds
+            + costs.copy * work.copies
+        )
+        busy = costs.tile + costs.warp_word * work.warp_words + costs.warp_copy * work.warp_copies
+        begin = costs.launch + costs.factor * work.factors + costs.factor_turn * work.factor_turns
+        memory = work.moved / costs.memory_rate
+        total = slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
+        return (begin + total) * NANOSECOND
+
+    def kernel(
+        self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits
+    ) -> KronKernel | None:
+        """Return the kernel, None if there are too many modes."""
+        if not self.accepts(run, device):
+            return None
+        tiling = _tiling(run, device)
+        tiles = ceil_div(run.L * run.R, tiling.columns)
+        blocks = min(tiles, tiling.max_blocks(device))
+        workspace = blocks * tiling.workspace_bytes
+        return KronKernel(
+            self,
+            run,
+            variant,
+            tuple(step.mode for step in tiling.steps),
+            group_program(run.dtype, tiling),
+            LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace),
+            _arguments(run, tiling),
+            self.estimate(run, variant, device),
+            tiling,
+        )
+
+
+@lru_cache(maxsize=256)
+def _tiling(run: ModeRun, device: DeviceLimits) -> Tiling:
+    return run_tiling(run_steps(run), run.L * run.R, run.R, run.itemsize, device)
+
+
+def _resident(tiling: Tiling, device: DeviceLimits) -> int:
+    """Return how many thread blocks a multiprocessor holds."""
+    if not tiling.in_shared:
+        return 1
+    fitting = resident_blocks(tiling.shared_bytes, device)
+    return max(1, min(fitting, MAX_RESIDENT_THREADS // tiling.block, _MAX_RESIDENT_BLOCKS))
+
+
+def _arguments(run: ModeRun, tiling: Tiling) -> Array:
+    arguments = np.zeros(1, group_arguments(run.dtype, len(tiling.steps)))
+    arguments["columns"], arguments["R"] = run.L * run.R, run.R
+    arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
+    arguments["input_size"] = tiling.input_size
+    arguments["output_size"] = tiling.output_size
+    return arguments

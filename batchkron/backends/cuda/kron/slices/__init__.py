@@ -1,1 +1,0 @@
-"""Kernels whose tiles pass through shared memory slice by slice."""
