@@ -55,15 +55,15 @@ FAIL_IN_A_RUN = """
 import os, cupy, numpy as np
 from batchkron.cli import main
 from batchkron.cli.failure import describe
-from batchkron.solvers.evolution.steps.trial_steps import TrialSteps
+from batchkron.solvers.steppers.step_runner import StepRunner
 stray = cupy.RawKernel('extern "C" __global__ void stray(int* p) { p[1LL << 40] = 1; }', "stray")
-attempt, calls = TrialSteps.attempt, []
-def failing(self, step):
+run, calls = StepRunner.run, []
+def failing(self, steps, measures):
     calls.append(1)
-    if len(calls) == 5:
-        stray((1,), (1,), (self.u,))
-    return attempt(self, step)
-TrialSteps.attempt = failing
+    if len(calls) == 4:
+        stray((1,), (1,), (self._like,))
+    return run(self, steps, measures)
+StepRunner.run = failing
 words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet"]
 words += ["--operator", "batch"]
 try:
