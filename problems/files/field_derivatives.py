@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,27 +14,16 @@ from batchkron.storage.schema import array_of, check_range
 
 from ..discretization.fields.derivatives import DERIVATIVE_ENDS, FieldDerivative
 from ..discretization.fields.modes import FieldMode
-from ..statement.axis import Axis
 from ..statement.coefficients import FLUX_SIGNS
 
 __all__ = ["Derivative", "decode_derivatives", "encode_derivatives"]
 
+Derivative: TypeAlias = tuple[Any, Any, Any, float]
+"""The kind, flux, ends and scale of a `FieldDerivative`."""
+
 _TABLE, _SCALES = "fields/derivatives", "fields/derivative_scales"
 _KINDS = ("div", "grad")
 _FLUXES = {int(sign): flux for flux, sign in FLUX_SIGNS.items()}
-
-
-class Derivative(NamedTuple):
-    """What a `FieldDerivative` has beside a `FieldMode`, as its arguments."""
-
-    kind: Any
-    flux: Any
-    ends: Any
-    scale: float
-
-    def of(self, axis: Axis, level: int, degree: int, field: Any, volume: Any) -> FieldDerivative:
-        """Return the derivative."""
-        return FieldDerivative(axis, level, degree, field, 0, volume, *self)
 
 
 def encode_derivatives(modes: Sequence[FieldMode]) -> dict[str, Value]:
@@ -55,7 +44,7 @@ def encode_derivatives(modes: Sequence[FieldMode]) -> dict[str, Value]:
 
 
 def decode_derivatives(document: Document, modes: Sequence[Sequence[int]]) -> dict[int, Derivative]:
-    """Return what the document says of derivatives, by the number of the row of 'fields/modes'.
+    """Return the kind, flux, ends and scale of derivatives, by the row in 'fields/modes'.
 
     ``modes`` are these rows: term, axis, formula, part.
     """
@@ -84,5 +73,5 @@ def decode_derivatives(document: Document, modes: Sequence[Sequence[int]]) -> di
                 f"dataset '{_TABLE}': axis {axis} is periodic at one end or in one derivative, "
                 "and not in the other"
             )
-        found[row] = Derivative(_KINDS[kind], _FLUXES[sign], (kinds[0], kinds[1]), scale)
+        found[row] = _KINDS[kind], _FLUXES[sign], (kinds[0], kinds[1]), scale
     return found

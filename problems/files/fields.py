@@ -15,6 +15,7 @@ from batchkron.storage.document import Value
 from batchkron.storage.file_errors import refusing
 from batchkron.storage.schema import array_of, check_range, texts_of
 
+from ..discretization.fields.derivatives import FieldDerivative
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.dg_matrices import volume_nodes
 from ..discretization.parts import OperatorTerm
@@ -148,10 +149,8 @@ def decode_fields(
         key = (number, k, part, own)
         if key not in made:
             volume = _volume(document, k, levels[k], degree)
-            if own is not None:
-                made[key] = own.of(axes[k], levels[k], degree, fields[number], volume)
-            else:
-                made[key] = FieldMode(axes[k], levels[k], degree, fields[number], part, volume)
+            arguments = axes[k], levels[k], degree, fields[number], part, volume
+            made[key] = FieldMode(*arguments) if own is None else FieldDerivative(*arguments, *own)
         changed[t][k] = made[key]
     return tuple(
         replace(term, modes=tuple(modes)) for term, modes in zip(terms, changed, strict=True)

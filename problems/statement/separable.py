@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -26,8 +27,42 @@ __all__ = [
 ]
 
 
+class _Summand:
+    """A separable function or a sum of them, which are added to others and to numbers."""
+
+    parts: tuple[Separable, ...]
+
+    @abstractmethod
+    def __mul__(self, other: TimeFunction | float) -> Any:
+        """Product with a number or a function of time."""
+
+    def __add__(self, other: SeparableFunction) -> SeparableSum:
+        """Sum with another separable function, a sum of them or a number."""
+        if isinstance(other, _Summand):
+            return SeparableSum(self.parts + other.parts)
+        if is_number(other):
+            return SeparableSum((*self.parts, Separable(coefficient=other)))
+        return NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: SeparableFunction) -> SeparableSum:
+        """Difference with another separable function, a sum of them or a number."""
+        if isinstance(other, _Summand) or is_number(other):
+            return self + (-other)
+        return NotImplemented
+
+    def __rsub__(self, other: float) -> SeparableSum:
+        """Difference of a number and the function."""
+        return (-self).__add__(other)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Any:
+        """Negative of the function."""
+        return self * -1.0
+
+
 @dataclass(frozen=True, init=False, eq=False)
-class Separable:
+class Separable(_Summand):
     """The function coefficient · t(time) · Π_k factor_k(x_k), a product of 1-D functions.
 
     Parameters
@@ -88,30 +123,13 @@ class Separable:
         object.__setattr__(self, "coefficient", float(coefficient))
 
     @property
-    def parts(self) -> tuple[Separable, ...]:
+    def parts(self) -> tuple[Separable, ...]:  # type: ignore[override]
         """The function itself, as a sum of one part."""
         return (self,)
 
     def factor(self, axis: Axis) -> Function:
         """Return the function or number along an axis."""
         return self.factors.get(axis.name, 1.0)
-
-    def __add__(self, other: SeparableFunction) -> SeparableSum:
-        """Sum with another separable function, a sum of them or a number."""
-        result: SeparableSum = _add(self, other)
-        return result
-
-    __radd__ = __add__
-
-    def __sub__(self, other: SeparableFunction) -> SeparableSum:
-        """Difference with another separable function, a sum of them or a number."""
-        result: SeparableSum = _add(self, _negative(other))
-        return result
-
-    def __rsub__(self, other: float) -> SeparableSum:
-        """Difference of a number and the function."""
-        result: SeparableSum = _add(-self, other)
-        return result
 
     def __mul__(self, other: TimeFunction | float) -> Separable:
         """Product with a number or a function of time."""
@@ -126,13 +144,9 @@ class Separable:
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Separable:
-        """Negative of the function."""
-        return self * -1.0
-
 
 @dataclass(frozen=True, eq=False)
-class SeparableSum:
+class SeparableSum(_Summand):
     """A sum of separable functions; adding them with + makes one.
 
     Attributes
@@ -143,23 +157,6 @@ class SeparableSum:
 
     parts: tuple[Separable, ...]
 
-    def __add__(self, other: SeparableFunction) -> SeparableSum:
-        """Sum with another separable function, a sum of them or a number."""
-        result: SeparableSum = _add(self, other)
-        return result
-
-    __radd__ = __add__
-
-    def __sub__(self, other: SeparableFunction) -> SeparableSum:
-        """Difference with another separable function, a sum of them or a number."""
-        result: SeparableSum = _add(self, _negative(other))
-        return result
-
-    def __rsub__(self, other: float) -> SeparableSum:
-        """Difference of a number and the sum."""
-        result: SeparableSum = _add(-self, other)
-        return result
-
     def __mul__(self, other: TimeFunction | float) -> SeparableSum:
         """Product with a number or a function of time."""
         if isinstance(other, TimeFunction) or is_number(other):
@@ -167,10 +164,6 @@ class SeparableSum:
         return NotImplemented
 
     __rmul__ = __mul__
-
-    def __neg__(self) -> SeparableSum:
-        """Negative of the sum."""
-        return self * -1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,21 +270,3 @@ def separable_parts(
                 f"its axes are {', '.join(known)}"
             )
     return parts
-
-
-def _add(left: SeparableFunction, right: SeparableFunction) -> Any:
-    parts: list[Separable] = []
-    for value in (left, right):
-        if isinstance(value, (Separable, SeparableSum)):
-            parts.extend(value.parts)
-        elif is_number(value):
-            parts.append(Separable(coefficient=value))
-        else:
-            return NotImplemented
-    return SeparableSum(tuple(parts))
-
-
-def _negative(value: SeparableFunction) -> SeparableFunction:
-    if isinstance(value, (Separable, SeparableSum)) or is_number(value):
-        return -value
-    return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from batchkron.operators.couplings import Ids
@@ -13,18 +11,11 @@ from batchkron.spec.kron import Array, BatchSpec
 __all__ = ["diagonal", "rows_as_products"]
 
 
-class _Indices(NamedTuple):
-    """The distinct 1-D indices along a mode, ascending, and the rank of each cell's index."""
-
-    distinct: Ids
-    ranks: Ids
-
-
 def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
     """Return the Kronecker products whose sums are the output blocks of the given cells."""
     # Where each matrix's blocks begin in the pool; the last entry is the identity's.
     starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])
-    along = [_Indices(*np.unique(column, return_inverse=True)) for column in spec.cells.T]
+    along = [np.unique(column, return_inverse=True) for column in spec.cells.T]
     found: list[tuple[Ids, Ids, int, int]] = []  # factor ids, inputs, output, term
     for place, row in enumerate(spec.cells[rows]):
         for term, modes in enumerate(spec.terms):
@@ -69,10 +60,11 @@ def _pool(spec: SweepSpec, mode: int) -> Array:
     return np.concatenate([*fit, np.eye(size, dtype=spec.dtype)[None]])[None]
 
 
-def _blocks_of(spec: SweepSpec, number: int, row: int, along: _Indices, inputs: Ids) -> Ids:
+def _blocks_of(spec: SweepSpec, number: int, row: int, along: tuple[Ids, Ids], inputs: Ids) -> Ids:
     """Return for each input cell the block that maps its index to ``row``, -1 if there is none.
 
-    The lookup table has entries only for indices that occur, since indices may be up to 2^52.
+    ``along`` has the mode's distinct indices, and the rank of each cell's among them. The lookup
+    table has entries only for indices that occur, since indices may be up to 2^52.
     """
     distinct, ranks = along
     if number < 0:

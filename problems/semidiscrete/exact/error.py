@@ -12,7 +12,7 @@ directly and not computed as ‖f‖² - ‖Pf‖², because of cancellation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,12 @@ from ...discretization.parts import ExactSolution
 from ...grids.sparse_grid import SparseGrid
 
 __all__ = ["norm_matrix", "tail_matrix"]
+
+Prefixes: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Prefixes (i_1, …, i_(k+1)) of a grid's multi-indices, numbered lexicographically.
+
+For each, the number of its own prefix of length k, ascending; and its last entry, a 1-D cell.
+"""
 
 _CHUNK = 1 << 22  # entries of a dense table (prefixes, cells) that is made at once: 32 MiB
 
@@ -57,20 +63,12 @@ def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.fl
     weights = np.ones((1, parts * parts))
     for gram, rest, whole, tree in zip(grams, remainders, wholes, _prefixes(grid), strict=True):
         tail += (_missing_cells(tree, gram, weights) + weights.sum(axis=0) * rest) * whole
-        weights = weights[tree.parents] * gram[tree.cells]
+        parents, last_entries = tree
+        weights = weights[parents] * gram[last_entries]
     return tail.reshape(parts, parts)
 
 
-class _Extensions(NamedTuple):
-    """The prefixes (i_1, …, i_(k+1)) of a grid's multi-indices, numbered lexicographically."""
-
-    parents: NDArray[np.int64]
-    """For each, the number of its own prefix (i_1, …, i_k) of length k; ascending."""
-    cells: NDArray[np.int64]
-    """For each, its last entry i_(k+1), a 1-D cell."""
-
-
-def _prefixes(grid: SparseGrid) -> list[_Extensions]:
+def _prefixes(grid: SparseGrid) -> list[Prefixes]:
     """Return the distinct prefixes of the grid's multi-indices, for each length from 1 to d."""
     found = []
     prefix = np.zeros(grid.num_cells, dtype=np.int64)
@@ -78,23 +76,24 @@ def _prefixes(grid: SparseGrid) -> list[_Extensions]:
         column = grid.cells[:, k]
         starts = np.ones(grid.num_cells, dtype=bool)
         starts[1:] = (np.diff(prefix) != 0) | (np.diff(column) != 0)
-        found.append(_Extensions(prefix[starts], column[starts]))
+        found.append((prefix[starts], column[starts]))
         prefix = np.cumsum(starts) - 1
     return found
 
 
 def _missing_cells(
-    tree: _Extensions, gram: NDArray[np.float64], weights: NDArray[np.float64]
+    tree: Prefixes, gram: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Sum weights[prefix] * gram[cell] over all pairs (prefix, cell) that are not in ``tree``."""
+    parents, last_entries = tree
     cells, prefixes = gram.shape[0], weights.shape[0]
     chunk = max(1, _CHUNK // cells)
     total = np.zeros(gram.shape[1])
     for first in range(0, prefixes, chunk):
         last = min(first + chunk, prefixes)
-        inside = slice(*np.searchsorted(tree.parents, [first, last]))
+        inside = slice(*np.searchsorted(parents, [first, last]))
         absent = np.ones((last - first, cells))
-        absent[tree.parents[inside] - first, tree.cells[inside]] = 0.0
+        absent[parents[inside] - first, last_entries[inside]] = 0.0
         total += np.sum((absent @ gram) * weights[first:last], axis=0)
     return total
 
