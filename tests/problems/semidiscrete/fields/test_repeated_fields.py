@@ -1,9 +1,13 @@
 """What a device repeats by graphs, with calls in the place of graphs."""
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, bgk, div, make, mass, time
+from batchkron.problems.semidiscrete import system
 from batchkron.problems.semidiscrete.fields import evaluation
 from batchkron.problems.semidiscrete.fields.terms import FieldTerms
 from batchkron.problems.semidiscrete.system import _StateProduct
@@ -140,3 +144,34 @@ def test_equal_expressions_are_evaluated_once(rng, monkeypatch, name):
     texts = [node.text() for _, node, ufunc, equal, _ in steps if ufunc is not None or not equal]
     assert len(texts) < len(steps)
     assert max(map(texts.count, texts)) <= 2  # a field, and what of it is resolved
+
+
+def test_what_is_repeated_has_the_terms_that_it_changes(monkeypatch):
+    """So that threads that make it at the same time have nothing in common."""
+    problem = make("two-stream", 3, 1)
+    made, calls = [], []
+
+    class Repeated:
+        def __init__(self, work, sizes, dtype):
+            made.append(work)
+
+        @contextmanager
+        def turn(self):
+            calls.append("begin")
+            yield
+            calls.append("end")
+
+    fake = SimpleNamespace(repetition=SimpleNamespace(repeated=Repeated))
+    monkeypatch.setattr(system, "backend_on", lambda device: fake)
+    pairs = []
+    for _ in range(2):  # as two threads would
+        own = system.System(problem.parts())
+        terms = FieldTerms(own.problem, own._terms_with_fields)
+        monkeypatch.setitem(vars(own.problem), "device", "cuda")
+        pairs.append(system._Following(terms, own))
+    assert [work._terms for work in made] == [pair.terms for pair in pairs]
+    assert pairs[0].terms is not pairs[1].terms
+    monkeypatch.setattr(pairs[0].terms, "note_replay", lambda: calls.append("noted"))
+    with pairs[0].turn():
+        calls.append("work")
+    assert calls == ["begin", "work", "end", "noted"]
