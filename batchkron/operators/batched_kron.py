@@ -426,10 +426,17 @@ class BatchedKron(TermsOfList, BlockOperator):
         self._plan.run(x, y, outer // self._together, inner, alpha, accumulate)
 
     def _bind(self, x: Array, y: Array) -> Callable[[], object] | None:
-        # An update may replace a factored plan by another one, of which a pass would not know.
-        is_fixed = not self.batch_shape and self._choice.listing is None
-        make = getattr(self._plan, "bind", None) if is_fixed else None
+        if self.batch_shape or self.device != "cpu":
+            return None
+        if self._choice.listing is not None:  # an update may replace the plan by another one
+            return partial(self._apply_to, x, y)
+        make = getattr(self._plan, "bind", None)
         return None if make is None else make(x, y, 1, 1, 1, False)
+
+    def _apply_to(self, x: Array, y: Array) -> None:
+        """Overwrite y with A x for flat vectors that need no checks."""
+        if self._apply_fast is None or not self._apply_fast(x, y):
+            self._run(x, y, 1, 1, 1, False)
 
     def _reserve(self, outer: int, inner: int) -> None:
         reserve(self._plan, outer // self._together, inner)

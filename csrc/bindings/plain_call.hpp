@@ -136,6 +136,25 @@ struct FastCall {
     if (overlaps(source.data(), *outer * columns, target.data(), *outer * rows)) return {};
     return FastCall{source.data(), target.data(), *outer};
   }
+
+  // The same for x (outer, blocks, elements) and out with other numbers of both: (number, elements).
+  static std::optional<FastCall> of_blocks(py::handle x, py::handle out,
+                                           std::pair<Index, Index> given,
+                                           std::pair<Index, Index> made) {
+    if (!FastArray<T>::is_plain(x, false) || !FastArray<T>::is_plain(out, true)) return {};
+    const FastArray<T> source(x), target(out);
+    const int axes = source.dimensions();
+    if (axes < 2 || target.dimensions() != axes) return {};
+    if (source.size(axes - 2) != given.first || source.last() != given.second ||
+        target.size(axes - 2) != made.first || target.last() != made.second)
+      return {};
+    for (int axis = 0; axis + 2 < axes; ++axis)
+      if (source.size(axis) != target.size(axis)) return {};
+    const Index read = source.size(0, axes), written = target.size(0, axes);
+    if (read == 0 || written == 0 || overlaps<T>(source.data(), read, target.data(), written))
+      return {};
+    return FastCall{source.data(), target.data(), source.size(0, axes - 2)};
+  }
 };
 
 }  // namespace batchkron

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "bindings/plain_call.hpp"
 #include "bindings/plan_pass.hpp"
 #include "bindings/register.hpp"
 #include "engine/sweeps/plan.hpp"
@@ -130,6 +131,25 @@ struct BoundSweeps {
     py::gil_scoped_release unlocked;
     plan.run(source, target, outer, inner, factor, accumulate);
   }
+
+  // out[..., :] = A x[..., :] by the fast path (bindings/plain_call.hpp), for flat vectors or blocks.
+  // Returns false and does nothing if an array has to be converted or refused.
+  bool apply(py::handle x, py::handle out) const {
+    auto call = FastCall<T>::of(x, out, plan.elements(0), plan.elements(1));
+    if (!call) call = FastCall<T>::of_blocks(x, out, blocks(0), blocks(1));
+    if (!call) return false;
+    std::optional<py::gil_scoped_release> unlocked;
+    if (plan.multiply_adds() * double(call->outer) >= kMinReleaseWork) unlocked.emplace();
+    plan.run(call->x, call->out, call->outer, 1, T(1), false);
+    return true;
+  }
+
+ private:
+  // Number and elements of the blocks of x or y.
+  std::pair<Index, Index> blocks(std::size_t vector) const {
+    const Index count = plan.shape().vectors[vector].count;
+    return {count, count ? plan.elements(vector) / count : 0};
+  }
 };
 
 template <class T>
@@ -142,6 +162,7 @@ void register_plan(py::module_& module, const char* name) {
       .def("set_values", &Plan::set_values, py::arg("matrices"))
       .def("link", &Plan::link, py::arg("parts"), py::arg("count"))
       .def("gather", &Plan::gather)
+      .def("apply", &Plan::apply, py::arg("x"), py::arg("out"))
       .def("run", &Plan::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
       .def(
