@@ -19,6 +19,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.arrays import array_module
+from batchkron.distributed import distribute
 from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.steppers.step_runner import MAX_STEPS, StepTimes
@@ -68,7 +69,7 @@ _SECONDS = 0.4  # of the steps that count, at least
 _MOST_STEPS = 10_000
 
 
-def step_seconds(problem: Any, case: Case, rounds: int) -> float:
+def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> float:
     """Return the seconds of a step of `evolve`, the median of some runs; of a trial with rtol."""
     dt = problem.stepper.dt
     options: dict[str, Any] = {"method": case.method, "dt": dt}
@@ -82,6 +83,8 @@ def step_seconds(problem: Any, case: Case, rounds: int) -> float:
         records = [record for record in result.history if record["event"] == "step"]
         late = records[len(records) // 4 :]
         seconds = late[-1]["seconds"] - late[0]["seconds"]
+        if comm is not None:
+            seconds = comm.bcast(seconds)  # ranks take the same number of steps
         accepted = result.steps / (result.steps + result.rejected)
         return seconds, seconds / (late[-1]["step"] - late[0]["step"]) * accepted
 
@@ -130,11 +133,14 @@ def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
     return statistics.median(found)
 
 
-def measure(case: Case, device: str, threads: int, rounds: int) -> dict[str, Any]:
-    """Return the times of a case, in seconds."""
+def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None) -> dict[str, Any]:
+    """Return the times of a case, in seconds; on ranks, that of a step alone."""
     problem = make(case.problem, level=case.level, degree=2)
     if device == "cuda":
         problem = problem.to("cuda")
+    unknowns = len(problem.initial)
+    if comm is not None:
+        problem = distribute(problem, comm)
     module = array_module(problem.initial)
     wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
     bk.set_num_threads(threads)
@@ -143,10 +149,12 @@ def measure(case: Case, device: str, threads: int, rounds: int) -> dict[str, Any
         "level": case.level,
         "method": case.method,
         "rtol": case.rtol,
-        "unknowns": len(problem.initial),
+        "unknowns": unknowns,
         "threads": threads,
-        "step": step_seconds(problem, case, rounds),
+        "step": step_seconds(problem, case, rounds, comm),
     }
+    if comm is not None:
+        return {**found, "ranks": comm.Get_size()}
     if not case.products:
         return found
     if module is not np:
@@ -168,7 +176,8 @@ def line(found: dict[str, Any]) -> str:
     method = found["method"] + (" rtol" if found["rtol"] else "")
     text = (
         f"{found['problem']:15} {found['level']:2} {method:19} {found['unknowns']:9} unknowns "
-        f"{found['threads']:3} threads: step {1e6 * found['step']:9.1f} µs"
+        f"{found.get('ranks', 1):3} ranks, {found['threads']:3} threads: "
+        f"step {1e6 * found['step']:9.1f} µs"
     )
     for beside in ("floor", "graph"):
         if beside in found:
@@ -179,17 +188,26 @@ def line(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = parser_of(__doc__, "device", "rounds", rounds=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[bk.get_num_threads()])
+    parser.add_argument("--mpi", action="store_true", help="on the ranks of mpiexec, on the CPU")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of cases' names, 6d-5")
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     given = parser.parse_args()
+    comm: Any = None
+    if given.mpi:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    is_first = comm is None or comm.Get_rank() == 0
     results = []
     for case in CASES:
         if not any(part in case.label for part in given.only):
             continue
         for threads in given.threads if given.device == "cpu" else given.threads[:1]:
-            results.append(measure(case, given.device, threads, given.rounds))
-            print(line(results[-1]), flush=True)
-    save(given.output, {**machine(given.device), "cases": results})
+            results.append(measure(case, given.device, threads, given.rounds, comm))
+            if is_first:
+                print(line(results[-1]), flush=True)
+    if is_first:
+        save(given.output, {**machine(given.device), "cases": results})
 
 
 if __name__ == "__main__":
