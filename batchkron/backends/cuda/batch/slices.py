@@ -97,8 +97,8 @@ COSTS = SliceCosts()
 
 
 @dataclass(frozen=True)
-class SliceTiling:
-    """How a kernel evaluates products in slices.
+class SliceCut:
+    """A choice of split, exchanged and held modes.
 
     Attributes
     ----------
@@ -108,10 +108,80 @@ class SliceTiling:
         Index of the step along the split mode, each of whose entries is another thread's slice.
     exchanged : tuple of int
         Indices of the steps along the exchanged modes, which follow the split mode in a block.
-    held : tuple of HeldMode
-        The other modes, of which each thread holds all entries.
+    held : tuple of int
+        Those along the other modes, of which each thread holds all entries.
     behind : int
         How many of the held modes, the last ones, come after the exchanged modes in a block.
+    """
+
+    steps: tuple[Step, ...]
+    split: int
+    exchanged: tuple[int, ...]
+    held: tuple[int, ...]
+    behind: int
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(C, K) of each held mode, which maps C entries to K."""
+        return [(self.steps[s].C, self.steps[s].K) for s in self.held]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a slice and of its result."""
+        return math.prod(C for C, _ in self.shapes), math.prod(K for _, K in self.shapes)
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Contiguous elements of a slice, and of its result, in a block."""
+        last = self.shapes[len(self.held) - self.behind :]
+        return math.prod(C for C, _ in last), math.prod(K for _, K in last)
+
+    @property
+    def parts(self) -> int:
+        """Threads that share one entry of the split mode: one per entry of the exchanged modes."""
+        return math.prod(self.steps[s].C for s in self.exchanged)
+
+    @property
+    def team(self) -> int:
+        """Threads that evaluate one product."""
+        return self.steps[self.split].C * self.parts
+
+    @property
+    def sums(self) -> int:
+        """Sums that a thread holds."""
+        return self.steps[self.split].K * self.sizes[1]
+
+    @property
+    def loaded(self) -> int:
+        """Elements that a thread loads per product, without the exchanged modes' matrices."""
+        return self.sizes[0] + sum(C * K for C, K in self.shapes) + self.steps[self.split].K
+
+    def registers(self, itemsize: int) -> int:
+        """Return the registers for a slice, before and after a multiply, and for the sums."""
+        exchanged = sum(self.steps[s].C for s in self.exchanged)
+        return (2 * largest_tile(self.shapes) + self.sums + exchanged) * itemsize // 4
+
+    def matrix_registers(self, itemsize: int) -> int:
+        """Return the registers for a held mode's matrix."""
+        largest = max((C * K for C, K in self.shapes), default=0)
+        return min(_MAX_MATRIX_REGISTERS, largest * itemsize // 4)
+
+    @property
+    def multiplies(self) -> int:
+        """Multiply-adds of a thread per product, without those along exchanged modes."""
+        total, size = self.sums, self.sizes[0]
+        for C, K in self.shapes:
+            total += size * K
+            size = size // C * K
+        return total
+
+
+@dataclass(frozen=True)
+class SliceTiling(SliceCut):
+    """How a kernel evaluates products in slices.
+
+    Attributes
+    ----------
     warps : int
         Warps that share the products of an output.
     outputs : int
@@ -128,11 +198,6 @@ class SliceTiling:
         Bytes of an element.
     """
 
-    steps: tuple[Step, ...]
-    split: int
-    exchanged: tuple[int, ...]
-    held: tuple[HeldMode, ...]
-    behind: int
     warps: int
     outputs: int
     batch: int
@@ -143,37 +208,16 @@ class SliceTiling:
     itemsize: int
 
     @property
-    def parts(self) -> int:
-        """Threads that share one entry of the split mode: one per entry of the exchanged modes."""
-        return math.prod(self.steps[s].C for s in self.exchanged)
-
-    @property
-    def team(self) -> int:
-        """Threads that evaluate one product."""
-        return self.steps[self.split].C * self.parts
-
-    @property
     def block(self) -> int:
         """Threads of a thread block."""
         return WARP * self.warps * self.outputs
-
-    @property
-    def slice_sizes(self) -> tuple[int, int]:
-        """Elements of a slice before and after it is multiplied along the held modes."""
-        return math.prod(m.C for m in self.held), math.prod(m.K for m in self.held)
-
-    @property
-    def run_sizes(self) -> tuple[int, int]:
-        """Contiguous elements of a slice, and of its result, in a block."""
-        last = self.held[len(self.held) - self.behind :]
-        return math.prod(m.C for m in last), math.prod(m.K for m in last)
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block, for adding up the sums of its warps."""
         if self.warps == 1:
             return 0
-        elements = self.steps[self.split].K * self.parts * self.slice_sizes[1]
+        elements = self.sums * self.parts
         return self.warps * self.outputs * elements * self.itemsize
 
     @property
@@ -218,11 +262,7 @@ def slice_tiling(
     )
     batch = max(1, min(_MAX_LOAD_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
     tiling = SliceTiling(
-        steps=steps,
-        split=cut.split,
-        exchanged=cut.exchanged,
-        held=tuple(HeldMode(s, steps[s].C, steps[s].K, 0, 0) for s in cut.held),
-        behind=cut.behind,
+        **vars(cut),
         warps=warps,
         outputs=1 if are_few else max(1, _SMALL_BLOCK_WARPS // warps),
         batch=batch,
@@ -235,67 +275,7 @@ def slice_tiling(
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A choice of split, exchanged and held modes; the names are those of `SliceTiling`."""
-
-    steps: tuple[Step, ...]
-    split: int
-    exchanged: tuple[int, ...]
-    held: tuple[int, ...]
-    behind: int
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """(C, K) of each held mode, which maps C entries to K."""
-        return [(self.steps[s].C, self.steps[s].K) for s in self.held]
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Elements of a slice and of its result."""
-        return math.prod(C for C, _ in self.shapes), math.prod(K for _, K in self.shapes)
-
-    @property
-    def run(self) -> int:
-        """Contiguous elements of a slice in a block."""
-        return math.prod(C for C, _ in self.shapes[len(self.held) - self.behind :])
-
-    @property
-    def team(self) -> int:
-        """Threads that evaluate one product."""
-        return math.prod(self.steps[s].C for s in (self.split, *self.exchanged))
-
-    @property
-    def sums(self) -> int:
-        """Sums that a thread holds."""
-        return self.steps[self.split].K * self.sizes[1]
-
-    @property
-    def loaded(self) -> int:
-        """Elements that a thread loads per product, without the exchanged modes' matrices."""
-        return self.sizes[0] + sum(C * K for C, K in self.shapes) + self.steps[self.split].K
-
-    def registers(self, itemsize: int) -> int:
-        """Return the registers for a slice, before and after a multiply, and for the sums."""
-        exchanged = sum(self.steps[s].C for s in self.exchanged)
-        return (2 * largest_tile(self.shapes) + self.sums + exchanged) * itemsize // 4
-
-    def matrix_registers(self, itemsize: int) -> int:
-        """Return the registers for a held mode's matrix."""
-        largest = max((C * K for C, K in self.shapes), default=0)
-        return min(_MAX_MATRIX_REGISTERS, largest * itemsize // 4)
-
-    @property
-    def multiplies(self) -> int:
-        """Multiply-adds of a thread per product, without those along exchanged modes."""
-        total, size = self.sums, self.sizes[0]
-        for C, K in self.shapes:
-            total += size * K
-            size = size // C * K
-        return total
-
-
-def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[_Cut]:
+def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[SliceCut]:
     """Return all cuts whose slices fit in a thread's registers."""
     if len(steps) > MAX_FIXED_MODES:
         return []
@@ -303,7 +283,7 @@ def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[_Cut]:
     return [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
 
 
-def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
+def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[SliceCut]:
     """Yield all cuts: a split mode, followed by any number of exchanged modes."""
     for first in range(len(modes)):
         for stop in range(first + 1, len(modes) + 1):
@@ -311,10 +291,10 @@ def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
             if any(steps[s].C != steps[s].K or steps[s].C > _MAX_WHOLE_MODE for s in exchanged):
                 break
             held = (*modes[:first], *modes[stop:])
-            yield _Cut(steps, modes[first], exchanged, held, len(modes) - stop)
+            yield SliceCut(steps, modes[first], exchanged, held, len(modes) - stop)
 
 
-def _fits(cut: _Cut, itemsize: int) -> bool:
+def _fits(cut: SliceCut, itemsize: int) -> bool:
     """Whether slice and sums fit in a thread's registers, and its multiplies can be unrolled."""
     words = itemsize // 4
     maximum = (
@@ -328,7 +308,7 @@ def _fits(cut: _Cut, itemsize: int) -> bool:
     return registers <= _MAX_DATA_REGISTERS and cut.multiplies <= _MAX_THREAD_MULTIPLIES
 
 
-def _cycles(cut: _Cut, itemsize: int, costs: SliceCosts = COSTS) -> float:
+def _cycles(cut: SliceCut, itemsize: int, costs: SliceCosts = COSTS) -> float:
     """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
 
     Loads are counted in lines of the first-level cache, touched by all lanes of a product together.
@@ -347,15 +327,15 @@ def _cycles(cut: _Cut, itemsize: int, costs: SliceCosts = COSTS) -> float:
         * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
         + round_cycles / (WARP // cut.team)
     )
-    return cycles * (costs.contiguous if cut.run == cut.sizes[0] else 1)
+    return cycles * (costs.contiguous if cut.runs[0] == cut.sizes[0] else 1)
 
 
-def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
+def _lines_of_slices(cut: SliceCut, itemsize: int) -> float:
     """Return the cache lines that all loads of a block touch, averaged over its alignments."""
-    size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
+    size, block = cut.runs[0] * itemsize, cut.sizes[0] * cut.team * itemsize
     places = np.arange(0, LINE, math.gcd(block, LINE))[:, None, None, None]
     rows = np.arange(0, block, cut.team * size)[:, None, None]
-    columns = np.arange(0, size, _word_bytes(cut.run, itemsize))[:, None]
+    columns = np.arange(0, size, _word_bytes(cut.runs[0], itemsize))[:, None]
     lines = (places + rows + columns + np.arange(cut.team) * size) // LINE
     return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
 
@@ -369,8 +349,9 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
     split = tiling.steps[tiling.split]
     elements = (step.C * step.K for step in tiling.steps)
-    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes, *tiling.run_sizes
+    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.sizes, *tiling.runs
     cut = tiling.warps, tiling.outputs, tiling.batch, flag(tiling.slots > 0)
+    held = list(zip(tiling.held, tiling.shapes, strict=True))
     exchanged, stride = [], tiling.parts
     for s in tiling.exchanged:
         stride //= tiling.steps[s].C
@@ -385,7 +366,7 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
             tiling.min_blocks,
             flag(tiling.short_ids),
             flag(tiling.identities),
-            held_modes_type(tiling.held),
+            held_modes_type([HeldMode(s, *shape, 0, 0) for s, shape in held]),
             template_type("ExchangedModes", *exchanged),
         ),
     )

@@ -15,64 +15,23 @@ from functools import cached_property
 import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
-from batchkron.backends.cuda.batch.records import WORD, matrix_bytes, unsorted_arguments
-from batchkron.backends.cuda.batch.registers.cost import (
-    best_cutting,
-    input_size,
-    thread_element_counts,
-)
+from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
+from batchkron.backends.cuda.batch.records import WORD, unsorted_arguments
+from batchkron.backends.cuda.batch.registers.cost import best_cutting, thread_element_counts
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
+from batchkron.backends.cuda.steps import Step
 
-_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
 _BLOCK_THREADS = 128  # most threads of a thread block of small teams; chosen by hand
 _MIN_BLOCKS = 4  # thread blocks of small teams that a multiprocessor should hold; chosen by hand
 _MAX_NUMBER = 2**31 - 16  # largest number of products and blocks, which are given in 32 bits
 
 
 @dataclass(frozen=True)
-class UnsortedTile:
-    """How a kernel evaluates products.
-
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    passes : tuple of BatchPass
-        The steps grouped into passes over the block.
-    run, gap : int
-        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
-    area : int
-        Elements of shared memory for a block, in whole 16-byte words.
-    exchange : int
-        Elements of a second buffer; 0 if results can overwrite their inputs.
-    team, block : int
-        Threads of a product and of a thread block.
-    min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    steps: tuple[Step, ...]
-    passes: tuple[BatchPass, ...]
-    run: int
-    gap: int
-    area: int
-    exchange: int
-    team: int
-    block: int
-    min_blocks: int
-    itemsize: int
-
-    @property
-    def teams(self) -> int:
-        """Teams of a thread block."""
-        return self.block // 32 * (32 // self.team) if self.team <= 32 else 1
+class UnsortedTile(PassTiling):
+    """How a kernel evaluates products, each by a team."""
 
     @cached_property
     def pitch(self) -> int:
@@ -81,47 +40,25 @@ class UnsortedTile:
         Threads of a warp read the same place of several products at once, and an even number of
         words would put these into few banks.
         """
-        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
-        words = (self.area * self.itemsize + matrices) // WORD
-        return (words | 1) * WORD
+        return (self.product_words | 1) * WORD
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        group = 32 if self.team <= 32 else self.block
-        products = group // self.team
-        lists = round_up(3 * products * (2 + len(self.steps)) * 4, 16)
+        lists = round_up(3 * self.products * (2 + len(self.steps)) * 4, 16)
         exchange = round_up(self.exchange * self.itemsize, 16)
-        return self.block // group * (lists + products * (2 * self.pitch + exchange))
+        group = lists + self.products * (2 * self.pitch + exchange)
+        return self.block // self.group * group
 
 
 def unsorted_tile(
     steps: tuple[Step, ...], itemsize: int, held: int, limits: DeviceLimits
 ) -> UnsortedTile | None:
     """Return the tile where a thread holds up to ``held`` elements, None if none fits."""
-    if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
+    fields = pass_fields(steps, itemsize, (held,), _BLOCK_THREADS)
+    if fields is None:
         return None
-    cutting = best_cutting(steps, (held,), itemsize)
-    if cutting is None:
-        return None
-    passes, run, gap = plan_passes(steps, cutting.cuts, itemsize)
-    square = all(step.C == step.K for step in steps)
-    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
-    padded = largest + (largest // run - 1) * gap if gap else largest
-    team = cutting.team
-    block = team if team > 32 else _BLOCK_THREADS
-    tile = UnsortedTile(
-        steps=steps,
-        passes=passes,
-        run=run,
-        gap=gap,
-        area=matrix_bytes(padded, itemsize) // itemsize,
-        exchange=0 if square or len(passes) == 1 else largest,
-        team=team,
-        block=block,
-        min_blocks=max(1, min(512 // block, cutting.resident // block)),
-        itemsize=itemsize,
-    )
+    tile = UnsortedTile(**fields)
     while tile.team <= 32 < tile.block and tile.shared_bytes > limits.shared_bytes // _MIN_BLOCKS:
         tile = replace(tile, block=tile.block // 2)
     return tile if tile.shared_bytes <= limits.shared_bytes else None
@@ -134,12 +71,8 @@ def unsorted_program(
 
     ``number`` is the C++ type of the list's numbers; ``by_row`` says that matrices are (K, C).
     """
-    elements = (step.C * step.K for step in tile.steps)
-    last = tile.steps[-1]
-    sizes = input_size(tile.steps), last.L * last.K * last.R, tile.run, tile.gap, tile.area
-    layout = template_type("BlockLayout", *sizes, *elements)
+    layout, passes = tile.types()
     cut = template_type("UnsortedCut", tile.team, tile.block, tile.pitch, tile.exchange)
-    passes = map(pass_type, tile.passes)
     what = SCALARS[dtype], number, layout, cut, tile.min_blocks, flag(by_row), flag(identities)
     return Program("cuda/batch/unsorted.cuh", template_type("batched_unsorted", *what, *passes))
 

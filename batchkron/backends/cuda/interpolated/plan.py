@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,6 +58,22 @@ __all__ = ["InterpolationPlan"]
 _MAX_BLOCKS = 2**31 - 1  # of a launch
 
 
+class _Vectors(NamedTuple):
+    """Vectors of points and of cells, as the methods of `InterpolationPlan` take them."""
+
+    points: DeviceArray
+    point_step: int
+    places: Sequence[int]
+    grid: DeviceArray
+    cell_step: int
+    column: int
+
+    def some(self, first: int, count: int) -> _Vectors:
+        """Return up to ``count`` of the vectors."""
+        places = self.places[first : first + count]
+        return self._replace(places=places, column=self.column + first)
+
+
 class InterpolationPlan:
     """W of shape (points, cells) for fixed windows on one device; see the protocol.
 
@@ -98,7 +115,7 @@ class InterpolationPlan:
         column: int,
     ) -> None:
         """Write W^T points to the grid, in two launches for as many vectors as there is room."""
-        self._back.scatter(points, point_step, vectors, grid, cell_step, column)
+        self._back.scatter(_Vectors(points, point_step, vectors, grid, cell_step, column))
 
     def gather(
         self,
@@ -113,16 +130,16 @@ class InterpolationPlan:
     ) -> None:
         """Write alpha W grid to the points, or add it, in one launch or two."""
         if not self._gather_cut:
-            there, scalars = (points, point_step, vectors), self._scalars(alpha, accumulate)
-            self._there.gather(grid, cell_step, column, *there, scalars)
+            there = _Vectors(points, point_step, vectors, grid, cell_step, column)
+            self._there.gather(there, self._scalars(alpha, accumulate))
             return
         if not self._count:
             return
         check_device(self._device, points, grid)
         pieces, count = WEIGHTS**self._gather_cut, len(vectors)
         partial = self._workspaces.array(pieces * self._count * count, self._dtype)
-        there = partial, count, tuple(range(count))
-        self._there.gather(grid, cell_step, column, *there, self._scalars(1, False))
+        there = _Vectors(partial, count, tuple(range(count)), grid, cell_step, column)
+        self._there.gather(there, self._scalars(1, False))
         with device_errors():
             addresses = points.data.ptr, partial.data.ptr
             fold = self._fold(point_step, tuple(vectors))
@@ -232,60 +249,30 @@ class _WindowsPlan:
         threads = scatter_owners(sizes, vectors, cut) * cut.share
         return scatter_program(self._dtype, modes, vectors, cut), threads, ""
 
-    def scatter(
-        self,
-        points: DeviceArray,
-        point_step: int,
-        vectors: Sequence[int],
-        grid: DeviceArray,
-        cell_step: int,
-        column: int,
-    ) -> None:
+    def scatter(self, vectors: _Vectors) -> None:
         """Write W^T points to the grid, in two launches for as many vectors as there is room."""
         if not self._by_segments:
-            self._run("scatter", points, point_step, vectors, grid, cell_step, column, b"")
+            self._run("scatter", vectors)
             return
-        count = self._at_once(len(vectors))
+        total = len(vectors.places)
+        count = self._at_once(total)
         leads = WEIGHTS ** (len(self._sizes) - 1)
-        partial = self._workspaces.pointer(
-            count * leads * self._bounds.spans * self._dtype.itemsize
-        )
-        for first in range(0, len(vectors), count):
-            some = vectors[first : first + count]
+        size = count * leads * self._bounds.spans * self._dtype.itemsize
+        partial = self._workspaces.pointer(size)
+        for first in range(0, total, count):
             for kind in ("segments", "cells"):
-                self._run(
-                    kind, points, point_step, some, grid, cell_step, column + first, b"", partial
-                )
+                self._run(kind, vectors.some(first, count), partial=partial)
 
-    def gather(
-        self,
-        grid: DeviceArray,
-        cell_step: int,
-        column: int,
-        points: DeviceArray,
-        point_step: int,
-        vectors: Sequence[int],
-        scalars: bytes,
-    ) -> None:
+    def gather(self, vectors: _Vectors, scalars: bytes) -> None:
         """Write alpha W grid to the points, or add it, in one launch, as the scalars say."""
         if self._count:
-            self._run("gather", points, point_step, vectors, grid, cell_step, column, scalars)
+            self._run("gather", vectors, scalars)
 
-    def _run(
-        self,
-        kind: str,
-        points: DeviceArray,
-        point_step: int,
-        vectors: Sequence[int],
-        grid: DeviceArray,
-        cell_step: int,
-        column: int,
-        scalars: bytes,
-        partial: int = 0,
-    ) -> None:
+    def _run(self, kind: str, vectors: _Vectors, scalars: bytes = b"", partial: int = 0) -> None:
+        points, point_step, places, grid, cell_step, column = vectors
         check_device(self._device, points, grid)
-        first, itemsize = vectors[0], self._dtype.itemsize
-        apart = tuple(place - first for place in vectors)
+        first, itemsize = places[0], self._dtype.itemsize
+        apart = tuple(place - first for place in places)
         with device_errors():
             launch = self._launch(kind, point_step, cell_step, apart)
             values = points.data.ptr + first * itemsize

@@ -93,14 +93,14 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     if tiling is None:
         return
     threads = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
-    held = [steps[mode.step].mode for mode in tiling.held]
+    held = [steps[s].mode for s in tiling.held]
     before = len(held) - tiling.behind
     assert [*held[:before], *threads, *held[before:]] == list(range(len(factors)))
     behind = [factors[mode] for mode in held[before:]]
-    assert tiling.run_sizes == (math.prod(q for _, q in behind), math.prod(p for p, _ in behind))
+    assert tiling.runs == (math.prod(q for _, q in behind), math.prod(p for p, _ in behind))
     assert tiling.team <= 32
-    assert tiling.team * tiling.slice_sizes[0] == math.prod(sizes[0])
-    assert steps[tiling.split].K * tiling.parts * tiling.slice_sizes[1] == math.prod(sizes[1])
+    assert tiling.team * tiling.sizes[0] == math.prod(sizes[0])
+    assert steps[tiling.split].K * tiling.parts * tiling.sizes[1] == math.prod(sizes[1])
     assert tiling.block <= 256
     assert tiling.shared_bytes <= 48 << 10
     assert 32 // tiling.team * (tiling.warps - 1) < maximum

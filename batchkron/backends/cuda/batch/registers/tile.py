@@ -12,18 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
-from batchkron.backends.cuda.batch.records import matrix_bytes, record_words
-from batchkron.backends.cuda.batch.registers.cost import (
-    best_cutting,
-    input_size,
-    thread_element_counts,
-)
+from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
+from batchkron.backends.cuda.batch.records import record_words
+from batchkron.backends.cuda.batch.registers.cost import input_size, thread_element_counts
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
+from batchkron.backends.cuda.steps import Step
 
-_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
 # Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
 # twice as large and copy three products ahead instead of two. Chosen by hand.
 _TINY_BLOCK_BYTES = 16
@@ -42,101 +37,41 @@ _MAX_GROWN_BLOCK_THREADS = 256  # at most this many threads, so that each can ha
 
 
 @dataclass(frozen=True)
-class RegisterTiling:
+class RegisterTiling(PassTiling):
     """How a kernel evaluates products with the block in registers.
 
     Attributes
     ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    passes : tuple of BatchPass
-        The steps grouped into passes over the block.
-    run, gap : int
-        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
-    area : int
-        Elements of shared memory for a block, in whole 16-byte words.
-    exchange : int
-        Elements of a second buffer; 0 if results can overwrite their inputs.
-    team : int
-        Threads that evaluate one product.
-    teams_per_output : int
-        Teams of a thread block that share the products of one output.
-    cluster : int
-        Thread blocks that share the products of one output.
-    block : int
-        Threads of a thread block.
     stages : int
         Products of a team that are being copied from memory at the same time.
     short_ids, identities : bool
         Whether factor ids have 16 bits; whether some factors are identities.
-    min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
-    itemsize : int
-        Bytes of an element.
+    teams_per_output : int
+        Teams of a thread block that share the products of one output.
+    cluster : int
+        Thread blocks that share the products of one output.
     cached : bool
         Whether the first-level cache should get the memory that shared memory does not need.
     """
 
-    steps: tuple[Step, ...]
-    passes: tuple[BatchPass, ...]
-    run: int
-    gap: int
-    area: int
-    exchange: int
-    team: int
-    teams_per_output: int
-    cluster: int
-    block: int
     stages: int
     short_ids: bool
     identities: bool
-    min_blocks: int
-    itemsize: int
+    teams_per_output: int = 1
+    cluster: int = 1
     cached: bool = True
-
-    @property
-    def group(self) -> int:
-        """Threads that copy products together: a warp, or one team that is larger."""
-        return 32 if self.team <= 32 else self.block
-
-    @property
-    def products(self) -> int:
-        """Products that such a group evaluates at the same time."""
-        return self.group // self.team
-
-    @property
-    def teams(self) -> int:
-        """Teams of a thread block."""
-        return self.block // self.group * self.products
 
     @property
     def outputs(self) -> int:
         """Outputs that a cluster of thread blocks computes at the same time."""
         return self.teams // self.teams_per_output
 
-    @property
-    def input_size(self) -> int:
-        """Elements of a block before the first step."""
-        return input_size(self.steps)
-
-    @property
-    def output_size(self) -> int:
-        """Elements of a block after the last step."""
-        last = self.steps[-1]
-        return last.L * last.K * last.R
-
     @cached_property
     def pitch(self) -> int:
         """Bytes of shared memory of one product, padded to give teams of a warp other banks."""
-        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
-        words = (self.area * self.itemsize + matrices) // 16
+        words = self.product_words
         offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
         return 16 * (words + (offset - words) % period)
-
-    @property
-    def record_words(self) -> int:
-        """Size of a product's record in the list, in words of 4 bytes."""
-        return record_words(len(self.steps), self.short_ids)
 
     @property
     def carveout(self) -> int:
@@ -150,7 +85,8 @@ class RegisterTiling:
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
         slots = 8 if self.stages > 2 else 4
-        lists = self.products * slots * (self.record_words * 4 + self.itemsize)
+        record = record_words(len(self.steps), self.short_ids)
+        lists = self.products * slots * (4 * record + self.itemsize)
         exchange = round_up(self.exchange * self.itemsize, 16)
         group = round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
         return self.block // self.group * group
@@ -171,39 +107,21 @@ def register_tiling(
     ``outputs`` and ``products`` count those of all systems. A thread holds up to ``held`` elements
     of a block, by default the number with the least estimated cost.
     """
-    if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
-        return None
-    cutting = best_cutting(
-        steps, thread_element_counts(itemsize) if held is None else (held,), itemsize
+    size = input_size(steps) * itemsize
+    tiny = size <= _TINY_BLOCK_BYTES
+    fields = pass_fields(
+        steps,
+        itemsize,
+        thread_element_counts(itemsize) if held is None else (held,),
+        2 * _SMALL_BLOCK_THREADS if tiny else _SMALL_BLOCK_THREADS,
+        0 if size % 16 == 0 else 16,
     )
-    if cutting is None:
+    if fields is None:
         return None
-    cuts, team = cutting.cuts, cutting.team
-    passes, run, gap = plan_passes(steps, cuts, itemsize)
-    square = all(step.C == step.K for step in steps)
-    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
-    padded = largest + (largest // run - 1) * gap if gap else largest
-    # Bytes by which a block may begin inside its first 16-byte word.
-    shift = 0 if input_size(steps) * itemsize % 16 == 0 else 16
-    area = (matrix_bytes(padded, itemsize) + shift) // itemsize
-    tiny = input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
-    tiling = RegisterTiling(
-        steps=steps,
-        passes=passes,
-        run=run,
-        gap=gap,
-        area=area,
-        exchange=0 if square or len(passes) == 1 else largest,
-        team=team,
-        teams_per_output=1,
-        cluster=1,
-        block=team if team > 32 else 2 * _SMALL_BLOCK_THREADS if tiny else _SMALL_BLOCK_THREADS,
-        stages=3 if tiny else 2,
-        short_ids=short_ids,
-        identities=identities,
-        min_blocks=max(1, min(512 // team, cutting.resident // team)) if team > 32 else 1,
-        itemsize=itemsize,
-    )
+    if fields["team"] <= 32:
+        fields["min_blocks"] = 1
+    stages = 3 if tiny else 2
+    tiling = RegisterTiling(**fields, stages=stages, short_ids=short_ids, identities=identities)
     while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
@@ -275,9 +193,7 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
 
 def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
     """Return the kernel of a batch list of single vectors whose blocks fit in registers."""
-    elements = (step.C * step.K for step in tiling.steps)
-    sizes = tiling.input_size, tiling.output_size, tiling.run, tiling.gap, tiling.area
-    layout = template_type("BlockLayout", *sizes, *elements)
+    layout, passes = tiling.types()
     cut = template_type(
         "RegisterCut",
         tiling.team,
@@ -289,7 +205,6 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
         tiling.exchange,
     )
     flags = flag(tiling.short_ids), flag(tiling.identities)
-    passes = map(pass_type, tiling.passes)
     return Program(
         "cuda/batch/registers.cuh",
         template_type(
