@@ -89,7 +89,7 @@ def main(measurements: Path, write: Path | None) -> None:
         if not own:
             continue
         kernels = [pairs[n][1] for n in own]
-        work = stacked([family.work(one.shape, one.tile, limits) for one in kernels])
+        work = stacked([family.work(one.shape, one.variant, limits) for one in kernels])
         times = np.array([records[n]["microseconds"] for n in own]) * 1e-6
         table[name] = fitted_costs(family.seconds, table[name], work, times, weights[own])
         found = family.seconds(work, SimpleNamespace(**table[name]))

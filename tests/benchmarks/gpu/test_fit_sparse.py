@@ -36,7 +36,7 @@ def records(costs):
             shape = cases.shape_of(case, "float16")
             for variant in tiles.variants(shape, LIMITS)[::9]:
                 kernel = tiles.kernel(shape, variant, LIMITS)
-                seconds = tiles.seconds(tiles.work(shape, kernel.tile, LIMITS), costs)
+                seconds = tiles.seconds(tiles.work(shape, variant, LIMITS), costs)
                 yield {
                     "case": case.name,
                     "pattern": pattern,

@@ -45,9 +45,12 @@ class General(SparseFamily):
         return variant if variant.results in _RESULTS else None
 
     def work(
-        self, shape: SparseShape, tile: GeneralVariant, device: DeviceLimits
-    ) -> SimpleNamespace:
-        """Count what a kernel does."""
+        self, shape: SparseShape, variant: GeneralVariant, device: DeviceLimits
+    ) -> SimpleNamespace | None:
+        """Count what the kernel of a variant does; None if there is no such kernel."""
+        tile = self.tile(shape, variant, device)
+        if tile is None:
+            return None
         results = tile.results
         threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, results)
         words = ceil_div(shape.itemsize, 4)

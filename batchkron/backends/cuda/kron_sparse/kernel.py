@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
-from batchkron.backends.cuda.costs import costs_for
-from batchkron.backends.cuda.estimates import Count
 from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.timed_family import TimedFamily
 from batchkron.spec.kron import Array
 
 WORD = 16  # bytes that a thread reads or writes at once, at most
@@ -166,55 +163,24 @@ class SparseKernel:
         return [self.program()]
 
 
-class SparseFamily(ABC):
-    """A kernel template of ``csrc/cuda/kron_sparse`` and the choice of its template arguments.
+class SparseFamily(TimedFamily[SparseShape, SparseKernel]):
+    """A `TimedFamily` for Kronecker-sparse matrices, of ``csrc/cuda/kron_sparse``.
 
-    A variant is a frozen dataclass of integers, and a tile is all that it is compiled for.
+    A tile is all that a variant is compiled for.
     """
 
     operation = "kron_sparse"
-    name: str
-    variant_type: type[Any]
     stored: Stored = "given"
-
-    @abstractmethod
-    def variants(self, shape: SparseShape, device: DeviceLimits) -> Sequence[Any]:
-        """Return the variants worth comparing by their estimates; none where there is no kernel."""
 
     @abstractmethod
     def tile(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Any:
         """Return what a variant is compiled for, None if it does not fit."""
 
     @abstractmethod
-    def work(self, shape: SparseShape, tile: Any, device: DeviceLimits) -> SimpleNamespace:
-        """Count what the kernel of a tile does."""
-
-    @abstractmethod
-    def seconds(self, work: Any, costs: Any) -> Count:
-        """Return the estimated seconds of one kernel, or of many at once.
-
-        Parameters
-        ----------
-        work : SimpleNamespace
-            Counts; those of many kernels are arrays.
-        costs : SimpleNamespace
-            Constants of a card, of ``batchkron/backends/cuda/costs``: in nanoseconds, rates in
-            bytes per nanosecond, ``sharpness`` as `slowest` says. ``launch`` is that of a kernel in
-            a CUDA graph.
-        """
-
-    @abstractmethod
     def launch(
         self, shape: SparseShape, tile: Any, device: DeviceLimits
     ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
         """Return template arguments, launch, and the arguments ``tiles`` and ``together``."""
-
-    def estimate(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> float:
-        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
-        tile = self.tile(shape, variant, device)
-        if tile is None:
-            return math.inf
-        return float(self.seconds(self.work(shape, tile, device), _costs(device.name, self.name)))
 
     def kernel(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> SparseKernel | None:
         """Return the kernel of a variant, None if it does not fit."""
@@ -240,17 +206,6 @@ class SparseFamily(ABC):
             options.append(_ENDINGS[kernel.ending])
         expression = template_type(f"kron_sparse_{self.name}", *options)
         return Program(f"cuda/kron_sparse/{self.name}.cuh", expression)
-
-    def fastest(self, shape: SparseShape, device: DeviceLimits) -> SparseKernel | None:
-        """Return the kernel with the smallest estimate, None if there is none."""
-        timed = [(self.estimate(shape, one, device), one) for one in self.variants(shape, device)]
-        best = min(timed, key=lambda way: way[0], default=(math.inf, None))
-        return None if math.isinf(best[0]) else self.kernel(shape, best[1], device)
-
-
-@cache
-def _costs(device: str, family: str) -> SimpleNamespace:
-    return SimpleNamespace(**costs_for(device).families["kron_sparse"][family])
 
 
 def stored_row(c: int, itemsize: int) -> int:

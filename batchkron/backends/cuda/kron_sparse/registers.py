@@ -71,9 +71,12 @@ class Registers(SparseFamily):
         return variant if (values + read) // 4 <= _MAX_REGISTERS else None
 
     def work(
-        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
-    ) -> SimpleNamespace:
-        """Count what a kernel does."""
+        self, shape: SparseShape, variant: RegisterVariant, device: DeviceLimits
+    ) -> SimpleNamespace | None:
+        """Count what the kernel of a variant does; None if there is no such kernel."""
+        tile = self.tile(shape, variant, device)
+        if tile is None:
+            return None
         b, c, width = shape.b, shape.c, tile.width
         threads = _threads(shape, tile)
         warps = ceil_div(threads, WARP * device.multiprocessors)

@@ -63,9 +63,12 @@ class Tiles(SparseFamily):
         """Return what a variant is compiled for, None if it does not fit."""
         return sparse_cut(shape, variant, device)
 
-    def work(self, shape: SparseShape, tile: SparseCut, device: DeviceLimits) -> SimpleNamespace:
-        """Count what a kernel does."""
-        return _work(shape, tile, device)
+    def work(
+        self, shape: SparseShape, variant: TileVariant, device: DeviceLimits
+    ) -> SimpleNamespace | None:
+        """Count what the kernel of a variant does; None if it does not fit."""
+        cut = sparse_cut(shape, variant, device)
+        return None if cut is None else _work(shape, cut, device)
 
     def seconds(self, work: Any, costs: Any) -> Count:
         """Return the estimated seconds of one kernel, or of many at once.
