@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.backends import backend_on
 from batchkron.operators import Operator, ValidationReport
 from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
 from ..discretization.parts import OperatorTerm, SeparableVector
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
+from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
 from .fields.terms import FieldTerms
@@ -32,56 +32,6 @@ from .value import ProblemValue
 from .vector_checks import check_vector
 
 __all__ = ["System"]
-
-
-class _StateProduct:
-    """Overwrites a vector with A(u) u, of the terms that do not depend on time.
-
-    It is what a device repeats by a graph, and so does not know the graph.
-    """
-
-    def __init__(self, groups: Sequence[TermGroup], terms: FieldTerms, t0: float) -> None:
-        self._groups, self._terms, self._t0 = groups, terms, t0
-
-    def __call__(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        t = self._t0  # on a device it is in no error text
-        out[...] = 0.0
-        for group in self._groups:
-            group.accumulate(t, u, out)
-        self._terms.accumulate(t, u, out)
-
-
-class _Following:
-    """The terms with fields, and what a device repeats of A(u) u.
-
-    Both are made at once: threads that ask for them at the same time may each get their own, but
-    never terms that another one's graph changes.
-
-    Attributes
-    ----------
-    terms : FieldTerms
-    repeated : callable or None
-        A(u) u of all terms that do not depend on time, whose calls take turns; None where nothing
-        is repeated.
-    """
-
-    def __init__(self, terms: FieldTerms, system: System) -> None:
-        self.terms = terms
-        self.repeated: Any = None
-        problem = system.problem
-        if problem.device != "cpu" and terms.is_repeatable:
-            groups = [group for group in system._groups if group.time.is_constant]
-            sizes = problem.unknowns, problem.unknowns
-            self.repeated = backend_on(problem.device).repetition.repeated(
-                _StateProduct(groups, terms, problem.t0), sizes, problem.initial.dtype
-            )
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Have the terms' operator alone, and know that it has changed."""
-        with nullcontext() if self.repeated is None else self.repeated.turn():
-            yield
-        self.terms.note_replay()
 
 
 class System:
@@ -122,7 +72,8 @@ class System:
                 groups = self._implicit_groups
                 moved._implicit_groups = tuple(group.on_grid(problem.grid) for group in groups)
             if (following := known.get("_following")) is not None:
-                moved._following = _Following(following.terms.on_grid(problem.grid), moved)
+                terms = following.terms.on_grid(problem.grid)
+                moved._following = Following(terms, problem, moved._steady)
         return moved
 
     @property
@@ -435,9 +386,9 @@ class System:
         self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]
     ) -> None:
         """Overwrite ``out`` with the terms that do not depend on time, or if so by a field's."""
-        constant = [group for group in self._groups if group.time.is_constant]
-        if constant:
-            constant[0].write(t, u, out)
+        steady = self._steady()
+        if steady:
+            steady[0].write(t, u, out)
         else:
             out[...] = 0.0
         if self._field_terms is not None:
@@ -472,10 +423,16 @@ class System:
         )
 
     @cached_property
-    def _following(self) -> _Following | None:
-        if not self.problem.has_fields:
+    def _following(self) -> Following | None:
+        problem = self.problem
+        if not problem.has_fields:
             return None
-        return _Following(FieldTerms(self.problem, self._terms_with_fields), self)
+        terms = FieldTerms(problem, self._terms_with_fields)
+        return Following(terms, problem, self._steady)
+
+    def _steady(self) -> list[TermGroup]:
+        """Return the groups that do not depend on time: one, or none."""
+        return [group for group in self._groups if group.time.is_constant]
 
     @property
     def _field_terms(self) -> FieldTerms | None:

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, bgk, div, make, mass, time
-from batchkron.problems.semidiscrete import system
-from batchkron.problems.semidiscrete.fields import evaluation
+from batchkron.problems.semidiscrete.fields import evaluation, following
+from batchkron.problems.semidiscrete.fields.following import Following, _StateProduct
 from batchkron.problems.semidiscrete.fields.terms import FieldTerms
-from batchkron.problems.semidiscrete.system import _StateProduct
 
 
 def with_everything(form="sweep"):
@@ -162,13 +161,13 @@ def test_what_is_repeated_has_the_terms_that_it_changes(monkeypatch):
             calls.append("end")
 
     fake = SimpleNamespace(repetition=SimpleNamespace(repeated=Repeated))
-    monkeypatch.setattr(system, "backend_on", lambda device: fake)
+    monkeypatch.setattr(following, "backend_on", lambda device: fake)
     pairs = []
     for _ in range(2):  # as two threads would
-        own = system.System(problem.parts())
-        terms = FieldTerms(own.problem, own._terms_with_fields)
-        monkeypatch.setitem(vars(own.problem), "device", "cuda")
-        pairs.append(system._Following(terms, own))
+        parts = problem.parts()
+        terms = FieldTerms(parts, parts.terms)
+        monkeypatch.setitem(vars(parts), "device", "cuda")
+        pairs.append(Following(terms, parts, list))
     assert [work._terms for work in made] == [pair.terms for pair in pairs]
     assert pairs[0].terms is not pairs[1].terms
     monkeypatch.setattr(pairs[0].terms, "note_replay", lambda: calls.append("noted"))
