@@ -140,21 +140,20 @@ class Stepping:
         for size in sizes:
             control.advance()
             record(size)
-        for guard in self._guards:
-            guard.note(sizes[-1])
+        if self.doubling is not None:
+            self.doubling.note(sizes[-1])
         return True
 
     def take_one(self) -> EvolveStatus | None:
         """Take one step, with as many trials as needed; return a status if the run ends."""
         control, trial = self.control, self.trial
-        guards = self._guards
         step = control.next_step()
         if step is None:
             return EvolveStatus.STEP_TOO_SMALL
         if self.dense is not None:
             self.dense.begin(step.t, trial.u)
-        for guard in guards:
-            guard.before_step(control.step + 1, trial.u)
+        if self.doubling is not None:
+            self.doubling.before_step(control.step + 1, trial.u)
         while step is not None:
             size, failed = trial.attempt(step)
             if not math.isfinite(size):
@@ -162,7 +161,7 @@ class Stepping:
                 if step is None:
                     return self._give_up(failed)
             elif control.accepts(trial.error_size, max(trial.size, size)):
-                return self._complete(step, size, guards)
+                return self._complete(step, size)
             else:
                 step = control.next_step()
         return EvolveStatus.STEP_TOO_SMALL
@@ -184,15 +183,11 @@ class Stepping:
             self.control.advance()
         return EvolveStatus.NOT_FINITE
 
-    def _complete(
-        self, step: StepTimes, size: float, guards: tuple[Guard, ...]
-    ) -> EvolveStatus | None:
+    def _complete(self, step: StepTimes, size: float) -> EvolveStatus | None:
         """Accept a step, unless a terminal event ends the run inside it; return that status."""
         try:
-            for guard in guards:
-                self.instability = guard.objection(step, self.trial.end, size)
-                if self.instability:
-                    break
+            for guard in self._guards:
+                self.instability = self.instability or guard.objection(step, self.trial.end, size)
             if self.dense is not None and not self.instability:
                 self.dense.complete(step.t_next, self.trial.end)
                 self.event = self._observer.look(self.dense)

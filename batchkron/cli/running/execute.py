@@ -40,7 +40,6 @@ from batchkron.solvers import (
 from batchkron.solvers.evolution.start.arguments import step_suits
 from batchkron.storage import (
     Checkpoint,
-    ResultFile,
     checkpoint_obstacle,
     load_checkpoint,
     save_result,
@@ -98,39 +97,19 @@ def execute(
             result, unwritten = _take_steps(run, options, pictures, stop)
             ranks.share_signal(stop)
             unwritten = ranks.same(unwritten)
-            if ranks.several:
-                whole_u = result.problem.gather(result.u, 0)
-                result = replace(result, u=whole_u, problem=result.problem.whole)
-            report = None
-            if ranks.first:
-                content = result.file_content()
-                report = RunReport(
-                    result,
-                    products=run.products,
-                    product_seconds=clock.seconds_of(run.products),
-                    first_step=run.first_step,
-                    until=run.integration.until,
-                    l2_error=content.l2_error,
-                    relative_error=content.relative_error,
-                    written=files,
-                    checkpointed=_is_kept(run, result, unwritten),
-                    ranks=ranks.size,
-                )
+            report = _report(run, result, unwritten, clock, files, ranks)
             if report is not None and report.completed:
-                try:
-                    _write(content, files, options)
-                except Exception as error:
-                    last_state.keep(error)
-                    raise
+                _write_result(report, options, last_state)
         if report is not None and report.completed:
             if pictures is not None:
                 pictures.finish()
             if files.plot is not None:
                 save_figure(files.plot, draw(report, shown.cut), overwrite=options.force)
     _say_end(result, unwritten, stop, last_state, files)
-    ends_well = result.status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED)
-    is_missing = unwritten is not None and ends_well
-    return report, ExitCode.BAD_FILE if is_missing else exit_code_of(result.status, stop)
+    exit_code = exit_code_of(result.status, stop)
+    if unwritten is not None and result.status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED):
+        exit_code = ExitCode.BAD_FILE
+    return report, exit_code
 
 
 # Before the steps.
@@ -294,19 +273,37 @@ def _take_steps(
         return error.result, error
 
 
-def _is_kept(run: Run, result: Result, unwritten: CheckpointError | None) -> bool:
-    """Whether there is a checkpoint of the last state."""
-    return unwritten is None and run.last_checkpoint is not None and not result.status.is_lost
+def _report(
+    run: Run,
+    result: Result,
+    unwritten: CheckpointError | None,
+    clock: KernelClock,
+    files: RunFiles,
+    ranks: RunRanks,
+) -> RunReport | None:
+    """Return the report of a run, on the first rank; the others give their parts of the state."""
+    if ranks.several:
+        whole_u = result.problem.gather(result.u, 0)
+        result = replace(result, u=whole_u, problem=result.problem.whole)
+    if not ranks.first:
+        return None
+    is_kept = unwritten is None and run.last_checkpoint is not None and not result.status.is_lost
+    seconds = clock.seconds_of(run.products)
+    return RunReport(run, result, result.file_content(), seconds, files, is_kept, ranks.size)
 
 
-def _write(content: ResultFile, files: RunFiles, options: RunOptions) -> None:
-    """Write the result file."""
+def _write_result(report: RunReport, options: RunOptions, last_state: LastState) -> None:
+    """Write the result file, or a checkpoint if that fails."""
+    path = report.written.result
     try:
-        save_result(files.result, content, overwrite=options.force)
-    except FileExistsError as error:
+        save_result(path, report.content, overwrite=options.force)
+    except Exception as error:
+        last_state.keep(error)
+        if not isinstance(error, FileExistsError):
+            raise
         raise CommandError(
-            f"{files.result} has come to be since this run began, and is left as it is; give the "
-            f"result another name with -o, or pass --force.",
+            f"{path} has come to be since this run began, and is left as it is; give the result "
+            f"another name with -o, or pass --force.",
             ExitCode.BAD_FILE,
         ) from error
 

@@ -10,8 +10,9 @@ from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import finite, number
 from batchkron.cli.running.files import RunFiles
 from batchkron.problems import LinearProblem, Problem
-from batchkron.solvers import EvolveStatus, Result
+from batchkron.solvers import EvolveStatus, Result, Run
 from batchkron.solvers.evolution.start.provenance import surroundings
+from batchkron.storage import ResultFile
 
 __all__ = ["RunReport"]
 
@@ -22,18 +23,14 @@ class RunReport:
 
     Parameters
     ----------
+    run : Run
+        The run.
     result : Result
-        The end of the run, with the whole state and the whole problem.
-    products : int
-        Number of products with the operator.
+        Its end, with the whole state and the whole problem.
+    content : ResultFile
+        The content of the result file, with the errors against the exact solution.
     product_seconds : float
-        The time that they took.
-    first_step : int
-        The step at which this run began.
-    until : float
-        The time at which it should end.
-    l2_error, relative_error : float or None
-        Errors against the exact solution; None if that is unknown or the error is not finite.
+        The time that products with the operator took.
     written : RunFiles
         The files of the run.
     checkpointed : bool
@@ -42,13 +39,10 @@ class RunReport:
         How many ranks have shared the state.
     """
 
+    run: Run
     result: Result
-    products: int
+    content: ResultFile
     product_seconds: float
-    first_step: int
-    until: float
-    l2_error: float | None
-    relative_error: float | None
     written: RunFiles
     checkpointed: bool
     ranks: int = 1
@@ -62,7 +56,7 @@ class RunReport:
     @property
     def steps_taken(self) -> int:
         """Number of steps of this run, without those before the checkpoint it continues."""
-        return self.result.steps - self.first_step
+        return self.result.steps - self.run.first_step
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -94,14 +88,14 @@ class RunReport:
             "steps_taken": self.steps_taken,
             "rejected": result.rejected,
             "time": finite(result.t),
-            "until": finite(self.until),
+            "until": finite(self.run.integration.until),
             "dt": finite(result.dt),
             "seconds": finite(result.seconds),
             "seconds_per_step": finite(self.seconds_per_step),
             "kernel_share": finite(self.kernel_share),
-            "kernel_products": self.products,
-            "l2_error": finite(self.l2_error),
-            "relative_error": finite(self.relative_error),
+            "kernel_products": self.run.products,
+            "l2_error": finite(self.content.l2_error),
+            "relative_error": finite(self.content.relative_error),
             "device": problem.device,
             "ranks": self.ranks,
             "threads": batchkron.get_num_threads(),
@@ -127,8 +121,8 @@ class RunReport:
             ("steps", f"{result.steps}, to t = {number(result.t, 8)}{self._remark()}"),
             ("per step", _seconds(self.seconds_per_step)),
             ("kernel's share", _percent(self.kernel_share)),
-            ("L2 error", number(self.l2_error)),
-            ("relative error", number(self.relative_error)),
+            ("L2 error", number(self.content.l2_error)),
+            ("relative error", number(self.content.relative_error)),
         ]
         for name, value in result.watched.items():
             drift = f", largest change {number(value.drift, 3)}"
@@ -160,8 +154,8 @@ class RunReport:
 
     def _remark(self) -> str:
         remarks = [] if self.completed else [str(self.result.status)]
-        if self.first_step:
-            remarks.append(f"resumed after step {self.first_step}")
+        if self.run.first_step:
+            remarks.append(f"resumed after step {self.run.first_step}")
         return f" ({', '.join(remarks)})" if remarks else ""
 
 

@@ -76,9 +76,9 @@ def _title(report: RunReport) -> str:
         problem.name,
         f"t = {number(report.result.t, 6)}" + (f" {t_unit}" if t_unit else ""),
     ]
-    if report.l2_error is not None:
-        relative = number(report.relative_error, 3)
-        parts.append(f"L2 error {number(report.l2_error, 3)} (relative {relative})")
+    l2_error, relative_error = report.content.l2_error, report.content.relative_error
+    if l2_error is not None:
+        parts.append(f"L2 error {number(l2_error, 3)} (relative {number(relative_error, 3)})")
     return ",  ".join(plain(part) for part in parts)
 
 

@@ -65,9 +65,6 @@ class GrowthBound:
         """
         self._problem = problem
 
-    def before_step(self, number: int, u: Vector) -> None:
-        """Do nothing: the bound does not depend on the state before a step."""
-
     def unwatched(self, number: int) -> int:
         """Return that the norms at their ends are enough of all steps, once there is a bound."""
         return sys.maxsize if self._allowed > 0.0 else 0
@@ -75,9 +72,6 @@ class GrowthBound:
     def allows(self, sizes: Sequence[float]) -> bool:
         """Return whether no norm exceeds the bound as far as it is known."""
         return all(size <= self._allowed for size in sizes)
-
-    def note(self, size: float) -> None:
-        """Do nothing: the bound does not depend on the states before."""
 
     def objection(self, step: StepTimes, u: Vector, size: float) -> str:
         """Return a text if the state u (N,), of norm ``size``, exceeds the bound, else ""."""

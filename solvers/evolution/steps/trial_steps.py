@@ -196,4 +196,4 @@ def _copy(source: Vector, target: Vector) -> None:
     if type(source) is np.ndarray and source.size >= _MIN_SHARED_COPY:
         linear_combination([1.0], [source], target)
     else:
-        np.copyto(target, source)
+        target[...] = source

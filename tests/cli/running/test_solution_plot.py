@@ -11,7 +11,7 @@ from batchkron.cli.running.files import RunFiles
 from batchkron.cli.running.report import RunReport
 from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, mass
 from batchkron.problems.semidiscrete.output.cut import make_cut
-from batchkron.solvers import evolve
+from batchkron.solvers import Run
 
 X, Y, Z = Axis("x", -1, 1), Axis("y", 0, 5), Axis("z", 2, 3)
 SHAPES = {"x": lambda x: 2.0 + x, "y": lambda y: 7.0 - y, "z": lambda z: z}
@@ -32,16 +32,13 @@ def still(axes, level=3, grid="sparse", **shapes):
 
 
 def report_of(problem, until=0.0):
-    result = evolve(problem, until=until)
-    content = result.file_content()
+    run = Run(problem, until=until)
+    result = run.to_end()
     return RunReport(
+        run,
         result,
-        products=0,
+        result.file_content(),
         product_seconds=0.0,
-        first_step=0,
-        until=until,
-        l2_error=content.l2_error,
-        relative_error=content.relative_error,
         written=RunFiles(None, None, None, None),
         checkpointed=False,
     )
@@ -82,7 +79,7 @@ def test_a_curve_comes_with_the_exact_one_and_the_difference():
     np.testing.assert_allclose(difference, values - exact.get_ydata(), atol=1e-15)
     title = figure.get_suptitle()
     assert title.startswith("continuity-1d,  t = 0.3,  L2 error ")
-    assert f"{report.l2_error:.3g} (relative {report.relative_error:.3g})" in title
+    assert f"{report.content.l2_error:.3g} (relative {report.content.relative_error:.3g})" in title
 
 
 def test_labels_have_units():
