@@ -80,6 +80,15 @@ void run_plan(const BatchPlan<T>& plan, const py::array& x, py::array y, Index o
   plan.run(source, target, outer, inner, factor, accumulate);
 }
 
+// out[..., :] = A x[..., :] by the fast path (run_plain), for one system.
+template <class T>
+bool apply_plan(const BatchPlan<T>& plan, py::handle x, py::handle out) {
+  const BatchShape& shape = plan.shape();
+  return run_plain<T>(plan, plan.list().multiply_adds, x, out,
+                      {shape.num_inputs, checked_product(shape.inputs)},
+                      {shape.num_outputs, checked_product(shape.outputs)});
+}
+
 // The numbers of a batch list in a plain array of int32 or int64 with `dimensions` dimensions.
 struct PlainNumbers {
   ListNumbers numbers;
@@ -197,6 +206,7 @@ void register_plan(py::module_& module, const char* name) {
            py::arg("outputs"), py::arg("weights"), py::arg("systems"), py::arg("num_inputs"),
            py::arg("num_outputs"), py::arg("identity"), py::arg("atomic"))
       .def("set_values", &set_values<T>, py::arg("pools"), py::arg("weights"))
+      .def("apply", &apply_plan<T>, py::arg("x"), py::arg("out"))
       .def("run", &run_plan<T>, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
       .def(

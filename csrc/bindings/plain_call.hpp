@@ -157,4 +157,19 @@ struct FastCall {
   }
 };
 
+// out = A x of a plan with `run` on the fast path, for flat vectors or blocks of them; `given` and
+// `made` are number and elements of the blocks of x and out. Returns false and does nothing if an
+// array has to be converted or refused. work: multiply-adds for one vector.
+template <class T, class Plan>
+bool run_plain(const Plan& plan, double work, py::handle x, py::handle out,
+               std::pair<Index, Index> given, std::pair<Index, Index> made) {
+  auto call = FastCall<T>::of(x, out, given.first * given.second, made.first * made.second);
+  if (!call) call = FastCall<T>::of_blocks(x, out, given, made);
+  if (!call) return false;
+  std::optional<py::gil_scoped_release> unlocked;
+  if (work * double(call->outer) >= kMinReleaseWork) unlocked.emplace();
+  plan.run(call->x, call->out, call->outer, 1, T(1), false);
+  return true;
+}
+
 }  // namespace batchkron

@@ -132,16 +132,9 @@ struct BoundSweeps {
     plan.run(source, target, outer, inner, factor, accumulate);
   }
 
-  // out[..., :] = A x[..., :] by the fast path (bindings/plain_call.hpp), for flat vectors or blocks.
-  // Returns false and does nothing if an array has to be converted or refused.
+  // out[..., :] = A x[..., :] by the fast path (run_plain).
   bool apply(py::handle x, py::handle out) const {
-    auto call = FastCall<T>::of(x, out, plan.elements(0), plan.elements(1));
-    if (!call) call = FastCall<T>::of_blocks(x, out, blocks(0), blocks(1));
-    if (!call) return false;
-    std::optional<py::gil_scoped_release> unlocked;
-    if (plan.multiply_adds() * double(call->outer) >= kMinReleaseWork) unlocked.emplace();
-    plan.run(call->x, call->out, call->outer, 1, T(1), false);
-    return true;
+    return run_plain<T>(plan, plan.multiply_adds(), x, out, blocks(0), blocks(1));
   }
 
  private:

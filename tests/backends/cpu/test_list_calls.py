@@ -1,4 +1,4 @@
-"""Calls of sweeps and factored lists whose arrays need no conversion, and others."""
+"""Calls of lists and sweeps whose arrays need no conversion, and others."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,15 @@ import batchkron as bk
 from batchkron.problems import SparseGrid
 
 
-def factored_list(rng, dtype):
+def direct_list(rng, dtype):
     """Three input blocks and two output blocks of six elements."""
     pools = [random_array(rng, (3, n, n), dtype) for n in (3, 2)]
     ids, inputs, outputs = rng.integers(0, 3, (20, 2)), *rng.integers(0, 2, (2, 20))
-    op = bk.BatchedKron(pools, ids, inputs, outputs, num_inputs=3, num_outputs=2)
-    return op.plan("factored")
+    return bk.BatchedKron(pools, ids, inputs, outputs, num_inputs=3, num_outputs=2)
+
+
+def factored_list(rng, dtype):
+    return direct_list(rng, dtype).plan("factored")
 
 
 def sweeps(rng, dtype):
@@ -22,7 +25,7 @@ def sweeps(rng, dtype):
     return bk.SparseGridOperator(SparseGrid.sparse([2, 2]), [operators], 2).astype(dtype)
 
 
-@pytest.fixture(params=[factored_list, sweeps])
+@pytest.fixture(params=[direct_list, factored_list, sweeps])
 def op(request, rng, dtype):
     return request.param(rng, dtype)
 
@@ -85,13 +88,45 @@ def test_other_arrays_do_not(rng, dtype, op):
             op.apply(inside[0], out=inside[1])
 
 
-def test_blocks_are_not_taken_for_other_blocks(rng):
+@pytest.mark.parametrize("make", [direct_list, factored_list])
+def test_blocks_are_not_taken_for_other_blocks(rng, make):
     """Three blocks of six elements have as many as six blocks of three."""
-    op = factored_list(rng, np.float64)
+    op = make(rng, np.float64)
     out = poisoned((2, 6), np.float64)
     assert op._apply_fast(rng.standard_normal((6, 3)), out) is False
     assert op._apply_fast(rng.standard_normal((3, 6)), poisoned((6, 2), np.float64)) is False
     assert op._apply_fast(rng.standard_normal((3, 6)), poisoned(12, np.float64)) is False
+
+
+def test_lists_of_many_systems_have_no_fast_path(rng):
+    pools = [rng.standard_normal((3, 4, 2, 2))] * 2
+    op = bk.BatchedKron(pools, rng.integers(0, 4, (9, 2)), *rng.integers(0, 3, (2, 9)))
+    assert op._apply_fast is None
+    assert op.plan("factored")._apply_fast is None
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
+def test_products_that_are_not_square(rng, dtype, shape):
+    pools = [random_array(rng, (3, *shape), dtype), random_array(rng, (3, 1, 4), dtype)]
+    lists = rng.integers(0, 3, (20, 2)), *rng.integers(0, 2, (2, 20))
+    op = bk.BatchedKron(pools, *lists, num_inputs=3, num_outputs=2)
+    x, out = (
+        random_array(rng, (5, *op._input_shape), dtype),
+        poisoned((5, *op._output_shape), dtype),
+    )
+    assert op._apply_fast(x, out)
+    expected = (x.reshape(5, -1) @ op.to_dense().T).reshape(out.shape)
+    bound = 1000 * np.finfo(dtype).eps * np.abs(expected).max()
+    np.testing.assert_allclose(out, expected, rtol=0, atol=bound)
+
+
+def test_lists_without_products_write_zeros(rng):
+    nothing = np.empty((0, 1), int), [], []
+    op = bk.BatchedKron([np.ones((1, 2, 2))], *nothing, num_inputs=3, num_outputs=2)
+    for one in (op, op.plan("factored")):
+        out = poisoned(4, np.float64)
+        assert one._apply_fast(np.ones(6), out)
+        np.testing.assert_array_equal(out, np.zeros(4))
 
 
 def test_bound_products_of_factored_lists_follow_updates(rng):
