@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
 
-__all__ = ["Communicator", "Pending", "Traffic"]
+__all__ = ["Communicator", "Parts", "Pending", "Traffic"]
+
+Parts: TypeAlias = tuple[Array, Sequence[int]]
+"""A flat array, and the numbers of elements of its parts, one for each rank."""
 
 
 class Pending(Protocol):
@@ -112,7 +115,7 @@ class Communicator(ABC):
         Pending
         """
         self.traffic.count(self.rank, send_counts, send.itemsize)
-        return self._begin_alltoallv(send, send_counts, receive, receive_counts)
+        return self._begin_alltoallv((send, send_counts), (receive, receive_counts))
 
     def alltoallv(
         self,
@@ -211,13 +214,7 @@ class Communicator(ABC):
         return self
 
     @abstractmethod
-    def _begin_alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
-    ) -> Pending:
+    def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
         """Begin `ialltoallv`."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.distributed.communication.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Parts, Pending, Traffic
 from batchkron.distributed.communication.nccl import NcclCommunicator, current_device
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
@@ -102,16 +102,9 @@ class MpiCommunicator(Communicator):
         self.comm = comm
         self._of_devices: dict[int, NcclCommunicator] = {}
 
-    def _begin_alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
-    ) -> Pending:
-        sent = [send, (send_counts, _begins(send_counts))]
-        received = [receive, (receive_counts, _begins(receive_counts))]
-        return _Request(self.comm.Ialltoallv(sent, received))
+    def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
+        ends = [[array, (counts, _begins(counts))] for array, counts in (sent, received)]
+        return _Request(self.comm.Ialltoallv(*ends))
 
     @cached_property
     def place_on_machine(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import backend_on
-from batchkron.distributed.communication.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Parts, Pending, Traffic
 from batchkron.spec.kron import Array
 
 __all__ = ["NcclCommunicator", "current_device"]
@@ -117,14 +117,8 @@ class NcclCommunicator(Communicator):
         self.traffic.count(self.rank, send_counts, send.itemsize)
         self._ranks.exchange(send, send_counts, receive, receive_counts)
 
-    def _begin_alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
-    ) -> Pending:
-        given = send, send_counts, receive, receive_counts
+    def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
+        given = *sent, *received
         if not self.overlaps:
             self._ranks.exchange(*given)
             return _Enqueued()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.distributed.communication.communicator import Communicator, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Parts, Traffic
 from batchkron.spec.kron import Array
 
 __all__ = ["SimulatedCommunicator", "simulate"]
@@ -136,17 +136,13 @@ class SimulatedCommunicator(Communicator):
         self._group.leave(meeting)
         return shared
 
-    def _begin_alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
-    ) -> _PendingMeeting:
+    def _begin_alltoallv(self, sent: Parts, received: Parts) -> _PendingMeeting:
         meeting = self._next_meeting()
+        send, counts = sent
         _wait_for_device(send)
-        self._group.bring(meeting, self.rank, (send, list(send_counts)))
-        return _PendingMeeting(self._group, meeting, self.rank, receive, list(receive_counts))
+        self._group.bring(meeting, self.rank, (send, list(counts)))
+        array, counts = received
+        return _PendingMeeting(self._group, meeting, self.rank, array, list(counts))
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks as (size, n)."""
