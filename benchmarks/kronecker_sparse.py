@@ -234,21 +234,18 @@ class Runs:
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.machine = path, machine()
-        self.rows: dict[Key, dict[str, Any]] = {}
         report = earlier(path, self.machine, "processor", "processors", "instruction_set")
-        self.keep(report.get("cells", ()))
+        self.rows = {_key(one): one for one in report.get("cells", ())}
 
-    def keep(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add records, in the place of those of the same cell and threads."""
-        for one in rows:
-            pattern = tuple(one["pattern"])
-            key = pattern, one["batch"], one["dtype"], one["layout"], one["threads"]
-            self.rows[key] = one
-
-    def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Add records, and write the file whole or not at all."""
-        self.keep({**one, "commit": self.machine.get("commit")} for one in rows)
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add records in the place of those of the same cells, and write the file."""
+        commit = self.machine.get("commit")
+        self.rows |= {_key(one): {**one, "commit": commit} for one in rows}
         save(self.path, {"machine": self.machine, "cells": list(self.rows.values())})
+
+
+def _key(one: dict[str, Any]) -> Key:
+    return tuple(one["pattern"]), one["batch"], one["dtype"], one["layout"], one["threads"]
 
 
 def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:

@@ -26,7 +26,8 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.plots import Roof, figures, save_figure
 from benchmarks.core.records import available_memory, earlier, machine, save
 from benchmarks.core.tables import head, row
-from benchmarks.core.timing import in_turn
+from benchmarks.core.timing import Call, in_turn
+from benchmarks.papers.measuring import on_host
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {
@@ -69,7 +70,9 @@ def sizes() -> list[Size]:
 
 
 class CpuProducts:
-    """Products in main memory."""
+    """Products in main memory; ``module`` has the arrays."""
+
+    module: Any = np
 
     def __init__(self) -> None:
         from benchmarks.cpu.ceilings import compile_kernels, multiply_add_rate, traffic_rates
@@ -85,55 +88,43 @@ class CpuProducts:
 
     def memory(self) -> int:
         """Bytes that are free."""
-
         return available_memory()
 
-    def product(self, size: Size, rng: np.random.Generator) -> tuple[Callable[[], Any], Any]:
+    def product(self, size: Size, rng: np.random.Generator) -> tuple[Call, Callable[[], bool]]:
         """Return a call that writes the product, and what compares its result."""
-        a, b = (rng.standard_normal((n, n)).astype(np.float32) for n in size)
+        host = [rng.standard_normal((n, n)).astype(np.float32) for n in size]
+        a, b = map(self.module.asarray, host)
         side = size[0] * size[1]
-        out = np.full((side, side), np.nan, np.float32)
-        return partial(bk.kron, a, b, out=out), partial(compare, a, b, lambda at: out[at])
+        out = self.module.full((side, side), np.nan, np.float32)
+        return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda at: on_host(out[at]))
 
-    def seconds(self, call: Callable[[], Any]) -> float:
+    def seconds(self, call: Call) -> float:
         """Return the median time of a call."""
         return statistics.median(in_turn({"": call}, REPEATS, MIN_SECONDS)[""])
 
 
-class CudaProducts:
+class CudaProducts(CpuProducts):
     """Products in a device's memory."""
 
     def __init__(self) -> None:
         import cupy
 
-        from benchmarks.core.device_timing import timed
-
-        self._cupy, self._timed = cupy, timed
-        self.machine = machine("cuda")
+        self.module, self.machine = cupy, machine("cuda")
         array = cupy.empty(FILL_BYTES // 4, np.float32)
-        filled = FILL_BYTES / self.seconds(lambda: self._fill(array))
-        self.ceilings = {"bandwidth": filled, "peak": DEVICE_PEAK}
-
-    def _fill(self, array: Any) -> None:
-        """Fill an array by the driver; CuPy's kernel takes three times as long in float32."""
-        array.data.memset_async(0, array.nbytes, self._cupy.cuda.get_current_stream())
+        # by the driver: CuPy's kernel takes three times as long in float32
+        fill = partial(array.data.memset_async, 0, array.nbytes)
+        self.ceilings = {"bandwidth": FILL_BYTES / self.seconds(fill), "peak": DEVICE_PEAK}
 
     def memory(self) -> int:
         """Bytes that are free."""
-        self._cupy.get_default_memory_pool().free_all_blocks()
-        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+        self.module.get_default_memory_pool().free_all_blocks()
+        return int(self.module.cuda.runtime.memGetInfo()[0])
 
-    def product(self, size: Size, rng: np.random.Generator) -> tuple[Callable[[], Any], Any]:
-        """Return a call that writes the product, and what compares its result."""
-        host = [rng.standard_normal((n, n)).astype(np.float32) for n in size]
-        a, b = map(self._cupy.asarray, host)
-        side = size[0] * size[1]
-        out = self._cupy.full((side, side), np.nan, np.float32)
-        return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda at: out[at].get())
-
-    def seconds(self, call: Callable[[], Any]) -> float:
+    def seconds(self, call: Call) -> float:
         """Return the median time of a call."""
-        return float(1e-6 * self._timed([call]).microseconds)
+        from benchmarks.core.device_timing import timed
+
+        return 1e-6 * timed([call]).microseconds
 
 
 def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:

@@ -44,7 +44,7 @@ def parse_part(text: str) -> tuple[int, int]:
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
     """Return the parser of a command; ``text`` is its module's docstring."""
-    parser = options.parser_of(text, "json", "plot", "seconds", seconds=500.0)
+    parser = options.parser_of(text, "json", "seconds", seconds=500.0)
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), help="measure what is missing there")
     add("--part", type=parse_part, default=(1, 1), help="I/N of the patterns")
@@ -69,13 +69,16 @@ def run(
     ``text`` is the docstring of the command's module; of energies there are other patterns, in
     float32 where no dtype is given.
     """
-    given = parser_of(text).parse_args(arguments)
+    parser = parser_of(text)
+    if draw is not None:
+        parser.add_argument("--plot", **options.USUAL["plot"])
+    given = parser.parse_args(arguments)
     given.dtype = given.dtype or list(DTYPES[: 1 if energy else 2])
     patterns = energy_patterns() if energy else time_patterns()
     results = measured_results(given, patterns, names, energy)
     cells = [cell for cell in results.cells.values() if cell.batch == given.batch]
     print("\n".join(lines(cells)))
-    if given.plot and draw is not None:
+    if draw is not None and given.plot:
         draw(cells, given.plot)
     return cells
 
