@@ -14,8 +14,6 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import ClassVar
 
-import numpy as np
-
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest, warps_of
 from batchkron.backends.cuda.general_kernel import (
     Tiling,
@@ -24,6 +22,7 @@ from batchkron.backends.cuda.general_kernel import (
     run_steps,
     run_tiling,
 )
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
 from batchkron.backends.cuda.runtime.hardware import (
@@ -145,9 +144,13 @@ def _resident(tiling: Tiling, device: DeviceLimits) -> int:
 
 
 def _arguments(run: ModeRun, tiling: Tiling) -> Array:
-    arguments = np.zeros(1, group_arguments(run.dtype, len(tiling.steps)))
-    arguments["columns"], arguments["R"] = run.L * run.R, run.R
-    arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
-    arguments["input_size"] = tiling.input_size
-    arguments["output_size"] = tiling.output_size
-    return arguments
+    return record(
+        group_arguments(run.dtype, len(tiling.steps)),
+        columns=run.L * run.R,
+        R=run.R,
+        staged=tiling.staged_elements,
+        buffer=tiling.buffer_elements,
+        input_size=tiling.input_size,
+        output_size=tiling.output_size,
+        alpha=1,
+    )

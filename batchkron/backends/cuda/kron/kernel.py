@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -38,7 +39,7 @@ class KronKernel:
     launch : LaunchShape
         Grid, threads and memory.
     arguments : ndarray
-        The kernel's arguments, without addresses and scalars.
+        The kernel's arguments, without addresses; alpha is 1, beta 0.
     seconds : float
         Estimated time of a launch.
     tile : Any
@@ -82,10 +83,9 @@ class KronFamily(TimedFamily[ModeRun, KronKernel]):
 
 
 def empty_arguments(run: ModeRun) -> Array:
-    """Return a record of the C++ struct KronArguments with the sizes of a run."""
-    arguments = np.zeros(1, kron_arguments(run.dtype, len(run.inputs)))
-    arguments["L"], arguments["R"] = run.L, run.R
-    return arguments
+    """Return a record of the C++ struct KronArguments with the sizes of a run, and alpha 1."""
+    layout = kron_arguments(run.dtype, len(run.inputs))
+    return record(layout, L=run.L, R=run.R, alpha=1)
 
 
 @cache

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
+from batchkron.backends.cuda.kron.program import KronProgram, Load
 from batchkron.backends.cuda.kron.registers.variants import MAX_FACTOR_SIZE, factor_words
 from batchkron.backends.cuda.kron.spread import spread_arguments, spread_kernel
-from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,
@@ -34,12 +34,9 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import (
-    ADDRESS_BYTES,
     BoundedCache,
     FastPath,
-    Launch,
     LaunchSequence,
-    LaunchStep,
     Place,
     ScalarArguments,
 )
@@ -50,105 +47,7 @@ from batchkron.backends.protocol import Owners
 from batchkron.spec.identities import merged_identities, sizes_of, skipped_modes
 from batchkron.spec.kron import Array, KronSpec, Precision
 
-if TYPE_CHECKING:
-    from batchkron.backends.cuda.kron.tuned import Load
-
 _MAX_CACHED_PLANS = 64  # largest number of prepared calls that a product keeps; chosen by hand
-# Alignment of intermediate results in bytes, the same as CuPy's of arrays: kernels then copy whole
-# words and cache lines.
-_ALIGNMENT = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """One kernel of a Kron-Matmul with its launch and arguments, without addresses and scalars."""
-
-    kernel: Any
-    modes: tuple[int, ...]
-    elements: int  # elements of the result
-    blocks: int
-    threads: int
-    shared_bytes: int
-    arguments: Any
-
-    def step(
-        self,
-        strides: Sequence[tuple[int, int]],
-        vectors: Sequence[Place],
-        workspace: Place,
-        factors: Sequence[Place],
-    ) -> LaunchStep:
-        """Return the launch for factors with these strides.
-
-        ``vectors``: the places of x, y and, if there is one, of what is added to y.
-        """
-        arguments = self.arguments.copy()
-        in_steps = "steps" in (arguments.dtype.names or ())
-        record = arguments["steps"] if in_steps else arguments
-        record["factors"] = [(0, 0, 0, *strides[mode]) for mode in self.modes]
-        places = {ADDRESS_BYTES * k: place for k, place in enumerate(vectors)}
-        addresses = 4 if in_steps else 3
-        if in_steps:
-            places[3 * ADDRESS_BYTES] = workspace
-        first = record["factors"].ctypes.data - arguments.ctypes.data
-        for k, mode in enumerate(self.modes):
-            places[first + k * FACTOR.itemsize] = factors[mode]
-        launch = Launch(
-            self.kernel,
-            (self.blocks, 1),
-            self.threads,
-            self.shared_bytes,
-            arguments,
-            addresses,
-            "alpha",
-        )
-        return LaunchStep(launch, places)
-
-
-@dataclass(frozen=True, slots=True)
-class KronProgram:
-    """All kernels of a Kron-Matmul."""
-
-    passes: tuple[_Pass, ...]
-    intermediate: int  # bytes of the largest intermediate result, a multiple of `_ALIGNMENT`
-    workspace: int  # bytes for buffers of kernels that do not fit in shared memory
-
-    @property
-    def buffers(self) -> int:
-        """Number of intermediate results that exist at the same time."""
-        return min(2, len(self.passes) - 1)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of workspace that a run needs."""
-        return self.buffers * self.intermediate + self.workspace
-
-    def steps(
-        self,
-        strides: Sequence[tuple[int, int]],
-        x: Place,
-        results: Sequence[Place],
-        memory: Place,
-        factors: Sequence[Place],
-    ) -> list[LaunchStep]:
-        """Return the launches for factors with these strides; scalars are 1 and 0.
-
-        ``results``: the places of y and, if there is one, of what is added to it; ``memory``: that
-        of the workspace.
-        """
-        found, held = [], memory.plus(self.buffers * self.intermediate)
-        for number, one in enumerate(self.passes):
-            is_last = number == len(self.passes) - 1
-            targets = results if is_last else [memory.plus(number % 2 * self.intermediate)]
-            found.append(one.step(strides, (x, *targets), held, factors))
-            x = targets[0]
-        return found
-
-
-def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> KronProgram:
-    between = max((one.elements for one in passes[:-1]), default=0)
-    lines = -(-between * spec.dtype.itemsize // _ALIGNMENT)
-    return KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
 def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
@@ -163,26 +62,6 @@ def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, .
     return fastest_plan(product_of(spec, constant), device_limits(device))
 
 
-def _planned(spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: Load) -> KronProgram:
-    passes = tuple(_pass_of(kernel, load(kernel)) for kernel in kernels)
-    workspace = max(kernel.launch.workspace for kernel in kernels)
-    return _program(spec, passes, workspace)
-
-
-def _pass_of(kernel: KronKernel, compiled: Any) -> _Pass:
-    shape, arguments = kernel.launch, kernel.arguments.copy()
-    arguments["alpha"] = 1
-    return _Pass(
-        compiled,
-        kernel.modes,
-        kernel.elements,
-        shape.blocks,
-        shape.threads,
-        shape.shared_bytes,
-        arguments,
-    )
-
-
 def prepared_call(
     spec: KronSpec,
     device: int,
@@ -191,7 +70,7 @@ def prepared_call(
     load: Load,
 ) -> Callable[[int, int], None]:
     """Return a function that applies kernels with these factors, given the addresses of x and y."""
-    program = _planned(spec, kernels, device, load)
+    program = KronProgram.of(kernels, load)
     return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
 
 
@@ -211,7 +90,7 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
 def kron_program(spec: KronSpec, device: int) -> KronProgram:
     """Return kernels that read their factors from memory, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
-    return _planned(spec, kernels, device, partial(_load_shared, device=device))
+    return KronProgram.of(kernels, partial(_load_shared, device=device))
 
 
 def _load_shared(kernel: KronKernel, device: int) -> Any:
@@ -264,7 +143,7 @@ class _OwnKernels:
                 return self.function(kernel)
             return load_kernel(kernel.program, self._device)
 
-        return _planned(spec, _kernels(spec, True, self._device), self._device, load)
+        return KronProgram.of(_kernels(spec, True, self._device), load)
 
 
 def _may_be_constant(spec: KronSpec) -> bool:
@@ -510,11 +389,8 @@ class KronProduct(FastPath):
         arguments = spread_arguments(kernel, owners, addresses, inner, alpha)
         if arguments is None:
             return None
-        load = partial(_load_shared, device=self._device)
-        passes = [_pass_of(one, load(one)) for one in (*between, kernel)]
-        passes[-1] = replace(passes[-1], arguments=arguments)
-        workspace = max((one.launch.workspace for one in between), default=0)
-        program = _program(spec, tuple(passes), workspace)
+        kernels = *between, replace(kernel, arguments=arguments)
+        program = KronProgram.of(kernels, partial(_load_shared, device=self._device))
         return _Prepared(program, self._factors, dtype, self._device, self._workspaces)
 
     def run(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import record
 from batchkron.backends.cuda.kron.fibres.family import Fibres
 from batchkron.backends.cuda.kron.kernel import KronKernel, kron_arguments
 from batchkron.backends.cuda.runtime.arguments import size_fields
@@ -63,16 +64,20 @@ def spread_arguments(
     if inner != run.R and owners.row != inner:
         return None
     row = owners.row if inner == run.R else run.R
-    arguments = np.zeros(1, _layout(run.dtype, len(run.inputs), len(addresses)))
-    arguments["L"], arguments["R"], arguments["alpha"] = run.L, run.R, alpha
-    arguments["to"][0] = addresses
-    sizes = {"group": owners.group, "vector": owners.vector, "slice": owners.slice, "row": row}
-    for name, size in sizes.items():
-        arguments[name] = size
     steps = (run.R, owners.vector, owners.slice, row)
     places = (*addresses, *(step * run.dtype.itemsize for step in steps))
-    arguments["aligned"] = not any(place % _WORD for place in places)
-    return arguments
+    return record(
+        _layout(run.dtype, len(run.inputs), len(addresses)),
+        L=run.L,
+        R=run.R,
+        alpha=alpha,
+        to=[addresses],
+        group=owners.group,
+        vector=owners.vector,
+        slice=owners.slice,
+        row=row,
+        aligned=not any(place % _WORD for place in places),
+    )
 
 
 @cache

@@ -13,6 +13,7 @@ from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron.choose import product_of
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.kernel import KronKernel
+from batchkron.backends.cuda.kron.program import Load
 from batchkron.backends.cuda.kron.registers.variants import factor_words
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
@@ -48,7 +49,6 @@ from batchkron.spec.kron import Array, KronSpec
 # Unit of rounding of results in TF32. The search allows differences of 1000 units (`Trial`), 1.5 %
 # of the largest result: about 30 roundings to TF32's 11 bits.
 _TF32_ROUNDING = 2.0**-16
-Load = Callable[[KronKernel], Any]  # returns the compiled kernel as a CuPy function
 Prepare = Callable[[tuple[KronKernel, ...], Sequence[DeviceArray], Load], Apply]
 
 
