@@ -91,9 +91,6 @@ class StepTable:
     def program(self, work: Sequence[Callable[[], object]]) -> None:
         """Return None: passes are called one by one."""
 
-    def recorder(self) -> None:
-        """Return None."""
-
     def read(self, count: int) -> Array:
         """Return the results (count, columns)."""
         return self._results[:count]

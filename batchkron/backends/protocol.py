@@ -1,7 +1,7 @@
 """The interface of a backend: `Backend` makes plans, and the protocols are the plans' methods.
 
 A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It
-implements eleven functions and twelve methods of plans: `run` of six kinds of plans, `set_values`
+implements twelve functions and twelve methods of plans: `run` of six kinds of plans, `set_values`
 of four, `scatter` and `gather` of interpolation. A backend for a device implements all of
 `Backend`. How a device launches and repeats its work, and its fast paths, are not part of the
 interface.
@@ -311,10 +311,6 @@ class StepTable(Protocol):
 
         ``work`` has all that a step does: passes of `sum_pass`, and of the plans' ``bind``.
         """
-        ...
-
-    def recorder(self) -> Recorder | None:
-        """Return a new object that repeats what a step does, None where that is not faster."""
         ...
 
     def read(self, count: int) -> Array:

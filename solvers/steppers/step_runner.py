@@ -320,7 +320,7 @@ class StepRunner:
         self._lowered.clear()
         split = self._split
         if split is not None and split.is_repeatable and self._like.size <= _MAX_RECORDED:
-            self._recorder = self._table.recorder()
+            self._recorder = self._backend.repetition.recorder()
 
     def _new_lowered(
         self, passes: StepPasses, vectors: list[Vector], measures: bool, in_table: bool = True

@@ -58,6 +58,3 @@ class StepTable:
     def read(self, count: int) -> Array:
         """Return the results (count, columns)."""
         return self._native.read(count)
-
-    def recorder(self) -> None:
-        """Return None: `program` repeats work."""

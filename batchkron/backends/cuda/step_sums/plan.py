@@ -16,7 +16,6 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
-from batchkron.backends.cuda.runtime.recorder import Recorder
 from batchkron.backends.cuda.step_sums.kernel import (
     ADDRESSES,
     MAX_VECTORS,
@@ -136,10 +135,6 @@ class StepTable:
 
     def program(self, work: Sequence[Callable[[], object]]) -> None:
         """Return None: several steps are as many graphs."""
-
-    def recorder(self) -> Recorder:
-        """Return a new object that repeats work by CUDA graphs."""
-        return Recorder()
 
     def read(self, count: int) -> Array:
         """Wait for the device, and return the results (count, columns) of the steps since `begin`.
