@@ -3,6 +3,8 @@
 import importlib
 import json
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,10 +43,8 @@ class Device:
 
     def kron_product(self, factors):
         assert wanted_tuning() is not None
-        return [factor.shape for factor in factors], factors[0].dtype.name
-
-    def reserve(self, product, outer, inner):
-        self.note("operator", *product, outer, inner)
+        product = [factor.shape for factor in factors], factors[0].dtype.name
+        return SimpleNamespace(reserve=partial(self.note, "operator", *product))
 
     def kron_plan(self, spec):
         device = self
