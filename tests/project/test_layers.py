@@ -57,6 +57,7 @@ NEEDS_A_DEVICE = {
     "interpolated.plan",
     "kron.function_calls",
     "kron.plan",
+    "kron.program",
     "kron.tuned",
     "kron_sparse.chain_plan",
     "kron_sparse.function_calls",
