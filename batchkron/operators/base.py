@@ -237,11 +237,8 @@ class OperatorBase(LinearOperator[Related]):
             return cast(Array, self._in_kind(self.apply, x, out))
         else:
             vectors = as_array(x, "x", self._arrays)
-        rows, columns = self.shape
-        if vectors.ndim == 0 or vectors.shape[-1] != columns:
-            raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
-        outer = self._outer(vectors.shape, 1)
-        return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
+        vectors, outer, inner, shape = OperatorBase._vectors(self, vectors)
+        return self._dispatch(vectors, out, shape, outer, inner)
 
     def _fresh(self, x: Array) -> Array | None:
         """Return A x[..., :] in a new array by the fast path, None if that does not apply."""
@@ -276,14 +273,15 @@ class OperatorBase(LinearOperator[Related]):
         return self.apply(x, out)
 
     def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
-        """Compute y[..., :] += alpha A x[..., :], in place.
+        """Compute y += alpha A x in place.
 
         Parameters
         ----------
-        x : array_like, (..., N), or (..., *batch_shape, N)
-            Vectors along the last axis.
-        y : ndarray, (..., M)
-            Overwritten with the result; must have the dtype of A x.
+        x : array_like
+            Vectors in a shape that `apply` takes.
+        y : ndarray
+            In the shape in which `apply` returns A x. Overwritten with the result; must have the
+            dtype of A x.
         alpha : scalar
             Scales the product.
 
@@ -297,17 +295,19 @@ class OperatorBase(LinearOperator[Related]):
         ValueError, TypeError
             As for `matvec`; also if alpha is complex and y is real.
         """
-        if type(x) is self._arrays.ndarray:
-            vectors: Array = x  # type: ignore[assignment]
-        elif any_foreign(x, y):
+        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
             return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
-        else:
-            vectors = as_array(x, "x", self._arrays)
+        vectors, outer, inner, shape = self._vectors(x)
+        return self._add(vectors, y, shape, outer, alpha, inner)
+
+    def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
+        """Return x as an array of (outer, N, inner) elements, outer, inner, and A x's shape."""
+        is_native = type(x) is self._arrays.ndarray
+        vectors: Array = x if is_native else as_array(x, "x", self._arrays)  # type: ignore[assignment]
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:
             raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
-        outer = self._outer(vectors.shape, 1)
-        return self._add(vectors, y, (*vectors.shape[:-1], rows), outer, alpha)
+        return vectors, self._outer(vectors.shape, 1), 1, (*vectors.shape[:-1], rows)
 
     def _add(
         self,

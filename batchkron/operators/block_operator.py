@@ -22,14 +22,14 @@ class BlockOperator(ValuedOperator):
     _input_shape: tuple[int, int]  # number of input blocks, elements of a block
     _output_shape: tuple[int, int]
 
-    def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
-        """Check the axes of x; return it as an array, the size of its outer axes, A x's shape."""
+    def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
+        """Check the axes of x; return it as an array, the sizes around them, and A x's shape."""
         vectors = as_array(x, "x", self._arrays)
         shape, (rows, columns) = vectors.shape, self.shape
         if shape[-2:] == self._input_shape:
-            return vectors, self._outer(shape, 2), shape[:-2] + self._output_shape
+            return vectors, self._outer(shape, 2), 1, shape[:-2] + self._output_shape
         if shape[-1:] == (columns,):
-            return vectors, self._outer(shape, 1), (*shape[:-1], rows)
+            return vectors, self._outer(shape, 1), 1, (*shape[:-1], rows)
         expected = ", ".join(str(n) for n in self._input_shape)
         raise ValueError(
             f"x has shape {shape}; expected (..., {expected}), (input blocks, elements of a "
@@ -65,8 +65,8 @@ class BlockOperator(ValuedOperator):
             return out
         if type(x) is not self._arrays.ndarray and any_foreign(x, out):
             return cast(Array, self._in_kind(self.apply, x, out))
-        blocks, outer, shape = self._blocks(x)
-        return self._dispatch(blocks, out, shape, outer, 1)
+        blocks, outer, inner, shape = self._vectors(x)
+        return self._dispatch(blocks, out, shape, outer, inner)
 
     def apply_flat(self, x: Array, out: Array) -> Array:
         """Compute out[..., :] = A x[..., :] for flat vectors; see `Operator.apply_flat`."""
@@ -75,29 +75,3 @@ class BlockOperator(ValuedOperator):
         blocks = x.reshape(*x.shape[:-1], *self._input_shape)  # (K, N) may fit the shape of blocks
         self.apply(blocks, out.reshape(*out.shape[:-1], *self._output_shape))
         return out
-
-    def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
-        """Compute y += alpha A x on blocks or flat vectors, in place.
-
-        Parameters
-        ----------
-        x : array_like, (..., *batch_shape, num_inputs, ΠQ) or (..., *batch_shape, N)
-        y : ndarray, (..., *batch_shape, num_outputs, ΠP) or (..., *batch_shape, M)
-            In blocks if x is, else flat. Overwritten with the result; must have the dtype of A x.
-        alpha : scalar
-            Scales the product.
-
-        Returns
-        -------
-        ndarray
-            y itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `Operator.accumulate`.
-        """
-        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
-            return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
-        blocks, outer, shape = self._blocks(x)
-        return self._add(blocks, y, shape, outer, alpha)

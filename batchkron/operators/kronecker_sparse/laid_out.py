@@ -137,29 +137,3 @@ class LaidOutOperator(Operator):
     def apply_flat(self, x: Array, out: Array) -> Array:
         """Compute out[..., :] = A x[..., :], whatever the layout; see `Operator.apply_flat`."""
         return super().apply(x, out)
-
-    def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
-        """Compute y += alpha A x in place, for x and y as of `apply`.
-
-        Parameters
-        ----------
-        x : array_like, (..., N), or (N, ...) with "batch-last"
-        y : ndarray, (..., M), or (M, ...) with "batch-last"
-            Overwritten with the result; must have the dtype of A x.
-        alpha : scalar
-            Scales the product.
-
-        Returns
-        -------
-        ndarray
-            y itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for `Operator.accumulate`.
-        """
-        if type(x) is not self._arrays.ndarray and any_foreign(x, y):
-            return cast(Array, self._in_kind(self.accumulate, x, y, alpha=alpha))
-        vectors, outer, inner, shape = self._vectors(x)
-        return self._add(vectors, y, shape, outer, alpha, inner)
