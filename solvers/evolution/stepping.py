@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from ..krylov.systems.result import KrylovResult, Status
 from ..products import Vector
 from ..protocols import refuse_unwritten
-from ..steppers.step_runner import StepTimes
+from ..steppers.step_runner import MAX_STEPS, StepTimes
 from ..steppers.stepper import Stepper
 from .guards.growth_bound import GrowthBound
 from .guards.step_doubling import StepDoubling
@@ -21,13 +23,15 @@ from .observation.observers import Observer
 from .result import EvolveStatus
 from .start.integration import Integration
 from .steps.dense_output import StepInterpolant
-from .steps.pace import Pace
 from .steps.step_control import FixedSteps, StepControl, step_control
 from .steps.trial_steps import TrialSteps
 
-__all__ = ["Stepping"]
+__all__ = ["BatchSize", "Stepping"]
 
 Guard: TypeAlias = GrowthBound | StepDoubling
+
+_SECONDS = 0.05  # longest time of a batch of steps, so that a run can be interrupted
+_MAX_GROWTH = 4  # of the number of steps from one batch to the next; chosen by hand
 
 
 class Stepping:
@@ -83,7 +87,7 @@ class Stepping:
         self.integration, self.stepper, u = integration, stepper, integration.u
         estimates, ranks = integration.tolerances is not None, integration.ranks
         self.trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
-        self._pace = Pace()
+        self._batch_size = BatchSize()
         self.dense: StepInterpolant | None = None
         if self._observer.interpolates:
             self.dense = StepInterpolant(integration.problem, stepper, u, ranks)
@@ -125,17 +129,17 @@ class Stepping:
         control, trial = self.control, self.trial
         assert isinstance(control, FixedSteps)
         counts = [guard.unwatched(control.step + 1) for guard in self._guards]
-        count = min(self._pace.steps(), control.last_step - control.step, most, *counts)
+        count = min(self._batch_size.steps(), control.last_step - control.step, most, *counts)
         steps = control.upcoming(count) if count > 0 else []
         if not steps:
             return False
-        with self._pace.of(len(steps)):
+        with self._batch_size.of(len(steps)):
             sizes = trial.take_several(steps)
         if sizes is not None and not all(guard.allows(sizes) for guard in self._guards):
             trial.undo()
             sizes = None
         if sizes is None:
-            self._pace.take_singly(len(steps))
+            self._batch_size.take_singly(len(steps))
             return False
         for size in sizes:
             control.advance()
@@ -205,3 +209,30 @@ class Stepping:
         t = self.dense.interval[0]
         # a method that works in place has overwritten it; only the interpolant has a copy
         return self.dense.at(t) if self.trial.in_place else self.trial.u, t
+
+
+class BatchSize:
+    """Learns how many steps take a twentieth of a second, and which are to be taken singly."""
+
+    def __init__(self) -> None:
+        self._count, self._singly = 1, 0  # a step of a large problem may take seconds
+
+    def steps(self) -> int:
+        """Return how many steps to take at once; 0 for a single one, which is counted."""
+        if self._singly > 0:
+            self._singly -= 1
+            return 0
+        return self._count
+
+    @contextmanager
+    def of(self, count: int) -> Iterator[None]:
+        """Learn from the seconds of so many steps."""
+        begin = time.perf_counter()
+        yield
+        seconds = (time.perf_counter() - begin) / count
+        wanted = int(min(_SECONDS / max(seconds, 1e-9), _MAX_GROWTH * count))
+        self._count = max(1, min(MAX_STEPS, wanted))
+
+    def take_singly(self, count: int) -> None:
+        """Ask for single steps next, so many."""
+        self._singly = count

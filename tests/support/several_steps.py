@@ -7,7 +7,7 @@ import pytest
 
 from batchkron.backends.cpu.step_table import StepTable
 from batchkron.solvers import evolve
-from batchkron.solvers.evolution.steps import pace
+from batchkron.solvers.evolution import stepping
 from batchkron.solvers.steppers.step_runner import StepRunner
 
 
@@ -30,7 +30,7 @@ def several_at_once():
         patch.setattr(StepRunner, "is_faster_ahead", True)
         patch.setattr(StepTable, "read", counted)
         patch.setattr(StepRunner, "run", noted)
-        patch.setattr(pace, "_SECONDS", 1e9)  # so that batches do not depend on the machine
+        patch.setattr(stepping, "_SECONDS", 1e9)  # so that batches do not depend on the machine
         yield seen
 
 

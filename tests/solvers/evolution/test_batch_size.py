@@ -2,8 +2,8 @@
 
 import pytest
 
-from batchkron.solvers.evolution.steps import pace
-from batchkron.solvers.evolution.steps.pace import Pace
+from batchkron.solvers.evolution import stepping
+from batchkron.solvers.evolution.stepping import BatchSize
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def clock(monkeypatch):
             return self.now
 
     found = Clock()
-    monkeypatch.setattr(pace, "time", found)
+    monkeypatch.setattr(stepping, "time", found)
     return found
 
 
@@ -30,12 +30,12 @@ def taken(own, clock, seconds_each):
 
 
 def test_short_steps_are_many(clock):
-    own = Pace()
+    own = BatchSize()
     assert [taken(own, clock, 1e-6) for _ in range(5)] == [1, 4, 16, 64, 64]
 
 
 def test_steps_take_a_twentieth_of_a_second(clock):
-    own = Pace()
+    own = BatchSize()
     counts = [taken(own, clock, 2.1e-3) for _ in range(5)]
     assert counts == [1, 4, 16, 23, 23]
     assert taken(own, clock, 1.0) == 23
@@ -44,14 +44,14 @@ def test_steps_take_a_twentieth_of_a_second(clock):
 
 
 def test_single_steps_on_demand(clock):
-    own = Pace()
+    own = BatchSize()
     taken(own, clock, 1e-6)
     own.take_singly(3)
     assert [own.steps() for _ in range(5)] == [0, 0, 0, 4, 4]
 
 
 def test_steps_that_end_with_an_error_teach_nothing(clock):
-    own = Pace()
+    own = BatchSize()
 
     def fail():
         with own.of(8):
