@@ -178,13 +178,7 @@ def gmres(
 
     Raises
     ------
-    ValueError
-        If shapes do not agree, a tolerance is negative, or an option is unknown.
-    TypeError
-        If an operand has no product with a vector, a dtype is not a float or complex one, or
-        operands are on different devices.
-    RuntimeError
-        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+    [raises]
 
     See Also
     --------

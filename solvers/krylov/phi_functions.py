@@ -26,22 +26,11 @@ _MAX_SUBSTEPS = 10_000  # of one evaluation, beyond which it fails; chosen by ha
 class KrylovPhi:
     """Computes w(dt) of w' = A w + v_1 + t v_2 + …, w(0) = v_0, which is Σ_k dt^k φ_k(dt A) v_k.
 
-    Parameters
-    ----------
-    like : ndarray, shape (N,)
-        A vector such as those to come: NumPy's or CuPy's.
-    rtol : float
-        The error of a call, relative to the largest of ‖v_0‖ and dt^k ‖v_k‖.
-    dimension : int
-        The most Krylov vectors.
-    ranks : Ranks, optional
-        The ranks that share vectors, of which ``like`` and all others are this one's blocks. All of
-        them make the object and call `solve` at the same time.
-
-    Raises
-    ------
-    ValueError
-        If the dimension is less than 2 or rtol not positive.
+    ``like`` is a vector (N,) such as those to come, of NumPy or CuPy, ``dimension`` the most Krylov
+    vectors, and ``rtol`` the error of a call, relative to the largest of ‖v_0‖ and dt^k ‖v_k‖. If
+    vectors are spread over ranks, each has its block of all of them, and all ranks make the object
+    and call `solve` at the same time. ValueError if the dimension is less than 2 or rtol not
+    positive.
 
     Notes
     -----

@@ -151,43 +151,31 @@ def _equal(first: Sequence[Matrix], second: Sequence[Matrix]) -> bool:
 
 
 def _merged(terms: Sequence[KroneckerTerm]) -> list[tuple[Any, list[MatrixSum | None]]]:
-    """Merge the terms that act on the same single mode, and those that differ in one mode only."""
-    single: dict[int, list[tuple[Any, Any]]] = {}
+    """Merge the terms that differ in one mode only; those that act on one mode come first."""
     identity: Any = 0.0
-    several: dict[Any, tuple[int, KroneckerTerm, list[tuple[Any, Any]]]] = {}
-    count = len(terms[0].factors) if terms else 0
+    groups: dict[tuple[int, ...], tuple[KroneckerTerm, list[tuple[Any, Any]]]] = {}
     for term in terms:
-        modes = term.modes
-        if not modes:
+        if not term.modes:
             identity = identity + term.coefficient
-        elif len(modes) == 1:
-            single.setdefault(modes[0], []).append((term.coefficient, term.factors[modes[0]]))
-        else:
-            _join(several, term)
+            continue
+        keys = [_all_but(mode, term) for mode in term.modes]
+        key = next((key for key in keys if key in groups), keys[-1])
+        parts = groups.setdefault(key, (term, []))[1]
+        parts.append((term.coefficient, term.factors[key[0]]))
     found: list[tuple[Any, list[MatrixSum | None]]] = []
     if identity != 0.0:
-        found.append((identity, [None] * count))
-    for mode, parts in single.items():
-        factors: list[MatrixSum | None] = [None] * count
-        factors[mode] = MatrixSum(parts)
-        found.append((1.0, factors))
-    for mode, term, parts in several.values():
+        found.append((identity, [None] * len(terms[0].factors)))
+    ordered = sorted(groups.items(), key=lambda group: len(group[1][0].modes) > 1)
+    for (mode, *_), (term, parts) in ordered:
         factors = [None if f is None else MatrixSum([(1.0, f)]) for f in term.factors]
         factors[mode] = MatrixSum(parts)
         found.append((1.0, factors))
     return found
 
 
-def _join(several: dict[Any, tuple[int, KroneckerTerm, list[Any]]], term: KroneckerTerm) -> None:
-    """Add a term to one that differs in one mode only, or as a new one."""
-    for mode in term.modes:
-        key = (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
-        if key in several:
-            several[key][2].append((term.coefficient, term.factors[mode]))
-            return
-    mode = term.modes[-1]
-    key = (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
-    several[key] = (mode, term, [(term.coefficient, term.factors[mode])])
+def _all_but(mode: int, term: KroneckerTerm) -> tuple[int, ...]:
+    """Return the mode, and what terms that differ in it only have in common."""
+    return (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
 
 
 def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:

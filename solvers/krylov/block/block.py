@@ -25,20 +25,11 @@ Norms = NDArray[np.float64]
 def orthonormalised(
     rows: Vector, weights: NDArray[Any] | None = None
 ) -> tuple[Vector, NDArray[Any]]:
-    """Return orthonormal rows Q (r, N) and R (r, k), rows = Rᵀ Q, without what is negligible.
+    """Return orthonormal rows Q (r, N), and R (r, k) on the host, with rows = Rᵀ Q.
 
-    Parameters
-    ----------
-    rows : ndarray, (k, N)
-        Their norms are 1 at most, or were before most of them cancelled.
-    weights : ndarray, (k, K), optional
-        How much of each row the K residuals have, in units of their tolerances: directions that
-        these need not are left out, as are, in any case, those that are rounding.
-
-    Returns
-    -------
-    Q : ndarray, (r, N)
-    R : ndarray, (r, k), on the host
+    Norms of rows, (k, N), are 1 at most, or were before most of them cancelled. Directions that are
+    rounding are left out. ``weights``, (k, K), are how much of each row the K residuals have, in
+    units of their tolerances: directions that these do not need are left out, too.
     """
     module, eps = array_module(rows), float(np.finfo(rows.dtype).eps)
     if module is np:  # NumPy's needs up to four more blocks of memory
@@ -62,22 +53,7 @@ def orthonormalised(
 class BlockSolve:
     """The columns of A X = B: which go on, how the others ended, what it cost.
 
-    Parameters
-    ----------
-    A, M : object
-        The operator and the preconditioner, one for all columns.
-    b : array_like, (N, K)
-    x0 : array_like, (N, K), "Mb" or None
-    tolerances : tuple of float
-        rtol and atol.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not agree, A or M are many operators, or a tolerance is negative.
-    TypeError
-        If an operand has no product, a dtype is not a float or complex one, or operands are on
-        different devices.
+    The parameters are those of `block_cg`; ``tolerances`` are rtol and atol.
     """
 
     def __init__(self, A: Any, b: Any, x0: Any, M: Any, tolerances: tuple[float, float]) -> None:
@@ -176,14 +152,9 @@ class BlockSolve:
     def decide(self, failure: Status | None, spent: bool, shrunk: float) -> None:
         """Compute the true residuals, and say which columns end and how.
 
-        Parameters
-        ----------
-        failure : Status or None
-            Why the recursion could not go on.
-        spent : bool
-            Whether no more iterations are allowed.
-        shrunk : float
-            A residual that is not below this fraction of the last true one has stagnated.
+        ``failure`` is why the recursion could not go on, ``spent`` whether no more iterations are
+        allowed. A residual that is not below the fraction ``shrunk`` of the last true one has
+        stagnated.
         """
         before, places = self.norms[self.active], self.active
         self._residuals = self._true_residuals()

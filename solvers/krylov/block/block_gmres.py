@@ -13,12 +13,14 @@ from batchkron.array_kinds import any_foreign
 from batchkron.arrays import device_errors
 
 from ...products import Vector, norms_of
+from ..iteration.docstrings import with_shared_parts
 from ..systems.foreign_arrays import solve_in_kind
 from ..systems.limits import check_count
 from ..systems.result import KrylovResult, Status
 from .block import BlockSolve, orthonormalised
 
 
+@with_shared_parts
 def block_gmres(
     A: Any,
     b: Any,
@@ -40,12 +42,7 @@ def block_gmres(
     ----------
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Any square matrix, real or complex. One for all columns.
-    b : array_like, (N, K)
-        The right-hand sides.
-    x0 : array_like, (N, K), "Mb", or None
-        The initial guess; None is zero, "Mb" is M b.
-    rtol, atol : float
-        A column is solved when its true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    [columns]
     restart : int or None
         m, the block steps between restarts; None is 20. The basis has up to (m + 1) K vectors.
     maxiter : int, optional
@@ -63,13 +60,7 @@ def block_gmres(
 
     Raises
     ------
-    ValueError
-        If shapes do not agree, A is a batch of operators, or a tolerance is negative.
-    TypeError
-        If an operand has no product with a vector, a dtype is not a float or complex one, or
-        operands are on different devices.
-    RuntimeError
-        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+    [raises]
 
     See Also
     --------

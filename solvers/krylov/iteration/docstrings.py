@@ -33,9 +33,17 @@ _PARTS = {
     raise_on_failure : bool
         Raise where a solve does not converge, instead of returning a status.
 """,
+    "columns": """\
+    b : array_like, (N, K)
+        The right-hand sides.
+    x0 : array_like, (N, K), "Mb", or None
+        The initial guess; None is zero, "Mb" is M b.
+    rtol, atol : float
+        A column is solved when its true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+""",
     "raises": """\
     ValueError
-        If shapes do not agree, a tolerance is negative, or a layout is unknown.
+        If shapes do not agree, a tolerance is negative, or an option is unknown.
     TypeError
         If an operand has no product with a vector, a dtype is not a float or complex one, or
         operands are on different devices.

@@ -97,23 +97,11 @@ def place_of_work(module: Any) -> tuple[Hashable, object]:
 class KrylovSpace:
     """The space of a Krylov method for one or many systems of N unknowns.
 
-    Parameters
-    ----------
-    module : module
-        NumPy or CuPy: where the vectors are.
-    shape : tuple of int, (..., N)
-        Of the vectors; the leading axes are the systems.
-    dtype : numpy.dtype
-        Of the vectors: float32, float64, complex64 or complex128.
-    restart : int
-        m, for methods that keep a basis of m + 1 vectors.
-    ranks : Ranks, optional
-        Those that have the other elements of the vectors; every sum is over all of them.
-
-    Notes
-    -----
+    Its vectors are of a shape (..., N), whose leading axes are the systems, and where arrays of
+    ``module``, NumPy or CuPy, are. If they are spread over ranks, every sum is over all of these.
     Beside vectors, which a method asks for, it keeps 32 scalars and the latest estimates of the
-    residual's norm for each system, and 2 m² + 9 m numbers where there is a basis.
+    residual's norm for each system, and 2 m² + 9 m numbers for methods with a basis of m + 1
+    vectors, where m is ``restart``.
     """
 
     def __init__(
@@ -201,16 +189,10 @@ class KrylovSpace:
     def passes(
         self, passes: Sequence[Pass[Vectors]], vectors: Vectors, *, columns: int = 1
     ) -> Passes:
-        """Return passes over vectors, with the options ``flags``.
+        """Return passes of one method over its vectors, with the options ``flags``.
 
-        Parameters
-        ----------
-        passes : sequence of Pass
-            Of one method.
-        vectors : tuple of ndarray or None
-            The method's; None for one that the passes do not use.
-        columns : int
-            Steps of a cycle, each of which has a call of its own.
+        A vector that they do not use may be None. ``columns`` are the steps of a cycle, each of
+        which has a call of its own.
         """
         chosen = self._backend.krylov_passes(
             tuple([each.name for each in passes]),
@@ -239,19 +221,10 @@ class KrylovSpace:
     def iterations(self, operator: object, stages: Stages, kept: Sequence[Array]) -> Passes | None:
         """Return whole iterations, as many as `Passes.set_count` says, in one call.
 
-        Parameters
-        ----------
-        operator : object
-            A; there are iterations for Kronecker sums of many small systems, on a device.
-        stages : sequence of (Pass, tuple of ndarray)
-            What an iteration does in turn: passes with the method's vectors, and products.
-        kept : sequence of ndarray
-            The vectors that go on from iteration to iteration; others in ``stages`` are scratch.
-
-        Returns
-        -------
-        Passes or None
-            None where there are no such iterations.
+        ``stages`` are what an iteration does in turn, passes with the method's vectors, and
+        products; the vectors in ``kept`` go on from iteration to iteration, others are scratch.
+        None where there are no such iterations: there are for Kronecker sums of many small
+        systems, on a device.
         """
         if not isinstance(operator, KroneckerSum) or operator.dtype != self.dtype:
             return None
