@@ -21,9 +21,9 @@ from batchkron.backends.cuda.general_kernel import (
     batch_program,
     batch_tiling,
 )
-from batchkron.backends.cuda.gram.registers import small_gram
-from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
-from batchkron.backends.cuda.gram.tiles import gram_cut, gram_program
+from batchkron.backends.cuda.gram.registers import registers_kernel
+from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
+from batchkron.backends.cuda.gram.tiles import GramWork, tiles_kernel
 from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
@@ -289,12 +289,11 @@ def gram_programs(dtype, limits):
     for counts, parts in (((64,), 300), ((4096,), 264), ((9, 25, 16, 36), 264)):
         yield Total(dtype, counts, parts).program()
     for shape in ((1 << 20, 5, 3, 1), (1 << 20, 8, 8, 1), (1024, 3, 7, 64), (1024, 8, 8, 512)):
-        small = small_gram(shape, dtype, limits)
+        small = registers_kernel(GramWork(*shape, dtype), limits)
         if small is not None:
-            yield small.program()
+            yield small.program
     for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
-        cut = gram_cut(*shape, dtype.itemsize, limits)
-        yield gram_program(dtype, *shape[1:3], cut)
+        yield tiles_kernel(GramWork(*shape, dtype), limits).program
 
 
 def row_gradients_kernels(dtype, limits):
@@ -302,7 +301,7 @@ def row_gradients_kernels(dtype, limits):
     for sizes in (3,) * 7, (2,) * 9, (8,) * 4, (3, 5, 4, 6), (4,) * 6, (16, 16), (10,) * 3:
         strides = tuple((n, 1) for n in sizes)
         layout = ProductLayout(dtype, 100, 1, sizes, sizes, strides)
-        rows = row_gradients(layout, [True] * len(sizes), True, False, limits)
+        rows = rows_kernel(GradientsWork(layout, (True,) * len(sizes), True, False), limits)
         if rows is not None:
             yield rows
 

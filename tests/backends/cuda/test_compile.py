@@ -208,10 +208,10 @@ def test_gram_matrices_compile(dtype, capability):
 def test_all_gradients_by_one_kernel_compile(real, capability):
     planned = list(row_gradients_kernels(np.dtype(real), DEVICES[capability]))
     assert len(planned) >= 3
-    kernels = compiled([rows.program() for rows in planned], capability)
+    kernels = compiled([rows.program for rows in planned], capability)
     for rows, kernel in zip(planned, kernels, strict=True):
         assert "row_gradients" in kernel.name
-        assert kernel.registers * rows.threads * rows.resident <= 65536
+        assert kernel.registers * rows.launch.threads * rows.launch.resident <= 65536
         assert kernel.stack <= 16
 
 

@@ -1,15 +1,14 @@
 """Gram matrices of one mode: the kernels lane by lane on the CPU, and how work is cut."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
 
-from batchkron.backends.cuda.gram.registers import small_gram
-from batchkron.backends.cuda.gram.tiles import THREADS, gram_cut, gram_program, sized_arguments
+from batchkron.backends.cuda.gram.registers import registers_kernel
+from batchkron.backends.cuda.gram.tiles import THREADS, GramWork, gram_cut, tiles_kernel
 from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
@@ -67,32 +66,27 @@ class Problem:
             values = values + 1j * rng.integers(-3, 4, shape)
         return values.astype(self.dtype)
 
-    @property
-    def cut(self):
-        return replace(gram_cut(*self.shape, self.dtype.itemsize, CHIP), blocks=self.blocks)
-
     def kernel(self):
-        """The program, arguments, thread blocks, threads and shared memory."""
-        cut, (_, rows, columns, _) = self.cut, self.shape
-        tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
-        arguments = sized_arguments(*self.shape, cut)
-        how = self.blocks * tiles, THREADS, cut.shared_bytes
-        return gram_program(self.dtype, rows, columns, cut), arguments, *how
+        """The kernel whose thread blocks write so many parts of the sums."""
+        make = registers_kernel if self.small else tiles_kernel
+        return make(GramWork(*self.shape, self.dtype), CHIP, self.blocks)
 
     @property
     def programs(self):
-        return [self.kernel()[0], self.total.program()]
+        return [self.kernel().program, self.total.program()]
 
     def run(self, multiply, total, rng, **changed):
         _, rows, columns, _ = self.shape
         parts, around = placed(np.full((self.blocks, rows, columns), np.nan, self.dtype), 1)
         outside = np.isnan(around).sum() - parts.size
-        _, arguments, *how = self.kernel()
+        kernel = self.kernel()
+        arguments, how = kernel.arguments.copy(), kernel.launch
         for name, array in (("x", self.x), ("y", self.y), ("sums", parts)):
             arguments[name] = array.ctypes.data
         for name, value in changed.items():
             arguments[name] = value
-        run_kernel(multiply, arguments, *how, [self.x, self.y, parts], rng)
+        sizes = how.blocks, how.threads, how.shared_bytes
+        run_kernel(multiply, arguments, *sizes, [self.x, self.y, parts], rng)
         assert not np.isnan(parts).any()
         assert np.isnan(around).sum() == outside, "neighbours were written"
         if self.blocks == 1:
@@ -111,11 +105,6 @@ class SmallProblem(Problem):
     """The same by the kernel of small modes; x lies at a multiple of 16 bytes, y does not."""
 
     small = True
-
-    def kernel(self):
-        small = replace(small_gram(tuple(self.shape), self.dtype, CHIP), blocks=self.blocks)
-        how = small.blocks, small.threads, small.shared_bytes
-        return small.program(), small.arguments(), *how
 
 
 def check(problem, launches, rng):
@@ -142,8 +131,9 @@ def test_sums_of_small_modes_are_exact(tmp_path, rng, dtype):
 def test_distances_of_more_than_31_bits(tmp_path, rng):
     """As `near` 0 says; here they are short."""
     problem = Problem(rng, (40, 12, 5, 7, 2), np.dtype("f4"))
-    assert sized_arguments(*problem.shape, problem.cut)["near"] == 1
-    assert sized_arguments(3, 12, 5, 1 << 29, problem.cut)["near"] == 0
+    assert problem.kernel().arguments["near"] == 1
+    far = GramWork(3, 12, 5, 1 << 29, problem.dtype)
+    assert tiles_kernel(far, CHIP).arguments["near"] == 0
     sums = problem.run(*compiled(problem.programs, tmp_path), rng, near=0)
     np.testing.assert_array_equal(sums, problem.expected)
 
@@ -212,15 +202,16 @@ def test_small_modes_have_registers(rng, dtype):
     for _ in range(300):
         outer, inner = (int(2 ** rng.uniform(0, 20)) for _ in range(2))
         rows, columns = (int(2 ** rng.uniform(0, 6.1)) for _ in range(2))
-        small = small_gram((outer, rows, columns, inner), dtype, CHIP)
+        small = registers_kernel(GramWork(outer, rows, columns, inner, dtype), CHIP)
         held = dtype.itemsize // 4 * (rows * columns + 2 * (rows + columns))
         fits = rows * columns <= 64 and held <= 225  # of the 255 registers of a thread
         assert (small is not None) == (dtype.kind == "f" and fits)
         if small is not None:
-            assert held * small.threads * small.resident < 65536
-            assert small.threads * small.resident >= 256
-            assert 1 <= small.blocks <= small.resident * CHIP.multiprocessors
-            assert (small.blocks - 1) * small.threads < outer * inner
-            step = small.arguments()[0]
-            assert step["l_step"] * inner + step["r_step"] == small.blocks * small.threads
+            how = small.launch
+            assert held * how.threads * how.resident < 65536
+            assert how.threads * how.resident >= 256
+            assert 1 <= how.blocks <= how.resident * CHIP.multiprocessors
+            assert (how.blocks - 1) * how.threads < outer * inner
+            step = small.arguments[0]
+            assert step["l_step"] * inner + step["r_step"] == how.blocks * how.threads
             assert step["r_step"] < inner

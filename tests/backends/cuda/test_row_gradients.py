@@ -1,7 +1,6 @@
 """All gradients of a product by one kernel: lane by lane on the CPU, and how work is cut."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
 from gradient_oracle import factor_gradient, vector_gradient
 
-from batchkron.backends.cuda.gram.rows import ProductLayout, row_gradients
+from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -46,8 +45,9 @@ class Problem:
         self.factors = [self.factor(rng, shape, dtype) for shape in shapes]
         strides = tuple(tuple(n // dtype.itemsize for n in A.strides) for A in self.factors)
         product = ProductLayout(dtype, count, 1, rows, columns, strides)
-        kernel = row_gradients(product, [bool(one) for one in needed], with_x, turned, CHIP)
-        self.kernel = replace(kernel, blocks=blocks, chunk=chunk)
+        self.work = GradientsWork(product, tuple(map(bool, needed)), with_x, turned)
+        self.kernel = rows_kernel(self.work, CHIP, (blocks, chunk))
+        self.total = self.work.total(blocks)
 
     def factor(self, rng, shape, dtype):
         """A matrix with any strides: also from right to left, or the same row again and again."""
@@ -56,49 +56,47 @@ class Problem:
 
     @property
     def programs(self):
-        return [self.kernel.program(), self.kernel.total.program()]
+        return [self.kernel.program, self.total.program()]
 
     def expected(self):
         """The gradient of x, and those of the factors that are wanted."""
         found = []
-        for k, needed in enumerate(self.kernel.needed):
+        for k, needed in enumerate(self.work.needed):
             if needed:
                 sums = factor_gradient(self.x, self.gradient, self.factors, k)
-                found.append(sums.T if self.kernel.turned else sums)
+                found.append(sums.T if self.work.turned else sums)
         return vector_gradient(self.gradient, self.factors), found
 
     def run(self, multiply, total, rng):
-        kernel, dtype = self.kernel, self.kernel.product.dtype
+        work, how, dtype = self.work, self.kernel.launch, self.work.product.dtype
         of_x, around = placed(np.full(self.x.shape, np.nan, dtype), 1)
-        parts, around_parts = placed(np.full((kernel.blocks, kernel.total.count), np.nan, dtype), 1)
-        sums = [np.full(count, np.nan, dtype) for count in kernel.total.counts]
+        parts, around_parts = placed(np.full((how.blocks, self.total.count), np.nan, dtype), 1)
+        sums = [np.full(count, np.nan, dtype) for count in self.total.counts]
         outside = [np.isnan(whole).sum() for whole in (around, around_parts)]
-        arguments = kernel.arguments()
+        arguments = self.kernel.arguments.copy()
         for name, array in (("x", self.x), ("gradient", self.gradient), ("parts", parts)):
             arguments[name] = array.ctypes.data
-        arguments["of_x"] = of_x.ctypes.data if kernel.with_x else 0
+        arguments["of_x"] = of_x.ctypes.data if work.with_x else 0
         arguments["factors"] = [A.ctypes.data for A in self.factors]
         given = [self.x, self.gradient, of_x, parts, *self.factors]
-        run_kernel(
-            multiply, arguments, kernel.blocks, kernel.threads, kernel.shared_bytes, given, rng
-        )
-        written = [of_x.size if kernel.with_x else 0, parts.size]
+        run_kernel(multiply, arguments, how.blocks, how.threads, how.shared_bytes, given, rng)
+        written = [of_x.size if work.with_x else 0, parts.size]
         for whole, before, count in zip((around, around_parts), outside, written, strict=True):
             assert np.isnan(whole).sum() == before - count, "neighbours were written"
-        total_, arguments = kernel.total, kernel.total.arguments()
+        total_, arguments = self.total, self.total.arguments()
         arguments["parts"], arguments["sums"] = (
             parts.ctypes.data,
             [one.ctypes.data for one in sums],
         )
-        how = total_.blocks, total_.threads, total_.shared_bytes
-        run_kernel(total, arguments, *how, [parts, *sums], rng)
+        sizes = total_.blocks, total_.threads, total_.shared_bytes
+        run_kernel(total, arguments, *sizes, [parts, *sums], rng)
         return of_x, sums
 
 
 def check(problem, launches, rng):
     of_x, sums = problem.run(*launches, rng)
     expected, gradients = problem.expected()
-    if problem.kernel.with_x:
+    if problem.work.with_x:
         np.testing.assert_array_equal(of_x, expected)
     for found, gradient in zip(sums, gradients, strict=True):
         np.testing.assert_array_equal(found.reshape(gradient.shape), gradient)
@@ -148,16 +146,18 @@ def test_work_is_cut_for_every_product(rng, dtype):
         strides = tuple((n, 1) for n in columns)
         product = ProductLayout(dtype, count, 1, rows, columns, strides)
         needed = [True, *(bool(rng.integers(2)) for _ in rows[1:])]
-        kernel = row_gradients(product, needed, True, False, CHIP)
+        work = GradientsWork(product, tuple(needed), True, False)
+        kernel = rows_kernel(work, CHIP)
         if kernel is None:
             assert modes > 1 or max(rows + columns) > 8 or count * rows[0] > 1 << 20
             assert modes != 2 or max(rows + columns) > 8
             continue
         found += 1
-        assert kernel.resident * (kernel.shared_bytes + 1024) <= 228 << 10
-        assert 1 <= kernel.blocks <= kernel.resident * CHIP.multiprocessors
-        assert (kernel.blocks - 1) * kernel.chunk < count
-        assert kernel.total.count == sum(
+        how, (blocks, chunk) = kernel.launch, kernel.variant
+        assert how.resident * (how.shared_bytes + 1024) <= 228 << 10
+        assert 1 <= how.blocks == blocks <= how.resident * CHIP.multiprocessors
+        assert (blocks - 1) * chunk < count
+        assert work.total(blocks).count == sum(
             p * q for p, q, wanted in zip(rows, columns, needed, strict=True) if wanted
         )
     assert found > 100
@@ -177,4 +177,4 @@ def test_what_it_does_not_take(dtype, inner, shapes):
     rows, columns = zip(*shapes, strict=True)
     strides = tuple((n, 1) for n in columns)
     product = ProductLayout(np.dtype(dtype), 10, inner, rows, columns, strides)
-    assert row_gradients(product, [True] * len(shapes), True, False, CHIP) is None
+    assert rows_kernel(GradientsWork(product, (True,) * len(shapes), True, False), CHIP) is None

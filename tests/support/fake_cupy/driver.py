@@ -11,9 +11,6 @@ def replace_driver(device):
     """Load and launch kernels on the `Device`, in the driver's place."""
     from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.diagonal import plan as diagonal
-    from batchkron.backends.cuda.gram import plan as gram
-    from batchkron.backends.cuda.gram.registers import SmallGram
-    from batchkron.backends.cuda.gram.rows import RowGradients
     from batchkron.backends.cuda.gram.total import Total
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kernel import Kernel
@@ -43,8 +40,7 @@ def replace_driver(device):
     call_workspace.capture_number = lambda _: device.stream.capturing
     _note_made(KronKernel, device.known)
     for kind in (
-        SparseKernel, BlockTransposition, GradientKernel,
-        SmallGram, RowGradients, Total,
+        SparseKernel, BlockTransposition, GradientKernel, Total,
     ):  # fmt: skip
         kind.program = _noting(kind.program, device.known)
     _note_made(Kernel, device.known)
@@ -72,7 +68,7 @@ def replace_driver(device):
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"), (sparse_calls, "store"),
-        (gram, "gram"), (vector_sum, "vector_sum"), (step_sums, "step_sum"),
+        (vector_sum, "vector_sum"), (step_sums, "step_sum"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from batchkron.backends.cuda.gram.plan import GramPlan, total_launch
-from batchkron.backends.cuda.gram.rows import ProductLayout, RowGradients, row_gradients
+from batchkron.backends.cuda.gram.rows import ROWS, GradientsWork, ProductLayout
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
+from batchkron.backends.cuda.kernel import Kernel, first_kernel
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import kron_program
 from batchkron.backends.cuda.runtime.device import (
@@ -94,7 +95,8 @@ class GradientsPlan:
         wanted = [k for k in range(modes) if needed[k]]
         self._addresses = _FIRST_FACTOR + 2 * modes + len(wanted)
         result = _FIRST_FACTOR + 2 * modes
-        by_rows = row_gradients(product, needed, with_x, turned, device_limits(device))
+        work = GradientsWork(product, tuple(needed), with_x, turned)
+        by_rows = first_kernel((ROWS,), work, device_limits(device))
         if by_rows is not None:
             self._add_rows(by_rows, result)
             return
@@ -144,11 +146,10 @@ class GradientsPlan:
         """
         return x, gradient, kept, scratch, of_x, *factors, *conjugates, *of_factors
 
-    def _add_rows(self, kernel: RowGradients, result: int) -> None:
-        modes, total = len(self._product.rows), kernel.total
-        code, grid = load_kernel(kernel.program(), self._device), (kernel.blocks, 1)
-        arguments = kernel.arguments()
-        how = kernel.threads, kernel.shared_bytes, arguments, 4 + modes
+    def _add_rows(self, kernel: Kernel, result: int) -> None:
+        modes, total = len(self._product.rows), kernel.work.total(kernel.launch.blocks)
+        code, grid = load_kernel(kernel.program, self._device), (kernel.launch.blocks, 1)
+        how = kernel.launch.threads, kernel.launch.shared_bytes, kernel.arguments, 4 + modes
         factors = [Place(_FIRST_FACTOR + k) for k in range(modes)]
         results = [Place(result + n) for n in range(len(total.counts))]
         self.scratch = total.workspace

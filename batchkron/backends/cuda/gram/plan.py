@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.gram.registers import small_gram
-from batchkron.backends.cuda.gram.tiles import (
-    THREADS,
-    gram_cut,
-    gram_program,
-    sized_arguments,
-)
+from batchkron.backends.cuda.gram.registers import REGISTERS
+from batchkron.backends.cuda.gram.tiles import TILES, GramWork
 from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.runtime.device import device_limits, load_kernel
 from batchkron.backends.cuda.runtime.launch import Launch, LaunchSequence, LaunchStep, Place
 
 __all__ = ["GramPlan", "total_launch"]
+
+FAMILIES = (REGISTERS, TILES)
+"""The kernel families of Gram matrices of one mode, in order of preference."""
 
 
 class GramPlan:
@@ -33,8 +32,13 @@ class GramPlan:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int) -> None:
-        _, rows, columns, _ = shape
-        self._multiply, parts = _multiply(shape, dtype, device)
+        kernel = first_kernel(FAMILIES, GramWork(*shape, dtype), device_limits(device))
+        if kernel is None:
+            raise LookupError("no family of kernels of Gram matrices takes these tensors")
+        how, code = kernel.launch, load_kernel(kernel.program, device)
+        shared, arguments = how.shared_bytes, kernel.arguments
+        self._multiply = Launch(code, (how.blocks, 1), how.threads, shared, arguments, 3)
+        parts, (_, rows, columns, _) = kernel.variant, shape
         total = Total(dtype, (rows * columns,), parts)
         self.workspace = total.workspace if parts > 1 else 0
         if self.workspace:
@@ -52,25 +56,6 @@ class GramPlan:
     def sequence(self) -> LaunchSequence:
         """Return the launches; a call passes the addresses of x, y, the sums and the workspace."""
         return LaunchSequence(self.steps(*map(Place, range(4))), 4)
-
-
-def _multiply(
-    shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int
-) -> tuple[Launch, int]:
-    """Return the launch that writes parts of the sums, and how many."""
-    limits = device_limits(device)
-    small = small_gram(shape, dtype, limits)
-    if small is not None:
-        kernel, grid = load_kernel(small.program(), device), (small.blocks, 1)
-        of_small = small.threads, small.shared_bytes, small.arguments()
-        return Launch(kernel, grid, *of_small, 3), small.blocks
-    _, rows, columns, _ = shape
-    cut = gram_cut(*shape, dtype.itemsize, limits)
-    tiles = -(-rows // cut.row_tile) * -(-columns // cut.column_tile)
-    kernel = load_kernel(gram_program(dtype, rows, columns, cut), device)
-    arguments = sized_arguments(*shape, cut)
-    grid = cut.blocks * tiles, 1
-    return Launch(kernel, grid, THREADS, cut.shared_bytes, arguments, 3), cut.blocks
 
 
 def total_launch(total: Total, device: int) -> Launch:

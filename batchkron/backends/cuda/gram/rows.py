@@ -1,6 +1,7 @@
 """The kernel of all gradients of a product whose rows fit into shared memory.
 
-It is ``csrc/cuda/gram/rows.cuh``. No device is needed here.
+It is ``csrc/cuda/gram/rows.cuh``. A kernel for each multiply took 11.8 times as long for 1024: 3^7
+(H100, docs/results/frameworks.md). No device is needed here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.kernel import Family, Kernel, record
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
@@ -26,9 +29,8 @@ from batchkron.backends.cuda.runtime.hardware import (
     shared_bytes_for_blocks,
 )
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.spec.kron import Array
 
-__all__ = ["ProductLayout", "RowGradients", "row_arguments", "row_gradients"]
+__all__ = ["ROWS", "GradientsWork", "ProductLayout", "row_arguments"]
 
 # Numbers below were chosen by hand, by times on an H100.
 _THREADS = (256, 512)  # of a thread block
@@ -66,104 +68,47 @@ class ProductLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class RowGradients:
-    """The kernel for a product, of which inner is 1, on a device.
+class GradientsWork:
+    """The gradients that are wanted of a product.
 
     Attributes
     ----------
     product : ProductLayout
+        Of at least one row.
     needed : tuple of bool
         Whether the gradient of each factor is wanted, at least one.
     with_x : bool
         Whether that of x is.
     turned : bool
         Whether gradients of factors are written (Q_k, P_k).
-    groups : tuple of int
-        Modes of each group of neighbours, of which threads have whole fibres.
-    paddings : tuple of int
-        Elements between lines of the buffer before each group, and of the last buffer.
-    threads : int
-        Of a thread block.
-    resident : int
-        Thread blocks that a multiprocessor has at a time.
-    chunk : int
-        Rows that a thread block has at a time.
-    blocks : int
-        Thread blocks, each of which writes a part of the sums.
     """
 
     product: ProductLayout
     needed: tuple[bool, ...]
     with_x: bool
     turned: bool
-    groups: tuple[int, ...]
-    paddings: tuple[int, ...]
-    threads: int
-    resident: int
-    chunk: int
-    blocks: int
 
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a thread block: factors and their transposes, and rows of all steps."""
-        rows = self.chunk * _row_bytes(self.product, self.groups, self.paddings)
-        sums = self.threads // WARP * _sums(self.product, self.needed)
-        return _matrix_bytes(self.product) + max(rows, sums * self.product.dtype.itemsize)
-
-    @property
-    def total(self) -> Total:
-        """The sums of the blocks' parts, of each gradient that is wanted."""
-        sizes = zip(self.product.rows, self.product.columns, self.needed, strict=True)
+    def total(self, parts: int) -> Total:
+        """Return the sums of the parts of thread blocks, of each factor's gradient."""
+        product = self.product
+        sizes = zip(product.rows, product.columns, self.needed, strict=True)
         counts = tuple(rows * columns for rows, columns, needed in sizes if needed)
-        return Total(self.product.dtype, counts, self.blocks)
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        product = self.product
-        wanted = sum(1 << k for k, needed in enumerate(self.needed) if needed)
-        of_all = f"{wanted}u", flag(self.with_x), flag(self.turned), self.threads, self.resident
-        modes = [
-            template_type("RowMode", *sizes)
-            for sizes in zip(product.rows, product.columns, strict=True)
-        ]
-        ends, (*paddings, last) = list(accumulate(self.groups)), self.paddings
-        groups = [
-            template_type("RowGroup", padding, *modes[end - count : end])
-            for end, count, padding in zip(ends, self.groups, paddings, strict=True)
-        ]
-        expression = template_type("row_gradients", SCALARS[product.dtype], *of_all, last, *groups)
-        return Program("cuda/gram/rows.cuh", expression)
-
-    def arguments(self) -> Array:
-        """Return the kernel's arguments, without addresses: of x, G, ∂x, the parts, the factors."""
-        product = self.product
-        arguments = np.zeros(1, row_arguments(len(product.rows)))
-        arguments["along"], arguments["across"] = zip(*product.strides, strict=True)
-        arguments["rows"], arguments["chunk"] = product.outer, self.chunk
-        return arguments
+        return Total(product.dtype, counts, parts)
 
 
-def row_gradients(
-    product: ProductLayout,
-    needed: Sequence[bool],
-    with_x: bool,
-    turned: bool,
-    limits: DeviceLimits,
-) -> RowGradients | None:
-    """Return the kernel for a product, None if there is none or others are faster.
+def rows_kernel(
+    work: GradientsWork, device: DeviceLimits, variant: tuple[int, int] | None = None
+) -> Kernel | None:
+    """Return the kernel of all gradients, None if there is none or others are faster.
 
     A thread block must have a row of x in all steps. One mode, or two large ones, of many rows are
     left to kernels for each multiply: they read x and the gradient nearly as seldom, and factors
     from shared memory less often.
 
-    Parameters
-    ----------
-    product : ProductLayout
-        Of at least one row.
-    needed, with_x, turned
-        As for `RowGradients`.
-    limits : DeviceLimits
+    The variant is (thread blocks, each of which writes a part of the sums; rows that a thread block
+    has at a time).
     """
+    product = work.product
     largest, modes = max(product.rows + product.columns), len(product.rows)
     elements = product.outer * math.prod(product.rows)
     if product.dtype.kind != "f" or product.inner != 1 or modes > _MAX_MODES:
@@ -178,7 +123,7 @@ def row_gradients(
     threads = next((n for n in _THREADS if n >= tiles * WARP), None)
     if threads is None:
         return None
-    sums, size = _sums(product, needed), product.dtype.itemsize
+    sums, size = _sums(product, work.needed), product.dtype.itemsize
     most = min(MAX_THREAD_REGISTERS, REGISTER_FILE // threads)
     for fibres in _FIBRES:
         groups, held = _groups(product, fibres)
@@ -191,20 +136,54 @@ def row_gradients(
     for paddings in (_paddings(product, groups), (0,) * (len(groups) + 1)):
         row = _row_bytes(product, groups, paddings)
         fewest = fixed + max(row, sums_of_warps)
-        if fewest <= limits.shared_bytes:
+        if fewest <= device.shared_bytes:
             break
     else:
         return None
     by_registers = REGISTER_FILE // (threads * registers)
-    resident = min(2, by_registers, resident_blocks(fewest, limits))
-    available = shared_bytes_for_blocks(resident, limits) - fixed
+    resident = min(2, by_registers, resident_blocks(fewest, device))
+    available = shared_bytes_for_blocks(resident, device) - fixed
     fibres_of_row = min(count * distance for count, _, distance in _lines(product, groups))
     useful = max(1, _FIBRES_OF_THREAD * threads // fibres_of_row)
-    at_once = resident * limits.multiprocessors
-    chunk = max(1, min(available // row, useful, -(-product.outer // at_once)))
-    blocks = min(at_once, -(-product.outer // chunk))
-    how = threads, resident, chunk, blocks
-    return RowGradients(product, tuple(needed), with_x, turned, groups, paddings, *how)
+    at_once = resident * device.multiprocessors
+    if variant is None:
+        chunk = max(1, min(available // row, useful, -(-product.outer // at_once)))
+        variant = min(at_once, -(-product.outer // chunk)), chunk
+    blocks, chunk = variant
+    launch = LaunchShape(blocks, threads, resident, fixed + max(chunk * row, sums_of_warps))
+    along, across = zip(*product.strides, strict=True)
+    arguments = record(
+        row_arguments(modes), along=along, across=across, rows=product.outer, chunk=chunk
+    )
+    program = _program(work, groups, paddings, launch)
+    return Kernel(ROWS, work, variant, program, launch, arguments)
+
+
+ROWS = Family("gram", "rows", rows_kernel)
+
+
+def _program(
+    work: GradientsWork, counts: Sequence[int], paddings: Sequence[int], launch: LaunchShape
+) -> Program:
+    """Return the program, for groups of so many neighbouring modes.
+
+    Threads have whole fibres of a group. There are ``paddings`` elements between lines of the
+    buffer before each group, and of the last buffer.
+    """
+    product = work.product
+    wanted = sum(1 << k for k, needed in enumerate(work.needed) if needed)
+    of_all = f"{wanted}u", flag(work.with_x), flag(work.turned), launch.threads, launch.resident
+    modes = [
+        template_type("RowMode", *sizes)
+        for sizes in zip(product.rows, product.columns, strict=True)
+    ]
+    ends, (*before, last) = list(accumulate(counts)), paddings
+    groups = [
+        template_type("RowGroup", padding, *modes[end - count : end])
+        for end, count, padding in zip(ends, counts, before, strict=True)
+    ]
+    expression = template_type("row_gradients", SCALARS[product.dtype], *of_all, last, *groups)
+    return Program("cuda/gram/rows.cuh", expression)
 
 
 def row_arguments(modes: int) -> np.dtype[Any]:

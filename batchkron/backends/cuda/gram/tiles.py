@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Family, Kernel, record
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.spec.kron import Array
 
 MAX_OF_KERNEL = 64
 """Rows and columns up to which the kernel is used; for 128 cuBLAS is up to four times as fast
@@ -30,6 +31,19 @@ _CHUNK_BYTES = {4: 24 << 10, 8: 18 << 10}  # shared memory of a chunk, by own; c
 _MAX_PAIRS = 512  # of a chunk; chosen by hand
 _BLOCKS_PER_PROCESSOR = 2  # all that work at a time: fewer parts, less to begin and to end
 _PAIRS_PER_SUM = 4  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
+
+
+class GramWork(NamedTuple):
+    """Sums over l and r of conj(x[l, p, r]) y[l, q, r], of tensors that are not empty.
+
+    x is (outer, rows, inner), y (outer, columns, inner).
+    """
+
+    outer: int
+    rows: int
+    columns: int
+    inner: int
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +134,6 @@ def _pieces(inner: int, capacity: int) -> tuple[int, int]:
     return _MAX_WIDTH, -(-inner // (least * _MAX_WIDTH)) * _MAX_WIDTH
 
 
-def gram_program(dtype: np.dtype[Any], rows: int, columns: int, cut: GramCut) -> Program:
-    """Return the kernel."""
-    square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
-    sizes = cut.row_tile, cut.column_tile, cut.own, flag(square), cut.width, cut.capacity, THREADS
-    return Program("cuda/gram/tiles.cuh", template_type("mode_gram", SCALARS[dtype], *sizes))
-
-
 @cache
 def gram_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct GramArguments."""
@@ -137,29 +144,43 @@ def gram_arguments() -> np.dtype[Any]:
     return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
 
 
-def sized_arguments(outer: int, rows: int, columns: int, inner: int, cut: GramCut) -> Array:
-    """Return a record of `gram_arguments` without addresses."""
-    arguments = np.zeros(1, gram_arguments())
-    inner_chunks = -(-inner // cut.inner_step)
-    l_next, r_next = divmod(cut.blocks, inner_chunks)
+def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None) -> Kernel:
+    """Return the kernel whose thread blocks go through chunks of pairs (l, r) in shared memory.
+
+    The thread blocks of a tile write a part of its sums each; the variant is how many there are.
+    """
+    outer, rows, columns, inner, dtype = work
+    cut = gram_cut(outer, rows, columns, inner, dtype.itemsize, device)
+    if parts is None:
+        parts = cut.blocks
+    square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
+    sizes = cut.row_tile, cut.column_tile, cut.own, flag(square), cut.width, cut.capacity, THREADS
+    expression = template_type("mode_gram", SCALARS[dtype], *sizes)
+    inner_chunks, column_tiles = -(-inner // cut.inner_step), -(-columns // cut.column_tile)
+    l_next, r_next = divmod(parts, inner_chunks)
     groups = -(-cut.inner_step // cut.width)
-    values = {
-        "outer": outer,
-        "rows": rows,
-        "columns": columns,
-        "inner": inner,
-        "blocks": cut.blocks,
-        "column_tiles": -(-columns // cut.column_tile),
-        "outer_step": cut.outer_step,
-        "inner_step": cut.inner_step,
-        "inner_chunks": inner_chunks,
-        "outer_chunks": -(-outer // cut.outer_step),
-        "l_next": l_next,
-        "r_next": r_next,
-        "groups": groups,
-        "group_factor": -(-(1 << 31) // groups),
-        "near": cut.outer_step * max(rows, columns) * inner < 1 << 31,
-    }
-    for name, value in values.items():
-        arguments[name] = value
-    return arguments
+    arguments = record(
+        gram_arguments(),
+        outer=outer,
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        blocks=parts,
+        column_tiles=column_tiles,
+        outer_step=cut.outer_step,
+        inner_step=cut.inner_step,
+        inner_chunks=inner_chunks,
+        outer_chunks=-(-outer // cut.outer_step),
+        l_next=l_next,
+        r_next=r_next,
+        groups=groups,
+        group_factor=-(-(1 << 31) // groups),
+        near=cut.outer_step * max(rows, columns) * inner < 1 << 31,
+    )
+    blocks = parts * -(-rows // cut.row_tile) * column_tiles
+    launch = LaunchShape(blocks, THREADS, 1, cut.shared_bytes)
+    program = Program("cuda/gram/tiles.cuh", expression)
+    return Kernel(TILES, work, parts, program, launch, arguments)
+
+
+TILES = Family("gram", "tiles", tiles_kernel)

@@ -3,29 +3,29 @@
 import numpy as np
 from gradient_oracle import factor_gradient, vector_gradient
 
-from batchkron.backends.cuda.gram.registers import small_arguments
-from batchkron.backends.cuda.gram.rows import row_arguments
-from batchkron.backends.cuda.gram.tiles import gram_arguments
 from batchkron.backends.cuda.gram.total import total_arguments
 from fake_cupy.memory import at
 
 
 def multiply_gram(kernel, address):
-    """What the kernel by tiles does."""
-    given = at(address, (), gram_arguments())
+    """What the families of Gram matrices do."""
+    of_family = {"tiles": _by_tiles, "registers": _by_registers, "rows": _rows_at_once}
+    of_family[kernel.family.name](kernel, at(address, (), kernel.arguments.dtype))
+
+
+def _by_tiles(kernel, given):
     shape = tuple(int(given[name]) for name in ("outer", "rows", "columns", "inner"))
-    _sum_up(given, shape, int(given["blocks"]), kernel.dtype)
+    _sum_up(given, shape, int(given["blocks"]), kernel.work.dtype)
 
 
-def multiply_small(kernel, address):
-    """What the kernel of small modes does; its program knows rows and columns alone."""
-    given = at(address, (), small_arguments())
-    _, rows, columns, _ = kernel.shape
+def _by_registers(kernel, given):
+    """The program knows rows and columns alone."""
+    _, rows, columns, _, dtype = kernel.work
     outer, rest = divmod(int(given["pairs"]), int(given["inner"]))
     assert rest == 0
     threads = int(given["l_step"]) * int(given["inner"]) + int(given["r_step"])  # of all blocks
     shape = outer, rows, columns, int(given["inner"])
-    _sum_up(given, shape, threads // kernel.threads, kernel.dtype)
+    _sum_up(given, shape, threads // kernel.launch.threads, dtype)
 
 
 def _sum_up(given, shape, blocks, dtype):
@@ -48,10 +48,10 @@ def add_parts(kernel, address):
         at(result, (end - begin,), kernel.dtype)[...] = sums[begin:end]
 
 
-def rows_at_once(kernel, address):
-    """What the kernel of all gradients does."""
-    product, dtype = kernel.product, kernel.product.dtype
-    given = at(address, (), row_arguments(len(product.rows)))
+def _rows_at_once(kernel, given):
+    """All gradients of a product."""
+    work, product = kernel.work, kernel.work.product
+    dtype = product.dtype
     assert int(given["rows"]) == product.outer
     factors = []
     for place, rows, columns, along, across in zip(
@@ -64,14 +64,14 @@ def rows_at_once(kernel, address):
         factors.append(np.lib.stride_tricks.as_strided(memory, (rows, columns), strides))
     x = at(given["x"], (product.outer, *product.rows), dtype)
     gradient = at(given["gradient"], (product.outer, *product.columns), dtype)
-    parts = at(given["parts"], (kernel.blocks, kernel.total.count), dtype)
+    parts = at(given["parts"], (kernel.launch.blocks, work.total(1).count), dtype)
     parts[...] = 0
     begin = 0
-    for k, needed in enumerate(kernel.needed):
+    for k, needed in enumerate(work.needed):
         if needed:
             sums = factor_gradient(x, gradient, factors, k)
             end = begin + sums.size
-            parts[0, begin:end] = (sums.T if kernel.turned else sums).reshape(-1)
+            parts[0, begin:end] = (sums.T if work.turned else sums).reshape(-1)
             begin = end
-    if kernel.with_x:
+    if work.with_x:
         at(given["of_x"], x.shape, dtype)[...] = vector_gradient(gradient, factors)

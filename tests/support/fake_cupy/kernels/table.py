@@ -10,7 +10,7 @@ from batchkron.backends.krylov_arguments import ARGUMENTS
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
 from fake_cupy.kernels.diagonal import multiply_diagonal
 from fake_cupy.kernels.explicit import write_product
-from fake_cupy.kernels.gram import add_parts, multiply_gram, multiply_small, rows_at_once
+from fake_cupy.kernels.gram import add_parts, multiply_gram
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
 from fake_cupy.kernels.kron_sparse import (
@@ -41,7 +41,6 @@ def run_other(kernel, address):
         "back_substitution": substitute_back,
         "store": store_values,
         "fold": fold_pieces,
-        "gram": multiply_gram,
         "vector_sum": add_vectors,
         "krylov": run_passes,
         "step_sum": sum_of_step,
@@ -51,8 +50,11 @@ def run_other(kernel, address):
 
 def run_kernel(kernel, address):
     of_operation = {
-        "batch": multiply_batch, "explicit": write_product, "segmented": sum_edges,
-    }  # fmt: skip
+        "batch": multiply_batch,
+        "explicit": write_product,
+        "gram": multiply_gram,
+        "segmented": sum_edges,
+    }
     of_operation[kernel.family.operation](kernel, address)
 
 
@@ -64,8 +66,6 @@ COMPUTE = {
     "UnsortedKernel": add_unsorted,
     "BlockTransposition": transpose,
     "GradientKernel": sum_gradients,
-    "SmallGram": multiply_small,
-    "RowGradients": rows_at_once,
     "Total": add_parts,
 }
 
