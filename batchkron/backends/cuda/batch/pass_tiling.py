@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from batchkron.backends.cuda.batch.cutting import best_cutting, input_size
 from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
 from batchkron.backends.cuda.batch.records import matrix_bytes
-from batchkron.backends.cuda.batch.registers.cost import best_cutting, input_size
 from batchkron.backends.cuda.runtime.program import template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 

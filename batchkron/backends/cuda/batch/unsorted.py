@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.cutting import best_cutting, thread_element_counts
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
 from batchkron.backends.cuda.batch.records import WORD, unsorted_arguments
-from batchkron.backends.cuda.batch.registers.cost import best_cutting, thread_element_counts
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks, round_up

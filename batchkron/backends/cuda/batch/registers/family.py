@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from itertools import product
 
+from batchkron.backends.cuda.batch.cutting import thread_element_counts
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
-from batchkron.backends.cuda.batch.registers.cost import thread_element_counts
 from batchkron.backends.cuda.batch.registers.tile import (
     RegisterTiling,
     output_team_counts,

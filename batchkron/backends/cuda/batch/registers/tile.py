@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.cutting import input_size, thread_element_counts
 from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
 from batchkron.backends.cuda.batch.records import record_words
-from batchkron.backends.cuda.batch.registers.cost import input_size, thread_element_counts
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
