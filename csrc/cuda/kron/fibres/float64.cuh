@@ -205,8 +205,8 @@ struct FibreMultiply<double, Pass, false> {
   }
 };
 
-// The same where the factor is too large for shared memory: each warp of a team keeps some columns
-// of b (results) in registers, and all warps read all fibres, Pass::rows × 8 at a time.
+// The same where the factor is too large for shared memory: each warp of a thread group keeps some
+// columns of b (results) in registers, and all warps read all fibres, Pass::rows × 8 at a time.
 template <class T, class Pass>
 struct FibreMultiply<T, Pass, true> {
   using F = Fragments<T, Pass>;
@@ -252,7 +252,7 @@ struct FibreMultiply<T, Pass, true> {
           for (int m = 0; m < F::blocks; ++m)
             multiply_16_8_4(sums[u][m], a[2 * m], a[2 * m + 1], held.b[u][s]);
       }
-      if constexpr (Target::in_tile) target.sync_team();
+      if constexpr (Target::in_tile) target.sync_group();
       if (first + F::fibres >= Pass::Fibres::size) target.release();
       typename F::template Writer<Target>(target, first, lane, k).write(sums, k);
     }

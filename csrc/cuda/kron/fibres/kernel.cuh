@@ -1,12 +1,13 @@
 // kron_fibres: y = alpha (A_g (x) ... (x) A_h) x + beta previous for neighbouring factors of real
 // numbers, up to 128 x 128 (contract: cuda/kron/arguments.cuh).
 //
-// A tile of x is loaded to shared memory and multiplied there along one mode after another. A fibre
-// is the entries of a tile along the mode; a warp reads some fibres and writes the results over
-// them. The last pass writes to y where that fills whole sectors of memory. A team is some warps of
-// a thread block; each team has tiles of its own, so that one loads while another multiplies. x, y
-// and previous are read and written by words where addresses and sizes allow it, else element by
-// element.
+// x is (L, inputs, R), y and previous are (L, outputs, R), a factor is (K, C). A tile (slices,
+// inputs, columns) of x is loaded to shared memory and multiplied there along one mode after
+// another. A fibre is the entries of a tile along the mode; a warp reads some fibres and writes the
+// results over them. The last pass writes to y where that fills whole sectors of memory. A thread
+// group is some warps of a thread block; each thread group has tiles of its own, so that one loads
+// while another multiplies. x, y and previous are read and written by words where addresses and
+// sizes allow it, else element by element.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -35,14 +36,14 @@ struct FibreKernel {
 
   // Whether each of the four schedulers of a multiprocessor has at most two warps. These then have
   // registers enough to load operands ahead of their use.
-  static constexpr bool few_warps = Tile::threads * Tile::teams <= 256;
+  static constexpr bool few_warps = Tile::threads * Tile::groups <= 256;
 
   // Where each warp has tiles of its own and there is one pass, half of the warps begin `late`
   // cycles later, so that the two warps of a scheduler do not load and write at the same time. It
   // is half the cycles that a tile's multiply-adds take.
   static constexpr bool alternate = sizeof(T) == 4 && sizeof...(Pass) == 1 &&
                                     ((Pass::products == 0) && ...) && Tile::threads == 32 &&
-                                    Tile::teams >= 8 && Tile::stages == 1;
+                                    Tile::groups >= 8 && Tile::stages == 1;
   static constexpr int late =
       alternate ? Tile::inputs * Tile::columns * Tile::slices / 64 * (Pass::K + ...) : 0;
 
@@ -80,13 +81,13 @@ struct FibreKernel {
       return is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
   }
 
-  __device__ static void sync_team(int team) {
+  __device__ static void sync_group(int group) {
     if constexpr (Tile::threads == 32)
       __syncwarp();
-    else if constexpr (Tile::teams == 1)
+    else if constexpr (Tile::groups == 1)
       __syncthreads();
     else
-      asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(Tile::threads) : "memory");
+      asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(Tile::threads) : "memory");
   }
 
   // Calls use(address in the array, place in the tile) for the first of every `word` elements of a
@@ -195,15 +196,15 @@ struct FibreKernel {
         : held(factors[0], thread), rest(factors + 1, thread) {}
 
     template <class Last>
-    __device__ void run(T* buffer, const T* factor, int team, int thread, const Last& last) const {
+    __device__ void run(T* buffer, const T* factor, int group, int thread, const Last& last) const {
       if constexpr (Tile::Direct::step > 0 && sizeof...(Rest) == 0) {
         Multiply::run(held, buffer, factor, thread, Tile::threads, last);
       } else {
-        const auto sync = [team] { sync_team(team); };
+        const auto sync = [group] { sync_group(group); };
         const TargetInTile<T, P, few_warps, decltype(sync)> target{buffer, sync};
         Multiply::run(held, buffer, factor, thread, Tile::threads, target);
         sync();
-        rest.run(buffer, factor + Multiply::elements, team, thread, last);
+        rest.run(buffer, factor + Multiply::elements, group, thread, last);
       }
     }
   };
@@ -305,7 +306,7 @@ struct FibreKernel {
 
   __device__ static void stage(const Factor<T>* factors, T* target) {
     int f = 0;
-    ((FibreMultiply<T, Pass>::stage(factors[f++], target, Tile::threads * Tile::teams),
+    ((FibreMultiply<T, Pass>::stage(factors[f++], target, Tile::threads * Tile::groups),
       target += FibreMultiply<T, Pass>::elements),
      ...);
     commit_copies();
@@ -313,7 +314,7 @@ struct FibreKernel {
   // Called when the thread's own copies of factors are complete; on return those of all threads
   // are.
   __device__ static void finish(T* target) {
-    ((FibreMultiply<T, Pass>::finish(target, Tile::threads * Tile::teams),
+    ((FibreMultiply<T, Pass>::finish(target, Tile::threads * Tile::groups),
       target += FibreMultiply<T, Pass>::elements),
      ...);
     __syncthreads();
@@ -354,14 +355,16 @@ struct FibreKernel {
     }
   };
 
-  // For a factor that lies in the registers of the only team: all warps read all fibres of a tile,
-  // each at its own pace, so that some multiply while others write. The tiles in shared memory are
-  // a ring. Barrier full[s] says that all copies to stage s have arrived, read[s] that all warps
-  // have read it; a warp is therefore at most two tiles ahead of the last one.
+  // For a factor that lies in the registers of the only thread group: all warps read all fibres of
+  // a tile, each at its own pace, so that some multiply while others write. The tiles in shared
+  // memory are a ring. Barrier full[s] says that all copies to stage s have arrived, read[s] that
+  // all warps have read it; a warp is therefore at most two tiles ahead of the last one.
   __device__ static void run_in_ring(const Arguments& a, T* shared) {
     constexpr int stages = Tile::stages, ahead = stages - 2, warps = Tile::threads / 32;
-    static_assert(Tile::teams == 1 && sizeof...(Pass) == 1 && staged == 0 && Tile::Direct::step > 0,
-                  "one team whose registers hold the only factor, and that writes to the array");
+    static_assert(Tile::groups == 1 && sizeof...(Pass) == 1 && staged == 0,
+                  "one thread group whose registers hold the only factor");
+    static_assert(Tile::Direct::step > 0, "it writes to the array");
+    // shared: tiles (stages, buffer), then barriers full (stages) and read (stages)
     SharedBarrier* const full = reinterpret_cast<SharedBarrier*>(shared + stages * Tile::buffer);
     SharedBarrier* const read = full + stages;
     const int thread = threadIdx.x;
@@ -374,20 +377,20 @@ struct FibreKernel {
     const bool store_words = words_in_y(a);
     const Walk step(a, gridDim.x);
     Walk here(a, blockIdx.x), next = here;
-    const auto ask = [&](int stage) {
+    const auto issue_copy = [&](int stage) {
       load(a, load_words, next.part(a), shared + stage * Tile::buffer, thread);
       full[stage].arrive_with_copies();
       next.go_on(a, step);
     };
 #pragma unroll 1
-    for (int n = 0; n < ahead && !next.ends(a); ++n) ask(n);
+    for (int n = 0; n < ahead && !next.ends(a); ++n) issue_copy(n);
     const Passes<Pass...> passes(a.factors, thread);
 #pragma unroll 1
     for (int n = 0; !here.ends(a); ++n) {
       if (!next.ends(a)) {
         const int stage = (n + ahead) % stages;
         if (n + ahead >= stages) read[stage].wait((n + ahead) / stages - 1);
-        ask(stage);
+        issue_copy(stage);
       }
       const int stage = n % stages;
       full[stage].wait(n / stages);
@@ -402,15 +405,15 @@ struct FibreKernel {
     }
   }
 
-  // With one stage or two: each team takes tiles in turn.
+  // With one stage or two: each thread group takes tiles in turn.
   __device__ static void run(const Arguments& a, T* shared) {
-    const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
-    T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
+    const int group = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
+    T* const tiles = shared + staged + group * Tile::stages * Tile::buffer;  // (stages, buffer)
     const bool load_words = is_aligned(a.x, a.R);
     const bool store_words = words_in_y(a);
-    const Walk step(a, Index(Tile::teams) * gridDim.x);
-    Walk here(a, blockIdx.x + Index(team) * gridDim.x), next = here;
-    const auto ask = [&](T* buffer) {
+    const Walk step(a, Index(Tile::groups) * gridDim.x);
+    Walk here(a, blockIdx.x + Index(group) * gridDim.x), next = here;
+    const auto issue_copy = [&](T* buffer) {
       if (!next.ends(a)) load(a, load_words, next.part(a), buffer, thread);
       commit_copies();
       next.go_on(a, step);
@@ -418,40 +421,42 @@ struct FibreKernel {
     if (!here.ends(a)) prefetch(a, load_words, here.part(a), thread);
     stage(a.factors, shared);
 #pragma unroll
-    for (int i = 0; i < Tile::stages; ++i) ask(buffers + i * Tile::buffer);
+    for (int i = 0; i < Tile::stages; ++i) issue_copy(tiles + i * Tile::buffer);
     wait_for_copies<Tile::stages>();
     finish(shared);
-    const Passes<Pass...> passes(a.factors, thread);
-    if (late > 0 && team >= Tile::teams / 2 && Walk::tiles(a) >= 3 * Tile::teams * gridDim.x)
+    const Passes<Pass...> passes(a.factors, thread);  // of each (K, C), what registers hold
+    if (late > 0 && group >= Tile::groups / 2 && Walk::tiles(a) >= 3 * Tile::groups * gridDim.x)
       pause(late);
     int current = 0;
 #pragma unroll 1
     for (; !here.ends(a); here.go_on(a, step)) {
       const TilePart part = here.part(a);
-      T* const buffer = buffers + current * Tile::buffer;
+      T* const tile = tiles + current * Tile::buffer;  // (slices, inputs, columns)
       if constexpr (Tile::stages > 1) current ^= 1;
+      // The tile has arrived; with one stage, the next one is asked for to the L2 cache.
       wait_for_copies<Tile::stages - 1>();
-      sync_team(team);
+      sync_group(group);
       const bool has_next = Tile::stages == 1 && !next.ends(a);
       const TilePart next_part = has_next ? next.part(a) : part;
       if (has_next) prefetch(a, load_words, next_part, thread);
-      const Pieces pieces(a.x, width(a), next_part, buffer, thread, has_next && load_words);
+      // Multiply. When a tile has been read, its place takes the next one, by pieces or as a whole.
+      const Pieces pieces(a.x, width(a), next_part, tile, thread, has_next && load_words);
       const auto refill = [&] {
-        sync_team(team);
+        sync_group(group);
         if (pieces.active) {
           commit_copies();
           next.go_on(a, step);
         } else {
-          ask(buffer);
+          issue_copy(tile);
         }
       };
-      passes.run(buffer, shared, team, thread,
+      passes.run(tile, shared, group, thread,
                  TargetInArray<decltype(refill), Pieces>{a, part, store_words, refill, pieces});
       if constexpr (Tile::Direct::step == 0) {
         if (store_words)
-          store<Tile::word>(a, part, buffer, thread);
+          store<Tile::word>(a, part, tile, thread);
         else
-          store<1>(a, part, buffer, thread);
+          store<1>(a, part, tile, thread);
         refill();
       }
     }
@@ -460,7 +465,7 @@ struct FibreKernel {
 
 // The factors of the arguments are in the order of the passes.
 template <class T, class Tile, class... Pass>
-__global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
+__global__ void __launch_bounds__(Tile::threads * Tile::groups, 1)
     kron_fibres(const ArgumentsOf<T, Tile, int(sizeof...(Pass))> a) {
   wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];

@@ -141,7 +141,7 @@ struct TargetInTile {
   static constexpr int piece = 0;
   using Place = int;
   T* tile;
-  Sync sync_team;
+  Sync sync_group;
 
   __device__ void release() const {}  // called when this warp has read all its fibres
   __device__ bool words() const { return true; }
@@ -199,10 +199,11 @@ __device__ void write_results(const Target& target, Each each) {
 }
 
 // Multiplies the fibres of a tile. stage() begins to copy the factor to shared memory; finish() is
-// called when the thread's own copies are complete. run() is called by all warps of a team, after a
-// synchronisation of the team; another one follows it. Each warp calls target.release() once. If
-// the target has pieces (Refill), the only warp of a team calls refill(c) before that for each
-// piece, when nobody reads entries c ... c + piece - 1 of any fibre again.
+// called when the thread's own copies are complete. run() is called by all warps of a thread group,
+// after a synchronisation of the thread group; another one follows it. Each warp calls
+// target.release() once. If the target has pieces (Refill), the only warp of a thread group calls
+// refill(c) before that for each piece, when nobody reads entries c ... c + piece - 1 of any fibre
+// again.
 template <class T, class Pass, bool split = (Pass::split > 0)>
 struct FibreMultiply;
 

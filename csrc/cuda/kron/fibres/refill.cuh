@@ -26,9 +26,9 @@ struct LastOf<Only> {
 };
 
 // Copies the next tile piece by piece; a piece is `limit` entries of all fibres. It is possible in
-// single precision, where a team is one warp, tiles consist of words of 16 bytes, and a tile has
-// the same layout before and after the pass. A lane's words lie at the same distances in all
-// pieces, so a copy takes two instructions besides itself.
+// single precision, where a thread group is one warp, tiles consist of words of 16 bytes, and a
+// tile has the same layout before and after the pass. A lane's words lie at the same distances in
+// all pieces, so a copy takes two instructions besides itself.
 template <class T, class Tile, bool only, class Last>
 class Refill {
   static constexpr int limit = 16;  // entries of each fibre: 64 bytes, two sectors of memory

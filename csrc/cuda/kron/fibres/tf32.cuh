@@ -74,7 +74,7 @@ struct FibreMultiply<
       Sums sums = {};
       if (item < items) multiply(Rows(item, lane), tile, mine, sums);
       if constexpr (Target::in_tile && sharers > 1)
-        target.sync_team();
+        target.sync_group();
       else
         __syncwarp();
       if (begin + together >= items) target.release();

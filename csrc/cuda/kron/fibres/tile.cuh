@@ -10,16 +10,16 @@ namespace batchkron {
 // A tile: `slices` values of l by `columns` values of r (all R of them if slices > 1) times the
 // entries of all modes, `inputs` before and `outputs` after the multiplies. Inputs, Outputs
 // (TileAxes): its layout in shared memory before and after, axes from r to l. word: elements that
-// are copied together where addresses allow it. buffer: elements of shared memory for a tile. teams
-// of `threads` threads each have tiles of their own. stages: tiles of a team in shared memory; with
-// two, one is loaded while the other is multiplied, and more are a ring. Direct (DirectTarget): how
-// the last pass writes to the array.
+// are copied together where addresses allow it. buffer: elements of shared memory for a tile.
+// thread groups of `threads` threads each have tiles of their own. stages: tiles of a thread group
+// in shared memory; with two, one is loaded while the other is multiplied, and more are a ring.
+// Direct (DirectTarget): how the last pass writes to the array.
 template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
-          int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
+          int threads_, int groups_, int stages_, class Inputs_, class Outputs_, class Direct_>
 struct FibreTile {
   static constexpr int slices = slices_, columns = columns_;
   static constexpr int inputs = inputs_, outputs = outputs_, word = word_;
-  static constexpr int buffer = buffer_, threads = threads_, teams = teams_, stages = stages_;
+  static constexpr int buffer = buffer_, threads = threads_, groups = groups_, stages = stages_;
   using Inputs = Inputs_;
   using Outputs = Outputs_;
   using Direct = Direct_;

@@ -106,7 +106,7 @@ MISTAKES = {
         one_mode(32, 200, 1, stages=1, slices=16, teams=1, warps=8),
         (
             "cuda/kron/fibres/kernel.cuh",
-            "const auto refill = [&] {\n        sync_team(team);",
+            "const auto refill = [&] {\n        sync_group(group);",
             "const auto refill = [&] {",
         ),
     ),
