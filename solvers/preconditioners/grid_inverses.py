@@ -27,18 +27,8 @@ Local: TypeAlias = Literal["exact", "sum", "product"]
 class GridInverses:
     """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = I - c · A or A.
 
-    Parameters
-    ----------
-    bases : ModeBases
-        The bases of A's 1-D matrices.
-    grids : sequence of Subgrid
-        The grids and their c_l.
-    local : {"exact", "sum", "product"}
-        The solver on full grids, see `CombinationPreconditioner`.
-    dtype : numpy.dtype
-        Dtype of the vectors.
-    device : {"cpu", "cuda"}
-        Device of the vectors.
+    ``bases`` are those of A's 1-D matrices; ``local`` is the solver on full grids, see
+    `CombinationPreconditioner`. Vectors are of a dtype, on a device.
 
     Attributes
     ----------

@@ -42,20 +42,10 @@ class Subgrid:
 def combination_coefficients(levels: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
     """Return the coefficients c_l of the combination technique on a set of level multi-indices.
 
-    Parameters
-    ----------
-    levels : ndarray of int, (count, d)
-        The multi-indices; the set consists of these and all that are below one of them.
-
-    Returns
-    -------
-    dict
-        The c_l that are not zero: c_l = Σ_z (-1)^|z| [l + z in the set] over z in {0, 1}^d.
-
-    Notes
-    -----
-    Source: M. Griebel, M. Schneider, C. Zenger, A combination technique for the solution of sparse
-    grid problems (1992); for general sets M. Hegland, ANZIAM J. 44 (2003).
+    The set consists of ``levels``, (count, d), and all that are below one of them. Those that are
+    not zero are c_l = Σ_z (-1)^|z| [l + z in the set] over z in {0, 1}^d. Source: M. Griebel, M.
+    Schneider, C. Zenger, A combination technique for the solution of sparse grid problems (1992);
+    for general sets M. Hegland, ANZIAM J. 44 (2003).
 
     Examples
     --------
@@ -87,17 +77,9 @@ def combination_coefficients(levels: NDArray[np.int64]) -> dict[tuple[int, ...],
 def coloured_levels(levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return the maximal level multi-indices of a set, by the parity of their largest level.
 
-    Parameters
-    ----------
-    levels : ndarray of int, (count, d)
-        The multi-indices.
-
-    Returns
-    -------
-    list of ndarray of int, (count, d)
-        One group or two. In two dimensions the neighbours (i, j) and (i + 1, j - 1) are in
-        different groups, except the two middle ones if i + j is odd. Grids with the same largest
-        level are in the same group.
+    These are one group or two. In two dimensions the neighbours (i, j) and (i + 1, j - 1) are in
+    different groups, except the two middle ones if i + j is odd. Grids with the same largest level
+    are in the same group.
 
     Examples
     --------
@@ -120,16 +102,8 @@ def coloured_levels(levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 def subgrids(terms: KroneckerTerms, tops: NDArray[np.int64] | None = None) -> list[Subgrid]:
     """Return the full grids whose signed sum is the grid of an operator, or a part of that.
 
-    Parameters
-    ----------
-    terms : KroneckerTerms
-        The operator; without cells there is one full grid.
-    tops : ndarray of int, (count, d), optional
-        Restricts the grid to levels that are below one of these; by default all levels.
-
-    Returns
-    -------
-    list of Subgrid
+    Without cells there is one full grid. ``tops``, (count, d), restricts the grid to levels that
+    are below one of these.
     """
     if terms.cells is None:
         return [Subgrid((0,) * len(terms.sizes), 1, None, True)]

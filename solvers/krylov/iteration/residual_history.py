@@ -9,14 +9,9 @@ from ..vectors.space import KrylovSpace
 
 
 class ResidualHistory:
-    """The norms of all systems, one after each iteration.
+    """The norms of all systems, the ``first`` ones, (systems,), and one after each iteration.
 
-    Parameters
-    ----------
-    space : KrylovSpace
-        Whose history, of limited length, is taken over from time to time.
-    first : ndarray of float64, (systems,)
-        The norms before the first iteration.
+    The history of the space, of limited length, is taken over from time to time.
     """
 
     def __init__(self, space: KrylovSpace, first: NDArray[np.float64]) -> None:

@@ -16,14 +16,8 @@ class VerifiedIterates:
     """Of each system, the iterate of the least true residual that was computed.
 
     The first one, x₀, is not copied but written again where it is wanted; others are copied only
-    where a system goes on from them and may end with a larger residual.
-
-    Parameters
-    ----------
-    norms : ndarray of float64, shape (systems,)
-        ‖b - A x₀‖ of each system.
-    guess : callable
-        ``guess(out)`` writes x₀ into an array like x.
+    where a system goes on from them and may end with a larger residual. ``norms`` are ‖b - A x₀‖ of
+    each system at first; ``guess(out)`` writes x₀ into an array like x.
     """
 
     def __init__(self, norms: NDArray[np.float64], guess: Callable[[Vector], object]) -> None:

@@ -97,47 +97,33 @@ def solve_once(
     """
     options |= {"rtol": rtol, "atol": atol, "maxiter": maxiter, "callback": callback}
     options["raise_on_failure"] = raise_on_failure
+    given = {} if restart is None else {"restart": check_count("restart", restart)}
 
     def solve(A: Any, b: Any, x0: Any, M: Any) -> KrylovResult:
-        return _solve_native(method, A, b, x0, M, batched, restart, options)
+        """Solve for right-hand sides of NumPy or CuPy."""
+        rhs = as_array(b, "b", array_module(b))
+        try:
+            dtype = working_dtype(A, rhs)
+        except TypeError:
+            refuse_foreign(A, "A", b=rhs)  # whose dtype is no dtype of NumPy
+            raise
+        size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
+        on_ranks = ranks_of(A) is not None  # which would keep and drop workspaces at other times
+        if on_ranks or callback is not None:
+            solver = method(A if on_ranks else size, dtype, like=rhs, batched=batched, **given)
+            return solver.solve(A, rhs, x0, M=M, **options)
+        place = place_of_work(array_module(rhs))
+        key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
+        entry = _cache.entries.pop(key, None)
+        if entry is None:
+            solver = method(size, dtype, like=rhs, batched=batched, **given)
+        else:
+            solver = entry.solver
+        result = solver.solve(A, rhs, x0, M=M, **options)
+        solver.forget_operands()
+        _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
+        return result
 
     if type(b) is not np.ndarray and any_foreign(b):
         return solve_in_kind(solve, A, b, x0, M)
     return solve(A, b, x0, M)
-
-
-def _solve_native(
-    method: type[KrylovMethod],
-    A: Any,
-    b: Any,
-    x0: Any,
-    M: Any,
-    batched: str | None,
-    restart: int | None,
-    options: dict[str, Any],
-) -> KrylovResult:
-    """Solve for right-hand sides of NumPy or CuPy."""
-    rhs = as_array(b, "b", array_module(b))
-    try:
-        dtype = working_dtype(A, rhs)
-    except TypeError:
-        refuse_foreign(A, "A", b=rhs)  # whose dtype is no dtype of NumPy
-        raise
-    given = {} if restart is None else {"restart": check_count("restart", restart)}
-
-    def new(size: Any) -> KrylovMethod:
-        return method(size, dtype, like=rhs, batched=batched, **given)
-
-    if ranks_of(A) is not None:  # ranks would keep and drop workspaces of different sizes
-        return new(A).solve(A, rhs, x0, M=M, **options)
-    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-    if options["callback"] is not None:
-        return new(size).solve(A, rhs, x0, M=M, **options)
-    place = place_of_work(array_module(rhs))
-    key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
-    entry = _cache.entries.pop(key, None)
-    solver = new(size) if entry is None else entry.solver
-    result = solver.solve(A, rhs, x0, M=M, **options)
-    solver.forget_operands()
-    _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
-    return result
