@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,7 +14,6 @@ from h5py import h5d, h5g, h5o, h5s, h5t
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import (
     MAX_ATTRIBUTE_BYTES,
-    NUMERIC_KINDS,
     Document,
     Value,
     check_name,
@@ -26,7 +24,8 @@ from batchkron.storage.guarded_reader import (
     ReadMonitor,
     check_signature,
     decode_text,
-    open_regular,
+    opened,
+    read_numbers,
     refusing_names,
 )
 from batchkron.storage.inspection import (
@@ -83,25 +82,21 @@ def read_foreign(
     """
     monitor = monitor or ReadMonitor()
     datasets: dict[str, Value] = {}
-    with open_regular(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        check_signature(path, stream, size)
-        monitor.reaches("the structure of the file")
-        with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
-            _refuse_family(path, file)
-            walk = Walk(path, limits)
-            found = dict(_find(walk, h5g.open(file.id, b"/"), names))
-            entries = {k: entry for k, entry in found.items() if isinstance(entry, DatasetEntry)}
-            _check_sizes(walk, entries, size)
-            monitor.sized(sum(map(_memory_bytes, entries.values())))
-            for name, item in found.items():
-                if isinstance(item, DatasetEntry):
-                    place = f"dataset '{item.path}'"
-                    monitor.reaches(place)
-                    with translated(path, place):
-                        datasets[name] = _read_dataset(path, item)
-                else:
-                    datasets[name] = item
+    with opened(path, check_signature, monitor) as (file, size):
+        _refuse_family(path, file)
+        walk = Walk(path, limits)
+        found = dict(_find(walk, h5g.open(file.id, b"/"), names))
+        entries = {k: entry for k, entry in found.items() if isinstance(entry, DatasetEntry)}
+        _check_sizes(walk, entries, size)
+        monitor.sized(sum(map(_memory_bytes, entries.values())))
+        for name, item in found.items():
+            if isinstance(item, DatasetEntry):
+                place = f"dataset '{item.path}'"
+                monitor.reaches(place)
+                with translated(path, place):
+                    datasets[name] = _read_dataset(path, item)
+            else:
+                datasets[name] = item
     with refusing_names(path):
         return Document({}, datasets)
 
@@ -226,12 +221,7 @@ def _memory_bytes(entry: DatasetEntry) -> int:
 def _read_dataset(path: str, entry: DatasetEntry) -> Value:
     if entry.kind == "text":
         return (_read_text(path, entry),)
-    array = np.empty(entry.shape, dtype=NUMERIC_KINDS[entry.kind])
-    if array.size:
-        entry.identifier.read(h5s.ALL, h5s.ALL, array)
-    array = np.atleast_1d(array)
-    array.flags.writeable = False
-    return array
+    return np.atleast_1d(read_numbers(entry))
 
 
 def _read_text(path: str, entry: DatasetEntry) -> str:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import h5py
 import numpy as np
 from h5py import h5a, h5g, h5s
+from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import (
@@ -110,7 +111,7 @@ def read_guarded(
         If it cannot be opened.
     """
     monitor = monitor or ReadMonitor()
-    with _opened(path, monitor) as (file, size):
+    with opened(path, _check_superblock, monitor) as (file, size):
         attributes = _read_format(path, file, expected)
         entries = inspect_datasets(path, file, limits, size)
         monitor.sized(sum(entry.memory_bytes for entry in entries))
@@ -143,15 +144,20 @@ def read_attributes_guarded(path: str) -> dict[str, Attribute]:
     OSError
         If it cannot be opened.
     """
-    with _opened(path, ReadMonitor()) as (file, _):
+    with opened(path, _check_superblock) as (file, _):
         return _read_format(path, file, None)
 
 
 @contextlib.contextmanager
-def _opened(path: str, monitor: ReadMonitor) -> Iterator[tuple[Any, int]]:
+def opened(
+    path: str,
+    check: Callable[[str, BinaryIO, int], object],
+    monitor: ReadMonitor = ReadMonitor(),
+) -> Iterator[tuple[Any, int]]:
+    """Open an HDF5 file whose beginning passes a check; yield it as h5py's object, and its size."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
-        _check_superblock(path, stream, size)
+        check(path, stream, size)
         monitor.reaches("the structure of the file")
         with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
             yield file, size
@@ -262,6 +268,11 @@ def _read_dataset(path: str, entry: DatasetEntry) -> Value:
         if stored.size:
             entry.identifier.read(h5s.ALL, h5s.ALL, stored, mtype=entry.identifier.get_type())
         return tuple(decode_text(path, place, text) for text in stored.tolist())
+    return read_numbers(entry)
+
+
+def read_numbers(entry: DatasetEntry) -> NDArray[Any]:
+    """Read a dataset of numbers that has been checked; the array is read-only."""
     array = np.empty(entry.shape, dtype=NUMERIC_KINDS[entry.kind])
     if array.size:
         entry.identifier.read(h5s.ALL, h5s.ALL, array)

@@ -8,9 +8,8 @@ import errno
 import math
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -355,6 +354,10 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
     t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
     _check_not_negative("step", checkpoint.step)
     _check_not_negative("threads", checkpoint.threads)
+    if checkpoint.dtype not in _REAL:
+        raise ProblemFileError(
+            f"attribute 'dtype' is {checkpoint.dtype[:40]!r}; expected one of {', '.join(_REAL)}"
+        )
     if not 0.0 < dt < math.inf:
         raise ProblemFileError(f"attribute 'dt' is {dt}; expected a time step greater than 0")
     if not t0 <= until < math.inf:
@@ -368,7 +371,6 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
             raise ProblemFileError(
                 f"attribute 'last_error' is {checkpoint.last_error}; expected a number, at least 0"
             )
-        _check_dtype(checkpoint.dtype)
         return
     if (checkpoint.origin_step is None) != (checkpoint.origin_time is None):
         raise ProblemFileError("attributes 'origin_step' and 'origin_time' are given together only")
@@ -389,49 +391,8 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
             f"attribute 'step' is {checkpoint.step}; expected at most the {steps:.6g} steps from "
             f"t0 = {t0} to until = {until}"
         )
-    _check_dtype(checkpoint.dtype)
 
 
-def _check_dtype(dtype: str) -> None:
-    if dtype not in _REAL:
-        raise ProblemFileError(
-            f"attribute 'dtype' is {dtype[:40]!r}; expected one of {', '.join(_REAL)}"
-        )
-
-
-# the fields of each class that are stored as attributes, with their types
-_FIELDS: Mapping[type, Mapping[str, type]] = {
-    ResultFile: {
-        "t": float,
-        "status": str,
-        "steps": int,
-        "dt": float,
-        "method": str,
-        "problem_hash": str,
-        "problem_name": str,
-    },
-    Checkpoint: {
-        "t0": float,
-        "dt": float,
-        "step": int,
-        "until": float,
-        "method": str,
-        "problem_hash": str,
-        "version": str,
-        "threads": int,
-        "instruction_set": str,
-        "dtype": str,
-    },
-}
-_OPTIONAL: Mapping[type, Mapping[str, type]] = {
-    ResultFile: {"l2_error": float, "relative_error": float},
-    Checkpoint: {
-        "time": float,
-        "last_error": float,
-        "origin_step": int,
-        "origin_time": float,
-    },
-}
 _DATASETS = {
     "u": Field("float64", ("unknowns",)),
     "history": Field("text", (1,)),
@@ -442,16 +403,25 @@ _DATASETS = {
 }
 
 
+def _attributes_of(kind: type) -> tuple[dict[str, type], dict[str, type]]:
+    """Return the fields that are attributes, with their types: those there must be, and others."""
+    hints = get_type_hints(kind)
+    plain: tuple[type, ...] = (float, int, str)
+    required = {name: hint for name, hint in hints.items() if hint in plain}
+    optional = {name: own for name, hint in hints.items() for own in plain if hint == own | None}
+    return required, optional
+
+
 def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
     """Return a state's document: numbers and short texts as attributes, the rest as datasets."""
     grid = state.grid
     version = FIRST_VERSION if grid is None else VERSION_WITH_GRIDS
     attributes: dict[str, Attribute] = {"format": format_name, "format_version": version}
-    for name, kind in {**_FIELDS[type(state)], **_OPTIONAL[type(state)]}.items():
+    required, optional = _attributes_of(type(state))
+    for name, kind in {**required, **optional}.items():
         value = getattr(state, name)
-        if value is None and name in _OPTIONAL[type(state)]:
-            continue
-        attributes[name] = _plain(name, value, kind)
+        if value is not None or name in required:
+            attributes[name] = _plain(name, value, kind)
     u = np.asarray(state.u)
     if u.dtype != np.float64:
         raise TypeError(f"u has dtype {u.dtype}; expected float64")
@@ -482,7 +452,7 @@ def _plain(name: str, value: Any, kind: type) -> Attribute:
 
 
 def _decode(document: Document, kind: type) -> Any:
-    check_attributes(document, _FIELDS[kind], _OPTIONAL[kind])
+    check_attributes(document, *_attributes_of(kind))
     check_datasets(document, _DATASETS)
     json_of(document, _WRITER, dict)
     values = {
