@@ -201,7 +201,7 @@ def _check_stored(walk: Walk, entry: DatasetEntry) -> int:
     """Check that all of a dataset is there; return the number of bytes that it takes."""
     if not entry.declared_bytes:
         return 0
-    if entry.identifier.get_create_plist().get_layout() == h5d.CHUNKED:
+    if entry.layout == h5d.CHUNKED:
         return check_chunks(walk, entry)
     stored = int(entry.identifier.get_storage_size())
     if stored < entry.declared_bytes:

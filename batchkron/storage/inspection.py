@@ -76,6 +76,17 @@ class DatasetEntry:
         """Size of the dataset in memory when it is read."""
         return value_memory_bytes(self.kind, self.shape, self.item_bytes)
 
+    @property
+    def layout(self) -> int:
+        """How the dataset is stored: h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED or another one."""
+        return int(self.identifier.get_create_plist().get_layout())
+
+    @property
+    def filters(self) -> list[int]:
+        """HDF5's numbers of the filters that the elements pass."""
+        properties = self.identifier.get_create_plist()
+        return [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
+
 
 @dataclass
 class Walk:
@@ -288,31 +299,19 @@ def _entry(walk: Walk, group: Any, encoded: bytes, path: str) -> DatasetEntry:
 
 def _check_storage(walk: Walk, entry: DatasetEntry) -> int:
     """Check how a dataset is stored; return the number of bytes that it takes in the file."""
-    layout, filters = check_layout(walk, entry)
+    check_layout(walk, entry)
     if not entry.declared_bytes:
         return 0
-    if layout != h5d.CHUNKED or h5z.FILTER_FLETCHER32 not in filters:
+    if entry.layout != h5d.CHUNKED or h5z.FILTER_FLETCHER32 not in entry.filters:
         raise walk.refuse(
             f"dataset '{entry.path}'",
-            f"is {_LAYOUTS[layout]} without checksums; expected chunks with Fletcher-32",
+            f"is {_LAYOUTS[entry.layout]} without checksums; expected chunks with Fletcher-32",
         )
     return check_chunks(walk, entry)
 
 
-def check_layout(walk: Walk, entry: DatasetEntry) -> tuple[int, list[int]]:
+def check_layout(walk: Walk, entry: DatasetEntry) -> None:
     """Refuse virtual datasets, storage outside the file, and foreign or repeated filters.
-
-    Parameters
-    ----------
-    walk : Walk
-    entry : DatasetEntry
-
-    Returns
-    -------
-    layout : int
-        h5d.COMPACT, h5d.CONTIGUOUS or h5d.CHUNKED.
-    filters : list of int
-        HDF5's numbers of the filters.
 
     Raises
     ------
@@ -320,13 +319,11 @@ def check_layout(walk: Walk, entry: DatasetEntry) -> tuple[int, list[int]]:
         The text names the dataset.
     """
     place = f"dataset '{entry.path}'"
-    properties = entry.identifier.get_create_plist()
-    layout = int(properties.get_layout())
-    if layout not in _LAYOUTS:
+    if entry.layout not in _LAYOUTS:
         raise walk.refuse(place, "is a virtual dataset, whose data lie in other files")
-    if properties.get_external_count():
+    if entry.identifier.get_create_plist().get_external_count():
         raise walk.refuse(place, "has external storage, outside this file")
-    filters = [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
+    filters = entry.filters
     for code in filters:
         if code not in _FILTERS or filters.count(code) > 1:
             raise walk.refuse(
@@ -334,7 +331,6 @@ def check_layout(walk: Walk, entry: DatasetEntry) -> tuple[int, list[int]]:
                 f"passes HDF5 filter {code}; expected gzip, shuffle and Fletcher-32, each at "
                 f"most once",
             )
-    return layout, filters
 
 
 def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
@@ -359,10 +355,8 @@ def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
         The text names the dataset.
     """
     place = f"dataset '{entry.path}'"
-    properties = entry.identifier.get_create_plist()
-    chunks = properties.get_chunk()
-    codes = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    compressed = h5z.FILTER_DEFLATE in codes
+    chunks = entry.identifier.get_create_plist().get_chunk()
+    compressed = h5z.FILTER_DEFLATE in entry.filters
     if any(chunk > length for chunk, length in zip(chunks, entry.shape, strict=True)):
         raise walk.refuse(place, f"of shape {entry.shape} has larger chunks, {tuple(chunks)}")
     stored = int(entry.identifier.get_storage_size())
