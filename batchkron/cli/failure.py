@@ -78,16 +78,7 @@ def describe(error: BaseException) -> tuple[str, ExitCode] | None:
 
 
 def describe_system_error(error: OSError) -> str:
-    """Return an error of the system as one line, which begins with the file's name.
-
-    Parameters
-    ----------
-    error : OSError
-
-    Returns
-    -------
-    str
-    """
+    """Return an error of the system as one line, which begins with the file's name."""
     if error.filename is None or error.strerror is None:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"

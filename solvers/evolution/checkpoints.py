@@ -102,19 +102,12 @@ def as_checkpoint_file(
     every : int, float, timedelta or None
         An int is a number of steps; a float or a timedelta is wall-clock time (a float in
         seconds); None writes only at the end of the run.
-    state : ndarray, shape (N,)
-        The initial state.
-    unknowns : int
-        The number of unknowns of the whole state.
+    state, unknowns : ndarray, int
+        The initial state, and the number of unknowns of all of it.
     ranks : Ranks, optional
         The ranks that share the state; rank 0 writes the file.
     at_end : bool
         As of `CheckpointFile`.
-
-    Returns
-    -------
-    CheckpointFile
-        The checked arguments.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from ..krylov.vectors.ranks import any_over, ranks_of_problem
 from ..steppers.products import ProductHook
 from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
-from .adapt.follower import GridFollower, IntervalStart
+from .adapt.follower import GridFollower
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards.step_doubling import watched
 from .history import History
@@ -347,7 +347,7 @@ class Run:
             self._stepping.trial.not_physical = error
             return EvolveStatus.NOT_PHYSICAL
         if follower.may_repeat(found):
-            stepping, history, observed = follower.start.saved
+            stepping, history, observed = follower.saved
             self._stepping.restore(stepping)
             self._history.restore(history)
             self._observer.restore(observed)
@@ -393,10 +393,10 @@ class Run:
     def _begin_interval(self, follower: GridFollower) -> None:
         """Save what repeating the steps from here on needs, and the state for checkpoints."""
         saved = self._stepping.save(), self._history.save(), self._observer.save()
-        start = IntervalStart(self.t, self._stepping.trial.u.copy(), saved)
-        follower.begin_interval(self.step, start)
+        u = self._stepping.trial.u.copy()
+        follower.begin_interval(self.step, self.t, u, saved)
         if self._keeps_grids:
-            self._adaptation = self._saved_grid(start.u)
+            self._adaptation = self._saved_grid(u)
             self._checkpoints.after_adaptation()
 
     def _saved_state(self) -> SavedState:

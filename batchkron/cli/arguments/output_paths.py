@@ -16,12 +16,7 @@ __all__ = ["check_name", "check_outputs"]
 def check_name(what: str, path: Path) -> None:
     """Check that the last part of a path is a possible file name.
 
-    Parameters
-    ----------
-    what : str
-        Description of the file for the error text ("the result", …).
-    path : Path
-        The path of the file.
+    ``what`` describes the file in the error text ("the result", …).
 
     Raises
     ------
@@ -40,14 +35,8 @@ def check_name(what: str, path: Path) -> None:
 def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, force: bool) -> None:
     """Check that outputs can be written, and do not overwrite inputs, each other or existing files.
 
-    Parameters
-    ----------
-    outputs : mapping of str to Path
-        The outputs by their description ("the result", …).
-    inputs : mapping of str to Path
-        The inputs by their description; they are never overwritten, not even with `force`.
-    force : bool
-        Whether existing files may be replaced.
+    Outputs and inputs have descriptions ("the result", …). Inputs are never overwritten, not even
+    with ``force``, which lets existing files be replaced.
 
     Raises
     ------

@@ -17,12 +17,7 @@ __all__ = ["require_plotting", "save_figure"]
 
 
 def require_plotting(path: Path) -> None:
-    """Check that a plot can be written to a file of this name.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its suffix determines the format.
+    """Check that a plot can be written to a file of this name, whose suffix says the format.
 
     Raises
     ------
@@ -43,16 +38,7 @@ def require_plotting(path: Path) -> None:
 
 
 def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
-    """Write a figure to a file, completely or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its suffix determines the format.
-    figure : matplotlib.figure.Figure
-        The figure.
-    overwrite : bool
-        Whether an existing file is replaced.
+    """Write a figure to a file, completely or not at all; the file's suffix says the format.
 
     Raises
     ------

@@ -31,12 +31,7 @@ def print_nothing(*, unless: bool) -> Iterator[None]:
 def print_line(text: str, *, err: bool = False) -> None:
     """Print a line; do nothing if its reader is gone.
 
-    Parameters
-    ----------
-    text : str
-        The line.
-    err : bool
-        Print to standard error; any other failure to write is then ignored, too.
+    With ``err`` it goes to standard error, where any other failure to write is ignored, too.
 
     Raises
     ------

@@ -142,24 +142,19 @@ def run_level(
     show: bool,
     allow_unstable: bool = False,
 ) -> LevelRun:
-    """Run a problem with its own stepper to its end.
+    """Run a problem, which has an exact solution, with its own stepper to its end.
 
     Parameters
     ----------
     problem : Problem
-        A problem with an exact solution.
+        The problem on a level.
     before : sequence of LevelRun
         The runs on lower levels, to compute the order.
     stop : StopOnSignal
         Stops the run after a signal.
-    show : bool
-        Show a progress bar on standard error.
-    allow_unstable : bool
-        Allow a step for which an explicit method is not stable.
-
-    Returns
-    -------
-    LevelRun
+    show, allow_unstable : bool
+        Show a progress bar on standard error; allow a step for which an explicit method is not
+        stable.
 
     Raises
     ------

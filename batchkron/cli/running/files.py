@@ -52,18 +52,7 @@ def plan_files(
 ) -> RunFiles:
     """Return the files of a run after checking that they can be written.
 
-    Parameters
-    ----------
-    problem : ProblemArgument
-        The problem, from which default names of outputs are derived.
-    output, checkpoint, plot, resume, movie : Path or None
-        The files that were given as options.
-    force : bool
-        Whether existing files may be replaced.
-
-    Returns
-    -------
-    RunFiles
+    Names that are not given are derived from the problem. ``force`` replaces existing files.
 
     Raises
     ------

@@ -83,19 +83,7 @@ class StopOnSignal:
 
 
 def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
-    """Return the exit status of a command whose run has ended.
-
-    Parameters
-    ----------
-    status : EvolveStatus
-        Why the run ended.
-    stop : StopOnSignal
-        The callback that stopped it, if its status is STOPPED.
-
-    Returns
-    -------
-    ExitCode
-    """
+    """Return the exit status of a command whose run has ended; ``stop`` may have stopped it."""
     if status is EvolveStatus.STOPPED:
         assert stop.received is not None
         return ExitCode(128 + stop.received)

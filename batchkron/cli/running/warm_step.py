@@ -26,14 +26,8 @@ _SHORT_STEP = 1e-6  # of a problem that suggests none, in its unit of time; kern
 def take_warm_up_step(problem: AnyProblem, method: str) -> None:
     """Take one step, which builds and compiles everything that the steps of a run need.
 
-    A rule of adaptation that the problem has is left out: it would change the grid between steps.
-
-    Parameters
-    ----------
-    problem : Problem or LinearProblem
-        The problem, on the device of the runs.
-    method : str
-        The time stepper of the runs.
+    The problem is on the device of the runs. A rule of adaptation that it has is left out: it would
+    change the grid between steps.
 
     Raises
     ------

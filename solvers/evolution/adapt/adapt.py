@@ -178,12 +178,8 @@ class AdaptiveProblem(Protocol):
 def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
     """Return the rule of a run, None for a grid that does not change.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        Its attribute ``adapt`` is its own rule, if it has one.
-    adapt : Adapt, False or None
-        The argument of `evolve`.
+    ``adapt`` is the argument of `evolve`: an Adapt, False, or None for the problem's own rule, its
+    attribute ``adapt``, if it has one.
     """
     if adapt is False:
         return None
@@ -196,17 +192,6 @@ def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
 
 def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
     """Return a problem with a rule by which its grid follows the solution.
-
-    Parameters
-    ----------
-    problem : TimeProblem
-        The problem.
-    adapt : Adapt
-        The rule.
-
-    Returns
-    -------
-    AdaptiveProblem
 
     Raises
     ------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from batchkron.errors import NotPhysicalError
@@ -11,29 +10,10 @@ from ...products import Vector
 from .adapt import Adapt, AdaptiveProblem
 from .outcome import AdaptOutcome
 
-__all__ = ["GridFollower", "IntervalStart"]
+__all__ = ["GridFollower"]
 
 # Largest number of times that the steps between two adaptations are repeated.
 _MAX_REPEATS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class IntervalStart:
-    """Everything that repeating the steps since an adaptation needs.
-
-    Parameters
-    ----------
-    t : float
-        The time.
-    u : ndarray, shape (N,)
-        A copy of the state, on the grid of the steps since then.
-    saved : object
-        What the run saved of its other parts.
-    """
-
-    t: float
-    u: Vector
-    saved: Any
 
 
 class GridFollower:
@@ -58,15 +38,19 @@ class GridFollower:
     ----------
     grid : AdaptiveProblem
         The problem on the present grid.
-    start : IntervalStart
-        The run at the last adaptation.
+    start_t, start_u : float, ndarray
+        The time of the last adaptation, and a copy of the state on the grid of the steps since.
+    saved : object
+        What the run has saved of its other parts there, to repeat the steps.
     repeats : int
         Number of times that the present interval has been repeated.
     outcome : AdaptOutcome
         Whether the largest level has kept cells from being refined.
     """
 
-    start: IntervalStart
+    start_t: float
+    start_u: Vector
+    saved: Any
 
     def __init__(
         self,
@@ -84,16 +68,17 @@ class GridFollower:
         self.repeats = 0
         self._first = 0
 
-    def begin_interval(self, step: int, start: IntervalStart) -> None:
+    def begin_interval(self, step: int, t: float, u: Vector, saved: Any) -> None:
         """Begin to count the steps until the next adaptation."""
-        self._first, self.start, self.repeats = step, start, 0
+        self._first, self.repeats = step, 0
+        self.start_t, self.start_u, self.saved = t, u, saved
 
     def is_due(self, step: int, done: bool) -> bool:
         """Return whether the grid is to be looked at after a step, as always after the last one."""
         return done or step - self._first >= self._adapt.every
 
     def look(self, u: Vector, t: float) -> AdaptiveProblem:
-        """Return the problem on the grid that a state needs; the run goes on, or back to `start`.
+        """Return the problem on the grid that a state needs; the run goes on, or back to the start.
 
         Parameters
         ----------
@@ -102,7 +87,7 @@ class GridFollower:
         t : float
             Its time.
         """
-        interval = t - self.start.t
+        interval = t - self.start_t
         return self.grid.changed(u, t, self._adapt.horizon_of(self._length, interval), interval)
 
     def note(self, found: AdaptiveProblem, t: float) -> None:
@@ -114,9 +99,8 @@ class GridFollower:
         return found.missed and self.repeats < _MAX_REPEATS
 
     def repeated(self, found: AdaptiveProblem) -> AdaptiveProblem:
-        """Return the problem at `start` with the cells that were found to be missing."""
+        """Return the problem at the last adaptation with the cells that were missing."""
         self.repeats += 1
-        start = self.start
-        self.grid = self.grid.extended(start.u, start.t, found)
-        self.start = replace(start, u=self.grid.problem.initial)
+        self.grid = self.grid.extended(self.start_u, self.start_t, found)
+        self.start_u = self.grid.problem.initial
         return self.grid

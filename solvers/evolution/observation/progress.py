@@ -191,18 +191,10 @@ def _clock(seconds: float) -> str:
 
 
 def make_progress(first: int, steps: int) -> ProgressBar | ProgressLines | None:
-    """Return the progress display for standard error.
+    """Return the progress display for standard error, of steps from ``first`` to ``steps``.
 
-    Parameters
-    ----------
-    first, steps : int
-        The step at which the run begins, and the last step.
-
-    Returns
-    -------
-    ProgressBar, ProgressLines or None
-        A bar if standard error is a terminal, lines otherwise; None if there is no standard error.
-        Output that cannot be written is discarded.
+    It is a bar if standard error is a terminal, and lines otherwise; None if there is no standard
+    error. Output that cannot be written is discarded.
     """
     if sys.stderr is None or getattr(sys.stderr, "closed", False):
         return None

@@ -25,13 +25,13 @@ from .step_growth import MakeStepper
 
 __all__ = [
     "check_stability",
-    "find_unstable_step",
+    "check_step",
     "is_explicit_and_linear",
     "largest_explicit_step",
 ]
 
 # Longest allowed step relative to the estimated largest stable one; measured on the gallery, see
-# _check_step.
+# check_step.
 _MARGIN = 1.25
 
 
@@ -105,26 +105,10 @@ def check_stability(
     if method.implicit:
         check = check_imex_step(integration, make_stepper)
     else:
-        check = _check_step(integration)
+        check = check_step(integration)
     if check.unstable is not None:
         raise UnstableStepError(check.unstable)
     return None if check.is_safe else True
-
-
-def find_unstable_step(integration: Integration) -> UnstableStep | None:
-    """Return a description of the step of an explicit, linear run if it is unstable, else None.
-
-    Parameters
-    ----------
-    integration : Integration
-        An integration for which `is_explicit_and_linear` is True.
-
-    Returns
-    -------
-    UnstableStep or None
-        None if the step is stable, or the method has no ``stability_polynomial``.
-    """
-    return _check_step(integration).unstable
 
 
 def largest_explicit_step(integration: Integration) -> float:
@@ -147,7 +131,7 @@ def largest_explicit_step(integration: Integration) -> float:
     return integration.dt if stable(integration.dt) else largest_stable(stable, integration.dt)
 
 
-def _check_step(integration: Integration) -> StepCheck:
+def check_step(integration: Integration) -> StepCheck:
     """Check the step of an explicit run of a linear problem.
 
     Parameters

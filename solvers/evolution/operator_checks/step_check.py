@@ -110,28 +110,14 @@ class StepCheck:
 def is_stable(excess: float, dt: float, length: float, rounding: float = _ROUNDING) -> bool:
     """Return whether a component grows by at most 2 in a run, relative to the solution.
 
-    Parameters
-    ----------
-    excess : float
-        The log of its growth in a step, minus that of the solution.
-    dt, length : float
-        The step, and the length of the run.
-    rounding : float
-        A value of ``excess`` that counts as 0.
+    ``excess`` is the log of its growth in a step, minus that of the solution; up to ``rounding`` it
+    counts as 0. ``length`` is that of the run.
     """
     return excess <= rounding or excess * length <= _MAX_LOG_GROWTH * dt
 
 
 def largest_stable(stable: Callable[[float], bool], dt: float) -> float:
-    """Return the largest stable step below ``dt``, which is not stable; 0 if there is none.
-
-    Parameters
-    ----------
-    stable : callable
-        ``stable(step)`` returns whether a step is stable.
-    dt : float
-        A step that is not.
-    """
+    """Return the largest stable step below ``dt``, which is not stable; 0 if there is none."""
     good, bad = 0.5 * dt, dt
     while not stable(good):
         good, bad = 0.5 * good, good

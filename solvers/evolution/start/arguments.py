@@ -154,18 +154,9 @@ def setting(problem: Any, value: Any, name: str) -> Any:
 def step_suits(problem: Any, method: Any) -> bool:
     """Return whether the problem's default step suits a method other than its default one.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        The defaults are in its ``stepper``, if it has one.
-    method : str, Tableau, type or None
-        The method; None stands for the problem's default.
-
-    Returns
-    -------
-    bool
-        False for an explicit method if the problem's default is implicit. An implicit method is
-        stable with the step of an explicit one.
+    It does not if the method is explicit, and the problem's default method, in its ``stepper``, is
+    implicit. An implicit method is stable with the step of an explicit one. For the method None,
+    the problem's default, it does.
 
     Raises
     ------

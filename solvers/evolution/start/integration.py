@@ -261,16 +261,10 @@ def moved_integration(
     problem : TimeProblem
         The problem on the new grid; its ``initial`` is the state.
     own_step : bool
-        Whether equal steps are to be the problem's default ones.
-    step : int
-        Number of steps so far.
-    t : float, optional
-        The time, by default t0.
-
-    Returns
-    -------
-    Integration
-        Equal steps are counted from the last time at which their length changed.
+        Whether equal steps are to be the problem's default ones. They are then counted from the
+        last time at which their length changed.
+    step, t : int, float or None
+        Number of steps so far, and the time, by default t0.
     """
     moved = replace(integration, problem=problem, u=initial_state(problem), first_step=step)
     if not own_step or integration.tolerances is not None:

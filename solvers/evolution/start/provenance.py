@@ -15,19 +15,9 @@ __all__ = ["problem_hash", "surroundings"]
 
 
 def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
-    """Return a hash that identifies a problem, for its checkpoints.
+    """Return a hash that identifies a problem, in hexadecimal digits, for its checkpoints.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        If it has a ``content_hash``, that is returned.
-    initial : ndarray, shape (N,)
-        Its initial state, which is hashed otherwise.
-
-    Returns
-    -------
-    str
-        Hexadecimal digits.
+    It is the problem's ``content_hash``, if it has one, else the hash of its initial state.
     """
     own = getattr(problem, "content_hash", None)
     if own is not None:
@@ -40,17 +30,10 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
 
 
 def surroundings(state: NDArray[Any]) -> dict[str, Any]:
-    """Return version, threads and instruction set, on which the last bits of a result depend.
+    """Return what the last bits of a result depend on: version, threads and instruction set.
 
-    Parameters
-    ----------
-    state : ndarray
-        A vector of the run; for a CuPy array the instruction set is its device's architecture.
-
-    Returns
-    -------
-    dict
-        With the keys ``version``, ``threads`` and ``instruction_set``.
+    ``state`` is a vector of the run; the instruction set of a CuPy array is its device's
+    architecture.
     """
     module = array_module(state)
     instruction_set = batchkron.instruction_set()

@@ -26,24 +26,12 @@ class ResumeWarning(UserWarning):
 def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     """Return the checkpoint that is given, or that is in the file that is given.
 
-    Parameters
-    ----------
-    resume : path or Checkpoint
-        A file written by `evolve`, or what `batchkron.storage.load_checkpoint` returned.
-
-    Returns
-    -------
-    Checkpoint
-        The checkpoint.
-
     Raises
     ------
     TypeError
-        If ``resume`` is neither.
-    ValueError
-        If the fields of a Checkpoint contradict each other.
-    ProblemFileError
-        If the file is not a valid checkpoint.
+        If it is neither a path nor a Checkpoint.
+    ValueError, ProblemFileError
+        If the fields of a Checkpoint contradict each other, or the file is no valid checkpoint.
     """
     if isinstance(resume, Checkpoint):
         check_checkpoint(resume)
@@ -63,25 +51,8 @@ def refuse_mismatch(
 ) -> None:
     """Raise ValueError if a checkpoint does not belong to this problem, dtype and method.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The checkpoint.
-    problem : TimeProblem
-        The problem now.
-    initial : ndarray, shape (N,)
-        Its initial state.
-    t0 : float
-        Its first time.
-    method : str
-        The stepper's name now.
-    unknowns : int
-        The number of unknowns, on all ranks that share the state.
-
-    Raises
-    ------
-    ValueError
-        If one differs; the text names it with both values.
+    The text names what differs, with both values. ``initial`` is the problem's initial state, and
+    ``unknowns`` is the number of unknowns on all ranks that share the state.
     """
     pairs = {
         "problem_hash": (checkpoint.problem_hash, problem_hash(problem, initial)),
@@ -99,19 +70,9 @@ def refuse_mismatch(
 
 
 def resume_warnings(checkpoint: Checkpoint, state: NDArray[Any]) -> list[str]:
-    """Return the differences in version, threads and instruction set since the checkpoint.
+    """Return a sentence for each difference in version, threads or instruction set.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The checkpoint.
-    state : ndarray
-        A vector of this run.
-
-    Returns
-    -------
-    list of str
-        One sentence for each difference.
+    It is between the checkpoint and this run, of which ``state`` is a vector.
     """
     return [
         f"The checkpoint was written with {name} {getattr(checkpoint, name)!r}, and this run has "

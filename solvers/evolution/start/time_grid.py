@@ -57,31 +57,14 @@ def fewest_steps(t0: float, until: float, dt: float) -> tuple[int, float]:
 
 
 def is_step_of(step: float, t0: float, until: float, dt: float) -> bool:
-    """Return whether ``dt`` is a grid's step, or a longest step that leads to the same grid.
-
-    Parameters
-    ----------
-    step : float
-        The step of the grid.
-    t0, until : float
-        The first and the last time of the grid.
-    dt : float
-        The step to compare.
-    """
+    """Return whether ``dt`` is a grid's step, or a longest step that leads to the same grid."""
     return math.isclose(dt, step, rel_tol=_ROUNDING) or time_grid(t0, until, dt)[1] == step
 
 
 def last_step_of(step: float, t0: float, until: float, done: int) -> int:
     """Return the number of steps of a resumed run from t0 to a last time that may have changed.
 
-    Parameters
-    ----------
-    step : float
-        The step of the checkpoint.
-    t0, until : float
-        The first time, and the new last time.
-    done : int
-        The checkpoint's number of steps.
+    ``step`` and ``done`` are the length and the number of the checkpoint's steps.
 
     Raises
     ------

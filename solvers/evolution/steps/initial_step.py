@@ -16,21 +16,7 @@ __all__ = ["initial_step"]
 
 
 def initial_step(integration: Integration, tolerances: Tolerances, order: int) -> float:
-    """Return a first step for a tolerance, from two evaluations of f.
-
-    Parameters
-    ----------
-    integration : Integration
-        The integration, at its first step.
-    tolerances : Tolerances
-        The tolerances of the run.
-    order : int
-        The method's order.
-
-    Returns
-    -------
-    float
-        At most until - t0.
+    """Return a first step for a tolerance, at most until - t0, from two evaluations of f.
 
     Notes
     -----

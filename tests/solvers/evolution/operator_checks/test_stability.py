@@ -14,7 +14,7 @@ from batchkron.solvers.evolution.operator_checks.spectrum import (
     random_start,
 )
 from batchkron.solvers.evolution.operator_checks.stability import (
-    find_unstable_step,
+    check_step,
     is_explicit_and_linear,
 )
 from batchkron.solvers.evolution.start.integration import plan_integration
@@ -47,7 +47,7 @@ def step_told(error):
 def unstable_step(problem, **options):
     integration = plan_integration(problem, **options)
     assert is_explicit_and_linear(integration)
-    return find_unstable_step(integration)
+    return check_step(integration).unstable
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
