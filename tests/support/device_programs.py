@@ -10,7 +10,7 @@ import numpy as np
 from plans import plan_of, square_run
 
 from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
-from batchkron.backends.cuda.batch.registers.tile import register_batch_program, register_tiling
+from batchkron.backends.cuda.batch.registers import register_batch_program, register_tiling
 from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
 from batchkron.backends.cuda.batch.unsorted import unsorted_program, unsorted_tile

@@ -8,7 +8,7 @@ from __future__ import annotations
 from batchkron.backends.cuda.batch.general import GENERAL
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
-from batchkron.backends.cuda.batch.registers.family import REGISTERS
+from batchkron.backends.cuda.batch.registers import REGISTERS
 from batchkron.backends.cuda.batch.slices import SLICES
 from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 from batchkron.backends.cuda.batch.unsorted import UNSORTED

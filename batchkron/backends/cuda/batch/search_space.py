@@ -10,7 +10,7 @@ from dataclasses import astuple, fields
 from functools import partial
 from typing import Any
 
-from batchkron.backends.cuda.batch.registers.family import (
+from batchkron.backends.cuda.batch.registers import (
     RegisterVariant,
     near_variants,
     register_variants,

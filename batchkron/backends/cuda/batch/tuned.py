@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.registers.family import (
+from batchkron.backends.cuda.batch.registers import (
     REGISTERS,
     RegisterVariant,
     registers_kernel,

@@ -9,8 +9,7 @@ import pytest
 from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.registers.family import registers_kernel, tiling_of
-from batchkron.backends.cuda.batch.registers.tile import output_team_counts
+from batchkron.backends.cuda.batch.registers import output_team_counts, registers_kernel, tiling_of
 from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchkron.backends.cuda.batch.matrix_units import unit_tiling
 from batchkron.backends.cuda.batch.records import MAX_SHORT_ID
-from batchkron.backends.cuda.batch.registers.tile import register_tiling
+from batchkron.backends.cuda.batch.registers import register_tiling
 from batchkron.backends.cuda.batch.slices import slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
