@@ -123,7 +123,7 @@ def test_results_are_where_their_owners_need_them(rng, tmp_path):
 def test_a_wrong_place_is_seen(right, wrong, rng, tmp_path):
     case = CASES[0]
     kernel = next(kernels())
-    change = mistake("cuda/kron/fibres/kernel.cuh", right, wrong)
+    change = mistake("cuda/kron/fibres/array.cuh", right, wrong)
     (launch,) = compiled([kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
         run(launch, case, kernel, rng)

@@ -116,12 +116,12 @@ MISTAKES = {
     ),
     "rows beyond the last one are read": (
         one_mode(64, 70, 1, stages=1, warps=1, slices=32, teams=4),
-        ("cuda/kron/fibres/kernel.cuh", "if (i * jump < left) use", "use"),
+        ("cuda/kron/fibres/array.cuh", "if (i * jump < left) use", "use"),
     ),
     "a word is written where an element begins": (
         one_mode(16, 30, 1, stages=1, warps=1, slices=8, teams=4),
         (
-            "cuda/kron/fibres/kernel.cuh",
+            "cuda/kron/fibres/array.cuh",
             "reinterpret_cast<unsigned long long>(first) % bytes == 0",
             "true",
         ),
