@@ -1,6 +1,7 @@
 """The kernels of interpolation, ``csrc/cuda/interpolated``: how work is cut, and their arguments.
 
-No device is needed here.
+The transpose by the owners of cells is for grids whose sums over segments have no room in memory
+(see `segments`); elsewhere it was slower (docs/results/frameworks.md). No device is needed here.
 """
 
 from __future__ import annotations
@@ -55,11 +56,6 @@ class DeviceWindows:
     places: NDArray[np.int32]
     bins: NDArray[np.int64]
     bin_count: int
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """All arrays, in the order of the kernels' arguments."""
-        return self.weights, self.corners, self.places, self.starts
 
     @cached_property
     def starts(self) -> NDArray[np.int32]:

@@ -94,8 +94,9 @@ class Problem:
         self.sizes, self.count, self.vectors, *_ = case
         self.windows = windows(rng, self.sizes, self.count, dtype)
         stored = device_windows(self.windows)
+        arrays = stored.weights, stored.corners, stored.places, stored.starts
         self.held = [placed(array, 0)[0] if array.dtype.kind == "f" else array.copy()
-                     for array in stored.arrays]  # fmt: skip
+                     for array in arrays]  # fmt: skip
         self.cell_step, self.column = self.vectors + column, column
         self.point_step = 1 if inner == 1 else self.vectors + 1
         step = self.count if inner == 1 else 1
