@@ -109,8 +109,8 @@ def test_a_stored_choice_is_used_unless_it_is_stale_or_broken(cupy, rng, kron_pl
         forget_plans()
         close(bk.gekmm(factors, cupy.asarray(x)), expected, np.float64)
         spec = kron_plans.KronSpec((4,) * 3, (4,) * 3, 1, 6, np.dtype(np.float64))
-        (one,) = kron_plans.kron_program(spec, 0).passes
-        return one.threads
+        (one,) = kron_plans.kron_program(spec, 0).kernels
+        return one.launch.threads
 
     by_rule = threads()
     with tuned_plans(Tuning(seconds=60, candidates=1)):

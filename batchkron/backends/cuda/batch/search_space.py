@@ -18,7 +18,7 @@ from batchkron.backends.cuda.batch.registers import (
 )
 from batchkron.backends.cuda.kernel import Kernel as DeviceKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.tuning.search import Kernel
+from batchkron.backends.cuda.tuning.search import Launched
 
 # How many numbers of the best variant so far are changed in each round of the search; chosen by
 # hand.
@@ -45,13 +45,10 @@ class BatchSpace:
         self._shape, self._device = kernel.work, device
         self.rule = kernel.variant
 
-    def kernels(self, choice: RegisterVariant) -> tuple[Kernel, ...] | None:
+    def kernels(self, choice: RegisterVariant) -> tuple[Launched, ...] | None:
         """Return the kernels to compile for a variant, None if it does not fit."""
         kernel = registers_kernel(self._shape, self._device, choice)
-        if kernel is None:
-            return None
-        how = kernel.launch
-        return (Kernel(kernel.program, how.threads, how.resident, how.shared_bytes, how.carveout),)
+        return None if kernel is None else ((kernel.program, kernel.launch),)
 
     def steps(self) -> Iterator[Callable[[RegisterVariant], Iterable[RegisterVariant]]]:
         """Yield functions that map the best variant so far to candidates.

@@ -17,7 +17,7 @@ from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
 from batchkron.backends.cuda.kron.registers.passes import cuts
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
-from batchkron.backends.cuda.tuning.search import Kernel
+from batchkron.backends.cuda.tuning.search import Launched
 
 # Numbers below were chosen by hand.
 _MAX_PERMUTED = 3  # largest number of runs that are tried in every order
@@ -104,14 +104,10 @@ class KronSpace:
     def __init__(self, case: KronCase, rule: KronChoice) -> None:
         self.case, self.rule = case, rule
 
-    def kernels(self, choice: KronChoice) -> tuple[Kernel, ...] | None:
+    def kernels(self, choice: KronChoice) -> tuple[Launched, ...] | None:
         """Return the kernels to compile for a choice, None if it does not fit."""
         kernels = chosen_kernels(choice, self.case)
-        return None if kernels is None else tuple(map(self._compiled, kernels))
-
-    def _compiled(self, kernel: KronKernel) -> Kernel:
-        shape = kernel.launch
-        return Kernel(kernel.program, shape.threads, shape.resident, shape.shared_bytes)
+        return None if kernels is None else tuple((k.program, k.launch) for k in kernels)
 
     def steps(self) -> Iterator[Callable[[KronChoice], Iterable[KronChoice]]]:
         """Yield functions that map the best choice so far to candidates.

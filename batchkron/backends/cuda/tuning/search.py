@@ -10,9 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.hardware import MAX_BLOCK_THREADS, REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
@@ -34,24 +34,8 @@ class RejectedError(RuntimeError):
     """A candidate cannot be compiled or launched, or gives a wrong result; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel to compile, and the resources that it needs.
-
-    ``threads`` and ``shared_bytes`` are those of a thread block; a multiprocessor should hold
-    ``blocks`` thread blocks. ``carveout`` is the percentage of on-chip memory to use as shared
-    memory, -1 for no preference.
-    """
-
-    program: Program
-    threads: int
-    blocks: int
-    shared_bytes: int
-    carveout: int = -1
-
-    def fits(self, limits: DeviceLimits) -> bool:
-        """Whether shared memory and threads suffice; registers are known after compiling only."""
-        return 0 < self.threads <= MAX_BLOCK_THREADS and self.shared_bytes <= limits.shared_bytes
+# A kernel to compile, and the resources that it needs.
+Launched = tuple[Program, LaunchShape]
 
 
 class Space(Protocol[Choice]):
@@ -59,7 +43,7 @@ class Space(Protocol[Choice]):
 
     rule: Choice
 
-    def kernels(self, choice: Choice) -> tuple[Kernel, ...] | None:
+    def kernels(self, choice: Choice) -> tuple[Launched, ...] | None:
         """Return the kernels of a choice, None if it cannot run."""
 
     def steps(self) -> Iterable[Callable[[Choice], Iterable[Choice]]]:
@@ -98,9 +82,9 @@ class Search(Generic[Choice]):
         self._limits, self._tuning, self._shape = limits, tuning, shape
         self._began = time.monotonic()
         self._choices: set[Choice] = set()  # the candidates so far
-        self._seen: set[tuple[Kernel, ...]] = set()  # their kernels; several may have the same
+        self._seen: set[tuple[Launched, ...]] = set()  # their kernels; several may have the same
         self._compiling: dict[Program, Future[CompiledKernel]] = {}
-        self._ahead: deque[tuple[Choice, tuple[Kernel, ...]]] = deque()
+        self._ahead: deque[tuple[Choice, tuple[Launched, ...]]] = deque()
         self._stack = 0  # bytes of a thread's stack in the rule's kernels
         self._counts = {"tried": 0, "pruned": 0, "failed": 0}
         self._reasons: list[str] = []
@@ -183,12 +167,12 @@ class Search(Generic[Choice]):
         kernels = self._space.kernels(choice)
         if kernels in self._seen:
             return
-        if kernels is None or not all(kernel.fits(self._limits) for kernel in kernels):
+        if kernels is None or not all(_fits(launch, self._limits) for _, launch in kernels):
             self._count("pruned")
             return
         self._seen.add(kernels)
-        for kernel in kernels:
-            self._submit(kernel.program)
+        for program, _ in kernels:
+            self._submit(program)
         self._ahead.append((choice, kernels))
 
     def _submit(self, program: Program) -> Future[CompiledKernel]:
@@ -197,10 +181,10 @@ class Search(Generic[Choice]):
         return self._compiling[program]
 
     def _compiled(
-        self, kernels: tuple[Kernel, ...], seconds: float | None
+        self, kernels: tuple[Launched, ...], seconds: float | None
     ) -> dict[Program, CompiledKernel]:
         """Return compiled kernels; wait up to ``seconds`` for each."""
-        futures = {kernel.program: self._submit(kernel.program) for kernel in kernels}
+        futures = {program: self._submit(program) for program, _ in kernels}
         return {program: future.result(seconds) for program, future in futures.items()}
 
     def _drain(self, leave: int) -> None:
@@ -216,14 +200,14 @@ class Search(Generic[Choice]):
         """Drop the code of kernels that are no longer needed."""
         needed = [kernels for _, kernels in self._ahead]
         needed += [self._space.kernels(one) or () for one in (self._space.rule, self.best)]
-        programs = {kernel.program for kernels in needed for kernel in kernels}
+        programs = {program for kernels in needed for program, _ in kernels}
         self._compiling = {p: code for p, code in self._compiling.items() if p in programs}
 
-    def _measure_candidate(self, choice: Choice, kernels: tuple[Kernel, ...]) -> None:
+    def _measure_candidate(self, choice: Choice, kernels: tuple[Launched, ...]) -> None:
         """Wait for a choice's kernels; measure them unless they spill more than the rule's."""
         try:
             compiled = self._compiled(kernels, max(0.0, self._left()))
-            if not all(self._can_run(one, compiled[one.program].code) for one in kernels):
+            if not all(self._can_run(launch, compiled[one].code) for one, launch in kernels):
                 self._count("pruned")
                 return
             measured = self._measure(choice, compiled, self._time)
@@ -238,19 +222,24 @@ class Search(Generic[Choice]):
             self.best, self._time = choice, measured
         self._count("tried")
 
-    def _can_run(self, kernel: Kernel, code: bytes) -> bool:
+    def _can_run(self, launch: LaunchShape, code: bytes) -> bool:
         """Whether registers fit in a multiprocessor, and the stack is no larger than the rule's."""
         found = resources(code)
         if found is None:
             return True
-        registers = -(-found.registers // _REGISTER_UNIT) * _REGISTER_UNIT * kernel.threads
-        return registers * kernel.blocks <= REGISTER_FILE and found.stack <= self._stack
+        registers = -(-found.registers // _REGISTER_UNIT) * _REGISTER_UNIT * launch.threads
+        return registers * launch.resident <= REGISTER_FILE and found.stack <= self._stack
 
     def _count(self, what: str) -> None:
         self._counts[what] += 1
         if self._tuning.progress is not None:
             gain = self._rule_time / self._time
             self._tuning.progress(self._shape, sum(self._counts.values()), gain)
+
+
+def _fits(launch: LaunchShape, limits: DeviceLimits) -> bool:
+    """Whether shared memory and threads suffice; registers are known after compiling only."""
+    return 0 < launch.threads <= MAX_BLOCK_THREADS and launch.shared_bytes <= limits.shared_bytes
 
 
 def _stack(kernel: CompiledKernel) -> int:

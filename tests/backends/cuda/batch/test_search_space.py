@@ -55,8 +55,9 @@ def test_every_candidate_of_a_list_fits(index, capability):
     found = set()
     for variant in candidates(space):
         tiling = tiling_of(rule.work, variant, device)
-        (kernel,) = space.kernels(variant)
-        assert kernel.fits(device)
+        ((_, launch),) = space.kernels(variant)
+        assert 0 < launch.threads <= 1024
+        assert launch.shared_bytes <= device.shared_bytes
         assert tiling.teams_per_output in output_team_counts(tiling)
         assert tiling.cluster == 1 or tiling.outputs == 1
         assert tiling.block % tiling.group == 0
@@ -77,11 +78,11 @@ def test_candidates_compile():
         _, space = space_of(index, DEVICES["90"])
         choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
         draw.shuffle(choices)
-        for kernel in next(filter(None, map(space.kernels, choices))):
-            program, options = kernel.program, compile_options("90")
+        for program, launch in next(filter(None, map(space.kernels, choices))):
+            options = compile_options("90")
             _, code = compile_program(program.source, device_sources(), program.expression, options)
             registers = -(-resources(code).registers // 8) * 8
-            assert registers * kernel.threads * kernel.blocks <= 65536
+            assert registers * launch.threads * launch.resident <= 65536
 
 
 WRONG = [

@@ -7,11 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.cubin import Resources, resources
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
-from batchkron.backends.cuda.tuning.search import Kernel, RejectedError, Search
+from batchkron.backends.cuda.tuning.search import RejectedError, Search
 from batchkron.backends.cuda.tuning.tuning import Tuning, tuned_plans, tuning_for, wanted_tuning
 from batchkron.errors import ContextLostError
 
@@ -66,7 +67,9 @@ class Numbers:
     def kernels(self, choice):
         if choice < 0:
             return None
-        return (Kernel(Program("a.cuh", str(choice)), 64, 1, 5000 if choice == 7 else 10),)
+        return (
+            (Program("a.cuh", str(choice)), LaunchShape(1, 64, 1, 5000 if choice == 7 else 10)),
+        )
 
     def steps(self):
         yield lambda best: range(-10, 100, 10)
