@@ -44,6 +44,7 @@ def test_info_shows_a_problem(cli, problem, problem_file):
         assert fragment in output
 
 
+@pytest.mark.filterwarnings("default")
 def test_info_warns_of_a_build_without_the_best_kernels(cli, problem_file, monkeypatch):
     assert cli("info", "c2.h5").stderr == ""
     monkeypatch.setattr(environment._native, "missing_instruction_set", lambda: "avx512")
