@@ -17,6 +17,7 @@ from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
 from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
+from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
 from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     fits,
@@ -25,7 +26,6 @@ from batchkron.backends.cuda.kron.registers.variants import (
     planner_of,
     tiles_of,
     usual_variants,
-    variants_of_few_tiles,
 )
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
@@ -62,8 +62,9 @@ class Registers(KronFamily):
         return may_be_held(run)
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
-        """Return the variants for few tiles if there are few, else the usual ones."""
-        variants = variants_of_few_tiles(run, device) or usual_variants(run, device)
+        """Return the variant for few tiles if there are few, else the usual ones."""
+        few = variant_of_few_tiles(run, device)
+        variants = usual_variants(run, device) if few is None else [few]
         return [variant for variant in variants if fits(run, variant, device)]
 
     def work(

@@ -1,8 +1,6 @@
-"""Variants of register kernels: which fit, and which are compared without tuning.
+"""Variants of register kernels: which fit, and which are used without tuning.
 
-If there are at most two tiles for each multiprocessor, a thread block has one to itself; then the
-latency of one tile counts, not the number of tiles that run at the same time, and several numbers
-of elements of a thread are compared. Pure arithmetic on sizes, no device needed.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, staged_elements
+from batchkron.backends.cuda.kron.registers.passes import TilePlanner, staged_elements
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_BLOCK_THREADS,
     MAX_RESIDENT_THREADS,
@@ -55,17 +53,6 @@ _MAX_WHOLE_ROW = 256  # longest rows of which tiles have all columns; chosen by 
 # Arrays of up to this many bytes fit in the second-level cache, where scattered accesses cost
 # little.
 _TINY_BYTES = 4 << 20
-# The same where there are few tiles.
-_MIN_BLOCK_THREADS, _MAX_BLOCK_THREADS = 128, 512  # threads of a thread block
-_THREAD_ELEMENTS = (16, 32)  # elements of a thread that are tried besides the usual numbers
-# Choices for the registers of a thread. The smallest that fits is taken: with more registers, the
-# compiler's code is longer and slower.
-_REGISTER_COUNTS = (64, 128, 256)
-_OTHER_REGISTERS = 46  # registers of a thread besides those of its elements
-# Further registers for factors that are complex or not in the kernel's constant memory.
-_FACTOR_REGISTERS = 24
-_MAX_HELD_BYTES = 512  # bytes of a tile in the registers of one thread
-_MAX_TILE_ROUNDS = 2  # largest number of tiles that a multiprocessor computes one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +155,14 @@ def _usual_variant(run: ModeRun, planner: TilePlanner, device: DeviceLimits) -> 
     constant, unpadded = may_be_constant(run), planner.unpadded()
     passes = planner.passes(unpadded)
     shared = planner.shared_bytes(unpadded, constant)
-    held = max(map(_elements, passes)) * run.itemsize // 4
+    held = max(
+        math.prod(max(axis.C, axis.K) for axis in one.registers) * run.itemsize // 4
+        for one in passes
+    )
     other = 40 if constant else 64  # registers for sums, words of a factor, addresses
     registers = min(MAX_THREAD_REGISTERS, held + other)
     room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
-    items = min(map(_items, passes))
+    items = min(math.prod(axis.size for axis in one.threads) for one in passes)
     fitting = max(1, resident_blocks(shared, device))
     minimum = (
         _LARGE_BLOCK_THREADS if shared > _LARGE_BLOCK_BYTES else _LARGE_BLOCK_THREADS * 3 // 2
@@ -181,56 +171,6 @@ def _usual_variant(run: ModeRun, planner: TilePlanner, device: DeviceLimits) -> 
     threads = min(-(-items // WARP) * WARP, maximum, room)
     blocks = max(1, min(room // threads, fitting, MAX_RESIDENT_THREADS // threads))
     return RegisterVariant(planner.slices, planner.columns, planner.max_elements, threads, blocks)
-
-
-def variants_of_few_tiles(run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
-    """Return a variant for each number of elements that a thread may hold.
-
-    None if there are too many tiles, or none fits.
-    """
-    usual = usual_planner(run, device)
-    spread = slices_to_spread(run.L, run.R, usual, device)
-    if tiles_of(run.L, run.R, usual) > device.multiprocessors * spread:
-        return []
-    slices = usual.slices * spread
-    is_loaded = not may_be_constant(run) or run.dtype.kind != "f"
-    largest = max(*run.inputs, *run.outputs)
-    found = []
-    for held in dict.fromkeys((usual.max_elements, largest, largest**2, *_THREAD_ELEMENTS)):
-        if held * run.itemsize > _MAX_HELD_BYTES:
-            continue
-        planner = planner_of(run, slices, usual.columns, held)
-        shared = planner.shared_bytes(planner.unpadded())
-        rounds = -(-tiles_of(run.L, run.R, planner) // device.multiprocessors)
-        if shared > device.shared_bytes or rounds > _MAX_TILE_ROUNDS:
-            continue
-        passes = planner.passes(planner.unpadded())
-        holding = max(map(_elements, passes)) * run.itemsize // 4
-        registers = holding + _OTHER_REGISTERS + _FACTOR_REGISTERS * is_loaded
-        if registers <= _REGISTER_COUNTS[-1]:
-            fitting = next(some for some in _REGISTER_COUNTS if some >= registers)
-            threads = min(_threads(passes), REGISTER_FILE // fitting)
-            resident = min(REGISTER_FILE // (threads * fitting), resident_blocks(shared, device))
-            found.append(RegisterVariant(slices, usual.columns, held, threads, max(1, resident)))
-    return found
-
-
-def _elements(one: RegisterPass) -> int:
-    """Return the elements that a thread holds in a pass."""
-    return math.prod(max(axis.C, axis.K) for axis in one.registers)
-
-
-def _items(one: RegisterPass) -> int:
-    return math.prod(axis.size for axis in one.threads)
-
-
-def _threads(passes: Sequence[RegisterPass]) -> int:
-    """Return the threads of a thread block, a power of two.
-
-    Twice as many threads as have work were fastest.
-    """
-    wanted = 2 * max(map(_items, passes))
-    return min(max(1 << (wanted - 1).bit_length(), _MIN_BLOCK_THREADS), _MAX_BLOCK_THREADS)
 
 
 def usual_planner(part: ModeRun, limits: DeviceLimits, columns: int = 0) -> TilePlanner:

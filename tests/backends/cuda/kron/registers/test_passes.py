@@ -10,7 +10,8 @@ from plans import check_launch, check_runs, plan_of, product
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
-from batchkron.backends.cuda.kron.registers.variants import factor_words, variants_of_few_tiles
+from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
+from batchkron.backends.cuda.kron.registers.variants import factor_words
 
 SHAPES = [
     ([(1, 1)], 3, 1),
@@ -149,7 +150,7 @@ def test_small_tiles_become_one_where_there_are_more_than_multiprocessors():
 def test_few_tiles_may_take_few_passes_and_threads_that_have_work(sizes, rows, passes, threads):
     run, device = product([(n, n) for n in sizes], rows, 1, "f4", constant=True), DEVICES["90"]
     fastest = FAMILY_OF["registers"].fastest(run, device)
-    assert fastest.variant in variants_of_few_tiles(run, device)
+    assert fastest.variant == variant_of_few_tiles(run, device)
     assert len(fastest.tile.passes) == passes
     assert fastest.launch.threads == threads, "more have no work"
 
@@ -158,7 +159,7 @@ def test_tiles_in_many_rounds_are_no_choice():
     (kernel,) = kernels_of((5,) * 6, 64, "f4")
     assert kernel.launch.blocks == 64
     many = product([(5, 5)] * 6, 3 * 132, 1, "f4", constant=True)
-    assert variants_of_few_tiles(many, DEVICES["90"]) == []
+    assert variant_of_few_tiles(many, DEVICES["90"]) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
