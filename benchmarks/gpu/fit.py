@@ -23,9 +23,6 @@ from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, read
 
 LARGE_ERROR = 0.2  # of log(estimate / measured), from which on errors count less than squared
 OTHERS = 0.2  # weight of kernels that their family would not choose
-# Weight of an error beside the mean error of the kernels of the same run, of families that choose
-# among many variants.
-WITHIN = 1.5
 PULL = 0.02  # weight that pulls the logarithm of a constant to its start: all are determined
 DIGITS = 3  # significant ones of a constant
 
@@ -70,11 +67,10 @@ def fit_family(name: str, measured: Measurements) -> Fitted:
     times = np.array([one.microseconds for one in kernels]) * 1e-6
     chosen = np.array([one.chosen for one in kernels])
     runs = list(map(run_of, kernels))
-    same = runs if family.has_many_variants else ()
     held_out = np.array([zlib.crc32(repr(run).encode()) % 3 == 0 for run in runs])
     weights = np.where(chosen, 1.0, OTHERS)
-    costs = fitted_costs(family.seconds, start, work, times, weights, same)
-    blind = fitted_costs(family.seconds, start, work, times, np.where(held_out, 0.0, weights), same)
+    costs = fitted_costs(family.seconds, start, work, times, weights)
+    blind = fitted_costs(family.seconds, start, work, times, np.where(held_out, 0.0, weights))
     errors = np.log(family.seconds(work, SimpleNamespace(**costs)) / times)
     unseen = np.log(family.seconds(work, SimpleNamespace(**blind)) / times)[chosen & held_out]
     return Fitted(
@@ -101,28 +97,17 @@ def fitted_costs(
     work: Any,
     times: Array,
     weights: Array,
-    runs: Sequence[Any] = (),
 ) -> dict[str, float]:
-    """The costs of the least weighted errors, rounded.
-
-    ``runs`` says which kernels may stand for one another: for the choice among them the errors
-    beside their mean error count.
-    """
+    """The costs of the least weighted errors, rounded."""
     begin = np.log(list(start.values()))
-    numbers = {run: number for number, run in enumerate(dict.fromkeys(runs))}
-    groups = np.array([numbers[run] for run in runs], int)
-    sizes = np.bincount(groups)
 
     def costs_at(logs: Array) -> SimpleNamespace:
         return SimpleNamespace(**dict(zip(start, np.exp(logs), strict=True)))
 
     def residuals(logs: Array) -> Array:
         errors = np.log(seconds(work, costs_at(logs)) / times)
-        parts = [weights * errors, PULL * math.sqrt(weights.sum() / 100) * (logs - begin)]
-        if len(groups):
-            means = np.bincount(groups, errors) / sizes
-            parts.append(WITHIN * (weights > 0) * (errors - means[groups]))
-        return np.concatenate(parts)
+        pull = PULL * math.sqrt(weights.sum() / 100) * (logs - begin)
+        return np.concatenate([weights * errors, pull])
 
     found = least_squares(residuals, begin, loss="soft_l1", f_scale=LARGE_ERROR, max_nfev=200)
     values = (float(f"{value:.{DIGITS}g}") for value in np.exp(found.x))

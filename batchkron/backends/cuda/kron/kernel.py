@@ -66,8 +66,6 @@ class KronFamily(TimedFamily[ModeRun, KronKernel]):
     """A `TimedFamily` for runs of neighbouring modes, of ``csrc/cuda/kron``."""
 
     operation = "kron"
-    has_many_variants = False
-    """Whether many variants of a run are compared by their estimates."""
     constants: ClassVar[dict[str, tuple[float, str]]]
     """The constants of the estimated time, in nanoseconds: where a fit begins, and what each is."""
 

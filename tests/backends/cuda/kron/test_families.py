@@ -10,6 +10,8 @@ from nvrtc import DEVICES
 from plans import check_launch
 
 from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
+from batchkron.backends.cuda.kron.fibres.family import _ranked
+from batchkron.backends.cuda.kron.fibres.rank import slower_by_conflicts
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron.search_space import (
     RunChoice,
@@ -43,6 +45,22 @@ NARROW = DeviceLimits(48 << 10, 16)  # shared memory of older devices
 def run_of(index, first=0, **more):
     inputs, outputs, L, R, dtype = RUNS[index]
     return ModeRun(first, inputs, outputs, L, R, np.dtype(dtype), **more)
+
+
+def test_bank_conflicts_count_in_the_fastest_fibres():
+    """What is chosen has the least rank with conflicts, sometimes not the least without them."""
+    device, fibres, others = DEVICES["90"], FAMILY_OF["fibres"], 0
+    for sizes, L, R, dtype in (((8,) * 4, 1024, 3, "f4"), ((64,), 300, 1, "f8")):
+        run = ModeRun(0, sizes, sizes, L, R, np.dtype(dtype))
+        chosen = fibres.fastest(run, device).variant
+        ranks = dict(reversed(pair) for pair in _ranked(run, device))
+        slower = {
+            variant: rank * slower_by_conflicts(fibres.kernel(run, variant, device).tile.conflicts)
+            for variant, rank in ranks.items()
+        }
+        assert slower[chosen] == min(slower.values())
+        others += ranks[chosen] > min(ranks.values())
+    assert others
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)

@@ -1,7 +1,8 @@
 """The family of kernels for larger factors: fibres of tiles in shared memory, multiplied in place.
 
 Single precision uses ordinary cores, or matrix units if the user asked for TF32; double precision
-uses matrix units. The estimated time is
+uses matrix units. The variant of a run is that of the best rank (``rank``), corrected by its bank
+conflicts (``layout``); its estimated time, which is compared with those of other families, is
 
     time = launch + factors + slowest(a thread group's tiles, a multiprocessor's work, memory)
 
@@ -12,7 +13,7 @@ sizes, no device needed; the kernel's contract is in ``csrc/cuda/kron/fibres/ker
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -30,15 +31,19 @@ from batchkron.backends.cuda.estimates import (
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron.fibres.layout import fibre_program, fibre_tile
 from batchkron.backends.cuda.kron.fibres.passes import (
+    LANES,
     RING,
     FibreVariant,
     Share,
-    divisions_of,
+    adds_without_carry,
     extents_of,
+    factor_fragments,
+    mode_steps,
     shares_of,
     word_of,
     writes_to_array,
 )
+from batchkron.backends.cuda.kron.fibres.rank import NARROW_BYTES, rank, slower_by_conflicts
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
@@ -75,7 +80,6 @@ _NOT_LOOKED_AT: dict[str, Any] = {
     "fixed_columns": False,
     "identities": (),
 }
-_STAGING_BATCH = 8  # values of a factor that a thread loads before it waits for them
 
 
 class Fibres(KronFamily):
@@ -83,31 +87,29 @@ class Fibres(KronFamily):
 
     name = "fibres"
     variant_type = FibreVariant
-    has_many_variants = True
     constants: ClassVar = {
         "launch": (1500, "a kernel launch in a CUDA graph, until the kernel loads its factors"),
-        "factor_byte": (0.05, "latency of loading a byte of all factors"),
-        "staging": (170, "latency of each batch of values of factors that a thread loads"),
-        "single": (0.46, "a cycle of a pass in single precision, see `passes`"),
-        "double": (0.5, "a cycle of a pass on float64 matrix units"),
-        "tf32": (0.55, "a cycle of a pass in TF32"),
-        "idle": (3, "warps that could issue while a multiprocessor issues nothing"),
-        "uneven": (0.35, "power of (warps of the busiest of four schedulers over the mean)"),
-        "copy": (6, "time of a multiprocessor for each copy instruction of a warp"),
-        "ring": (0.75, "factor of the time of passes whose warps need not wait for each other"),
-        "division": (50, "latency of an integer division, to find where a fibre begins"),
-        "memory_latency": (600, "latency of memory, for data that is in no cache"),
-        "memory_rate": (4000, "bandwidth of memory, bytes per nanosecond"),
-        "cache_rate": (8000, "bandwidth of the second-level cache"),
-        "cache_bytes": (4e6, "if this many bytes are read and written, half are in the cache"),
-        "full": (0.3, "relative increase of memory time if tiles fill shared memory"),
-        "row": (16, "extra time of each row of a tile, in bytes that it would transfer"),
-        "unaligned": (
-            2.5,
-            "relative increase of memory time where rows are not aligned to "
-            "sectors and as long as one; of longer ones less",
-        ),
-        "sharpness": (3, "see `slowest`"),
+        "factor_kilobyte": (30, "loading 1024 bytes of factors"),
+        "factor_word": (100, "each 16-byte word of factors that a thread copies to shared memory"),
+        "multiply_add": (0.4, "latency of a multiply-add in single precision"),
+        "store": (7, "latency of a result of a thread in single precision"),
+        "step": (8, "latency between two multiply-adds to the same sum"),
+        "unit_store": (30, "latency of four results of a thread in double precision"),
+        "tf32_load": (15, "latency of a word that a thread reads for TF32 multiply-adds"),
+        "place": (30, "latency of an integer division, to find where a fibre begins"),
+        "warp_multiply_add": (0.16, "a multiprocessor's time of a warp's multiply-add, float32"),
+        "warp_unit": (1.2, "of a 16 x 8 x 4 multiply-add of float64 matrix units"),
+        "warp_tf32_unit": (1.2, "of a 16 x 8 x 8 multiply-add in TF32"),
+        "warp_convert": (0.5, "of a word of float32 that a warp converts to float64"),
+        "warp_item": (20, "of an iteration of a warp over groups of fibres"),
+        "thread_copy": (0.16, "of an element or word that a thread copies from or to the array"),
+        "memory_latency": (1000, "latency of memory, for data that is in no cache"),
+        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
+        "cache_rate": (5000, "bandwidth of the second-level cache"),
+        "cache_bytes": (7e6, "if this many bytes are read and written, half are in the cache"),
+        "narrow": (0.8, "relative increase of memory time by how short a tile's rows are"),
+        "unaligned": (3, "the same where rows are not aligned to sectors"),
+        "sharpness": (2.4, "see `slowest`"),
     }
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
@@ -116,26 +118,42 @@ class Fibres(KronFamily):
         return fits and max(*run.inputs, *run.outputs) >= _SMALLEST
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[FibreVariant]:
-        """Return all variants that fit in shared memory, those of the smallest estimate first."""
-        return [variant for _, variant in _timed(self, _at_the_front(run), device)]
+        """Return all variants that fit in shared memory, those of the best rank first."""
+        ranked = [way for one in _ways(run) for way in _ranked(one, device)]
+        ordered = sorted(ranked, key=lambda way: way[0])
+        return list(dict.fromkeys(variant for _, variant in ordered))
 
     def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, FibreVariant] | None:
-        """Return the variant of the smallest estimate, and that."""
-        timed = _timed(self, _at_the_front(run), device) if self.accepts(run, device) else ()
-        return next(iter(timed), None)
+        """Return the variant with the best rank, bank conflicts included, and its estimated time.
+
+        Ranks of matrix units and of ordinary cores cannot be compared, since they were not fitted
+        together: of the best of each the one with the smaller estimated time is taken.
+        """
+        if not self.accepts(run, device):
+            return None
+        firsts = filter(None, (_first(one, device) for one in _ways(run)))
+        timed = [(self.estimate(run, variant, device), variant) for variant in firsts]
+        return min(timed, key=lambda one: one[0], default=None)
 
     def near(
         self, run: ModeRun, centre: FibreVariant, changes: int, longer: float, device: DeviceLimits
     ) -> Iterator[FibreVariant]:
-        """Yield the variants whose estimate is at most ``longer`` times that of ``centre``."""
-        bound = longer * self.estimate(run, centre, device)
-        timed = _timed(self, _at_the_front(run), device)
-        yield from (variant for seconds, variant in timed if seconds <= bound)
+        """Yield the variants whose rank is at most ``longer`` times that of ``centre``.
+
+        Of those on other units, whose ranks cannot be compared: of the best of them.
+        """
+        found: dict[FibreVariant, None] = {}
+        for one in _ways(run):
+            ranked = _ranked(one, device)
+            own = [rank for rank, variant in ranked if variant == centre]
+            bound = longer * min(own or [rank for rank, _ in ranked], default=0.0)
+            found |= dict.fromkeys(variant for rank, variant in ranked if rank <= bound)
+        yield from found
 
     def work(
         self, run: ModeRun, variant: FibreVariant, device: DeviceLimits
     ) -> SimpleNamespace | None:
-        """Count what a kernel does; cycles, copies and bytes are those of a tile."""
+        """Count what a kernel does; what a warp does is that of a tile."""
         shares = _shares(run, variant, device)
         if shares is None:
             return None
@@ -143,66 +161,64 @@ class Fibres(KronFamily):
         tiles = ceil_div(run.L, one.slices) * ceil_div(run.R, one.columns)
         rounds = ceil_div(tiles, device.multiprocessors)
         turns = ceil_div(rounds, one.teams)
-        together = min(one.teams, rounds) * one.warps  # warps that have work
+        working = min(one.teams, rounds) * one.warps
         moved = math.prod(run.inputs) + math.prod(run.outputs)
         elements = one.slices * one.columns * moved
+        word = word_of(run, one.columns)
+        in_words = one.columns == 1 or run.R % word == 0
         width = one.columns * size
-        in_words = word_of(run, one.columns) > 1
         whole = one.columns == run.R
-        aligned = whole or run.R * size % SECTOR == 0
-        factor_bytes = sum(C * K for C, K in zip(run.inputs, run.outputs, strict=True)) * size
-        staged = sum(share.staged for share in shares)
-        in_registers = shares[0].factor_in_registers
-        cycles = {"single": 0.0, "double": 0.0, "tf32": 0.0}
-        for share in shares:
-            units = "double" if size == 8 or share.split else "single"
-            cycles["tf32" if share.products else units] += share.cycles
+        staged = sum(share.staged for share in shares) * size
         return SimpleNamespace(
-            **cycles,
-            in_ring=int(one.stages == RING),
-            divisions=divisions_of(run, one.slices, one.columns, one.warps, shares),
-            copies=elements * size / (16 if in_words else size) / WARP,
-            bytes=elements * size,
-            moved=run.bytes,
+            **_warp_work(run, variant, shares),
             warps=one.warps,
-            together=together,
-            uneven=ceil_div(together, 4) * 4 / together,
             rounds=rounds,
             turns=turns,
             overlapped=int(one.stages > 1 and turns > 1),
-            filled=_buffer_bytes(run, variant) / device.shared_bytes,
-            rows=0 if whole else 1 / width,
-            sectors_cut=0 if aligned else SECTOR / width,
-            factor_bytes=factor_bytes,
-            staged_bytes=staged * size + factor_bytes * in_registers,
-            batches=ceil_div(staged, _STAGING_BATCH * one.teams * one.warps * WARP),
+            uneven=ceil_div(working, 4) * 4 / working,
+            copies=elements / word if in_words else elements,
+            tile_bytes=elements * size,
+            moved=run.L * run.R * moved * size,
+            short=0 if whole else max(0.0, NARROW_BYTES / width - 1),
+            cut=0 if whole or run.R * size % SECTOR == 0 else SECTOR / width,
+            factor_bytes=sum(C * K for C, K in zip(run.inputs, run.outputs, strict=True)) * size,
+            staged_words=staged / (16 * one.teams * one.warps * WARP),
             multiprocessors=device.multiprocessors,
         )
 
     def seconds(self, work: SimpleNamespace, costs: SimpleNamespace) -> Count:
         """Return the estimated seconds of a launch."""
-        multiplying = costs.single * work.single + costs.double * work.double
-        multiplying = multiplying + costs.tf32 * work.tf32
-        multiplying = multiplying * (1 + work.in_ring * (costs.ring - 1))
-        busy = (1 + costs.idle / work.together) * multiplying * work.warps / 4
-        busy = (busy + costs.copy * work.copies) * work.uneven**costs.uneven
+        multiplying = (
+            costs.multiply_add * work.multiply_adds
+            + costs.store * work.stores
+            + costs.step * work.steps
+            + costs.unit_store * work.unit_stores
+            + costs.tf32_load * work.tf32_loads
+            + costs.place * work.places
+        )
+        busy = work.warps * (
+            costs.warp_multiply_add * work.multiply_adds
+            + costs.warp_unit * work.units
+            + costs.warp_tf32_unit * work.tf32_units
+            + costs.warp_convert * work.converts
+            + costs.warp_item * work.items
+        )
+        busy = (busy + costs.thread_copy * work.copies) * work.uneven
         share = share_of_memory(work.moved, costs.cache_bytes)
-        narrow = 1 + costs.row * work.rows + costs.unaligned * work.sectors_cut
-        transferred = narrow * work.bytes * work.multiprocessors
-        memory = moving(transferred, share, costs.memory_rate, costs.cache_rate)
-        memory = memory * (1 + costs.full * work.filled)
-        loading = costs.memory_latency * share + transferred / costs.cache_rate
+        narrow = 1 + costs.narrow * work.short + costs.unaligned * work.cut
+        memory = narrow * moving(work.moved, share, costs.memory_rate, costs.cache_rate)
+        loading = costs.memory_latency * share
+        loading = loading + narrow * work.tile_bytes * work.multiprocessors / costs.cache_rate
+        in_turn = multiplying + loading
         at_once = slowest(costs.sharpness, multiplying, loading)
-        alone = work.overlapped * at_once + (1 - work.overlapped) * (multiplying + loading)
+        alone = work.overlapped * at_once + (1 - work.overlapped) * in_turn
         begin = (
             costs.launch
-            + costs.factor_byte * work.factor_bytes
-            + costs.staging * work.batches
-            + work.staged_bytes * work.multiprocessors / costs.cache_rate
-            + costs.division * work.divisions
+            + costs.factor_kilobyte * work.factor_bytes / 1024
+            + costs.factor_word * work.staged_words
         )
-        parts = work.turns * alone, work.rounds * busy, work.rounds * memory
-        return (begin + slowest(costs.sharpness, *parts)) * NANOSECOND
+        total = begin + slowest(costs.sharpness, work.turns * alone, work.rounds * busy, memory)
+        return total * NANOSECOND
 
     def kernel(
         self, run: ModeRun, variant: FibreVariant, device: DeviceLimits, owners: int = 0
@@ -238,22 +254,41 @@ def _at_the_front(run: ModeRun) -> ModeRun:
     return replace(run, **_NOT_LOOKED_AT)
 
 
-@lru_cache(maxsize=4096)
-def _timed(
-    family: Fibres, run: ModeRun, device: DeviceLimits
-) -> tuple[tuple[float, FibreVariant], ...]:
-    """Return all variants with their estimated seconds, the fastest first."""
+def _ways(run: ModeRun) -> list[ModeRun]:
+    """Return a run with TF32 if the user asked for it, and on ordinary cores."""
+    front = _at_the_front(run)
+    return [replace(front, products=products) for products in dict.fromkeys((run.products, 0))]
+
+
+@lru_cache(maxsize=64)  # tuning requests many variants of few runs
+def _ranked(run: ModeRun, device: DeviceLimits) -> tuple[tuple[float, FibreVariant], ...]:
+    """Return all variants of a run with their ranks, the best first."""
     teams = [(count, warps) for warps, counts in _TEAM_COUNTS.items() for count in counts]
     found = []
     for (slices, columns), (count, warps), stages in product(
         _widths(run.L, run.R, run.itemsize), teams, _STAGES
     ):
-        for units in (0, 1) if run.products else (0,):
-            variant = FibreVariant(slices, columns, count, warps, stages, units)
-            seconds = family.estimate(run, variant, device)
-            if seconds < math.inf:
-                found.append((seconds, variant))
+        variant = FibreVariant(slices, columns, count, warps, stages)
+        shares = _fitting(run, variant, device)
+        if shares is not None:
+            variant = replace(variant, units=int(any(share.products for share in shares)))
+            found.append((rank(run, variant, shares, device), variant))
     return tuple(sorted(found, key=lambda one: one[0]))
+
+
+@lru_cache(maxsize=4096)
+def _first(run: ModeRun, device: DeviceLimits) -> FibreVariant | None:
+    """Return the variant with the best rank, bank conflicts included; None if no tile fits."""
+    best: tuple[float, FibreVariant] | None = None
+    for value, variant in _ranked(run, device):
+        if best is not None and value >= best[0]:
+            break
+        shares = _fitting(run, variant, device)
+        assert shares is not None
+        value *= slower_by_conflicts(fibre_tile(run, variant, shares, device).conflicts)
+        if best is None or value < best[0]:
+            best = value, variant
+    return None if best is None else best[1]
 
 
 @lru_cache(maxsize=64)
@@ -266,36 +301,94 @@ def _widths(L: int, R: int, itemsize: int) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _buffer_bytes(run: ModeRun, variant: FibreVariant) -> int:
-    """Return the bytes of all tiles in shared memory, without padding."""
-    tiles = variant.teams * variant.stages
-    elements = variant.slices * math.prod(extents_of(run)) * variant.columns
-    return tiles * elements * run.itemsize
-
-
 def _shares(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Share, ...] | None:
     """Return a warp's share of each pass, None if the variant does not fit."""
-    one, buffers = variant, _buffer_bytes(run, variant)
-    if (one.slices, one.columns) not in _widths(
-        run.L, run.R, run.itemsize
-    ) or one.stages not in _STAGES:
+    one = variant
+    if (one.slices, one.columns) not in _widths(run.L, run.R, run.itemsize):
+        return None  # such as numbers from a file
+    if one.stages not in _STAGES or one.teams not in _TEAM_COUNTS.get(one.warps, ()):
         return None
-    if one.teams not in _TEAM_COUNTS.get(one.warps, ()) or buffers > device.shared_bytes:
+    shares = _fitting(replace(run, products=run.products * one.units), variant, device)
+    if shares is None or any(share.products for share in shares) != bool(one.units):
         return None
-    run = replace(run, L=1, products=run.products * one.units, **_NOT_LOOKED_AT)
+    return shares
+
+
+def _fitting(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Share, ...] | None:
+    """Return a warp's share of each pass, in TF32 too if the run has that; None if none fits."""
+    one = variant
+    elements = one.slices * math.prod(extents_of(run)) * one.columns
+    buffers = one.teams * one.stages * elements * run.itemsize
+    if buffers > device.shared_bytes:
+        return None
+    run = replace(run, L=1, **_NOT_LOOKED_AT)
     registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (one.teams * one.warps * WARP) // 8 * 8)
     sizes = one.slices, one.columns, one.warps, registers
     shares = shares_of(run, *sizes, device.double_units)
-    if shares is None or any(share.products for share in shares) != bool(one.units):
-        return None
-    if one.stages == RING and not _may_ring(run, variant, shares[-1]):
+    if shares is None or (one.stages == RING and not _may_ring(run, variant, shares[-1])):
         return None
     staged = sum(share.staged for share in shares) * run.itemsize
-    fits = staged + buffers <= _MAX_UNPADDED_SHARE * device.shared_bytes
-    return shares if fits else None
+    return shares if staged + buffers <= _MAX_UNPADDED_SHARE * device.shared_bytes else None
 
 
 def _may_ring(run: ModeRun, variant: FibreVariant, last: Share) -> bool:
     """Whether tiles may form a ring: one team, whose warps read tiles and write to the array."""
     is_shared = variant.teams == 1 and last.factor_in_registers
     return is_shared and writes_to_array(run, variant.columns, last.along)
+
+
+_COUNTED = (
+    "multiply_adds",
+    "stores",
+    "steps",
+    "units",
+    "unit_stores",
+    "converts",
+    "tf32_units",
+    "tf32_loads",
+    "items",
+    "places",
+)
+
+
+def _warp_work(run: ModeRun, variant: FibreVariant, shares: Sequence[Share]) -> dict[str, float]:
+    """Return what a warp does for a tile, by names.
+
+    Multiply-adds and results of a thread in single precision; steps, one multiply-add after another
+    to the same sum; multiply-adds of matrix units in double precision and in TF32, and a thread's
+    stores of four results and loads; conversions; iterations; integer divisions.
+    """
+    total = dict.fromkeys(_COUNTED, 0.0)
+    for (mode, sizes), share in zip(mode_steps(run), shares, strict=True):
+        C, K, rows = run.inputs[mode], run.outputs[mode], share.rows
+        fibres = variant.slices * math.prod(sizes) // C * variant.columns
+        if share.products:
+            steps, tiles = ceil_div(C, 8), ceil_div(ceil_div(K, 8), share.split)
+            items = ceil_div(ceil_div(fibres, 16 * rows), variant.warps // share.split)
+            total["tf32_units"] += items * steps * share.products * rows * tiles
+            total["tf32_loads"] += items * steps * (4 * rows + 2 * tiles)
+        elif share.split:
+            steps, mine = factor_fragments(C, K, variant.warps)
+            items = ceil_div(fibres, 8 * rows)
+            total["steps"] += items * steps
+            total["units"] += items * steps * max(rows // 2 * mine, 1)
+            total["unit_stores"] += items * rows * mine
+            total["converts"] += items * steps * rows if run.itemsize == 4 else 0
+        elif run.itemsize == 8:
+            steps, tiles = ceil_div(C, 4), ceil_div(K, 8)
+            items = ceil_div(ceil_div(fibres, 8 * rows), variant.warps)
+            axes = [size for m, size in enumerate(sizes) if m != mode and size > 1][::-1]
+            total["steps"] += items * tiles * steps / share.columns
+            total["units"] += items * tiles * steps * (rows // 2)
+            total["unit_stores"] += items * tiles * rows
+            if not adds_without_carry(axes, 8 * rows):
+                total["places"] += items * rows * (len(axes) - 1)
+        else:
+            lanes = next(lanes for lanes in LANES if lanes * share.columns >= K)
+            items = ceil_div(ceil_div(fibres, WARP // lanes * rows), variant.warps)
+            sums = rows * share.columns
+            total["multiply_adds"] += items * C * sums
+            total["stores"] += items * sums
+            total["steps"] += items * C
+        total["items"] += items
+    return total

@@ -72,6 +72,8 @@ class FibreTile:
     rows : tuple of (int, int)
         Size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
         ``DirectTarget`` of the kernel.
+    conflicts : float
+        The mean length of accesses to shared memory, 1 without bank conflicts.
     """
 
     modes: tuple[int, ...]
@@ -82,6 +84,7 @@ class FibreTile:
     passes: tuple[FibrePass, ...]
     step: int
     rows: Axes
+    conflicts: float
 
 
 @lru_cache(maxsize=1024)
@@ -106,7 +109,8 @@ def fibre_tile(
     numbers = tuple(range(len(extents)))  # of axes, in place of their strides
     passes = _passes(run, variant, shares, numbers)
     conflicts = _conflicts(passes, run.itemsize, layouts[fits], writes=step == 0)
-    best = fits[np.lexsort((buffers[fits], conflicts))[0]]
+    first = np.lexsort((buffers[fits], conflicts))[0]
+    best = fits[first]
     strides = tuple(layouts[best].tolist())
 
     def axes_of(sizes: Sequence[int]) -> Axes:
@@ -121,6 +125,7 @@ def fibre_tile(
         _passes(run, variant, shares, strides),
         step,
         rows,
+        float(conflicts[first]),
     )
 
 
