@@ -284,10 +284,12 @@ class Checkpoints:
         OSError
             If it cannot be written.
         ValueError
-            If it is not finite.
+            If it is not finite, or there is no file.
         """
+        if self._file.path is None:
+            raise ValueError("there is no file for it: give the run a checkpoint=")
         state = self._state()
-        if not np.isfinite(state.u).all():
+        if any_over(self._ranks, not np.isfinite(state.u).all()):
             raise ValueError("the state is not finite")
         self.write_last(state)
         if self._failure is not None:

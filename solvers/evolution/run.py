@@ -186,6 +186,7 @@ class Run:
             measured=bool(observer.quantities),
         )
         self._adaptation: SavedState | None = None  # at the last one, for checkpoints
+        self._is_lost = False  # whether the run has ended by a step that failed
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
         observer.begin(control.t, self.u, first=self.integration.first_step == 0)
@@ -241,15 +242,18 @@ class Run:
     def save_checkpoint(self) -> None:
         """Write the present state to the file ``checkpoint``, unless that has it already.
 
-        In a run whose grid follows the solution it is the state of the last adaptation.
+        In a run whose grid follows the solution it is the state of the last adaptation, and after a
+        terminal event the one before the step with the event.
 
         Raises
         ------
         OSError
             If it cannot be written.
         ValueError
-            If the state is not finite.
+            If there is no such file, or the state is not finite or lost otherwise.
         """
+        if self._is_lost:
+            raise ValueError("the state is not finite, or the step that ended the run failed")
         self._checkpoints.save()
 
     @device_errors()
@@ -280,6 +284,7 @@ class Run:
         try:
             with display or nullcontext(), self._checkpoints:
                 status = self._take_steps(None if display is None else display.update)
+                self._is_lost = status.is_lost
         except Exception as error:
             if self.on_failure is not None:
                 self.on_failure(error)
@@ -302,7 +307,7 @@ class Run:
             if not (most and stepping.take_several(most, self._record_step)):
                 ended = stepping.take_one()
                 if ended is EvolveStatus.EVENT:
-                    self._write_before_event()
+                    self._checkpoints.write_last()
                 if ended is not None:
                     return ended
                 if self._observer.quantities:
@@ -403,9 +408,11 @@ class Run:
         """Return the state for a checkpoint: the present one, or that of the last adaptation."""
         if self._adaptation is not None:
             return self._adaptation
-        control, problem = self._control, self.integration.problem
-        point, records = control.resume_point(), self._history.records
-        return SavedState(self._stepping.trial.u, control.t, point, records, problem)
+        control, stepping = self._control, self._stepping
+        u, t, point = stepping.trial.u, control.t, control.resume_point
+        if stepping.event is not None:  # the state before the step that it is in
+            (u, t), point = stepping.state_before(), control.previous_point
+        return SavedState(u, t, point(), self._history.records, self.integration.problem)
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""
@@ -420,14 +427,6 @@ class Run:
             integration.origin if follower.follows_grid else None,
             follower.grid.saved(),
         )
-
-    def _write_before_event(self) -> None:
-        """Write the checkpoint of a run that an event ends: the state before the last step."""
-        state = self._saved_state()
-        if self._adaptation is None:
-            u, t = self._stepping.state_before()
-            state = state._replace(u=u, t=t, point=self._control.previous_point())
-        self._checkpoints.write_last(state)
 
     def _is_stopped(self) -> bool:
         """Call the hook of steps; return whether it ends the run."""

@@ -90,8 +90,9 @@ class PhiEngine:
         if operator is not self._of or self._factors_changed(operator):
             self._take(operator)
         if self._factors is None:
+            before = self._krylov.applications
             result = self._krylov.solve(self._product, vectors, dt, out)
-            self._products.count += result.applications
+            self._products.count += self._krylov.applications - before
             return result
         propagator = self._propagators.get(dt)
         if propagator is None:

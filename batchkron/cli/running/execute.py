@@ -97,7 +97,12 @@ def execute(
             result, unwritten = _take_steps(run, options, pictures, stop)
             ranks.share_signal(stop)
             unwritten = ranks.same(unwritten)
-            report = _report(run, result, unwritten, clock, files, ranks)
+            try:
+                report = _report(run, result, unwritten, clock, files, ranks)
+            except Exception as error:
+                if not result.status.is_lost:
+                    last_state.keep(error)
+                raise
             if report is not None and report.completed:
                 _write_result(report, options, last_state)
         if report is not None and report.completed:

@@ -48,7 +48,7 @@ class LastState:
 
     def stopped_place(self) -> str:
         """Return a text: the step and the time at which the run was stopped."""
-        return self._place(self._run.step, self._run.t)
+        return self._place(*(self._run.last_checkpoint or (self._run.step, self._run.t)))
 
     def _place(self, step: int, t: float) -> str:
         integration = self._run.integration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,14 @@ from batchkron.operators.linear_system import LinearSystem, is_function, writing
 from batchkron.spec.kron import compute_dtype
 
 from ...products import Vector, as_product
+from ...protocols import known_beside_rhs
 
 __all__ = ["as_time_problem"]
 
 # Attributes that an object with an operator alone may have beside it, see `TimeProblem`.
 _BESIDE = ("stepper", "content_hash", "check_interval")
+# Attributes that describe ``rhs``, see `known_beside_rhs`.
+_OF_RHS = ("is_linear", "split_rhs", "whole_part", "source")
 
 
 def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
@@ -102,7 +104,7 @@ def _first(given: Any, u0: Any) -> Any:
 
 
 def _beginning_at(problem: Any, u0: Any) -> Any:
-    """Return a problem with another initial state: its own ``beginning_at(u0)``, or a copy."""
+    """Return a problem with another initial state: its own ``beginning_at(u0)``, or a wrapper."""
     initial = getattr(problem, "initial", None)
     if initial is None:
         return problem  # refused by the check of all problems
@@ -120,17 +122,24 @@ def _beginning_at(problem: Any, u0: Any) -> Any:
             raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
         u0 = u0.reshape(-1)
     own = getattr(problem, "beginning_at", None)
-    if own is not None:
-        return own(u0)
-    twin = copy.copy(problem)
-    try:
-        twin.initial = u0.copy()
-    except AttributeError as error:
-        raise TypeError(
-            f"u0 is given, and a {type(problem).__name__} has an initial state that cannot be "
-            "replaced; give it a method beginning_at(u0), which returns a problem"
-        ) from error
-    return twin
+    return _BeginningAt(problem, u0) if own is None else own(u0)
+
+
+class _BeginningAt:
+    """A problem with another initial state, whose ``rhs`` still is that of the problem itself."""
+
+    def __init__(self, problem: Any, u0: Any) -> None:
+        self._problem, self.initial = problem, u0.copy()
+        for name in _OF_RHS:
+            known = known_beside_rhs(problem, name)
+            if known is not None:
+                setattr(self, name, known)
+
+    def rhs(self, t: float, u: Any, out: Any) -> Any:
+        return self._problem.rhs(t, u, out)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_problem"), name)
 
 
 def _shapes_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:

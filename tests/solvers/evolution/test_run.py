@@ -132,3 +132,39 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match="not finite"):
         run.save_checkpoint()
     assert not list(tmp_path.iterdir())
+
+
+def below(t, u):
+    return u[0] - 0.55
+
+
+below.terminal = True
+
+
+@pytest.mark.parametrize("method", ["rk4", "bogacki-shampine", "dormand-prince"])
+def test_the_checkpoint_after_an_event_is_the_state_before_its_step(tmp_path, method):
+    path = tmp_path / "run.h5"
+    arguments = {"until": 1.0, "method": method, "dt": 0.1}
+    run = Run(decay(), **arguments, events=[below], checkpoint=path)
+    result = run.to_end()
+    assert result.status is EvolveStatus.EVENT
+    run.save_checkpoint()
+    kept = load_checkpoint(path)
+    np.testing.assert_allclose(kept.u, np.exp(-kept.t), rtol=1e-3)
+    resumed = evolve(decay(), **arguments, resume=path)
+    np.testing.assert_allclose(resumed.u, evolve(decay(), **arguments).u, rtol=1e-14)
+
+
+def test_a_checkpoint_without_a_file_or_a_state_is_refused(tmp_path):
+    run = Run(decay(), until=1.0, method="rk4", dt=0.1)
+    run.to_end()
+    with pytest.raises(ValueError, match="there is no file"):
+        run.save_checkpoint()
+    path = tmp_path / "run.h5"
+    lost = SimpleNamespace(
+        initial=np.ones(2), rhs=lambda t, u, out: out.fill(np.nan if t > 0.5 else 0.0)
+    )
+    run = Run(lost, until=1.0, method="dormand-prince", dt=0.1, checkpoint=path)
+    assert run.to_end().status is EvolveStatus.NOT_FINITE
+    with pytest.raises(ValueError, match="the step that ended the run failed"):
+        run.save_checkpoint()
