@@ -445,7 +445,7 @@ class SumOperator(SumMethods["Operator"], Operator):
         diagonals = [
             term
             for term in self.terms
-            if term._is_diagonal and term._multiple_of_identity() is None
+            if term._is_diagonal and term._multiple_of_identity() is None and not term.batch_shape
         ]
         others = [term for term in self.terms if term not in diagonals]
         if not diagonals or all(term._is_diagonal for term in others):

@@ -16,6 +16,7 @@ from batchkron.spec.kron import Array, BatchSpec
 
 __all__ = ["DiagonalBlocks", "blocks_of_list", "blocks_of_terms"]
 
+_MAX_NUMBERS = 1 << 24  # of the matrices of a diagonal that is no product; chosen by hand
 _CHUNK = 1 << 22  # entries of the matrices of one mode that are stacked at once
 
 
@@ -98,13 +99,32 @@ class DiagonalBlocks:
         entries : ndarray, (count · Π n_k,)
             Its diagonal. Where the entries of a block are a product of one function for each mode
             (up to rounding), this adds one product to the block, else several.
+
+        Raises
+        ------
+        TypeError
+            If the diagonal has another length, such as a rank's part, or if the matrices of these
+            products would have more than 2²⁴ numbers, and 64 times as many as it has.
         """
+        if entries.shape != (self.count * math.prod(self.sizes),):
+            raise TypeError(
+                f"the diagonal has shape {entries.shape}; expected the "
+                f"{self.count * math.prod(self.sizes)} numbers of all blocks"
+            )
         place = self.count // self.interleaved, math.prod(self.sizes), self.interleaved
         values = entries.reshape(place).swapaxes(1, 2).reshape(self.count, *self.sizes)
         values = values.astype(np.result_type(values, np.float64))
         factors, is_product = _as_products(values)
         alone = np.flatnonzero(is_product & values.reshape(self.count, -1).any(axis=1))
-        pools, ids, blocks = _expanded(values, np.flatnonzero(~is_product))
+        others = np.flatnonzero(~is_product)
+        numbers = len(others) * math.prod(self.sizes) * max(self.sizes)
+        allowed = max(_MAX_NUMBERS, 64 * values.size)
+        if len(others) and max(numbers, max(self.sizes) ** 3) > allowed:
+            raise TypeError(
+                f"a diagonal that is no Kronecker product has {len(others)} diagonal blocks of "
+                f"{self.sizes}, too large to be written as sums of products"
+            )
+        pools, ids, blocks = _expanded(values, others)
         starts = np.array([len(pool) for pool in pools])
         found = replace(
             self,

@@ -23,6 +23,8 @@ PLAN = "plan/"
 _GROUPS, _PARTIAL, _RESULTS, _WEIGHTS = (
     f"{PLAN}{name}" for name in ("groups", "partial", "results", "weights")
 )
+# Each group takes memory for all blocks: so many for each row of the tables, and at least so many.
+_MAX_BLOCKS_A_ROW, _MIN_BLOCKS = 64, 1 << 20
 
 
 def encode_plan(operator: BatchedKron) -> dict[str, Value]:
@@ -69,6 +71,11 @@ def decode_plan(document: Document, spec: BatchSpec) -> PlanChoice | None:
         weights = array_of(document, _WEIGHTS)
         check_range(_WEIGHTS, weights, 0, products)
     _check_groups(groups, len(partial), len(results), len(spec.pools))
+    blocks = len(groups) * (spec.num_inputs + spec.num_outputs)
+    if blocks > _MAX_BLOCKS_A_ROW * (len(partial) + len(results) + products) + _MIN_BLOCKS:
+        raise ProblemFileError(
+            f"dataset '{_GROUPS}' has {len(groups)} rows, too many for so few partial products"
+        )
     nodes = spec.num_inputs + groups[:, 2:].sum(axis=1)  # of each group
     own = np.repeat(nodes, groups[:, 0])
     _check_column(_PARTIAL, partial, 0, spec.num_inputs, own)

@@ -226,6 +226,10 @@ class LinearProblem(LinearSystem, OutputMethods):
         """Return the exact solution at a time, (N,); raise ValueError if it is not known."""
         return self.output.exact_at(t)
 
+    def picture(self, u: NDArray[Any], t: float | None = None, **options: Any) -> Any:
+        """Return what `plot` shows; see `LinearOutput.picture`."""
+        return self.output.picture(u, t, **options)
+
     @property
     def output(self) -> LinearOutput:
         """What is read off states, and shown of them: errors, quantities, pictures."""

@@ -428,7 +428,9 @@ class System:
         if not problem.has_fields:
             return None
         terms = FieldTerms(problem, self._terms_with_fields)
-        return Following(terms, problem, self._steady)
+        # threads that assemble it at the same time keep the first one, whose turns they share
+        made = Following(terms, problem, self._steady)
+        return self.__dict__.setdefault("_following", made)  # type: ignore[no-any-return]
 
     def _steady(self) -> list[TermGroup]:
         """Return the groups that do not depend on time: one, or none."""

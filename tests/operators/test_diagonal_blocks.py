@@ -167,3 +167,16 @@ def test_operators_without_blocks(rng):
     ):
         with pytest.raises(TypeError, match=text):
             operator.diagonal_blocks()
+
+
+def test_a_large_diagonal_that_is_no_product_is_refused(rng):
+    A = rng.normal(size=(300, 300))
+    operator = bk.KroneckerSum([A, A]) + bk.Diagonal(rng.normal(size=300**2))
+    with pytest.raises(TypeError, match=r"diagonal blocks of \(300, 300\), too large"):
+        operator.diagonal_blocks()
+
+
+def test_a_diagonal_of_several_systems_is_refused():
+    operator = bk.KroneckerSum([np.eye(3), np.eye(2)]) + bk.Diagonal(np.ones((2, 6)))
+    with pytest.raises(TypeError, match="several systems"):
+        operator.diagonal_blocks()

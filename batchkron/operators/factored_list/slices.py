@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.backends import backend, own_apply
+from batchkron.backends import backend, own_apply, reserve
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList
 
@@ -51,7 +51,7 @@ class SlicedPlan:
         widths = {min(inner, self._width), inner % self._width or self._width}
         for plan in self._plans:
             for width in widths if inner > self._width else {inner}:
-                plan.reserve(outer, width)  # type: ignore[attr-defined]
+                reserve(plan, outer, width)
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

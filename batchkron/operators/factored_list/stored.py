@@ -186,8 +186,10 @@ def wrong_output(spec: BatchSpec, letters: Letters, graphs: Sequence[Graph]) -> 
         ]
         drawn[1][-1] = 1  # the identity
         expected = _of_products(spec, letters, *drawn)
-        found = [_of_graph(spec.num_outputs, graph, *drawn) for graph in graphs]
-        wrong = np.flatnonzero(np.sum(found, axis=0) % _PRIME != expected)
+        found = np.zeros_like(expected)
+        for graph in graphs:
+            found = (found + _of_graph(spec.num_outputs, graph, *drawn)) % _PRIME
+        wrong = np.flatnonzero(found != expected)
         if len(wrong):
             return int(wrong[0])
     return None

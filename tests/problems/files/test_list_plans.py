@@ -206,6 +206,10 @@ WRONG = [
         lambda stored: {"groups": np.array([[1, 3, 1], [1, 0, 1]])},
         r"'plan/partial' holds 3 at \[1, 0\]; expected 2 … 2",
     ),
+    (
+        lambda stored: {"groups": np.concatenate([stored["groups"], np.zeros((300_000, 3), int)])},
+        "'plan/groups' has 300001 rows, too many for so few partial products",
+    ),
     (lambda stored: {"weights": None}, r"'plan/results' holds 1 at \[\d, 4\]; expected 0 … 0"),
     (lambda stored: {"weights": np.array([0, 0, 1])}, r"weights holds 0 at \[0\], and another"),
     (lambda stored: {"weights": np.array([0, 3, 0])}, r"'plan/weights' holds 3 at \[1\]"),

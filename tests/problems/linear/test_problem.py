@@ -245,3 +245,9 @@ def test_the_right_hand_side_in_parts(rng, dtype):
         for function, _ in given.split_rhs().sources:  # of many times at once, too
             times = np.array([0.25, 0.5, 1.5])
             assert function(times).tolist() == [function(t) for t in times]
+
+
+def test_the_picture_of_a_state_is_that_of_the_output(rng):
+    problem = LinearProblem(bk.KroneckerSum([np.eye(3), np.eye(2)]), np.ones(6))
+    u = rng.normal(size=6)
+    assert np.array_equal(problem.picture(u).values, problem.output.picture(u).values)
