@@ -88,7 +88,8 @@ class Preconditioner(ABC):
 
     def describe(self) -> str:
         """Return a few lines of text about what M is an inverse of, and by which solves."""
-        B = "A" if self.scale is None else f"(I - {self.scale:.6g} A)"
+        c = 0j if self.scale is None else complex(self.scale)
+        B = "A" if self.scale is None else f"(I - {f'({c:.6g})' if c.imag else f'{c.real:.6g}'} A)"
         return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}: {B}⁻¹"
 
 

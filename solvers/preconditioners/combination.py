@@ -254,6 +254,9 @@ class CombinationPreconditioner(Preconditioner):
     def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return M x; see `Preconditioner.matvec`. TypeError if x is complex and M is real."""
         refuse_complex("x", x.dtype, self.dtype)
+        shapes: list[tuple[int, ...]] = [self.shape[1:], (*self.shape[1:], 1)]
+        if x.shape not in shapes:
+            raise ValueError(f"x has shape {x.shape}; expected {shapes[0]} or {shapes[1]}")
         if out is None:
             out = array_module(x).empty(x.shape, self.dtype)
         if x.ndim == 2 and x.shape[1] == 1:

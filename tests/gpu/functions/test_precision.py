@@ -35,18 +35,17 @@ SHAPES = [
     [(32, 8), (64, 128)],
     [(40, 33), (5, 4), (4, 5), (2, 3)],
 ]
-TIMED = fibres._timed  # as long as no test replaces it
 
 
 @pytest.fixture
 def on_units(cupy, monkeypatch):
     """Fibres on matrix units, also where other kernels are faster."""
-    timed = fibres._timed
+    ways = fibres._ways
 
-    def on_units(*given):
-        return tuple(one for one in timed(*given) if one[1].units) or timed(*given)
+    def on_units(run):
+        return ways(run)[:1]
 
-    monkeypatch.setattr(fibres, "_timed", on_units)
+    monkeypatch.setattr(fibres, "_ways", on_units)
     with preferred("fibres"):
         yield
 
@@ -132,7 +131,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 @pytest.fixture
 def only(on_units, monkeypatch):
     """Makes passes use matrix units: ``blocks`` of 16 fibres a warp, ``sharers`` warps a fibre."""
-    caches = [TIMED, passes.shares_of, passes._tf32, layout.fibre_tile]
+    caches = [fibres._ranked, fibres._first, passes.shares_of, passes._tf32, layout.fibre_tile]
 
     def clear():
         for cached in caches:

@@ -1,5 +1,7 @@
 """Preconditioners against dense references: exact where promised, and saving iterations."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hermitian_sums import mass as definite
@@ -7,7 +9,7 @@ from hermitian_sums import mass as definite
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
 from batchkron.operators.scaling import times_power_of_two
-from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery, time
+from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery, make, time
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
@@ -490,3 +492,17 @@ def test_scales_of_factors_that_cancel(rng, exponent, local):
     whole = CombinationPreconditioner(large, local=local).matvec(x)
     expected = CombinationPreconditioner(bk.KroneckerSum(K), local=local).matvec(x)
     np.testing.assert_allclose(times_power_of_two(whole, exponent), expected, rtol=1e-9)
+
+
+def test_vectors_of_another_length_are_refused():
+    M = CombinationPreconditioner(make("diffusion-2d", level=3, degree=1).operator, 0.1)
+    for shape in ((79,), (85,), (80, 2)):
+        with pytest.raises(ValueError, match=r"expected \(80,\) or \(80, 1\)"):
+            M.matvec(np.ones(shape))
+
+
+def test_descriptions_of_scales():
+    operator = make("diffusion-2d", level=3, degree=1).operator
+    assert "(I - 0.1 A)⁻¹" in CombinationPreconditioner(operator, Fraction(1, 10)).describe()
+    imaginary = CombinationPreconditioner(operator, -0.1j, dtype=complex)
+    assert "(I - (-0-0.1j) A)⁻¹" in imaginary.describe()
