@@ -46,7 +46,8 @@ class Recursion(ABC):
         given = SharedVectors(r=self.residual, x=self.x)
         self.start = space.passes((StartExtent, StartNorms), given)
         self._scale = space.passes((ScaleResidual,), SharedVectors(r=self.residual))
-        self._extent = space.passes((OperatorExtent,), SharedVectors(w=product))
+        if self.measures:
+            self._extent = space.passes((OperatorExtent,), SharedVectors(w=product))
         self.decide = space.passes((TrueResidual,), given)
 
     @abstractmethod
