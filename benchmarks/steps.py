@@ -19,7 +19,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.arrays import array_module
-from batchkron.distributed import distribute
+from batchkron.distributed import choose_device, distribute
 from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.steppers.step_runner import MAX_STEPS, StepTimes
@@ -50,7 +50,7 @@ CASES = (
         for problem, level in (
             ("continuity-2d", 7), ("continuity-2d", 8), ("continuity-2d", 10),
             ("continuity-3d", 7), ("continuity-3d", 8),
-            ("continuity-6d", 5), ("continuity-6d", 6), ("continuity-6d", 7),
+            ("continuity-6d", 5), ("continuity-6d", 6), ("continuity-6d", 7), ("continuity-6d", 8),
         )
     ),
     Case("continuity-2d", 7, "dormand-prince", 6, 40),
@@ -188,7 +188,7 @@ def line(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = parser_of(__doc__, "device", "rounds", rounds=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[bk.get_num_threads()])
-    parser.add_argument("--mpi", action="store_true", help="on the ranks of mpiexec, on the CPU")
+    parser.add_argument("--mpi", action="store_true", help="on the ranks of mpiexec")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of cases' names, 6d-5")
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     given = parser.parse_args()
@@ -197,6 +197,8 @@ def main() -> None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
+        if given.device == "cuda":
+            choose_device(comm)
     is_first = comm is None or comm.Get_rank() == 0
     results = []
     for case in CASES:
