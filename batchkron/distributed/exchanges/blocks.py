@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -52,6 +52,30 @@ class BlockExchange:
         target : ndarray, (outer, received, size)
             Overwritten with the blocks of all ranks, in their order; it may be a view.
         """
+        parts = self._parts(own, scratch, target)
+        communicator.alltoallv(*parts)
+        self._unpack(parts[2], target)
+
+    def begin(
+        self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
+    ) -> Callable[[], None]:
+        """Begin the exchange of `make`; return what ends it, which is to be called once.
+
+        Until then, neither the scratch memory nor the target must be touched.
+        """
+        parts = self._parts(own, scratch, target)
+        pending = communicator.ialltoallv(*parts)
+
+        def end() -> None:
+            pending.wait()
+            self._unpack(parts[2], target)
+
+        return end
+
+    def _parts(
+        self, own: Array, scratch: tuple[Array, Array], target: Array
+    ) -> tuple[Array, list[int], Array, list[int]]:
+        """Pack blocks; return what is sent and where it is received, each with its counts."""
         outer, _, size = own.shape
         scale = outer * size
         out, direct = scratch[0][: scale * self.sent], outer == 1
@@ -62,14 +86,14 @@ class BlockExchange:
                 part = out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
                 take_blocks(own, self._chosen[begin : begin + count], part)
         received = target.reshape(-1) if direct else scratch[1][: scale * self.received]
-        communicator.alltoallv(
-            out,
-            [scale * count for count in self._counts],
-            received,
-            [scale * count for count in self._received],
-        )
-        place = 0
-        for count in () if direct else self._received:
+        sizes = ([scale * count for count in counts] for counts in (self._counts, self._received))
+        return out, next(sizes), received, next(sizes)
+
+    def _unpack(self, received: Array, target: Array) -> None:
+        """Put blocks of several vectors to their places."""
+        outer, _, size = target.shape
+        scale, place = outer * size, 0
+        for count in () if outer == 1 else self._received:
             part = received[scale * place : scale * (place + count)].reshape(outer, count, size)
             target[:, place : place + count] = part
             place += count

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +38,8 @@ class DistributedSweeps(DistributedOperator):
     """The operator of a sparse grid on blocks of vectors; `distribute` makes it.
 
     Each rank has some consecutive cells of x and of y, and works on flat vectors of their blocks.
+    On a device it first multiplies its own blocks of x, while those of other ranks are on their
+    way, and then adds the products of these: sums have another order than on one device.
 
     Parameters
     ----------
@@ -67,14 +69,19 @@ class DistributedSweeps(DistributedOperator):
         layout = Layout(ranks.grid, rows, elements)
         super().__init__(ranks, layout, layout, spec.dtype, plan)
         rank = self.communicator.rank
-        self._memory = _Memory(plan, rank)
+        self._memory = _Memory(plan, rank, has_x=not self._multiplies_own_first)
         self._moves = {
-            number: _Move(halo, rank, self._memory.starts[number], self._backend)
+            number: _Move(halo, rank, self._memory, number, self._backend)
             for number, halo in enumerate(plan.halos)
             if len(halo.blocks)
         }
         self._steps = _local_steps(plan, rank, self._memory, self._backend, spec)
         self._workspace = self._backend.workspace()
+
+    @property
+    def _multiplies_own_first(self) -> bool:
+        """Whether products of a rank's own blocks of x are added up before those of others."""
+        return self.device != "cpu"
 
     def update(
         self,
@@ -115,17 +122,23 @@ class DistributedSweeps(DistributedOperator):
         memory = self._workspace.array(int(ends[-1]), self.dtype)
         parts = [memory[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
         vectors = parts[0].reshape(outer, counts.blocks, size)
-        vectors[:, : counts.owned[X]] = x.reshape(outer, counts.owned[X], size)
+        own = x.reshape(outer, counts.owned[X], size)
+        if counts.has_x:
+            vectors[:, : counts.owned[X]] = own
         results = y.reshape(outer, counts.owned[Y], size)
         for step in self._steps:
+            end: Callable[[], None] | None = None
             for number in step.arriving:
-                self._moves[number].make(self.communicator, vectors, parts[1], parts[2])
+                if end is not None:  # all exchanges use the same memory
+                    end()
+                source = vectors if counts.has_x or number != X else own
+                end = self._moves[number].begin(self.communicator, source, vectors, parts[1:])
             if step.target == Y:
-                step.run(vectors, results, inner, alpha, accumulate or step.adds)
+                step.run(own, vectors, results, inner, alpha, accumulate or step.adds, end)
             else:
                 begin = counts.starts[step.target]
                 target = vectors[:, begin : begin + counts.owned[step.target]]
-                step.run(vectors, target, inner, 1, step.adds)
+                step.run(own, vectors, target, inner, 1, step.adds, end)
         if not self._steps and not accumulate:
             y[...] = 0
 
@@ -164,49 +177,112 @@ class _Memory:
     ----------
     plan : SweepsPlan
     rank : int
+    has_x : bool
+        Whether its own blocks of x are among them.
 
     Attributes
     ----------
     starts, owned : list of int, one for each vector
         Its place among all blocks, and the number of blocks that the rank computes.
+    arrived : list of int, one for each vector
+        The place of the first block that the rank is sent.
     blocks : int
         Of all vectors. y is not among them; x is the first one.
     """
 
-    def __init__(self, plan: SweepsPlan, rank: int) -> None:
+    def __init__(self, plan: SweepsPlan, rank: int, *, has_x: bool) -> None:
         self.starts: list[int] = []
         self.owned: list[int] = []
-        self.blocks = 0
+        self.arrived: list[int] = []
+        self.blocks, self.has_x = 0, has_x
         self._places: list[Ids] = []
         for number, halo in enumerate(plan.halos):
             own = halo.owned(rank)
-            kept = own[:0] if number == Y else np.concatenate((own, halo.received(rank)))
+            kept = own if has_x or number != X else own[:0]
+            sent = own[:0] if number == Y else halo.received(rank)
             places = np.full(len(halo.owners), -1)
-            places[kept] = self.blocks + np.arange(len(kept))
+            every = own[:0] if number == Y else np.concatenate((kept, sent))
+            places[every] = self.blocks + np.arange(len(every))
             self.starts.append(self.blocks)
             self.owned.append(len(own))
+            self.arrived.append(self.blocks + len(every) - len(sent))
             self._places.append(places)
-            self.blocks += len(kept)
+            self.blocks += len(every)
 
     def places(self, number: int, blocks: Ids) -> Ids:
-        """Return where blocks of a vector lie."""
+        """Return where blocks of a vector lie; -1 for those that are not here."""
         return self._places[number][blocks]
 
 
 class _Move:
     """The exchange of one vector's blocks, as a rank makes it."""
 
-    def __init__(self, halo: Halo, rank: int, start: int, backend: Backend) -> None:
-        owned = halo.owned(rank)
-        places = start + np.searchsorted(owned, halo.sent(rank))
+    def __init__(
+        self, halo: Halo, rank: int, memory: _Memory, number: int, backend: Backend
+    ) -> None:
+        is_apart = number == X and not memory.has_x  # then x itself is what blocks are taken of
+        start = 0 if is_apart else memory.starts[number]
+        places = start + np.searchsorted(halo.owned(rank), halo.sent(rank))
         chosen = np.split(places, np.cumsum(halo.counts[rank])[:-1])
         self.blocks = BlockExchange(chosen, halo.counts[:, rank].tolist(), backend)
-        self._begin = start + len(owned)
+        self._begin = memory.arrived[number]
 
-    def make(self, communicator: Communicator, vectors: Array, out: Array, into: Array) -> None:
-        """Bring blocks (outer, blocks, size) of other ranks to their places."""
+    def begin(
+        self, communicator: Communicator, source: Array, vectors: Array, scratch: Sequence[Array]
+    ) -> Callable[[], None]:
+        """Begin to bring blocks (outer, blocks, size) of other ranks to their places.
+
+        It returns what ends that.
+        """
+        out, into = scratch
         target = vectors[:, self._begin : self._begin + self.blocks.received]
-        self.blocks.make(communicator, vectors, (out, into), target)
+        return self.blocks.begin(communicator, source, (out, into), target)
+
+
+@dataclass(eq=False)
+class _Multiplies:
+    """Some of the multiplies of a step, all of whose sources are in one array.
+
+    Attributes
+    ----------
+    parts : list of SweepPart
+    sums : list of (SweepSum, ndarray of int)
+        The matrices of each part, and which of them are used.
+    plan : object or None
+        The backend's plan; None if nothing is to be added up.
+    """
+
+    parts: list[SweepPart] = field(default_factory=list)
+    sums: list[tuple[SweepSum, Ids]] = field(default_factory=list)
+    plan: Any = None
+
+    def add(self, mode: int, total: SweepSum, starts: Ids, ids: Ids, places: Ids) -> None:
+        """Add a part, of which each edge has a matrix and the place of its block."""
+        if len(ids):
+            distinct, numbers = np.unique(ids, return_inverse=True)
+            self.parts.append(SweepPart(X, mode, len(distinct), starts, numbers, places))
+            self.sums.append((total, distinct))
+
+    def make(self, blocks: int, results: int, backend: Backend, spec: SweepSpec, adds: bool) -> None:
+        """Plan the multiplies of vectors of so many blocks; ``adds``: to what is there always."""
+        if self.parts:
+            vectors = (SweepVector(0, blocks), SweepVector(0, results))
+            steps = (SweepStep(Y, adds, tuple(self.parts)),)
+            listed = SweepList(spec.sizes, vectors, steps, spec.dtype)
+            self.plan = backend.sweep_plan(listed, _matrices(self.sums, spec))
+
+    def run(self, sources: Array, target: Array, inner: int, alpha: complex, adds: bool) -> bool:
+        """Do the multiplies, and return whether there are any."""
+        if self.plan is None:
+            return False
+        for source, result in zip(sources, target, strict=True):
+            self.plan.run(source, result, 1, inner, alpha, adds)
+        return True
+
+    def set_values(self, spec: SweepSpec) -> None:
+        """Copy the matrices and coefficients of an operator of the same structure."""
+        if self.plan is not None:
+            self.plan.set_values(_matrices(self.sums, spec))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,34 +297,42 @@ class _LocalStep:
         Whether it adds to it.
     arriving : tuple of int
         Vectors whose blocks of other ranks are needed for the first time.
-    sums : tuple of (SweepSum, ndarray of int)
-        The matrices of each part, and which of them are used.
-    plan : object or None
-        The backend's plan; None if nothing is to be added up.
+    of_x, of_others : _Multiplies
+        Those of the rank's own blocks of x, and of blocks in memory.
     """
 
     target: int
     adds: bool
     arriving: tuple[int, ...]
-    sums: tuple[tuple[SweepSum, Ids], ...]
-    plan: Any
+    of_x: _Multiplies
+    of_others: _Multiplies
 
-    def run(self, vectors: Array, target: Array, inner: int, alpha: complex, adds: bool) -> None:
-        """Compute blocks (outer, blocks, size) from a rank's vectors; both may be one array.
+    def run(
+        self,
+        own: Array,
+        vectors: Array,
+        target: Array,
+        inner: int,
+        alpha: complex,
+        adds: bool,
+        end: Callable[[], None] | None,
+    ) -> None:
+        """Compute blocks (outer, blocks, size) from a rank's own x and its other vectors.
 
-        The blocks that are written are not among those that are read.
+        ``end`` waits for blocks that are on their way. ``vectors`` and ``target`` may be one array;
+        the blocks that are written are not among those that are read.
         """
-        if self.plan is None:
-            if not adds:
-                target[...] = 0
-            return
-        for source, result in zip(vectors, target, strict=True):
-            self.plan.run(source, result, 1, inner, alpha, adds)
+        adds = self.of_x.run(own, target, inner, alpha, adds) or adds
+        if end is not None:
+            end()
+        adds = self.of_others.run(vectors, target, inner, alpha, adds) or adds
+        if not adds:
+            target[...] = 0
 
     def set_values(self, spec: SweepSpec) -> None:
         """Copy the matrices and coefficients of an operator of the same structure."""
-        if self.plan is not None:
-            self.plan.set_values(_matrices(self.sums, spec))
+        self.of_x.set_values(spec)
+        self.of_others.set_values(spec)
 
 
 def _matrices(sums: Sequence[tuple[SweepSum, Ids]], spec: SweepSpec) -> list[Array]:
@@ -262,25 +346,26 @@ def _local_steps(
     halos, found = plan.halos, []
     sums = iter(plan.listing.sums)
     arrived: set[int] = set()
+    place_in_x = np.cumsum(halos[X].owners == rank) - 1
     for step in plan.listing.sweeps.steps:
         sources = {part.source for part in step.parts} - arrived
         arrived |= sources
         own = halos[step.target].owned(rank)
-        parts, used = [], []
+        of_x, of_others = _Multiplies(), _Multiplies()
         for part in step.parts:
             starts, ids, children = plan.local_part(part, own)
-            total = next(sums)
-            if len(ids):
-                distinct, numbers = np.unique(ids, return_inverse=True)
-                places = memory.places(part.source, children)
-                parts.append(SweepPart(X, part.mode, len(distinct), starts, numbers, places))
-                used.append((total, distinct))
-        local = None
-        if parts:
-            vectors = (SweepVector(0, memory.blocks), SweepVector(0, len(own)))
-            steps = (SweepStep(Y, False, tuple(parts)),)
-            listed = SweepList(spec.sizes, vectors, steps, spec.dtype)
-            local = backend.sweep_plan(listed, _matrices(used, spec))
+            total, places = next(sums), memory.places(part.source, children)
+            is_here = places >= 0
+            rows = np.repeat(np.arange(len(own)), np.diff(starts))
+            for multiplies, chosen, at in (
+                (of_x, ~is_here, place_in_x[children] if part.source == X else places),
+                (of_others, is_here, places),
+            ):
+                counts = np.bincount(rows[chosen], minlength=len(own))
+                begins = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+                multiplies.add(part.mode, total, begins, ids[chosen], at[chosen])
+        of_x.make(memory.owned[X], len(own), backend, spec, adds=False)
+        of_others.make(memory.blocks, len(own), backend, spec, adds=of_x.plan is not None)
         arriving = tuple(sorted(number for number in sources if len(halos[number].blocks)))
-        found.append(_LocalStep(step.target, step.adds, arriving, tuple(used), local))
+        found.append(_LocalStep(step.target, step.adds, arriving, of_x, of_others))
     return found

@@ -9,6 +9,7 @@ from sweep_oracle import as_dict, operator_of, restricted
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
+from batchkron.distributed.sweeps.sparse_grid import DistributedSweeps
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import SparseGrid, make
 from batchkron.solvers import gmres
@@ -86,6 +87,31 @@ def test_random_operators(rng, modes):
             np.testing.assert_array_equal(y, whole_product(whole, x))
             np.testing.assert_array_equal(back, whole_product(whole.H, x))
             assert elements == sum(result[2] for result in results)
+
+
+@pytest.mark.parametrize("modes", [1, 2, 3])
+def test_own_blocks_before_those_of_others(rng, monkeypatch, modes):
+    """As devices do: exact for integers, and what is sent is what is planned."""
+    monkeypatch.setattr(DistributedSweeps, "_multiplies_own_first", True)
+    for _ in range(6):
+        whole = random_operator(rng, "float64", modes, integers=True)
+        x = rng.integers(-4, 5, (int(rng.integers(1, 4)), whole.shape[1])).astype(float)
+        added = rng.integers(-4, 5, (len(x), whole.shape[0])).astype(float)
+
+        def program(comm, whole=whole, x=x, added=added):
+            op = distribute(whole, comm, (1, comm.size), rows=len(x))
+            block, before = op.scatter(x), comm.traffic.elements
+            y = op.apply(block)
+            assert comm.traffic.elements - before == op.volume().own_elements
+            out = np.array(op.output_layout.block_of(added, comm.rank))
+            op.accumulate(block, out, alpha=-3)
+            np.testing.assert_array_equal(block, op.scatter(x))
+            return op.gather(y), op.gather(out)
+
+        expected = whole_product(whole, x)
+        for y, out in simulate(3, program):
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(out, added - 3 * expected)
 
 
 @pytest.mark.parametrize("modes", [1, 2])

@@ -23,6 +23,7 @@ from batchkron.errors import BackendUnavailableError
 __all__ = ["NcclRanks"]
 
 _BYTES = 1  # ncclUint8: all is sent as bytes
+_HIGHEST = -100  # priority of a stream; the runtime takes the highest one of the device
 
 
 class NcclRanks:
@@ -59,7 +60,8 @@ class NcclRanks:
                 f"NCCL cannot connect {size} ranks: {error}. Each rank needs a device of its own; "
                 "choose_device(comm) of batchkron.distributed gives the ranks of a machine one each"
             ) from error
-        self._aside = cupy.cuda.Stream(non_blocking=True)
+        # Sends come before the thread blocks of a kernel beside them that wait for their turn.
+        self._aside = cupy.cuda.Stream(non_blocking=True, priority=_HIGHEST)
         self._mark = cupy.zeros((1,), np.uint32)
         self._marks = cupy.zeros((size,), np.uint32)
 

@@ -143,7 +143,11 @@ class EdgeTable:
 
 
 def edge_table(
-    vectors: Sequence[tuple[int, int]], lists: Sequence[EdgeList], modes: int
+    vectors: Sequence[tuple[int, int]],
+    lists: Sequence[EdgeList],
+    modes: int,
+    *,
+    only_with_edges: bool = False,
 ) -> EdgeTable:
     """Gather edges by node and mode; edges of the same node and mode keep the order of the lists.
 
@@ -155,15 +159,19 @@ def edge_table(
         All edges into these vectors.
     modes : int
         Number of modes.
+    only_with_edges : bool
+        Whether blocks without edges are no nodes; otherwise they are computed as zero.
 
     Raises
     ------
     ValueError
         If there are too many blocks, or matrices are too large, for 32-bit numbers.
     """
-    blocks = np.sort(np.concatenate([np.arange(a, a + n) for a, n in vectors]))
     numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
     outputs, mode, children, words = numbers or [np.zeros(0, np.int64)] * 4
+    blocks = np.unique(outputs)
+    if not only_with_edges:
+        blocks = np.sort(np.concatenate([np.arange(a, a + n) for a, n in vectors]))
     for ids, what in ((blocks, "outputs"), (children, "inputs"), (words, "words of matrices")):
         if ids.max(initial=0) > MAX_BLOCKS:
             raise ValueError(

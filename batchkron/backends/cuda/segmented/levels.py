@@ -124,7 +124,8 @@ def sweep_levels(sweeps: SweepList) -> SweepLevels:
     """Divide a list of sweeps into levels: a vector's level is above those of its sources.
 
     All sweeps into a vector, of whichever step, are done as one sum. There are at most as many
-    levels as a term has modes. Vectors that are not needed at the same time share memory.
+    levels as a term has modes. Vectors that are not needed at the same time share memory. If all
+    steps add, blocks to which nothing is added are left out.
 
     Raises
     ------
@@ -151,7 +152,8 @@ def sweep_levels(sweeps: SweepList) -> SweepLevels:
     scratch = _share_memory(vectors[2:])
     itemsize = sweeps.dtype.itemsize
     last = max((made.level for made in vectors), default=0)
-    tables = tuple(_table(vectors, level, modes, itemsize) for level in range(1, last + 1))
+    adds = all(step.adds for step in sweeps.steps)
+    tables = tuple(_table(vectors, level, modes, itemsize, adds) for level in range(1, last + 1))
     return SweepLevels(modes, tables, scratch, tuple(places))
 
 
@@ -175,7 +177,7 @@ def _share_memory(vectors: Sequence[_Made]) -> int:
 
 
 def _table(
-    vectors: Sequence[_Made], level: int, modes: Sequence[SegmentMode], itemsize: int
+    vectors: Sequence[_Made], level: int, modes: Sequence[SegmentMode], itemsize: int, adds: bool
 ) -> EdgeTable:
     """Return the edges into all vectors that a level computes."""
     inputs, outputs = vectors[0].blocks, vectors[1].blocks
@@ -190,4 +192,4 @@ def _table(
             words = word + part.ids.astype(np.int64) * matrix_words(modes[mode], itemsize)
             children = source + part.children.astype(np.int64)
             lists.append(EdgeList(mode, target, part.starts, children, words))
-    return edge_table(made, lists, len(modes))
+    return edge_table(made, lists, len(modes), only_with_edges=adds)

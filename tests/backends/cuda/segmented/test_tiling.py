@@ -107,6 +107,11 @@ def test_tables_hold_each_edge_once(rng):
             own = slice(one.starts[target - 20], one.starts[target - 19])
             expected = np.stack([one.children[own], one.words[own]], axis=1)
             np.testing.assert_array_equal(found, expected)
+    has_edges = counts.sum(axis=0) > 0
+    assert not has_edges.all()
+    fewer = edge_table([(20, 50), (5, 3)], lists, 2, only_with_edges=True)
+    assert sorted(fewer.targets) == (20 + np.flatnonzero(has_edges)).tolist()
+    np.testing.assert_array_equal(fewer.edges, table.edges)
 
 
 def test_neighbours_stay_together():
