@@ -134,7 +134,7 @@ def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
 
 
 def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None) -> dict[str, Any]:
-    """Return the times of a case, in seconds; on ranks, that of a step alone."""
+    """Return the times of a case, in seconds; on ranks of processors, that of a step alone."""
     problem = make(case.problem, level=case.level, degree=2)
     if device == "cuda":
         problem = problem.to("cuda")
@@ -154,8 +154,8 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
         "step": step_seconds(problem, case, rounds, comm),
     }
     if comm is not None:
-        return {**found, "ranks": comm.Get_size()}
-    if not case.products:
+        found["ranks"] = comm.Get_size()
+    if not case.products or (comm is not None and module is np):
         return found
     if module is not np:
         graph = graph_seconds(problem, case, rounds)

@@ -96,6 +96,11 @@ class DistributedOperator(ValuedOperator):
         return self.ranks.of_vector
 
     @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs."""
+        return self.communicator.size == 1 or self.communicator.capturable
+
+    @property
     def T(self) -> DistributedOperator:
         """The transpose, built on the first request."""
         return cast(DistributedOperator, self._transpose())

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..krylov.systems.result import KrylovResult, Status
+from ..krylov.vectors.ranks import Ranks, max_over
 from ..products import Vector
 from ..protocols import refuse_unwritten
 from ..steppers.step_runner import MAX_STEPS, StepTimes
@@ -87,7 +88,7 @@ class Stepping:
         self.integration, self.stepper, u = integration, stepper, integration.u
         estimates, ranks = integration.tolerances is not None, integration.ranks
         self.trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
-        self._batch_size = BatchSize()
+        self._batch_size = BatchSize(ranks)
         self.dense: StepInterpolant | None = None
         if self._observer.interpolates:
             self.dense = StepInterpolant(integration.problem, stepper, u, ranks)
@@ -212,9 +213,16 @@ class Stepping:
 
 
 class BatchSize:
-    """Learns how many steps take a twentieth of a second, and which are to be taken singly."""
+    """Learns how many steps take a twentieth of a second, and which are to be taken singly.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    ranks : Ranks, optional
+        The ranks that share the state: all of them go by the slowest one's clock.
+    """
+
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        self._ranks = ranks
         self._count, self._singly = 1, 0  # a step of a large problem may take seconds
 
     def steps(self) -> int:
@@ -229,7 +237,7 @@ class BatchSize:
         """Learn from the seconds of so many steps."""
         begin = time.perf_counter()
         yield
-        seconds = (time.perf_counter() - begin) / count
+        seconds = max_over(self._ranks, time.perf_counter() - begin) / count
         wanted = int(min(_SECONDS / max(seconds, 1e-9), _MAX_GROWTH * count))
         self._count = max(1, min(MAX_STEPS, wanted))
 

@@ -16,6 +16,7 @@ from batchkron.arrays import array_module, is_plain
 from batchkron.backends import backend_for
 from batchkron.functions.vector_sum import linear_combination
 
+from ..krylov.vectors.ranks import ranks_of_problem
 from ..products import Vector
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
 from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
@@ -30,7 +31,8 @@ MAX_STEPS = 64
 # those of the others while the device works. Chosen by hand.
 _FIRST_STEPS = 8
 # Elements of a vector from which a step is no graph, which has workspace of its own. Kernels take
-# longer than their launches there; chosen by hand.
+# longer than their launches there; chosen by hand. On ranks, where the host takes 0.3 ms for the
+# exchange of a product, steps of all sizes are graphs.
 _MAX_RECORDED = 1 << 21
 # Steps over different vectors that are kept, with these vectors; of large ones few, so that states
 # that somebody has given up do not take memory. Chosen by hand.
@@ -111,6 +113,9 @@ class StepRunner:
     On a device a step is a CUDA graph after a few ones, if f can be captured. Its numbers (weights
     times dt and functions of time) are in a table on the device, so that the same graph serves all
     steps; the host computes and copies those of some steps ahead.
+
+    Ranks that share the vectors do the same work in the same order. What they find are norms of
+    their own parts.
     """
 
     def __init__(self, problem: TimeProblem, like: Vector, products: Products) -> None:
@@ -120,6 +125,7 @@ class StepRunner:
         self._bind = getattr(self._split, "bind", None)
         module = array_module(like)
         self._backend, self._is_on_device = backend_for(module), module is not np
+        self._is_large = like.size > _MAX_RECORDED and ranks_of_problem(problem) is None
         self._table: Any = None
         self._width = 0
         # what the rows of the table have, where that does not depend on time
@@ -309,8 +315,7 @@ class StepRunner:
         key = id(passes), measures, is_writeable, *map(id, vectors)
         known = self._lowered.get(key)
         if known is None:
-            is_large = self._like.size > _MAX_RECORDED
-            if len(self._lowered) >= (_MAX_LARGE if is_large else _MAX_LOWERED):
+            if len(self._lowered) >= (_MAX_LARGE if self._is_large else _MAX_LOWERED):
                 self._forget()
             known = self._new_lowered(passes, list(vectors), measures)
             self._lowered[key] = known
@@ -319,7 +324,7 @@ class StepRunner:
     def _forget(self) -> None:
         self._lowered.clear()
         split = self._split
-        if split is not None and split.is_repeatable and self._like.size <= _MAX_RECORDED:
+        if split is not None and split.is_repeatable and not self._is_large:
             self._recorder = self._backend.repetition.recorder()
 
     def _new_lowered(

@@ -29,6 +29,8 @@ class Pending(Protocol):
 class Traffic:
     """What a rank has sent to other ranks by exchanges since its communicator was made.
 
+    What launches of CUDA graphs send is not counted.
+
     Attributes
     ----------
     elements, bytes, messages : int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
@@ -49,7 +49,7 @@ class SeparableProblem(Protocol):
 class _SplitRightSide(NamedTuple):
     """Blocks of a product and of sources, as `DistributedProblem.split_rhs` returns them."""
 
-    products: Sequence[tuple[None, Callable[[float, Array, Array], None]]]
+    products: Sequence[tuple[Callable[[Any], Any] | None, Callable[[float, Array, Array], None]]]
     sources: Sequence[tuple[Callable[[Any], Any], Array]]
     is_repeatable: bool = False
     turn: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -245,20 +245,24 @@ class DistributedProblem:
             operator.accumulate(u, out, alpha=alpha)
 
     def split_rhs(self) -> _SplitRightSide:
-        """Return A(t) u and s(t) apart, as the whole problem's steps on the CPU have them."""
-        sources = [(_of_arrays(function), vector) for function, vector in self._sources]
-        return _SplitRightSide(((None, self._write_product),), sources)
+        """Return A(t) u and s(t) apart, as the whole problem's steps have them.
 
-    def _write_product(self, t: float, u: Array, out: Array) -> None:
-        """Overwrite ``out`` with A(t) u; the terms that do not depend on time are first."""
-        first = [part for part in self._operators if _is_constant([part])]
-        if first:
-            first[0][1].matvec(u, out)
-        else:
-            out[...] = 0.0
-        for function, operator in self._operators:
-            if not first or operator is not first[0][1]:
-                operator.accumulate(u, out, alpha=function(t))
+        On devices there is a product for each function of time, so that a CUDA graph serves all
+        times; all ranks launch it where one exchange may be captured.
+        """
+        sources = [(_of_arrays(function), vector) for function, vector in self._sources]
+        if self._arrays is np:
+            return _SplitRightSide(((None, partial(_write_product, self._operators)),), sources)
+        constant = [part for part in self._operators if _is_constant([part])]
+        products: list[tuple[Any, Any]] = [
+            (_of_arrays(function), partial(_multiply, operator))
+            for function, operator in self._operators
+            if not _is_constant([(function, operator)])
+        ]
+        if constant:
+            products.insert(0, (None, partial(_write_product, constant)))
+        repeats = all(operator.capturable for _, operator in self._operators)
+        return _SplitRightSide(products, sources, repeats)
 
     def source(self, t: float, out: Array) -> None:
         """Overwrite ``out`` with this rank's block of s(t)."""
@@ -352,6 +356,23 @@ def _of_arrays(function: Callable[[float], float]) -> Callable[[Any], Any]:
     if hasattr(function, "is_constant"):
         return function
     return np.vectorize(function, otypes=[np.float64])
+
+
+def _write_product(parts: _Operators, t: float, u: Array, out: Array) -> None:
+    """Overwrite ``out`` with Σ f(t) A u; a term that does not depend on time is first."""
+    first = [operator for function, operator in parts if _is_constant([(function, operator)])][:1]
+    if first:
+        first[0].matvec(u, out)
+    else:
+        out[...] = 0.0
+    for function, operator in parts:
+        if not first or operator is not first[0]:
+            operator.accumulate(u, out, alpha=function(t))
+
+
+def _multiply(operator: Operator, t: float, u: Array, out: Array) -> None:
+    """Overwrite ``out`` with A u, whatever t is."""
+    operator.matvec(u, out)
 
 
 def _is_constant(parts: _Operators) -> bool:

@@ -263,7 +263,9 @@ class _Multiplies:
             self.parts.append(SweepPart(X, mode, len(distinct), starts, numbers, places))
             self.sums.append((total, distinct))
 
-    def make(self, blocks: int, results: int, backend: Backend, spec: SweepSpec, adds: bool) -> None:
+    def make(
+        self, blocks: int, results: int, backend: Backend, spec: SweepSpec, adds: bool
+    ) -> None:
         """Plan the multiplies of vectors of so many blocks; ``adds``: to what is there always."""
         if self.parts:
             vectors = (SweepVector(0, blocks), SweepVector(0, results))

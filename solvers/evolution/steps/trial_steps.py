@@ -14,7 +14,7 @@ from batchkron.errors import NotPhysicalError
 from batchkron.functions.vector_sum import linear_combination
 
 from ...krylov.systems.result import KrylovResult
-from ...krylov.vectors.ranks import Ranks, any_over, dot_over, norm_over
+from ...krylov.vectors.ranks import Ranks, any_over, dot_over, norm_over, sum_over
 from ...products import Vector
 from ...steppers.embedded import EmbeddedStepper
 from ...steppers.passes import Norm
@@ -67,7 +67,7 @@ class TrialSteps:
         self._size: float | None = None
         self._end_size = math.nan
         self.not_physical: NotPhysicalError | None = None
-        stepper.measures = ranks is None and is_plain(u)
+        stepper.measures = is_plain(u)
         if self._embedded is not None:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
@@ -108,7 +108,7 @@ class TrialSteps:
             except NotPhysicalError as error:
                 self.not_physical = error
                 return math.nan, None
-            self._squares = self._stepper.squares() if failed is None else None
+            self._squares = self._found_squares() if failed is None else None
             self._end_size = self._norm(self.end, Norm.END) if failed is None else math.nan
             return self._end_size, failed
 
@@ -153,7 +153,7 @@ class TrialSteps:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._stepper.take(self.u, steps, self.end)
-                squares = self._stepper.squares()
+                squares = self._found_squares()
         except NotPhysicalError:
             pass
         finally:
@@ -165,6 +165,13 @@ class TrialSteps:
         sizes = [math.sqrt(square) for square in squares[:, Norm.END].tolist()]
         self._size = sizes[-1]
         return sizes
+
+    def _found_squares(self) -> NDArray[np.float64] | None:
+        """Return what the stepper's `squares` returns, of whole vectors; ranks add theirs up."""
+        squares = self._stepper.squares()
+        if squares is None or self._ranks is None:
+            return squares
+        return sum_over(self._ranks, squares.flatten()).reshape(squares.shape)
 
     def undo(self) -> None:
         """Return to the state before `take_several`."""

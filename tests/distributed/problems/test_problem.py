@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import scipy.linalg
 from dense_oracle import random_array
+from several_steps import several_at_once, without_seconds
 
 import batchkron as bk
 from batchkron.distributed import DistributedProblem, distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
 from batchkron.solvers import CheckpointError, EvolveStatus, Quantity, evolve
+from batchkron.solvers.evolution import stepping
 from batchkron.solvers.krylov.phi_functions import KrylovPhi
 from batchkron.solvers.steppers import Stepper
+from batchkron.solvers.steppers.step_runner import StepRunner
 from batchkron.storage import load_checkpoint
 
 
@@ -460,3 +463,26 @@ def test_an_operator_of_ones_own_is_tested_on_all_ranks(rng):
     for found, explicit in simulate(3, program):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
         np.testing.assert_allclose(explicit, expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "rk4", "dormand-prince"])
+def test_several_steps_at_once_are_those_taken_one_by_one(driven, method):
+    options = {"until": 0.02, "dt": 1e-4, "method": method}
+    single = run_on(3, driven, **options)
+    with several_at_once() as seen:
+        together = run_on(3, driven, **options)
+    assert max(seen.batches) > 16
+    for (u, result), (v, other) in zip(single, together, strict=True):
+        np.testing.assert_array_equal(u, v)
+        assert without_seconds(result) == without_seconds(other)
+        assert result.history[-2]["norm"] == pytest.approx(np.linalg.norm(u), rel=1e-14)
+
+
+def test_ranks_whose_clocks_differ_take_the_same_steps(monkeypatch, rng):
+    monkeypatch.setattr(StepRunner, "is_faster_ahead", True)
+    clock = SimpleNamespace(perf_counter=lambda: float(rng.random()))
+    monkeypatch.setattr(stepping, "time", clock)
+    problem = make("continuity-2d", 3, 1)
+    for u, result in run_on(3, problem, until=0.2, dt=1e-3):
+        assert result.steps == 200
+        np.testing.assert_array_equal(u, evolve(problem, until=0.2, dt=1e-3).u)

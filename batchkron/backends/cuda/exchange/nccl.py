@@ -45,13 +45,16 @@ class NcclRanks:
     Only sends and receives are used, no collective functions of NCCL: their results would not have
     the same bits for all algorithms that it chooses between, and some use NVLink's multicast, which
     can put a machine's devices out of service where several programs share them. Multicast is
-    switched off unless ``NCCL_NVLS_ENABLE`` is set.
+    switched off unless ``NCCL_NVLS_ENABLE`` is set. So is the registration of buffers in CUDA
+    graphs, unless ``NCCL_GRAPH_REGISTER`` is set: NCCL needs it on both sides of a message, but a
+    rank may launch a graph while another one does the same work without.
     """
 
     def __init__(self, rank: int, size: int, broadcast: Callable[[Any], Any]) -> None:
         self.rank, self.size, self.device = rank, size, current_device()
         self._nccl = nccl = nccl_module()
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         identifier = broadcast(nccl.get_unique_id() if rank == 0 else None)
         try:
             self._ranks = nccl.NcclCommunicator(size, identifier, rank)
