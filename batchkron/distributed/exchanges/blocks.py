@@ -52,30 +52,32 @@ class BlockExchange:
         target : ndarray, (outer, received, size)
             Overwritten with the blocks of all ranks, in their order; it may be a view.
         """
-        parts = self._parts(own, scratch, target)
-        communicator.alltoallv(*parts)
-        self._unpack(parts[2], target)
+        self._send(communicator, own, scratch, target)
+        self._unpack(scratch[1], target)
 
     def begin(
         self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
     ) -> Callable[[], None]:
-        """Begin the exchange of `make`; return what ends it, which is to be called once.
+        """Begin the exchange of `make`, on a device beside what follows; return what ends it.
 
-        Until then, neither the scratch memory nor the target must be touched.
+        Until that has been called, ``own`` must not change, and neither the scratch memory nor the
+        target be touched.
         """
-        parts = self._parts(own, scratch, target)
-        pending = communicator.ialltoallv(*parts)
+        pending = communicator.beside(
+            lambda: self._send(communicator, own, scratch, target), last=False
+        )
 
         def end() -> None:
-            pending.wait()
-            self._unpack(parts[2], target)
+            if pending is not None:
+                pending.wait()
+            self._unpack(scratch[1], target)
 
         return end
 
-    def _parts(
-        self, own: Array, scratch: tuple[Array, Array], target: Array
-    ) -> tuple[Array, list[int], Array, list[int]]:
-        """Pack blocks; return what is sent and where it is received, each with its counts."""
+    def _send(
+        self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
+    ) -> None:
+        """Pack and exchange blocks; those of several vectors arrive in the scratch memory."""
         outer, _, size = own.shape
         scale = outer * size
         out, direct = scratch[0][: scale * self.sent], outer == 1
@@ -86,11 +88,13 @@ class BlockExchange:
                 part = out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
                 take_blocks(own, self._chosen[begin : begin + count], part)
         received = target.reshape(-1) if direct else scratch[1][: scale * self.received]
-        sizes = ([scale * count for count in counts] for counts in (self._counts, self._received))
-        return out, next(sizes), received, next(sizes)
+        sent, arriving = (
+            [scale * count for count in counts] for counts in (self._counts, self._received)
+        )
+        communicator.alltoallv(out, sent, received, arriving)
 
     def _unpack(self, received: Array, target: Array) -> None:
-        """Put blocks of several vectors to their places."""
+        """Put blocks of several vectors from the scratch memory to their places."""
         outer, _, size = target.shape
         scale, place = outer * size, 0
         for count in () if outer == 1 else self._received:

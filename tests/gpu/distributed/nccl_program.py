@@ -1,14 +1,18 @@
 """What ranks with a device each do: ``mpiexec -n G python -m mpi4py nccl_program.py G``."""
 
 import sys
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
 
 import cupy
 import numpy as np
 
 import batchkron as bk
 from batchkron.distributed import NcclCommunicator, choose_device, distribute, world
-from batchkron.problems import make
-from batchkron.solvers import Status, cg, evolve, gmres, steppers
+from batchkron.distributed.operator import DistributedOperator
+from batchkron.problems import PDE, Axis, Separable, div, make, mass, time
+from batchkron.solvers import Run, Status, cg, evolve, gmres, steppers
 
 
 def check(same, text):
@@ -143,6 +147,78 @@ def check_solvers(comm, rng):
         np.testing.assert_array_equal(result.residual_norms, same)
 
 
+def check_sweeps(comm, rng):
+    """Own blocks beside the exchange, and after it: the same bits, also in a graph."""
+    whole = make("continuity-3d", level=5, degree=2).operator
+    x = rng.standard_normal(whole.shape[1])
+    aside, in_turn = NcclCommunicator(comm), NcclCommunicator(comm)
+    in_turn.overlaps = False
+    results, stream = [], cupy.cuda.Stream(non_blocking=True)
+    for communicator in (aside, in_turn):
+        op = distribute(whole.to("cuda"), communicator)
+        block = op.scatter(x)
+        eager, y = op.apply(block), cupy.full_like(block, np.nan)
+        close(op.gather(eager), whole.matvec(x), 1e-11)
+        cupy.cuda.Device().synchronize()
+        with stream:
+            op.apply(block, out=y)
+            stream.begin_capture()
+            op.apply(block, out=y)
+            graph = stream.end_capture()
+            for _ in range(20):
+                y.fill(np.nan)
+                graph.launch(stream)
+            stream.synchronize()
+        np.testing.assert_array_equal(y.get(), eager.get())
+        results.append(y.get())
+    np.testing.assert_array_equal(*results)
+
+
+def driven():
+    """Terms and a source that depend on time."""
+    x, y = Axis("x", 0, 1), Axis("y", -1, 1)
+    terms = [div(x, -1.0, time=time.polynomial([1.0, 1.0])), div(y), mass(x, time=time.cos(1.0))]
+    source = Separable(x=lambda x: np.sin(2 * np.pi * x), t=time.exp(1.0))
+    start = Separable(x=lambda x: np.cos(2 * np.pi * x), y=lambda y: 1 + np.cos(np.pi * y))
+    both = {x: "periodic", y: "periodic"}
+    return PDE([x, y], terms, boundary=both, sources=source, initial=start).discretize(4, 2)
+
+
+def check_graphs_of_runs(comm, rng):
+    """Steps as graphs have the bits of steps without; so has a run that is resumed."""
+    cases = [
+        (driven(), {"method": "ssp-rk3", "dt": 1e-4, "until": 0.05}),
+        (driven(), {"method": "dormand-prince", "dt": 1e-4, "until": 0.05}),
+        (driven(), {"method": "dormand-prince", "rtol": 1e-10, "until": 0.2}),
+        (make("continuity-6d", level=3, degree=2), {"method": "rk4", "dt": 1e-5, "until": 3e-3}),
+    ]
+    for problem, options in cases:
+        part = distribute(problem.to("cuda"), comm)
+        run = Run(part, **options)
+        result = run.to_end()
+        recorder = run._stepping.stepper._runner._recorder
+        check(any(recorder._graphs.values()), "no step was a graph")
+        with patch.object(DistributedOperator, "capturable", False):
+            plain = evolve(part, **options)
+        check(result.steps == plain.steps, "other steps")
+        np.testing.assert_array_equal(result.u.get(), plain.u.get())
+        norms = [record.get("norm") for record in result.history]
+        check(norms == [record.get("norm") for record in plain.history], "other norms")
+        close(part.gather(result.u), evolve(problem, **options).u, 1e-6)
+    folder = comm.broadcast(tempfile.mkdtemp() if comm.rank == 0 else None, 0)
+    problem, options = cases[1]
+    part, file = distribute(problem.to("cuda"), comm), Path(folder) / "run.h5"
+
+    def stops(state):
+        return state.step >= 300
+
+    stops.may_skip = True
+    first = evolve(part, callback=stops, checkpoint=file, checkpoint_every=70, **options)
+    check(300 <= first.steps < 500, "it was not stopped")
+    last = evolve(part, resume=file, **options)
+    np.testing.assert_array_equal(last.u.get(), evolve(part, **options).u.get())
+
+
 def check_runs(comm):
     for name in ("continuity-2d", "diffusion-2d"):
         problem = make(name, level=4, degree=1)
@@ -187,6 +263,8 @@ def main():
         check_choices,
         check_step,
         check_more_vectors,
+        check_sweeps,
+        check_graphs_of_runs,
     ):
         check_part(comm, rng)
     check_runs(comm)

@@ -13,8 +13,9 @@ from mpi_launcher import MPIEXEC
 
 import batchkron as bk
 from batchkron.distributed import NcclCommunicator, SimulatedCommunicator, distribute, simulate
+from batchkron.distributed.operator import DistributedOperator
 from batchkron.problems import make
-from batchkron.solvers import Adapt, Status, bicgstab, cg, evolve, fgmres, gmres, minres
+from batchkron.solvers import Adapt, Run, Status, bicgstab, cg, evolve, fgmres, gmres, minres
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 pytestmark = pytest.mark.gpu
@@ -255,6 +256,47 @@ def test_one_rank_of_nccl(cupy, alone, rng):
     values, gathered = cupy.arange(5.0), cupy.full((1, 5), np.nan)
     alone.gather_into(values, gathered)
     np.testing.assert_array_equal(gathered.get(), [np.arange(5.0)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "ssp-rk3", "dt": 1e-4},
+        {"method": "dormand-prince", "dt": 1e-4},
+        {"method": "dormand-prince", "rtol": 1e-10},
+    ],
+    ids=["equal", "first-is-last", "chosen"],
+)
+def test_steps_of_one_rank_are_graphs(cupy, alone, monkeypatch, options):
+    part = distribute(make("continuity-3d", level=4, degree=2).to("cuda"), alone)
+    run = Run(part, until=0.04, **options)
+    result = run.to_end()
+    assert any(run._stepping.stepper._runner._recorder._graphs.values())
+    monkeypatch.setattr(DistributedOperator, "capturable", False)
+    plain = evolve(part, until=0.04, **options)
+    assert result.steps == plain.steps
+    np.testing.assert_array_equal(result.u.get(), plain.u.get())
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "dormand-prince"])
+def test_several_steps_of_simulated_ranks_are_those_taken_one_by_one(cupy, method):
+    problem = make("continuity-3d", level=3, degree=2)
+    options = {"until": 0.02, "dt": 1e-4, "method": method}
+
+    def program(comm):
+        part = distribute(problem.to("cuda"), comm)
+        run, seen = Run(part, **options), []
+        take = run._stepping.take_several
+        run._stepping.take_several = lambda most, record: seen.append(most) or take(most, record)
+        several, single = run.to_end(), evolve(part, callback=lambda state: None, **options)
+        assert seen
+        assert several.steps == single.steps == 200
+        np.testing.assert_array_equal(several.u.get(), single.u.get())
+        return part.gather(several.u)
+
+    expected = evolve(problem, **options).u
+    for u in simulate(3, program):
+        close(u, expected, float, 1e3)
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
