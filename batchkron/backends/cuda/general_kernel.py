@@ -37,36 +37,16 @@ _SMALL_TEAM_BLOCK = 128  # threads of a thread block whose teams are at most a w
 
 @dataclass(frozen=True)
 class Tiling:
-    """How one kernel evaluates its steps.
+    """How one kernel evaluates its steps."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    width : int
-        Columns of a tile, a power of two.
-    row_length : int
-        Elements of a row in memory if that is shorter than ``width``, else 0.
-    threads : int
-        Threads that work on one tile together (a team).
-    staged : bool
-        Whether the factors are copied to shared memory.
-    in_shared : bool
-        Whether the buffers are in shared memory, not in the workspace.
-    buffers : int
-        Buffers per tile, for results between steps.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    steps: tuple[Step, ...]
-    width: int
-    row_length: int
-    threads: int
-    staged: bool
-    in_shared: bool
-    buffers: int
-    itemsize: int
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    width: int  # columns of a tile, a power of two
+    row_length: int  # elements of a row in memory if that is shorter than ``width``, else 0
+    threads: int  # threads that work on one tile together (a team)
+    staged: bool  # whether the factors are copied to shared memory
+    in_shared: bool  # whether the buffers are in shared memory, not in the workspace
+    buffers: int  # buffers per tile, for results between steps
+    itemsize: int  # bytes of an element
 
     @property
     def block(self) -> int:

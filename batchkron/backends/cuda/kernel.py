@@ -19,43 +19,25 @@ from batchkron.spec.kron import Array
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of a family for given work.
-
-    Attributes
-    ----------
-    family : Family
-    work : Any
-        What it computes, such as the sizes of a batch list.
-    variant : Any
-        The choice among the family's kernels for this work; None if there is only one.
-    program : Program
-    launch : LaunchShape
-    arguments : ndarray, (1,)
-        The kernel's arguments, without addresses and scalars that a plan or a call fills in.
-    """
+    """A kernel of a family for given work."""
 
     family: Family
-    work: Any
-    variant: Any
+    work: Any  # what it computes, such as the sizes of a batch list
+    variant: Any  # the choice among the family's kernels for this work; None if there is only one
     program: Program
     launch: LaunchShape
+    # the kernel's arguments, without addresses and scalars that a plan or a call fills in
     arguments: Array = field(compare=False)
 
 
 @dataclass(eq=False)
 class Family:
-    """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
-
-    Attributes
-    ----------
-    operation, name : str
-    kernel : callable
-        ``kernel(work, device)`` returns the kernel, None where there is none for this work or
-        others are faster; ``kernel(work, device, variant)`` that of a variant.
-    """
+    """A kernel template of ``csrc/cuda`` and the choice of its template arguments."""
 
     operation: str
     name: str
+    # ``kernel(work, device)`` returns the kernel, None where there is none for this work or others
+    # are faster; ``kernel(work, device, variant)`` that of a variant
     kernel: Callable[..., Kernel | None]
 
 

@@ -16,32 +16,17 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """The grid, threads and memory of a launch.
+    """The grid, threads and memory of a launch."""
 
-    Attributes
-    ----------
-    blocks : int
-        Thread blocks along the first axis of the grid.
-    threads : int
-        Threads of a thread block.
-    resident : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
-    shared_bytes : int
-        Bytes of shared memory of a thread block.
-    workspace : int
-        Bytes of device memory of the whole grid for what does not fit in shared memory.
-    down : int
-        Thread blocks along the second axis of the grid.
-    carveout : int
-        Percentage of the on-chip memory to use as shared memory, -1 for no preference.
-    """
-
-    blocks: int
-    threads: int
+    blocks: int  # thread blocks along the first axis of the grid
+    threads: int  # threads of a thread block
+    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
     resident: int
-    shared_bytes: int
+    shared_bytes: int  # bytes of shared memory of a thread block
+    # bytes of device memory of the whole grid for what does not fit in shared memory
     workspace: int = 0
-    down: int = 1
+    down: int = 1  # thread blocks along the second axis of the grid
+    # percentage of the on-chip memory to use as shared memory, -1 for no preference
     carveout: int = -1
 
 

@@ -29,37 +29,23 @@ STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """Neighbouring modes that one kernel multiplies: x (L, inputs, R) -> y (L, outputs, R).
+    """Neighbouring modes that one kernel multiplies: x (L, inputs, R) -> y (L, outputs, R)."""
 
-    Attributes
-    ----------
-    first : int
-        Index of the first mode in the whole product.
-    inputs, outputs : tuple of int
-        Sizes of the modes before and after the multiply.
-    L, R : int
-        Products of the sizes of all axes before and behind these modes.
-    dtype : dtype
-    products : int
-        TF32 multiply-adds of matrix units that may replace one in float32, 0 if none may.
-    constant : bool
-        Whether factors may lie in the kernel's constant memory.
-    fixed_columns : bool
-        Whether R may be compiled into the kernel; so if the vectors have no inner axis.
-    identities : tuple of bool
-        Which factors of a whole product are identities: their modes may be left as they are. Empty
-        if none is, and for a part of a product.
-    """
-
-    first: int
+    first: int  # index of the first mode in the whole product
+    # inputs, outputs: sizes of the modes before and after the multiply
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    # L, R: products of the sizes of all axes before and behind these modes
     L: int
     R: int
     dtype: np.dtype[np.generic]
+    # TF32 multiply-adds of matrix units that may replace one in float32, 0 if none may
     products: int = 0
-    constant: bool = False
+    constant: bool = False  # whether factors may lie in the kernel's constant memory
+    # whether R may be compiled into the kernel; so if the vectors have no inner axis
     fixed_columns: bool = False
+    # which factors of a whole product are identities: their modes may be left as they are. Empty if
+    # none is, and for a part of a product.
     identities: tuple[bool, ...] = ()
 
     @property

@@ -33,25 +33,16 @@ _THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
 
 @dataclass(frozen=True, slots=True)
 class RegisterCosts:
-    """Constants of the estimated time of a product, relative to the work of its threads.
+    """Constants of the estimated time of a product, relative to the work of its threads."""
 
-    Attributes
-    ----------
-    latency_warps : float
-        The time is proportional to 1 + latency_warps / (warps of a multiprocessor); fitted to 1000
-        measured kernels (H200).
-    partial_warp : float
-        Factor of the time if teams do not fill a warp; fitted to the same kernels.
-    useful_warps : int
-        Warps of a multiprocessor; more do not hide more latency.
-    barriers : float
-        Factor of the time if a team is larger than a warp and needs block-wide barriers; so large
-        that such teams are used only if nothing else fits.
-    """
-
+    # the time is proportional to 1 + latency_warps / (warps of a multiprocessor); fitted to 1000
+    # measured kernels (H200)
     latency_warps: float = 7
+    # factor of the time if teams do not fill a warp; fitted to the same kernels
     partial_warp: float = 1.3
-    useful_warps: int = 20
+    useful_warps: int = 20  # warps of a multiprocessor; more do not hide more latency
+    # factor of the time if a team is larger than a warp and needs block-wide barriers; so large
+    # that such teams are used only if nothing else fits
     barriers: float = 1e3
 
 

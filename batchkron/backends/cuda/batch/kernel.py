@@ -19,42 +19,23 @@ _MAX_COUNT = 2**31 - 16
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The sizes of a batch list, and how its results are added.
+    """The sizes of a batch list, and how its results are added."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    dtype : dtype
-    products : int
-        Products of one system.
-    systems : int
-    num_inputs, num_outputs : int
-        Blocks of one system.
-    input_size, output_size : int
-        Elements of a block.
-    owner : bool
-        Whether each output is summed by one group of threads, in a fixed order.
-    inner : int
-        Vectors in the innermost axis, side by side.
-    max_products : int
-        Largest number of products of one output.
-    short_ids, identities : bool
-        Whether ids have 16 bits; whether some factors are identities. These two and
-        ``max_products`` are only used by kernels that take one vector at a time.
-    """
-
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
     dtype: np.dtype[Any]
-    products: int
+    products: int  # products of one system
     systems: int
+    # num_inputs, num_outputs: blocks of one system
     num_inputs: int
     num_outputs: int
+    # input_size, output_size: elements of a block
     input_size: int
     output_size: int
-    owner: bool
-    inner: int = 1
-    max_products: int = 0
+    owner: bool  # whether each output is summed by one group of threads, in a fixed order
+    inner: int = 1  # vectors in the innermost axis, side by side
+    max_products: int = 0  # largest number of products of one output
+    # short_ids, identities: whether ids have 16 bits; whether some factors are identities. These
+    # two and ``max_products`` are only used by kernels that take one vector at a time.
     short_ids: bool = False
     identities: bool = False
 

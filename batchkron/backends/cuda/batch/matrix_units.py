@@ -49,38 +49,22 @@ _BLOCK_WARPS = 4  # warps of a thread block that computes several outputs; chose
 
 @dataclass(frozen=True)
 class UnitTiling:
-    """How a kernel evaluates products F_slow X F_fast^T on matrix units.
+    """How a kernel evaluates products F_slow X F_fast^T on matrix units."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    split : int or None
-        Index of the step along the first mode if each of its results is computed by another warp.
-    lanes : int or None
-        Index of the step along the next mode, which each lane does with ordinary arithmetic.
-    slow, fast : tuple of int
-        Indices of the steps that make F_slow and F_fast: one step of size up to 16, or two of
-        size 4, whose Kronecker product is taken.
-    teams_per_output : int
-        Teams (a warp, or a group of warps for a split mode) that share the products of an output.
-    outputs : int
-        Outputs of a thread block.
-    chunk : int
-        Entries of the `lanes` mode that are loaded at a time.
-    short_ids : bool
-        Whether factor ids have 16 bits.
-    """
-
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    # index of the step along the first mode if each of its results is computed by another warp
     split: int | None
+    # index of the step along the next mode, which each lane does with ordinary arithmetic
     lanes: int | None
+    # slow, fast: indices of the steps that make F_slow and F_fast: one step of size up to 16, or
+    # two of size 4, whose Kronecker product is taken
     slow: tuple[int, ...]
     fast: tuple[int, ...]
+    # teams (a warp, or a group of warps for a split mode) that share the products of an output
     teams_per_output: int
-    outputs: int
-    chunk: int
-    short_ids: bool
+    outputs: int  # outputs of a thread block
+    chunk: int  # entries of the `lanes` mode that are loaded at a time
+    short_ids: bool  # whether factor ids have 16 bits
 
     @property
     def warps(self) -> int:

@@ -17,38 +17,21 @@ _MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen b
 
 @dataclass(frozen=True)
 class PassTiling:
-    """How a kernel evaluates products in passes.
+    """How a kernel evaluates products in passes."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    passes : tuple of BatchPass
-        The steps grouped into passes over the block.
-    run, gap : int
-        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
-    area : int
-        Elements of shared memory for a block, in whole 16-byte words.
-    exchange : int
-        Elements of a second buffer; 0 if results can overwrite their inputs.
-    team, block : int
-        Threads that evaluate one product, and of a thread block.
-    min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    steps: tuple[Step, ...]
-    passes: tuple[BatchPass, ...]
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    passes: tuple[BatchPass, ...]  # the steps grouped into passes over the block
+    # run, gap: after each ``run`` elements of a block in shared memory there are ``gap`` of padding
     run: int
     gap: int
-    area: int
-    exchange: int
+    area: int  # elements of shared memory for a block, in whole 16-byte words
+    exchange: int  # elements of a second buffer; 0 if results can overwrite their inputs
+    # team, block: threads that evaluate one product, and of a thread block
     team: int
     block: int
+    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
     min_blocks: int
-    itemsize: int
+    itemsize: int  # bytes of an element
 
     @property
     def group(self) -> int:

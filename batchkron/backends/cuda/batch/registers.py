@@ -46,27 +46,15 @@ _STAGES = (2, 3, 4)  # products copied ahead that tuning tries; chosen by hand
 
 @dataclass(frozen=True)
 class RegisterTiling(PassTiling):
-    """How a kernel evaluates products with the block in registers.
+    """How a kernel evaluates products with the block in registers."""
 
-    Attributes
-    ----------
-    stages : int
-        Products of a team that are being copied from memory at the same time.
-    short_ids, identities : bool
-        Whether factor ids have 16 bits; whether some factors are identities.
-    teams_per_output : int
-        Teams of a thread block that share the products of one output.
-    cluster : int
-        Thread blocks that share the products of one output.
-    cached : bool
-        Whether the first-level cache should get the memory that shared memory does not need.
-    """
-
-    stages: int
+    stages: int  # products of a team that are being copied from memory at the same time
+    # short_ids, identities: whether factor ids have 16 bits; whether some factors are identities
     short_ids: bool
     identities: bool
-    teams_per_output: int = 1
-    cluster: int = 1
+    teams_per_output: int = 1  # teams of a thread block that share the products of one output
+    cluster: int = 1  # thread blocks that share the products of one output
+    # whether the first-level cache should get the memory that shared memory does not need
     cached: bool = True
 
     @property
@@ -229,22 +217,16 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
 
 @dataclass(frozen=True, slots=True)
 class RegisterVariant:
-    """The numbers that tuning may change.
+    """The numbers that tuning may change."""
 
-    Attributes
-    ----------
-    held : int
-        Elements of a block that a thread may hold, 0 for the number of least estimated time.
-    block, stages, teams_per_output : int
-        Threads of a thread block, products that a team copies ahead, teams that share an output.
-    cached : int
-        1 if the first-level cache should get the memory that shared memory does not need, else 0.
-    """
-
+    # elements of a block that a thread may hold, 0 for the number of least estimated time
     held: int
+    # block, stages, teams_per_output: threads of a thread block, products that a team copies ahead,
+    # teams that share an output
     block: int
     stages: int
     teams_per_output: int
+    # 1 if the first-level cache should get the memory that shared memory does not need, else 0
     cached: int
 
 

@@ -60,37 +60,20 @@ class SliceCosts:
 
     Fitted to measurements on an H200, see docs/results/gpu-history.md. A warp evaluates products
     in rounds, one product for each of its teams.
-
-    Attributes
-    ----------
-    line : float
-        Cycles for each line of the first-level cache that the loads of a block touch.
-    matrix_word : float
-        Cycles for each word that is loaded from the matrix of a held mode.
-    factor_word : float
-        Cycles for each word that is loaded from the matrices of the split and exchanged modes.
-    round : float
-        Cycles of a round without its work.
-    multiply : float
-        Cycles of a round for each multiply-add of 4 bytes.
-    shuffle : float
-        Cycles of a round for each exchange of 4 bytes between lanes.
-    register : float
-        Cycles of a round for each register for slice and sums beyond ``free_registers``.
-    free_registers : int
-    contiguous : float
-        Factor of all cycles if a slice is contiguous in memory.
     """
 
+    # cycles for each line of the first-level cache that the loads of a block touch
     line: float = 0.35
-    matrix_word: float = 0.9
+    matrix_word: float = 0.9  # cycles for each word that is loaded from the matrix of a held mode
+    # cycles for each word that is loaded from the matrices of the split and exchanged modes
     factor_word: float = 0.54
-    round: float = 23
-    multiply: float = 0.22
-    shuffle: float = 1.35
+    round: float = 23  # cycles of a round without its work
+    multiply: float = 0.22  # cycles of a round for each multiply-add of 4 bytes
+    shuffle: float = 1.35  # cycles of a round for each exchange of 4 bytes between lanes
+    # cycles of a round for each register for slice and sums beyond ``free_registers``
     register: float = 0.55
     free_registers: int = 60
-    contiguous: float = 0.92
+    contiguous: float = 0.92  # factor of all cycles if a slice is contiguous in memory
 
 
 COSTS = SliceCosts()
@@ -98,26 +81,15 @@ COSTS = SliceCosts()
 
 @dataclass(frozen=True)
 class SliceCut:
-    """A choice of split, exchanged and held modes.
+    """A choice of split, exchanged and held modes."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    split : int
-        Index of the step along the split mode, each of whose entries is another thread's slice.
-    exchanged : tuple of int
-        Indices of the steps along the exchanged modes, which follow the split mode in a block.
-    held : tuple of int
-        Those along the other modes, of which each thread holds all entries.
-    behind : int
-        How many of the held modes, the last ones, come after the exchanged modes in a block.
-    """
-
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    # index of the step along the split mode, each of whose entries is another thread's slice
     split: int
+    # indices of the steps along the exchanged modes, which follow the split mode in a block
     exchanged: tuple[int, ...]
-    held: tuple[int, ...]
+    held: tuple[int, ...]  # those along the other modes, of which each thread holds all entries
+    # how many of the held modes, the last ones, come after the exchanged modes in a block
     behind: int
 
     @property
@@ -178,34 +150,18 @@ class SliceCut:
 
 @dataclass(frozen=True)
 class SliceTiling(SliceCut):
-    """How a kernel evaluates products in slices.
+    """How a kernel evaluates products in slices."""
 
-    Attributes
-    ----------
-    warps : int
-        Warps that share the products of an output.
-    outputs : int
-        Outputs of a thread block.
-    batch : int
-        Products that a thread loads at a time.
-    slots : int
-        Records per output of a padded list, 0 if the list has records of products only.
-    short_ids, identities : bool
-        Whether factor ids have 16 bits; whether some factors are identities.
-    min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    warps: int
-    outputs: int
-    batch: int
-    slots: int
+    warps: int  # warps that share the products of an output
+    outputs: int  # outputs of a thread block
+    batch: int  # products that a thread loads at a time
+    slots: int  # records per output of a padded list, 0 if the list has records of products only
+    # short_ids, identities: whether factor ids have 16 bits; whether some factors are identities
     short_ids: bool
     identities: bool
+    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
     min_blocks: int
-    itemsize: int
+    itemsize: int  # bytes of an element
 
     @property
     def block(self) -> int:

@@ -28,32 +28,17 @@ _SUM_BYTES, _COPY_BYTES = 8, 16
 
 @dataclass(frozen=True)
 class UnitSliceTiling:
-    """How a kernel evaluates products of three modes on matrix units.
+    """How a kernel evaluates products of three modes on matrix units."""
 
-    Attributes
-    ----------
-    steps : tuple of Step
-        Multiplies along one mode each, in the order of evaluation.
-    leading, slow, fast : int
-        Indices of the steps along the first, second and third mode.
-    warps : int
-        Warps of a thread block, which computes one output.
-    blocks : int
-        Thread blocks that share a multiprocessor.
-    short_ids : bool
-        Whether factor ids have 16 bits.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    # leading, slow, fast: indices of the steps along the first, second and third mode
     leading: int
     slow: int
     fast: int
-    warps: int
-    blocks: int
-    short_ids: bool
-    itemsize: int
+    warps: int  # warps of a thread block, which computes one output
+    blocks: int  # thread blocks that share a multiprocessor
+    short_ids: bool  # whether factor ids have 16 bits
+    itemsize: int  # bytes of an element
 
     @property
     def block(self) -> int:

@@ -17,20 +17,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """The constants of one card.
+    """The constants of one card."""
 
-    Attributes
-    ----------
-    device : str
-        The card that was measured: "name, sm_NN, N multiprocessors".
-    is_exact : bool
-        Whether it is the requested card, not only the most similar one.
-    families : mapping
-        Constants by operation, family and name: ``families["kron"]["fibres"]["launch"]``.
-    """
-
-    device: str
-    is_exact: bool
+    device: str  # the card that was measured: "name, sm_NN, N multiprocessors"
+    is_exact: bool  # whether it is the requested card, not only the most similar one
+    # constants by operation, family and name: ``families["kron"]["fibres"]["launch"]``
     families: Mapping[str, Mapping[str, Mapping[str, float]]]
 
 

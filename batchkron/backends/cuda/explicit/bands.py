@@ -38,29 +38,16 @@ _MAX_OFFSET = 2**31 - 1  # largest offset in elements that a 32-bit integer hold
 
 @dataclass(frozen=True, slots=True)
 class BandVariant:
-    """Parameters that change a kernel's speed, but not its result.
+    """Parameters that change a kernel's speed, but not its result."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads of a thread block.
-    words : int
-        Words of each band that a thread computes.
-    batch : int
-        Bands for which a thread reads entries of a before it writes the first one.
-    repeats : int
-        Largest number of bands that a thread computes.
-    streaming : bool
-        Whether results are written by streaming stores, which do not displace cached data.
-    lines : bool
-        Whether bands are made of whole lines of the cache where enough of them are left.
-    """
-
-    threads: int = 256
-    words: int = 1
-    batch: int = 4
+    threads: int = 256  # threads of a thread block
+    words: int = 1  # words of each band that a thread computes
+    batch: int = 4  # bands for which a thread reads entries of a before it writes the first one
+    # largest number of bands that a thread computes
     repeats: int = 4  # the fastest of 4, 16, 64, or at most 2.5 % slower (H100, 2026-11)
+    # whether results are written by streaming stores, which do not displace cached data
     streaming: bool = True
+    # whether bands are made of whole lines of the cache where enough of them are left
     lines: bool = True
 
     @property

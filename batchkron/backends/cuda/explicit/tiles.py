@@ -42,23 +42,12 @@ _MAX_ELEMENTS = 2**31 - 1  # of rows or columns of the result, and largest numbe
 
 @dataclass(frozen=True, slots=True)
 class TileVariant:
-    """Parameters that change a kernel's speed, but not its result.
+    """Parameters that change a kernel's speed, but not its result."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads of a thread block.
-    run : int
-        Largest size of a run, in bytes; longer ones are cut.
-    total : int
-        Bytes that a thread block writes, about.
-    streaming : bool
-        Whether results are written by streaming stores, which do not displace cached data.
-    """
-
-    threads: int = 256
-    run: int = 16 << 10
-    total: int = 32 << 10
+    threads: int = 256  # threads of a thread block
+    run: int = 16 << 10  # largest size of a run, in bytes; longer ones are cut
+    total: int = 32 << 10  # bytes that a thread block writes, about
+    # whether results are written by streaming stores, which do not displace cached data
     streaming: bool = True
 
 

@@ -41,21 +41,14 @@ class Contraction:
     """Sums over all modes but one that the caller computes: those of large factors.
 
     sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r], the result for the factor of ``mode``.
-
-    Attributes
-    ----------
-    mode : int
-    left, right : Place
-        Of u (outer, rows, inner) and v (outer, columns, inner): number 0 is the product's x, 1 the
-        gradient, 2 the kept memory.
-    shape : tuple of int
-        (outer, rows, columns, inner).
     """
 
     mode: int
+    # left, right: of u (outer, rows, inner) and v (outer, columns, inner): number 0 is the
+    # product's x, 1 the gradient, 2 the kept memory
     left: Place
     right: Place
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, int, int, int]  # (outer, rows, columns, inner)
 
 
 class GradientsPlan:

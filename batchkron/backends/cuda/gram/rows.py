@@ -47,46 +47,26 @@ _LARGE_MODE = 8  # rows or columns: more of them are large
 
 @dataclass(frozen=True, slots=True)
 class ProductLayout:
-    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …).
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-    outer, inner : int
-    rows, columns : tuple of int
-        P_k and Q_k, positive.
-    strides : tuple of (int, int)
-        Elements from row to row and from column to column of each A_k.
-    """
+    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …)."""
 
     dtype: np.dtype[Any]
     outer: int
     inner: int
+    # rows, columns: P_k and Q_k, positive
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    # elements from row to row and from column to column of each A_k
     strides: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GradientsWork:
-    """The gradients that are wanted of a product.
+    """The gradients that are wanted of a product."""
 
-    Attributes
-    ----------
-    product : ProductLayout
-        Of at least one row.
-    needed : tuple of bool
-        Whether the gradient of each factor is wanted, at least one.
-    with_x : bool
-        Whether that of x is.
-    turned : bool
-        Whether gradients of factors are written (Q_k, P_k).
-    """
-
-    product: ProductLayout
-    needed: tuple[bool, ...]
-    with_x: bool
-    turned: bool
+    product: ProductLayout  # of at least one row
+    needed: tuple[bool, ...]  # whether the gradient of each factor is wanted, at least one
+    with_x: bool  # whether that of x is
+    turned: bool  # whether gradients of factors are written (Q_k, P_k)
 
     def total(self, parts: int) -> Total:
         """Return the sums of the parts of thread blocks, of each factor's gradient."""

@@ -48,34 +48,19 @@ class GramWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GramCut:
-    """How the sums over x (outer, rows, inner) and y (outer, columns, inner) are cut.
+    """How the sums over x (outer, rows, inner) and y (outer, columns, inner) are cut."""
 
-    Attributes
-    ----------
-    row_tile, column_tile : int
-        Size of the tiles, multiples of ``own``.
-    own : int
-        Rows and columns whose sums a thread has, 4 or 8.
-    width : int
-        Neighbours along r that threads read together.
-    capacity : int
-        Pairs (l, r) for which a chunk has shared memory.
-    outer_step, inner_step : int
-        Values of l and of r in a chunk.
-    blocks : int
-        Thread blocks that share the chunks of one tile.
-    shared_bytes : int
-        Shared memory of a thread block: of a chunk, then of the sums of half of the teams.
-    """
-
+    # row_tile, column_tile: size of the tiles, multiples of ``own``
     row_tile: int
     column_tile: int
-    own: int
-    width: int
-    capacity: int
+    own: int  # rows and columns whose sums a thread has, 4 or 8
+    width: int  # neighbours along r that threads read together
+    capacity: int  # pairs (l, r) for which a chunk has shared memory
+    # outer_step, inner_step: values of l and of r in a chunk
     outer_step: int
     inner_step: int
-    blocks: int
+    blocks: int  # thread blocks that share the chunks of one tile
+    # shared memory of a thread block: of a chunk, then of the sums of half of the teams
     shared_bytes: int
 
 

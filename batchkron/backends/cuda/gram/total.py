@@ -18,18 +18,10 @@ _MIN_PARTS = 4  # that one of them adds; chosen by hand
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Sums of parts.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-    counts : tuple of int
-        Elements of each result; a part has all of them, one after another.
-    parts : int
-    """
+    """Sums of parts."""
 
     dtype: np.dtype[Any]
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # elements of each result; a part has all of them, one after another
     parts: int
 
     threads = 256

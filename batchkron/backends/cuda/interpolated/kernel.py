@@ -38,23 +38,12 @@ _MAX_POINTS = 2**31 - 32  # numbers of points, to which kernels add up to 32, ha
 
 @dataclass(frozen=True)
 class DeviceWindows:
-    """`Windows` as kernels read them, where the windows are: on the host or on the device.
+    """`Windows` as kernels read them, where the windows are: on the host or on the device."""
 
-    Attributes
-    ----------
-    weights : ndarray, (n, N, 4)
-    corners : ndarray of int64, (n,)
-        The first cell of each window, a number in the whole grid.
-    places : ndarray of int32, (n,)
-    bins : ndarray of int64, (n,)
-        The number of each point's bin: a bin has all points of one corner.
-    bin_count : int
-    """
-
-    weights: Array
-    corners: NDArray[np.int64]
-    places: NDArray[np.int32]
-    bins: NDArray[np.int64]
+    weights: Array  # ndarray, (n, N, 4)
+    corners: NDArray[np.int64]  # the first cell of each window, a number in the whole grid
+    places: NDArray[np.int32]  # ndarray of int32, (n,)
+    bins: NDArray[np.int64]  # the number of each point's bin: a bin has all points of one corner
     bin_count: int
 
     @cached_property
@@ -95,21 +84,11 @@ def device_windows(windows: Windows) -> DeviceWindows:
 
 @dataclass(frozen=True, slots=True)
 class ScatterCut:
-    """How cells are given to threads.
+    """How cells are given to threads."""
 
-    Attributes
-    ----------
-    held : int
-        Vectors of a thread.
-    cells : int
-        Neighbouring cells of the last mode of a thread.
-    share : int
-        Lanes that share the points of these cells, a power of two.
-    """
-
-    held: int
-    cells: int
-    share: int
+    held: int  # vectors of a thread
+    cells: int  # neighbouring cells of the last mode of a thread
+    share: int  # lanes that share the points of these cells, a power of two
 
 
 def scatter_owners(sizes: tuple[int, ...], vectors: int, cut: ScatterCut) -> int:

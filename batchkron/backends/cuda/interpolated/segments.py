@@ -38,20 +38,11 @@ _MAX_SPANS = 1 << 31  # cells of all spans have 32 bits
 
 @dataclass(frozen=True, slots=True)
 class SegmentBounds:
-    """How many segments and cells of their spans any points of one grid may need.
+    """How many segments and cells of their spans any points of one grid may need."""
 
-    Attributes
-    ----------
-    points : int
-        Points of a segment at least, where a row has so many.
-    segments : int
-    spans : int
-        Cells of all spans.
-    """
-
-    points: int
+    points: int  # points of a segment at least, where a row has so many
     segments: int
-    spans: int
+    spans: int  # cells of all spans
 
 
 def segment_bounds(sizes: tuple[int, ...], count: int, device: DeviceLimits) -> SegmentBounds:
@@ -84,22 +75,14 @@ def vectors_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Segments of points as kernels read them, where the points' windows are.
+    """Segments of points as kernels read them, where the points' windows are."""
 
-    Attributes
-    ----------
-    entries : ndarray of int32, (n, 2)
-        Places and last corners of points.
-    segments : ndarray of int32, (segments + 1, 4)
-        The cells of all spans before, a span's cells, its first one, its first point. Those that
-        are not needed begin behind the last point.
-    covers : ndarray of int32, (rows P_N, 2)
-        For each row and each cell of the last mode the first segment that meets it, and the one
-        behind the last.
-    """
-
-    entries: NDArray[np.int32]
+    entries: NDArray[np.int32]  # places and last corners of points
+    # the cells of all spans before, a span's cells, its first one, its first point. Those that are
+    # not needed begin behind the last point.
     segments: NDArray[np.int32]
+    # for each row and each cell of the last mode the first segment that meets it, and the one
+    # behind the last
     covers: NDArray[np.int32]
 
     @property
@@ -161,18 +144,10 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCut:
-    """How a segment is given to threads.
+    """How a segment is given to threads."""
 
-    Attributes
-    ----------
-    inner : int
-        The modes before the last one whose weights a thread keeps: it has 4^inner leads.
-    batch : int
-        Points that are loaded together.
-    """
-
-    inner: int
-    batch: int
+    inner: int  # the modes before the last one whose weights a thread keeps: it has 4^inner leads
+    batch: int  # points that are loaded together
 
 
 def segment_cut(modes: int, vectors: int, itemsize: int) -> SegmentCut:
@@ -189,18 +164,10 @@ def segment_lanes(modes: int, vectors: int, cut: SegmentCut) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CellCut:
-    """How sums over segments are given to lanes.
+    """How sums over segments are given to lanes."""
 
-    Attributes
-    ----------
-    share : int
-        Lanes of a sum, a power of two.
-    turns : int
-        How many of these take turns at the segments of a row; the others share the leads.
-    """
-
-    share: int
-    turns: int
+    share: int  # lanes of a sum, a power of two
+    turns: int  # how many of these take turns at the segments of a row; the others share the leads
 
 
 def cell_cut(sizes: tuple[int, ...], vectors: int, deepest: int, device: DeviceLimits) -> CellCut:

@@ -22,39 +22,20 @@ from batchkron.spec.kron import Array
 
 @dataclass(frozen=True, slots=True)
 class KronKernel:
-    """A kernel of a Kron-Matmul: a variant of a family for a run of neighbouring modes.
-
-    Attributes
-    ----------
-    family : KronFamily
-    run : ModeRun
-        The modes that the kernel multiplies.
-    variant : Any
-        An instance of the family's ``variant_type``.
-    modes : tuple of int
-        The modes, in the order of the factors in the kernel's arguments.
-    program : Program
-        What is compiled. If it has constants, the factors lie in the kernel's constant memory, and
-        the kernel belongs to one operator.
-    launch : LaunchShape
-        Grid, threads and memory.
-    arguments : ndarray
-        The kernel's arguments, without addresses; alpha is 1, beta 0.
-    seconds : float
-        Estimated time of a launch.
-    tile : Any
-        The family's tiling, from which program and launch follow.
-    """
+    """A kernel of a Kron-Matmul: a variant of a family for a run of neighbouring modes."""
 
     family: KronFamily
-    run: ModeRun
-    variant: Any
-    modes: tuple[int, ...]
+    run: ModeRun  # the modes that the kernel multiplies
+    variant: Any  # an instance of the family's ``variant_type``
+    modes: tuple[int, ...]  # the modes, in the order of the factors in the kernel's arguments
+    # what is compiled. If it has constants, the factors lie in the kernel's constant memory, and
+    # the kernel belongs to one operator.
     program: Program
-    launch: LaunchShape
+    launch: LaunchShape  # grid, threads and memory
+    # the kernel's arguments, without addresses; alpha is 1, beta 0
     arguments: Array = field(compare=False)
-    seconds: float = field(compare=False)
-    tile: Any = None
+    seconds: float = field(compare=False)  # estimated time of a launch
+    tile: Any = None  # the family's tiling, from which program and launch follow
 
     @property
     def elements(self) -> int:

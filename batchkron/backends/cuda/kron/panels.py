@@ -34,32 +34,18 @@ from batchkron.backends.cuda.steps import ModeRun
 
 @dataclass(frozen=True, slots=True)
 class PanelCut:
-    """How the work of a thread block is divided.
+    """How the work of a thread block is divided."""
 
-    Attributes
-    ----------
-    fibres, results : int
-        A tile is this many fibres by this many results (rows of the factor).
-    depth : int
-        Entries of each fibre and row in one panel.
-    rows, columns : int
-        Fibres and results of a thread; in double precision, those of a warp.
-    threads : int
-        Threads of a thread block.
-    stages : int
-        Panels in shared memory at the same time.
-    blocks : int
-        Thread blocks of a multiprocessor.
-    """
-
+    # fibres, results: a tile is this many fibres by this many results (rows of the factor)
     fibres: int
     results: int
-    depth: int
+    depth: int  # entries of each fibre and row in one panel
+    # rows, columns: fibres and results of a thread; in double precision, those of a warp
     rows: int
     columns: int
-    threads: int
-    stages: int
-    blocks: int
+    threads: int  # threads of a thread block
+    stages: int  # panels in shared memory at the same time
+    blocks: int  # thread blocks of a multiprocessor
 
 
 _COMPLEX = (PanelCut(32, 32, 8, 4, 4, 64, 3, 4),)

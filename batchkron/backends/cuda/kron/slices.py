@@ -34,28 +34,17 @@ _LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A supported shape of slices.
+    """A supported shape of slices."""
 
-    Attributes
-    ----------
-    itemsize : int
-        Bytes of an element.
-    outer, inner : tuple of int
-        Sizes of the outer and inner modes of a slice; each may be several modes with this product.
-    columns : int
-        Columns of a slice.
-    leads : tuple of int
-        Supported sizes of the lead, 1 if there is none.
-    minimum : (int, int)
-        Smallest number of tiles for each multiprocessor, and smallest mode size, for which the
-        kernel is used.
-    """
-
-    itemsize: int
+    itemsize: int  # bytes of an element
+    # outer, inner: sizes of the outer and inner modes of a slice; each may be several modes with
+    # this product
     outer: tuple[int, ...]
     inner: tuple[int, ...]
-    columns: int
-    leads: tuple[int, ...]
+    columns: int  # columns of a slice
+    leads: tuple[int, ...]  # supported sizes of the lead, 1 if there is none
+    # smallest number of tiles for each multiprocessor, and smallest mode size, for which the kernel
+    # is used
     minimum: tuple[int, int] = (0, 1)
 
 
@@ -81,22 +70,13 @@ class SliceVariant:
 
 @dataclass(frozen=True, slots=True)
 class SliceTile:
-    """The sizes of a tile.
+    """The sizes of a tile."""
 
-    Attributes
-    ----------
-    lead : tuple of int
-        Sizes of the modes that make the lead; empty if a tile is one slice.
-    outer, inner : tuple of tuple of int
-        For each outer and inner mode of a slice, the sizes of the modes that make it.
-    columns : int
-        Neighbouring columns of a tile.
-    """
-
-    lead: tuple[int, ...]
+    lead: tuple[int, ...]  # sizes of the modes that make the lead; empty if a tile is one slice
+    # outer, inner: for each outer and inner mode of a slice, the sizes of the modes that make it
     outer: tuple[tuple[int, ...], ...]
     inner: tuple[tuple[int, ...], ...]
-    columns: int
+    columns: int  # neighbouring columns of a tile
 
     @property
     def slices(self) -> int:

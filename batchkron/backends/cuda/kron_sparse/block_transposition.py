@@ -39,27 +39,15 @@ ELEMENTS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 
 @dataclass(frozen=True, slots=True)
 class BlockTransposition:
-    """Matrices (length, width) that are written as (width, length), or the other way round.
+    """Matrices (length, width) that are written as (width, length), or the other way round."""
 
-    Attributes
-    ----------
-    blocks : int
-        How many there are.
-    length, width : int
-    itemsize : int
-        Bytes of an element.
-    to_long : bool
-        Whether (length, width) are read, and (width, length) written.
-    alignment : int
-        Bytes that addresses on the side of (length, width) are multiples of; those of the other
-        side are multiples of `WORD`.
-    """
-
-    blocks: int
+    blocks: int  # how many there are
     length: int
     width: int
-    itemsize: int
-    to_long: bool
+    itemsize: int  # bytes of an element
+    to_long: bool  # whether (length, width) are read, and (width, length) written
+    # bytes that addresses on the side of (length, width) are multiples of; those of the other side
+    # are multiples of `WORD`
     alignment: int
 
     @property

@@ -74,25 +74,13 @@ class FactorLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChainLayout:
-    """A chain K_1 … K_L of real matrices, and the vectors that it multiplies.
-
-    Attributes
-    ----------
-    dtype : str
-    factors : tuple of FactorLayout
-        From K_1 on; K_L is applied first. No size is zero.
-    count : int
-        Vectors, at least one.
-    last : bool
-        Whether they lie along the last axis.
-    alignment : int
-        Bytes that the address of the vectors is a multiple of, a power of two up to `WORD`.
-    """
+    """A chain K_1 … K_L of real matrices, and the vectors that it multiplies."""
 
     dtype: str
-    factors: tuple[FactorLayout, ...]
-    count: int
-    last: bool
+    factors: tuple[FactorLayout, ...]  # from K_1 on; K_L is applied first. No size is zero.
+    count: int  # vectors, at least one
+    last: bool  # whether they lie along the last axis
+    # bytes that the address of the vectors is a multiple of, a power of two up to `WORD`
     alignment: int
 
     @property

@@ -47,30 +47,19 @@ They are (a, b, c, d), or (a, d, b, c) with padded rows, or a dense matrices (b 
 
 @dataclass(frozen=True, slots=True)
 class SparseShape:
-    """What to compute: y[o, i, k, j, r] = sum over l of values[i, k, l, j] x[o, i, l, j, r].
+    """What to compute: y[o, i, k, j, r] = sum over l of values[i, k, l, j] x[o, i, l, j, r]."""
 
-    Attributes
-    ----------
-    a, b, c, d : int
-        The matrix's pattern; none is zero.
-    outer, inner : int
-        The vectors x (outer, a c d, inner) and y (outer, a b d, inner).
-    dtype : str
-        The dtype's name, of `SPARSE_SCALARS`.
-    products : int
-        TF32 multiply-adds for each one in float32: 0 for none, 1 or 3.
-    alignment : int
-        Bytes that the addresses of x and y are multiples of, a power of two up to `WORD`.
-    """
-
+    # a, b, c, d: the matrix's pattern; none is zero
     a: int
     b: int
     c: int
     d: int
+    # outer, inner: the vectors x (outer, a c d, inner) and y (outer, a b d, inner)
     outer: int
     inner: int
-    dtype: str
-    products: int = 0
+    dtype: str  # the dtype's name, of `SPARSE_SCALARS`
+    products: int = 0  # TF32 multiply-adds for each one in float32: 0 for none, 1 or 3
+    # bytes that the addresses of x and y are multiples of, a power of two up to `WORD`
     alignment: int = WORD
 
     @property
@@ -112,37 +101,17 @@ def common_pack(most: int, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SparseKernel:
-    """A kernel for a product: a variant of a family.
-
-    Attributes
-    ----------
-    family : SparseFamily
-    shape : SparseShape
-    variant : Any
-        An instance of the family's ``variant_type``.
-    tile : Any
-        What the variant is compiled for.
-    options : tuple
-        Template arguments behind the scalar.
-    launch : LaunchShape
-        Grid, threads and memory.
-    arguments : ndarray, (1,)
-        The kernel's arguments for y = A x, without addresses.
-    seconds : float
-        Estimated time of a launch.
-    ending : {"none", "bias", "gelu", "gelu-tanh"}
-        With another one than "none" the kernel does not accumulate.
-    """
+    """A kernel for a product: a variant of a family."""
 
     family: SparseFamily
     shape: SparseShape
-    variant: Any
-    tile: Any
-    options: tuple[object, ...]
-    launch: LaunchShape
-    arguments: Array = field(compare=False)
-    seconds: float = field(compare=False)
-    ending: Ending = "none"
+    variant: Any  # an instance of the family's ``variant_type``
+    tile: Any  # what the variant is compiled for
+    options: tuple[object, ...]  # template arguments behind the scalar
+    launch: LaunchShape  # grid, threads and memory
+    arguments: Array = field(compare=False)  # the kernel's arguments for y = A x, without addresses
+    seconds: float = field(compare=False)  # estimated time of a launch
+    ending: Ending = "none"  # with another one than "none" the kernel does not accumulate
 
     @property
     def stored(self) -> Stored:

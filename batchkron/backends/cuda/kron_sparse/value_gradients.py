@@ -60,27 +60,16 @@ VALUE_GRADIENTS = "kron_sparse.gradients"
 
 @dataclass(frozen=True, slots=True)
 class GradientShape:
-    """What to compute: sums over vectors n of gradient[n, i, k, j] x[n, i, l, j].
+    """What to compute: sums over vectors n of gradient[n, i, k, j] x[n, i, l, j]."""
 
-    Attributes
-    ----------
-    a, b, c, d : int
-        The matrix's pattern; none is zero.
-    count : int
-        Vectors, at least one.
-    last : bool
-        Whether vectors lie along the last axis.
-    dtype : str
-        "float32" or "float64".
-    """
-
+    # a, b, c, d: the matrix's pattern; none is zero
     a: int
     b: int
     c: int
     d: int
-    count: int
-    last: bool
-    dtype: str
+    count: int  # vectors, at least one
+    last: bool  # whether vectors lie along the last axis
+    dtype: str  # "float32" or "float64"
 
     @property
     def itemsize(self) -> int:

@@ -22,30 +22,17 @@ _RESERVED_SHARED_BYTES = 1024  # bytes of shared memory that CUDA reserves per t
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """Limits of one device.
+    """Limits of one device."""
 
-    Attributes
-    ----------
-    shared_bytes : int
-        Largest shared memory of a thread block, in bytes.
-    multiprocessors : int
-        Number of multiprocessors.
-    cluster : int
-        Largest number of thread blocks of a cluster, 1 if the device has no clusters.
-    double_units : bool
-        Whether the float64 matrix units are as fast as float32 arithmetic on ordinary cores.
-    name : str
-        "name, sm_NN, N multiprocessors": the card whose measured costs count.
-    has_matrix_library : bool
-        Whether products may be left to cuBLAS.
-    """
-
-    shared_bytes: int
-    multiprocessors: int
+    shared_bytes: int  # largest shared memory of a thread block, in bytes
+    multiprocessors: int  # number of multiprocessors
+    # largest number of thread blocks of a cluster, 1 if the device has no clusters
     cluster: int = 1
+    # whether the float64 matrix units are as fast as float32 arithmetic on ordinary cores
     double_units: bool = True
+    # "name, sm_NN, N multiprocessors": the card whose measured costs count
     name: str = "unknown, sm_90, 132 multiprocessors"
-    has_matrix_library: bool = False
+    has_matrix_library: bool = False  # whether products may be left to cuBLAS
 
 
 def shared_bytes_for_blocks(blocks: int, limits: DeviceLimits) -> int:

@@ -38,34 +38,19 @@ DTYPES = tuple(_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class MatrixProducts:
-    """Products C = op(A) op(B) of matrices (m, k) and (k, n) in column-major order.
-
-    Attributes
-    ----------
-    m, n, k : int
-    count, batches : int
-        Products of a call, and how many calls.
-    steps : tuple of int
-        Elements from one column of A, B and C to the next.
-    strides : tuple of int
-        Elements from one matrix A, B and C of a call to the next.
-    jumps : tuple of int
-        Elements from the first matrices of one call to those of the next.
-    transposed : tuple of bool
-        Whether A and B are stored transposed.
-    values_first : bool
-        Whether A is the operator's values and B the vectors x, or the other way round.
-    """
+    """Products C = op(A) op(B) of matrices (m, k) and (k, n) in column-major order."""
 
     m: int
     n: int
     k: int
+    # count, batches: products of a call, and how many calls
     count: int
     batches: int
-    steps: tuple[int, int, int]
-    strides: tuple[int, int, int]
-    jumps: tuple[int, int, int]
-    transposed: tuple[bool, bool]
+    steps: tuple[int, int, int]  # elements from one column of A, B and C to the next
+    strides: tuple[int, int, int]  # elements from one matrix A, B and C of a call to the next
+    jumps: tuple[int, int, int]  # elements from the first matrices of one call to those of the next
+    transposed: tuple[bool, bool]  # whether A and B are stored transposed
+    # whether A is the operator's values and B the vectors x, or the other way round
     values_first: bool
 
 

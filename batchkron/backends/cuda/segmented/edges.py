@@ -81,27 +81,13 @@ def laid_out_matrices(mode: SegmentMode, matrices: Array, itemsize: int | None =
 
 
 class EdgeList(NamedTuple):
-    """The edges along one mode into the blocks of one vector.
+    """The edges along one mode into the blocks of one vector."""
 
-    Attributes
-    ----------
-    mode : int
-        Index of a `SegmentMode`.
-    target : int
-        The vector's first block.
-    starts : ndarray of int64, (blocks + 1,)
-        Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
-    children : ndarray of int64, (edges,)
-        The input block of each edge.
-    words : ndarray of int64, (edges,)
-        The first 16-byte word of each edge's matrix.
-    """
-
-    mode: int
-    target: int
-    starts: _Ids
-    children: _Ids
-    words: _Ids
+    mode: int  # index of a `SegmentMode`
+    target: int  # the vector's first block
+    starts: _Ids  # block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``
+    children: _Ids  # the input block of each edge
+    words: _Ids  # the first 16-byte word of each edge's matrix
 
     def outputs(self) -> _Ids:
         """Return the output block of each edge."""
@@ -121,25 +107,15 @@ class NodeClass(NamedTuple):
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """All edges into some blocks, as one launch takes them.
+    """All edges into some blocks, as one launch takes them."""
 
-    Attributes
-    ----------
-    targets : ndarray of int32, (nodes,)
-        The nodes' output blocks, sorted by class. Within a class the original order is kept, in
-        which neighbours read the same blocks; one thread block computes them.
-    starts : ndarray of int64, (nodes * modes + 1,)
-        Edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``.
-    edges : ndarray of int32, (edges, 2)
-        Input block and first word of the matrix of each edge.
-    classes : tuple of NodeClass
-        The classes of nodes, those with the most edges first.
-    """
-
+    # the nodes' output blocks, sorted by class. Within a class the original order is kept, in which
+    # neighbours read the same blocks; one thread block computes them.
     targets: NDArray[np.int32]
+    # edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``
     starts: _Ids
-    edges: NDArray[np.int32]
-    classes: tuple[NodeClass, ...]
+    edges: NDArray[np.int32]  # input block and first word of the matrix of each edge
+    classes: tuple[NodeClass, ...]  # the classes of nodes, those with the most edges first
 
 
 def edge_table(

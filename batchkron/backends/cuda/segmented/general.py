@@ -46,30 +46,15 @@ _MAX_LARGE_TEAMS = 8
 
 @dataclass(frozen=True)
 class SegmentTiling:
-    """How one kernel computes nodes.
+    """How one kernel computes nodes."""
 
-    Attributes
-    ----------
-    modes : tuple of SegmentMode
-        The mode multiplies; all have the same size of input and of output blocks.
-    team : int
-        Threads that compute a node.
-    teams : int
-        Teams of a thread block.
-    width : int
-        Vectors (columns of the innermost axis) that a team computes at a time.
-    in_shared : bool
-        Whether sums are kept in shared memory from one mode to the next.
-    itemsize : int
-        Bytes of an element.
-    """
-
+    # the mode multiplies; all have the same size of input and of output blocks
     modes: tuple[SegmentMode, ...]
-    team: int
-    teams: int
-    width: int
-    in_shared: bool
-    itemsize: int
+    team: int  # threads that compute a node
+    teams: int  # teams of a thread block
+    width: int  # vectors (columns of the innermost axis) that a team computes at a time
+    in_shared: bool  # whether sums are kept in shared memory from one mode to the next
+    itemsize: int  # bytes of an element
 
     @property
     def output_size(self) -> int:

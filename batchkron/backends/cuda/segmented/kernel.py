@@ -15,28 +15,15 @@ from batchkron.backends.cuda.segmented.edges import SegmentMode, segmented_argum
 
 @dataclass(frozen=True, slots=True)
 class SumsShape:
-    """What the launches for several tables of edges have in common.
+    """What the launches for several tables of edges have in common."""
 
-    Attributes
-    ----------
-    modes : tuple of SegmentMode
-        The distinct mode multiplies.
-    dtype : dtype
-    nodes : int
-        Number of nodes (output blocks) of the largest table.
-    children : int
-        Number of input blocks: those of x and of the scratch memory.
-    between : bool
-        Whether children may lie in the scratch memory, which holds intermediate vectors.
-    outer, inner : int
-        Vectors (outer, …, inner) of a launch.
-    """
-
-    modes: tuple[SegmentMode, ...]
+    modes: tuple[SegmentMode, ...]  # the distinct mode multiplies
     dtype: np.dtype[Any]
-    nodes: int
-    children: int
+    nodes: int  # number of nodes (output blocks) of the largest table
+    children: int  # number of input blocks: those of x and of the scratch memory
+    # whether children may lie in the scratch memory, which holds intermediate vectors
     between: bool
+    # outer, inner: vectors (outer, …, inner) of a launch
     outer: int
     inner: int
 

@@ -31,24 +31,14 @@ __all__ = ["SweepLevels", "sweep_levels"]
 
 @dataclass(frozen=True, slots=True)
 class SweepLevels:
-    """A list of sweeps as one launch per level.
+    """A list of sweeps as one launch per level."""
 
-    Attributes
-    ----------
-    modes : tuple of SegmentMode
-        The distinct mode multiplies.
-    tables : tuple of EdgeTable
-        One for each level. Children are numbered through x's blocks, then the scratch memory's;
-        targets through y's blocks, then the scratch memory's.
-    scratch : int
-        Blocks of the scratch memory, which holds intermediate vectors.
-    places : tuple of int
-        For each part of the list, in order, the index in ``modes`` of its matrices' mode.
-    """
-
-    modes: tuple[SegmentMode, ...]
+    modes: tuple[SegmentMode, ...]  # the distinct mode multiplies
+    # one for each level. Children are numbered through x's blocks, then the scratch memory's;
+    # targets through y's blocks, then the scratch memory's.
     tables: tuple[EdgeTable, ...]
-    scratch: int
+    scratch: int  # blocks of the scratch memory, which holds intermediate vectors
+    # for each part of the list, in order, the index in ``modes`` of its matrices' mode
     places: tuple[int, ...]
 
     def laid_out(self, matrices: Sequence[Array]) -> Array:

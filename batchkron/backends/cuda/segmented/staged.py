@@ -75,36 +75,17 @@ class ModeBundle:
 
 @dataclass(frozen=True)
 class StagedTiling:
-    """How one kernel computes nodes, for one vector at a time.
+    """How one kernel computes nodes, for one vector at a time."""
 
-    Attributes
-    ----------
-    bundles : tuple of ModeBundle
-        Bundles of modes, the last modes first.
-    team : int
-        Threads that compute a node.
-    teams : int
-        Teams of a thread block.
-    slots : int
-        Children of a team that are in shared memory.
-    blocks : int
-        Thread blocks that share a multiprocessor.
-    column : int
-        Elements from one column of a matrix to the next.
-    between : bool
-        Whether children may lie in the scratch memory, which holds intermediate vectors.
-    itemsize : int
-        Bytes of an element.
-    """
-
-    bundles: tuple[ModeBundle, ...]
-    team: int
-    teams: int
-    slots: int
-    blocks: int
-    column: int
+    bundles: tuple[ModeBundle, ...]  # bundles of modes, the last modes first
+    team: int  # threads that compute a node
+    teams: int  # teams of a thread block
+    slots: int  # children of a team that are in shared memory
+    blocks: int  # thread blocks that share a multiprocessor
+    column: int  # elements from one column of a matrix to the next
+    # whether children may lie in the scratch memory, which holds intermediate vectors
     between: bool
-    itemsize: int
+    itemsize: int  # bytes of an element
 
     width: ClassVar[int] = 1  # vectors that a team computes at a time
     pieces: ClassVar[int] = 1  # thread blocks that share a node, along the grid's third axis

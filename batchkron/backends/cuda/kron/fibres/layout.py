@@ -52,39 +52,22 @@ class FibrePass:
 
 @dataclass(frozen=True, slots=True)
 class FibreTile:
-    """The layout of a tile.
+    """The layout of a tile."""
 
-    Attributes
-    ----------
-    modes : tuple of int
-        The run's modes, in the order of the passes.
-    inputs, outputs : tuple of (int, int)
-        Size and stride of the tile's axes in shared memory, the fastest first.
-    buffer : int
-        Elements of a tile in shared memory.
-    shared_bytes : int
-        Bytes of shared memory of a thread block.
-    passes : tuple of FibrePass
-        The passes over a tile, one for each mode.
-    step : int
-        If the last pass writes to the array: rows between neighbouring results of a fibre. If it
-        writes to the tile: 0.
-    rows : tuple of (int, int)
-        Size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
-        ``DirectTarget`` of the kernel.
-    conflicts : float
-        The mean length of accesses to shared memory, 1 without bank conflicts.
-    """
-
-    modes: tuple[int, ...]
+    modes: tuple[int, ...]  # the run's modes, in the order of the passes
+    # inputs, outputs: size and stride of the tile's axes in shared memory, the fastest first
     inputs: Axes
     outputs: Axes
-    buffer: int
-    shared_bytes: int
-    passes: tuple[FibrePass, ...]
+    buffer: int  # elements of a tile in shared memory
+    shared_bytes: int  # bytes of shared memory of a thread block
+    passes: tuple[FibrePass, ...]  # the passes over a tile, one for each mode
+    # if the last pass writes to the array: rows between neighbouring results of a fibre. If it
+    # writes to the tile: 0.
     step: int
+    # size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
+    # ``DirectTarget`` of the kernel
     rows: Axes
-    conflicts: float
+    conflicts: float  # the mean length of accesses to shared memory, 1 without bank conflicts
 
 
 @lru_cache(maxsize=1024)

@@ -82,45 +82,25 @@ class TileVariant:
 
 @dataclass(frozen=True, slots=True)
 class SparseCut:
-    """All that the kernel is compiled for.
+    """All that the kernel is compiled for."""
 
-    Attributes
-    ----------
-    layout : {"kRows", "kAlong", "kGroup"}
-    dtype : str
-    group, atom, results, columns : int
-        A tile has ``group`` neighbouring j, ``atom`` of them for a warp, rows k of each, and
-        columns.
-    depth : int
-        Entries of the sum's index in one panel.
-    warps_down, warps_across : int
-        Warps that share the tile of one j.
-    stages : int
-        Panels in shared memory at a time.
-    blocks : int
-        Thread blocks of a multiprocessor.
-    pack : int
-        Elements of x that are copied together.
-    products : int
-        As of `SparseShape`.
-    kept : int
-        Panels whose values are kept, 0 or all of a tile.
-    """
-
-    layout: Layout
+    layout: Layout  # {"kRows", "kAlong", "kGroup"}
     dtype: str
+    # group, atom, results, columns: a tile has ``group`` neighbouring j, ``atom`` of them for a
+    # warp, rows k of each, and columns
     group: int
     atom: int
     results: int
     columns: int
-    depth: int
+    depth: int  # entries of the sum's index in one panel
+    # warps_down, warps_across: warps that share the tile of one j
     warps_down: int
     warps_across: int
-    stages: int
-    blocks: int
-    pack: int
-    products: int
-    kept: int
+    stages: int  # panels in shared memory at a time
+    blocks: int  # thread blocks of a multiprocessor
+    pack: int  # elements of x that are copied together
+    products: int  # as of `SparseShape`
+    kept: int  # panels whose values are kept, 0 or all of a tile
 
     @property
     def itemsize(self) -> int:
