@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.interpolated.plan import InterpolationPlan
     from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
-    from batchkron.backends.cuda.krylov.passes import (
-        Iterations,
-        Passes,
-        RankPasses,
-        Reader,
-    )
+    from batchkron.backends.cuda.krylov.passes import Iterations, Passes, RankPasses, Reader
     from batchkron.backends.cuda.runtime.recorder import Recorder
     from batchkron.backends.cuda.runtime.repeated_work import RepeatedWork
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan

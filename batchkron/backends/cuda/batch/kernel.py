@@ -96,8 +96,6 @@ def records_kernel(
     memory = tiling.shared_bytes
     launch = LaunchShape(blocks, tiling.block, resident, memory, carveout=tiling.carveout)
     arguments = record(
-        register_batch_arguments(shape.dtype, len(shape.steps)),
-        slots=slots,
-        **shape.counts,
+        register_batch_arguments(shape.dtype, len(shape.steps)), slots=slots, **shape.counts
     )
     return Kernel(family, shape, variant, program, launch, arguments)

@@ -15,11 +15,7 @@ import numpy as np
 
 from batchkron.arrays import is_plain
 from batchkron.backends.cuda.explicit.families import fastest_kernel
-from batchkron.backends.cuda.explicit.kernel import (
-    WORD_BYTES,
-    DeviceMatrix,
-    ProductShape,
-)
+from batchkron.backends.cuda.explicit.kernel import WORD_BYTES, DeviceMatrix, ProductShape
 from batchkron.backends.cuda.explicit.steps import ExplicitStep, explicit_steps
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import forget_by

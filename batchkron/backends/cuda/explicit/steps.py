@@ -15,8 +15,7 @@ RESULT_BYTES = 256  # alignment of intermediate results in bytes, the same as Cu
 def balanced_split(sizes: Sequence[int]) -> int:
     """Return the index at which to split factors so that the products of both parts are small."""
     return min(
-        range(1, len(sizes)),
-        key=lambda split: math.prod(sizes[:split]) + math.prod(sizes[split:]),
+        range(1, len(sizes)), key=lambda split: math.prod(sizes[:split]) + math.prod(sizes[split:])
     )
 
 

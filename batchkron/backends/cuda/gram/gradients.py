@@ -13,12 +13,7 @@ from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import kron_program
-from batchkron.backends.cuda.runtime.device import (
-    cupy,
-    device_errors,
-    device_limits,
-    load_kernel,
-)
+from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits, load_kernel
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
     Launch,

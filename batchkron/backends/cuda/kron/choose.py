@@ -127,10 +127,7 @@ def _orders(product: ModeRun) -> list[tuple[int, ...]]:
 
 
 def _shortest_path(
-    product: ModeRun,
-    order: Sequence[int],
-    edge_of: Callable[[ModeRun], _Edge | None],
-    best: _Path,
+    product: ModeRun, order: Sequence[int], edge_of: Callable[[ModeRun], _Edge | None], best: _Path
 ) -> _Path:
     """Return the fastest path that multiplies the modes in this order, ``best`` if none is faster.
 

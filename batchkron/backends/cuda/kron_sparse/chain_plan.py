@@ -31,12 +31,7 @@ from batchkron.backends.cuda.kron_sparse.value_gradients import (
     gradient_kernel,
     has_kernel,
 )
-from batchkron.backends.cuda.runtime.device import (
-    cupy,
-    device_errors,
-    device_limits,
-    load_kernel,
-)
+from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits, load_kernel
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,

@@ -132,12 +132,7 @@ def krylov_iterations(
 
 @lru_cache(maxsize=256)
 def _passes_on(
-    device: int,
-    names: tuple[str, ...],
-    dtype: np.dtype[Any],
-    n: int,
-    systems: int,
-    restart: int,
+    device: int, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
 ) -> Passes:
     return Passes(names, dtype, n, systems, restart)
 

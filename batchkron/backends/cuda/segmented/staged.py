@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends.cuda.kernel import Family, Kernel
-from batchkron.backends.cuda.runtime.hardware import (
-    LINE,
-    DeviceLimits,
-    resident_blocks,
-    round_up,
-)
+from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, resident_blocks, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.edges import (
     NUM_TEAM_COUNTS,
@@ -135,11 +130,7 @@ def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize
 
 
 def staged_tiling(
-    modes: Sequence[SegmentMode],
-    itemsize: int,
-    nodes: int,
-    between: bool,
-    limits: DeviceLimits,
+    modes: Sequence[SegmentMode], itemsize: int, nodes: int, between: bool, limits: DeviceLimits
 ) -> StagedTiling | None:
     """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 

@@ -263,14 +263,7 @@ def _split(
 
 @lru_cache(maxsize=8192)
 def _tf32(
-    C: int,
-    K: int,
-    fibres: int,
-    warps: int,
-    registers: int,
-    across: int,
-    along: bool,
-    products: int,
+    C: int, K: int, fibres: int, warps: int, registers: int, across: int, along: bool, products: int
 ) -> Share | None:
     """Return the best share in TF32, whose significands have 11 bits, on matrix units."""
     steps, all_tiles, found = -(-C // 8), -(-K // 8), []

@@ -23,11 +23,7 @@ from batchkron.backends.cuda.estimates import (
     slowest,
     warps_of,
 )
-from batchkron.backends.cuda.kron.registers.passes import (
-    RegisterPass,
-    ThreadAxis,
-    staged_elements,
-)
+from batchkron.backends.cuda.kron.registers.passes import RegisterPass, ThreadAxis, staged_elements
 from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     is_in_cache,

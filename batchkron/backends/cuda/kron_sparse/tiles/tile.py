@@ -16,17 +16,8 @@ from functools import lru_cache
 from typing import Literal
 
 from batchkron.backends.cuda.kernel_family import is_enabled
-from batchkron.backends.cuda.kron_sparse.kernel import (
-    HALF_DTYPES,
-    WORD,
-    SparseShape,
-    common_pack,
-)
-from batchkron.backends.cuda.runtime.hardware import (
-    WARP,
-    DeviceLimits,
-    shared_bytes_for_blocks,
-)
+from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape, common_pack
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, shared_bytes_for_blocks
 
 # Numbers below were chosen by hand.
 # Registers of a thread for its sums, 4 bytes each, at most: with numbers of 16 bits, or on cores
