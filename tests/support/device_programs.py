@@ -7,24 +7,22 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from plans import plan_of, square_run
+from plans import list_shape, plan_of, square_run
 
-from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
-from batchkron.backends.cuda.batch.registers import register_batch_program, register_tiling
-from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
+from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
+from batchkron.backends.cuda.batch.registers import REGISTERS
+from batchkron.backends.cuda.batch.slices import SLICES
+from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 from batchkron.backends.cuda.batch.unsorted import unsorted_program, unsorted_tile
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.families import FAMILIES as PRODUCT_FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
-from batchkron.backends.cuda.general_kernel import (
-    batch_program,
-    batch_tiling,
-)
+from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
 from batchkron.backends.cuda.gram.registers import registers_kernel
 from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
 from batchkron.backends.cuda.gram.tiles import GramWork, tiles_kernel
 from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
@@ -210,13 +208,12 @@ def programs_of(shapes, rows, inner, dtype, limits):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
     for short_ids, identities, results, maximum in ((True, False, 500, 64), (False, True, 5, 400)):
-        numbers = dtype.itemsize, results, 64 * results
-        registers = register_tiling(steps, *numbers, short_ids, identities, limits)
-        if registers is not None:
-            yield register_batch_program(dtype, registers)
-        slices = slice_tiling(steps, *numbers, maximum, short_ids, identities, limits)
-        if slices is not None:
-            yield slice_program(dtype, slices)
+        numbers = results, 64 * results, maximum, short_ids, identities
+        shape = list_shape(shapes, dtype, *numbers)
+        for family in (REGISTERS, SLICES):
+            kernel = family.kernel(shape, limits)
+            if kernel is not None:
+                yield kernel.program
     by_row = len(shapes) % 2 == 1
     for held in (4, 9, 16, 32):
         tile = unsorted_tile(steps, dtype.itemsize, held, limits)
@@ -309,16 +306,12 @@ def row_gradients_kernels(dtype, limits):
 def unit_programs(limits):
     """The kernels of lists on matrix units, in float64 (ids of 16 bits) and float32 (of 32)."""
     for sizes, outputs in UNIT_LISTS:
-        rows, columns = zip(*(n if isinstance(n, tuple) else (n, n) for n in sizes), strict=True)
+        factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
         for dtype, short_ids in ((np.dtype("f8"), True), (np.dtype("f4"), False)):
-            steps = plan_steps(columns, rows, plan_order(columns, rows), dtype)
-            numbers = outputs, 64 * outputs, short_ids, False
-            tiling = unit_tiling(steps, dtype, *numbers, limits)
-            shared = unit_slice_tiling(steps, dtype, outputs, short_ids, False, limits)
-            if tiling is not None:
-                yield unit_program(dtype, tiling)
-            elif shared is not None:
-                yield unit_slice_program(dtype, shared)
+            shape = list_shape(factors, dtype, outputs, 64 * outputs, short_ids=short_ids)
+            kernel = first_kernel((MATRIX_UNITS, UNIT_SLICES), shape, limits)
+            if kernel is not None:
+                yield kernel.program
             else:
                 assert dtype == np.float32, sizes
 

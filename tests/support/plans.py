@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.kernel_family import forget_plans
 from batchkron.backends.cuda.kron.choose import _fastest_plan, fastest_plan, product_of
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.steps import ModeRun
+from batchkron.backends.cuda.steps import ModeRun, plan_order, plan_steps
 from batchkron.spec.kron import KronSpec
 
 
@@ -70,6 +71,15 @@ def check_launch(kernel, device):
     assert 0 <= shape.shared_bytes <= device.shared_bytes
     assert shape.resident * (shape.shared_bytes + 1024) <= device.shared_bytes + 1024
     assert shape.workspace >= 0
+
+
+def list_shape(factors, dtype, outputs, products, maximum=0, short_ids=True, identities=False):
+    """A batch list of single vectors with factors (rows, columns), sums in a fixed order."""
+    rows, columns = zip(*factors, strict=True)
+    steps = plan_steps(columns, rows, plan_order(columns, rows), np.dtype(dtype))
+    sizes = prod(columns), prod(rows)
+    numbers = products, 1, 1, outputs, *sizes, True, 1, maximum
+    return BatchShape(steps, np.dtype(dtype), *numbers, short_ids, identities)
 
 
 @contextmanager

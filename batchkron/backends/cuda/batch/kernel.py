@@ -70,32 +70,22 @@ def records_kernel(
     family: Family,
     shape: BatchShape,
     variant: Any,
-    tiling: Any,
     program: Program,
+    threads: int,
+    outputs: int,
+    shared_bytes: int,
     resident: int,
+    carveout: int,
     cluster: int = 1,
     slots: int = 0,
 ) -> Kernel:
     """Return a kernel that takes the list as records, for one vector of each system.
 
-    Parameters
-    ----------
-    family, shape, variant, program
-        Of the kernel.
-    tiling : Any
-        Has the threads of a thread block (``block``), the outputs that ``cluster`` thread blocks
-        compute at the same time (``outputs``), ``shared_bytes`` and ``carveout``.
-    resident : int
-        Thread blocks that a multiprocessor should hold.
-    cluster : int
-        Thread blocks that share outputs.
-    slots : int
-        Records per output of a padded list, 0 if the list is not padded.
+    ``cluster`` thread blocks share ``outputs`` outputs; a padded list has ``slots`` records for
+    each output. ``resident`` and ``carveout`` are those of a `LaunchShape`.
     """
-    blocks = -(-shape.num_outputs // tiling.outputs) * cluster
-    memory = tiling.shared_bytes
-    launch = LaunchShape(blocks, tiling.block, resident, memory, carveout=tiling.carveout)
-    arguments = record(
-        register_batch_arguments(shape.dtype, len(shape.steps)), slots=slots, **shape.counts
-    )
+    blocks = -(-shape.num_outputs // outputs) * cluster
+    launch = LaunchShape(blocks, threads, resident, shared_bytes, carveout=carveout)
+    layout = register_batch_arguments(shape.dtype, len(shape.steps))
+    arguments = record(layout, slots=slots, **shape.counts)
     return Kernel(family, shape, variant, program, launch, arguments)

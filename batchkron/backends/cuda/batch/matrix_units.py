@@ -94,35 +94,22 @@ class UnitTiling:
         sums = 0 if self.teams_per_output == 1 else self.outputs * self.teams_per_output * self.size
         return 8 * max(staged, sums)
 
-    @property
-    def carveout(self) -> int:
-        """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
-        blocks = max(1, 16 * WARP // self.block)
-        return carveout(blocks, self.shared_bytes)
 
-
-def unit_tiling(
-    steps: tuple[Step, ...],
-    dtype: np.dtype[np.generic],
-    outputs: int,
-    products: int,
-    short_ids: bool,
-    identities: bool,
-    limits: DeviceLimits,
-) -> UnitTiling | None:
+def unit_tiling(shape: BatchShape, device: DeviceLimits) -> UnitTiling | None:
     """Return the tiling for products of single vectors, None where matrix units are not used.
 
-    ``outputs`` and ``products`` count those of all systems. Lists with identities are left to other
-    kernels: matrix units would multiply by an explicit identity, and infinity times 0 is NaN.
+    Lists with identities are left to other kernels: matrix units would multiply by an explicit
+    identity, and infinity times 0 is NaN.
     """
-    if identities or dtype.kind != "f":
+    steps, dtype, outputs = shape.steps, shape.dtype, shape.all_outputs
+    if shape.identities or dtype.kind != "f":
         return None
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
     each = _modes_of_matrix([steps[s] for s in modes], dtype.itemsize)
     if each is None or len(modes) > 2 * each + 2:
         return None
     leading, slow, fast = modes[: -2 * each], modes[-2 * each : -each], modes[-each:]
-    if not may_use_units([steps[s] for s in slow + fast] if each == 1 else [], dtype, limits):
+    if not may_use_units([steps[s] for s in slow + fast] if each == 1 else [], dtype, device):
         return None
     lanes, split = leading[-1] if leading else None, leading[0] if len(leading) == 2 else None
     held, warps = (1 if s is None else steps[s].C for s in (lanes, split))
@@ -134,8 +121,8 @@ def unit_tiling(
         return None
     if held > _MAX_LEADING_SIZE or warps > _MAX_SPLIT_PARTS or held * slice_sums > _MAX_THREAD_SUMS:
         return None
-    teams_per_output = _teams_per_output(warps, outputs, products, limits)
-    if teams_per_output * warps * outputs < _TARGET_WARPS * limits.multiprocessors:
+    teams_per_output = _teams_per_output(warps, outputs, shape.all_products, device)
+    if teams_per_output * warps * outputs < _TARGET_WARPS * device.multiprocessors:
         return None  # other kernels can share an output between more threads
     tiling = UnitTiling(
         steps=steps,
@@ -146,9 +133,9 @@ def unit_tiling(
         teams_per_output=teams_per_output,
         outputs=max(1, _BLOCK_WARPS // (warps * teams_per_output)),
         chunk=_chunk(held, _MAX_CHUNK_ELEMENTS // (slice_sums * warps)),
-        short_ids=short_ids,
+        short_ids=shape.short_ids,
     )
-    return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+    return tiling if tiling.shared_bytes <= device.shared_bytes else None
 
 
 def may_use_units(
@@ -200,26 +187,22 @@ def _teams_per_output(warps: int, outputs: int, products: int, limits: DeviceLim
     return teams_per_output
 
 
-def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
-    """Return the kernel of a batch list of single vectors on matrix units of double precision."""
+def _program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
     elements = (step.C * step.K for step in tiling.steps)
     leading = (
         "batchkron::NoMode" if s is None else template_type("UnitMode", s, tiling.steps[s].C)
         for s in (tiling.split, tiling.lanes)
     )
-    matrices = (unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast))
-    return Program(
-        "cuda/batch/matrix_units.cuh",
-        template_type(
-            "batched_units",
-            SCALARS[dtype],
-            template_type("UnitLayout", *elements),
-            template_type("UnitCut", tiling.teams_per_output, tiling.outputs, tiling.chunk),
-            flag(tiling.short_ids),
-            *leading,
-            *matrices,
-        ),
+    expression = template_type(
+        "batched_units",
+        SCALARS[dtype],
+        template_type("UnitLayout", *elements),
+        template_type("UnitCut", tiling.teams_per_output, tiling.outputs, tiling.chunk),
+        flag(tiling.short_ids),
+        *leading,
+        *(unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast)),
     )
+    return Program("cuda/batch/matrix_units.cuh", expression)
 
 
 def unit_matrix_type(
@@ -239,15 +222,13 @@ def matrix_units_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | Non
     Others were faster on an H200 for small slices (``_MIN_SLICE_MULTIPLIES``), some split modes
     (``_SPLIT_ITEMSIZES``), and lists that do not fill the device (``_TARGET_WARPS``).
     """
-    if not can_have_records(shape):
-        return None
-    counts = shape.all_outputs, shape.all_products
-    kinds = shape.short_ids, shape.identities
-    tiling = unit_tiling(shape.steps, shape.dtype, *counts, *kinds, device)
+    tiling = unit_tiling(shape, device) if can_have_records(shape) else None
     if tiling is None:
         return None
-    program = unit_program(shape.dtype, tiling)
-    return records_kernel(MATRIX_UNITS, shape, tiling, tiling, program, resident=1)
+    threads, shared = tiling.block, tiling.shared_bytes
+    on_chip = carveout(max(1, 16 * WARP // threads), shared)
+    sizes = threads, tiling.outputs, shared, 1, on_chip
+    return records_kernel(MATRIX_UNITS, shape, tiling, _program(shape.dtype, tiling), *sizes)
 
 
 MATRIX_UNITS = Family("batch", "matrix_units", matrix_units_kernel)

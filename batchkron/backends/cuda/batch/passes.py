@@ -1,8 +1,9 @@
-"""Passes over a block for products in registers: which modes a pass does, where elements lie.
+"""Products of batch lists in passes over a block, by teams of threads with registers.
 
 In a pass, each thread reads some elements of the block (an item) to registers, multiplies them
-along one or several modes, and writes them back. Pure arithmetic on sizes, no device needed; the
-kernel's contract is in ``csrc/cuda/batch/registers.cuh``.
+along one or several modes, and writes them back. How many elements a thread holds is chosen by
+estimated time. Pure arithmetic on sizes, no device needed; the kernels' contracts are in
+``csrc/cuda/batch/registers.cuh`` and ``csrc/cuda/batch/unsorted.cuh``.
 """
 
 from __future__ import annotations
@@ -10,53 +11,204 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from batchkron.backends.cuda.batch.records import matrix_bytes
+from batchkron.backends.cuda.runtime.hardware import (
+    MAX_THREAD_REGISTERS,
+    MULTIPROCESSOR_SHARED_BYTES,
+    REGISTER_FILE,
+    round_up,
+)
 from batchkron.backends.cuda.runtime.program import template_type
-from batchkron.backends.cuda.steps import Step
+from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
+
+_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
+_MAX_TEAM_THREADS = 512  # largest number of threads that share a product; chosen by hand
+_MAX_THREAD_BYTES = 256  # bytes of a block in the registers of one thread; chosen by hand
+# A team size may waste this factor more registers (of idle threads) than the best one, if it is
+# smaller; chosen by hand.
+_MAX_WASTE = 1.1
+_REGISTER_BYTES = 4  # bytes of a register
+# Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
+_MAX_THREAD_MULTIPLIES = 4096
+# Choices for the elements of a block in one thread's registers: products of small factor sizes.
+_THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
+# Constants of the estimated time of a product, relative to the work of its threads; the first two
+# were fitted to 1000 measured kernels (H200).
+_LATENCY_WARPS = 7  # the time is proportional to 1 + this number / (warps of a multiprocessor)
+_PARTIAL_WARP = 1.3  # factor of the time if teams do not fill a warp
+_USEFUL_WARPS = 20  # warps of a multiprocessor; more do not hide more latency
+# Factor of the time if a team is larger than a warp and needs block-wide barriers; so large that
+# such teams are used only if nothing else fits.
+_BARRIERS = 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMode:
-    """A mode of which a thread holds all entries: it maps C entries to K results.
+class PassMode(NamedTuple):
+    """A mode in a pass: C entries, ``source`` elements apart, become K, ``target`` apart."""
 
-    Entries are ``source`` elements apart in the block, results ``target`` elements.
-    """
-
-    step: int
     C: int
     K: int
     source: int
     target: int
+    step: int = -1  # the multiply along a mode that a thread holds; -1 if items have one entry each
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadMode:
-    """A mode of ``size`` entries that belong to different items.
+BatchPass = tuple[tuple[PassMode, ...], tuple[PassMode, ...]]
+"""The modes inside an item, and the modes that enumerate the items."""
 
-    They are ``source`` elements apart before the pass, ``target`` elements after it.
+
+@dataclass(frozen=True)
+class PassTiling:
+    """How a kernel evaluates products in passes."""
+
+    steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
+    passes: tuple[BatchPass, ...]  # the steps grouped into passes over the block
+    # run, gap: after each ``run`` elements of a block in shared memory there are ``gap`` of padding
+    run: int
+    gap: int
+    area: int  # elements of shared memory for a block, in whole 16-byte words
+    exchange: int  # elements of a second buffer; 0 if results can overwrite their inputs
+    # team, block: threads that evaluate one product, and of a thread block
+    team: int
+    block: int
+    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
+    min_blocks: int
+    itemsize: int  # bytes of an element
+    cost: float  # an estimate proportional to a product's time
+
+    @property
+    def group(self) -> int:
+        """Threads that copy products together: a warp, or one team that is larger."""
+        return 32 if self.team <= 32 else self.block
+
+    @property
+    def products(self) -> int:
+        """Products that such a group evaluates at the same time."""
+        return self.group // self.team
+
+    @property
+    def teams(self) -> int:
+        """Teams of a thread block."""
+        return self.block // self.group * self.products
+
+    @property
+    def product_words(self) -> int:
+        """Words of 16 bytes of a block and its matrices in shared memory."""
+        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
+        return (self.area * self.itemsize + matrices) // 16
+
+    def types(self) -> tuple[str, list[str]]:
+        """Return the C++ types of the block's layout, and of the passes."""
+        elements, last = (step.C * step.K for step in self.steps), self.steps[-1]
+        sizes = input_size(self.steps), last.L * last.K * last.R, self.run, self.gap, self.area
+        return template_type("BlockLayout", *sizes, *elements), list(map(_pass_type, self.passes))
+
+
+def pass_tiling(
+    steps: tuple[Step, ...], itemsize: int, held: Sequence[int], small_block: int, shift: int = 0
+) -> PassTiling | None:
+    """Return the tiling of least cost, None where the registers of a team do not suffice.
+
+    A thread may hold one of the numbers of elements ``held``; thread blocks of small teams have
+    ``small_block`` threads; a block may begin ``shift`` bytes inside its first 16-byte word.
     """
+    if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
+        return None
+    found = []
+    for maximum in reversed(held):
+        cuts = cut_steps(steps, maximum)
+        shapes = [_shape(steps, cut) for cut in cuts]
+        team = _team(steps, shapes, maximum)
+        if team is not None:
+            found.append((_cost(steps, shapes, team, itemsize), cuts, shapes, team))
+    if not found:
+        return None
+    cost, cuts, shapes, team = min(found, key=lambda one: one[0])
+    passes, run, gap = plan_passes(steps, cuts, itemsize)
+    square = all(step.C == step.K for step in steps)
+    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
+    padded = largest + (largest // run - 1) * gap if gap else largest
+    block = team if team > 32 else small_block
+    return PassTiling(
+        steps=steps,
+        passes=passes,
+        run=run,
+        gap=gap,
+        area=(matrix_bytes(padded, itemsize) + shift) // itemsize,
+        exchange=0 if square or len(passes) == 1 else largest,
+        team=team,
+        block=block,
+        min_blocks=max(1, min(512 // block, _resident(shapes, team, itemsize) // block)),
+        itemsize=itemsize,
+        cost=cost,
+    )
 
-    size: int
-    source: int
-    target: int
+
+def thread_element_counts(itemsize: int) -> tuple[int, ...]:
+    """Return the numbers of elements of a block that a thread may hold."""
+    return tuple(size for size in _THREAD_ELEMENTS if size * itemsize <= _MAX_THREAD_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPass:
-    """One pass over a block: the modes inside an item, and the modes that enumerate the items."""
+def input_size(steps: Sequence[Step]) -> int:
+    """Return the elements of a block before the first step."""
+    return steps[0].L * steps[0].C * steps[0].R
 
-    held: tuple[HeldMode, ...]
-    spread: tuple[SpreadMode, ...]
 
-    @property
-    def items(self) -> int:
-        """Number of items of a block."""
-        return math.prod(mode.size for mode in self.spread)
+def _resident(shapes: Sequence[tuple[int, int]], team: int, itemsize: int) -> int:
+    """Return the estimated number of threads whose registers fit in a multiprocessor."""
+    held = max(-(-items // team) * elements for items, elements in shapes)
+    registers = 45 + 5 * held * itemsize // (2 * _REGISTER_BYTES)
+    return REGISTER_FILE // min(MAX_THREAD_REGISTERS, registers)
 
-    @property
-    def elements(self) -> int:
-        """Largest number of elements of an item at any time of the pass."""
-        return largest_tile([(mode.C, mode.K) for mode in self.held])
+
+def _cost(
+    steps: Sequence[Step], shapes: Sequence[tuple[int, int]], team: int, itemsize: int
+) -> float:
+    """Return an estimate proportional to a product's time.
+
+    ``shapes`` has for each pass the number of items and the elements of an item.
+    """
+    threads = round_up(team, 32)
+    products = threads // team
+    matrices = sum(matrix_bytes(s.C * s.K, itemsize) for s in steps)
+    product = matrix_bytes(input_size(steps), itemsize) + matrices
+    fitting = MULTIPROCESSOR_SHARED_BYTES * threads // (64 * products * product)
+    warps = max(1, min(_USEFUL_WARPS, fitting))
+    slots = sum(-(-items // team) * team * held for items, held in shapes)
+    latency = 1 + _LATENCY_WARPS / warps
+    uneven = 1.0 if 32 % team == 0 or team % 32 == 0 else _PARTIAL_WARP
+    barriers = _BARRIERS if team > 32 else 1.0
+    return slots * threads / (team * products) * latency * uneven * barriers
+
+
+def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
+    """Return the number of items of a pass, and the elements of an item."""
+    first = steps[cut[0]]
+    size = first.L * first.C * first.R
+    elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
+    return size // math.prod(steps[s].C for s in cut), elements
+
+
+def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
+    """Return the smallest team that holds a block and wastes at most `_MAX_WASTE` of the least."""
+    multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
+
+    def waste(team: int) -> float:
+        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
+        group = round_up(team, 32)
+        return slots * (group / (group // team * team))
+
+    fits: list[int] = [
+        team
+        for team in [*range(1, 33), *range(64, _MAX_TEAM_THREADS + 1, 32)]
+        if all(-(-items // team) * elements <= maximum for items, elements in shapes)
+        and multiplies <= _MAX_THREAD_MULTIPLIES * team
+    ]
+    if not fits:
+        return None
+    bound = _MAX_WASTE * min(map(waste, fits))
+    return next(team for team in fits if waste(team) <= bound)
 
 
 def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
@@ -121,15 +273,15 @@ def plan_passes(
         target = list(_strides(sizes, border, 0 if cut is cuts[-1] else gap))
         order = sorted(cut, key=lambda s: steps[s].mode) if square else cut
         held = tuple(
-            HeldMode(s, steps[s].C, steps[s].K, source[steps[s].mode], target[steps[s].mode])
+            PassMode(steps[s].C, steps[s].K, source[steps[s].mode], target[steps[s].mode], s)
             for s in order
         )
         spread = tuple(
-            SpreadMode(inputs[mode], source[mode], target[mode])
+            PassMode(inputs[mode], inputs[mode], source[mode], target[mode])
             for mode in reversed(range(modes))
             if mode not in held_modes
         )
-        passes.append(BatchPass(held, spread))
+        passes.append((held, spread))
     return tuple(passes), run if gap else 1, gap
 
 
@@ -141,15 +293,15 @@ def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
         yield after // run * (run + gap) if gap and mode < border else after
 
 
-def held_modes_type(held: Sequence[HeldMode]) -> str:
+def held_modes_type(held: Sequence[PassMode]) -> str:
     """Return the C++ type of the modes that a thread holds."""
     modes = (template_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
     return template_type("HeldModes", *modes)
 
 
-def pass_type(one: BatchPass) -> str:
-    """Return the C++ type of a pass."""
-    spread = (template_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
+def _pass_type(one: BatchPass) -> str:
+    held, spread = one
+    modes = (template_type("SpreadMode", m.C, m.source, m.target) for m in spread)
     return template_type(
-        "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
+        "RegisterPass", held_modes_type(held), template_type("SpreadModes", *modes)
     )

@@ -16,14 +16,17 @@ from itertools import product
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.cutting import input_size, thread_element_counts
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
-from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
+from batchkron.backends.cuda.batch.passes import (
+    PassTiling,
+    input_size,
+    pass_tiling,
+    thread_element_counts,
+)
 from batchkron.backends.cuda.batch.records import record_words
 from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import Step
 
 # Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
 # twice as large and copy three products ahead instead of two. Chosen by hand.
@@ -89,49 +92,43 @@ class RegisterTiling(PassTiling):
 
 
 def register_tiling(
-    steps: tuple[Step, ...],
-    itemsize: int,
-    outputs: int,
-    products: int,
-    short_ids: bool,
-    identities: bool,
-    limits: DeviceLimits,
-    held: int | None = None,
+    shape: BatchShape, device: DeviceLimits, held: int = 0
 ) -> RegisterTiling | None:
-    """Return the tiling for products of single vectors, None where registers do not suffice.
+    """Return the tiling where a thread holds up to ``held`` elements, 0 for the best number.
 
-    ``outputs`` and ``products`` count those of all systems. A thread holds up to ``held`` elements
-    of a block, by default the number with the least estimated cost.
+    None where registers do not suffice.
     """
+    steps, itemsize = shape.steps, shape.dtype.itemsize
     size = input_size(steps) * itemsize
     tiny = size <= _TINY_BLOCK_BYTES
-    fields = pass_fields(
-        steps,
-        itemsize,
-        thread_element_counts(itemsize) if held is None else (held,),
-        2 * _SMALL_BLOCK_THREADS if tiny else _SMALL_BLOCK_THREADS,
-        0 if size % 16 == 0 else 16,
+    choices = (held,) if held else thread_element_counts(itemsize)
+    small_block = 2 * _SMALL_BLOCK_THREADS if tiny else _SMALL_BLOCK_THREADS
+    passes = pass_tiling(steps, itemsize, choices, small_block, 0 if size % 16 == 0 else 16)
+    if passes is None:
+        return None
+    if passes.team <= 32:
+        passes = replace(passes, min_blocks=1)
+    tiling = RegisterTiling(
+        **vars(passes),
+        stages=3 if tiny else 2,
+        short_ids=shape.short_ids,
+        identities=shape.identities,
     )
-    if fields is None:
-        return None
-    if fields["team"] <= 32:
-        fields["min_blocks"] = 1
-    stages = 3 if tiny else 2
-    tiling = RegisterTiling(**fields, stages=stages, short_ids=short_ids, identities=identities)
-    while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
+    while tiling.shared_bytes > device.shared_bytes and tiling.block > tiling.group:
         tiling = replace(tiling, block=tiling.block // 2)
-    if tiling.shared_bytes > limits.shared_bytes:
+    if tiling.shared_bytes > device.shared_bytes:
         return None
-    sharing = max(1, min(limits.cluster, limits.multiprocessors // max(1, outputs)))
+    outputs, products = shape.all_outputs, shape.all_products
+    sharing = max(1, min(device.cluster, device.multiprocessors // max(1, outputs)))
     while (
         tiling.team <= 32
         and tiling.block < _MAX_GROWN_BLOCK_THREADS
-        and 2 * tiling.shared_bytes <= limits.shared_bytes
-        and tiling.teams * outputs * sharing < min(_target_teams(tiling, limits), products)
+        and 2 * tiling.shared_bytes <= device.shared_bytes
+        and tiling.teams * outputs * sharing < min(_target_teams(tiling, device), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
-    tiling = replace(tiling, teams_per_output=_teams_per_output(tiling, outputs, products, limits))
-    return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
+    tiling = replace(tiling, teams_per_output=_teams_per_output(tiling, outputs, products, device))
+    return replace(tiling, cluster=_cluster(tiling, outputs, products, device))
 
 
 def _target_teams(tiling: RegisterTiling, limits: DeviceLimits) -> int:
@@ -187,32 +184,14 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
     return choices[-1] if tiling.outputs == 1 else 1
 
 
-def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
-    """Return the kernel of a batch list of single vectors whose blocks fit in registers."""
+def _program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
     layout, passes = tiling.types()
-    cut = template_type(
-        "RegisterCut",
-        tiling.team,
-        tiling.teams_per_output,
-        tiling.cluster,
-        tiling.block,
-        tiling.stages,
-        tiling.pitch,
-        tiling.exchange,
-    )
+    sizes = tiling.team, tiling.teams_per_output, tiling.cluster, tiling.block, tiling.stages
+    cut = template_type("RegisterCut", *sizes, tiling.pitch, tiling.exchange)
+    what = SCALARS[dtype], layout, cut, tiling.min_blocks
     flags = flag(tiling.short_ids), flag(tiling.identities)
-    return Program(
-        "cuda/batch/registers.cuh",
-        template_type(
-            "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers",
-            SCALARS[dtype],
-            layout,
-            cut,
-            tiling.min_blocks,
-            *flags,
-            *passes,
-        ),
-    )
+    template = "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers"
+    return Program("cuda/batch/registers.cuh", template_type(template, *what, *flags, *passes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +219,15 @@ def registers_kernel(
     """
     if not can_have_records(shape):
         return None
-    tiling = _tiling(shape, 0, device) if variant is None else tiling_of(shape, variant, device)
+    if variant is None:
+        tiling = register_tiling(shape, device)
+    else:
+        tiling = tiling_of(shape, variant, device)
     if tiling is None:
         return None
-    if variant is None:
-        variant = _variant_of(0, tiling)
-    program, cut = register_batch_program(shape.dtype, tiling), (tiling.min_blocks, tiling.cluster)
-    return records_kernel(REGISTERS, shape, variant, tiling, program, *cut)
+    program, chosen = _program(shape.dtype, tiling), variant or _variant_of(0, tiling)
+    sizes = tiling.block, tiling.outputs, tiling.shared_bytes, tiling.min_blocks, tiling.carveout
+    return records_kernel(REGISTERS, shape, chosen, program, *sizes, tiling.cluster)
 
 
 REGISTERS = Family("batch", "registers", registers_kernel)
@@ -255,7 +236,7 @@ REGISTERS = Family("batch", "registers", registers_kernel)
 def register_variants(shape: BatchShape, device: DeviceLimits) -> Iterator[RegisterVariant]:
     """Yield a variant for each number of elements that a thread may hold."""
     for held in thread_element_counts(shape.dtype.itemsize):
-        tiling = _tiling(shape, held, device)
+        tiling = register_tiling(shape, device, held)
         if tiling is not None:
             yield _variant_of(held, tiling)
 
@@ -280,20 +261,6 @@ def near_variants(
             yield variant
 
 
-def _tiling(shape: BatchShape, held: int, device: DeviceLimits) -> RegisterTiling | None:
-    """Return the tiling where a thread holds up to ``held`` elements, 0 for the best number."""
-    return register_tiling(
-        shape.steps,
-        shape.dtype.itemsize,
-        shape.all_outputs,
-        shape.all_products,
-        shape.short_ids,
-        shape.identities,
-        device,
-        held or None,
-    )
-
-
 def _variant_of(held: int, tiling: RegisterTiling) -> RegisterVariant:
     return RegisterVariant(
         held, tiling.block, tiling.stages, tiling.teams_per_output, int(tiling.cached)
@@ -306,7 +273,7 @@ def tiling_of(
     """Return the tiling of a variant, None if it does not fit the list or the device."""
     if variant.held and variant.held not in thread_element_counts(shape.dtype.itemsize):
         return None
-    rule = _tiling(shape, variant.held, device)
+    rule = register_tiling(shape, device, variant.held)
     if rule is None or variant.stages not in _STAGES or variant.cached not in (0, 1):
         return None
     if variant.block != rule.block and (rule.team > 32 or variant.block not in _BLOCKS):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
-from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, largest_tile
+from batchkron.backends.cuda.batch.passes import PassMode, held_modes_type, largest_tile
 from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import (
     LINE,
@@ -54,29 +54,18 @@ _MAX_MATRIX_REGISTERS = 32  # registers for a part of a factor
 _MAX_RECORDS_PER_PRODUCT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SliceCosts:
-    """Cycles of a multiprocessor that each part of a product costs.
-
-    Fitted to measurements on an H200, see docs/results/gpu-history.md. A warp evaluates products
-    in rounds, one product for each of its teams.
-    """
-
-    # cycles for each line of the first-level cache that the loads of a block touch
-    line: float = 0.35
-    matrix_word: float = 0.9  # cycles for each word that is loaded from the matrix of a held mode
-    # cycles for each word that is loaded from the matrices of the split and exchanged modes
-    factor_word: float = 0.54
-    round: float = 23  # cycles of a round without its work
-    multiply: float = 0.22  # cycles of a round for each multiply-add of 4 bytes
-    shuffle: float = 1.35  # cycles of a round for each exchange of 4 bytes between lanes
-    # cycles of a round for each register for slice and sums beyond ``free_registers``
-    register: float = 0.55
-    free_registers: int = 60
-    contiguous: float = 0.92  # factor of all cycles if a slice is contiguous in memory
-
-
-COSTS = SliceCosts()
+# Cycles of a multiprocessor that each part of a product costs, fitted to measurements on an H200
+# (docs/results/gpu-history.md). A warp evaluates products in rounds, one for each of its teams.
+_LINE_CYCLES = 0.35  # for each line of the first-level cache that the loads of a block touch
+_MATRIX_WORD_CYCLES = 0.9  # for each word that is loaded from the matrix of a held mode
+# For each word that is loaded from the matrices of the split and exchanged modes.
+_FACTOR_WORD_CYCLES = 0.54
+_ROUND_CYCLES = 23  # of a round without its work
+_MULTIPLY_CYCLES = 0.22  # of a round for each multiply-add of 4 bytes
+_SHUFFLE_CYCLES = 1.35  # of a round for each exchange of 4 bytes between lanes
+_REGISTER_CYCLES = 0.55  # of a round for each register beyond the free ones
+_FREE_REGISTERS = 60  # for slice and sums
+_CONTIGUOUS = 0.92  # factor of all cycles if a slice is contiguous in memory
 
 
 @dataclass(frozen=True)
@@ -176,28 +165,14 @@ class SliceTiling(SliceCut):
         elements = self.sums * self.parts
         return self.warps * self.outputs * elements * self.itemsize
 
-    @property
-    def carveout(self) -> int:
-        """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
-        blocks = MAX_RESIDENT_THREADS // self.block
-        return carveout(blocks, self.shared_bytes)
 
-
-def slice_tiling(
-    steps: tuple[Step, ...],
-    itemsize: int,
-    outputs: int,
-    products: int,
-    maximum: int,
-    short_ids: bool,
-    identities: bool,
-    limits: DeviceLimits,
-) -> SliceTiling | None:
+def slice_tiling(shape: BatchShape, device: DeviceLimits) -> SliceTiling | None:
     """Return the tiling for products of single vectors, None where slices do not fit.
 
-    ``outputs`` and ``products`` count those of all systems; ``maximum`` is the largest number of
-    products of one output. The cut with the fewest estimated cycles is taken.
+    The cut with the fewest estimated cycles is taken.
     """
+    steps, itemsize = shape.steps, shape.dtype.itemsize
+    outputs, products, maximum = shape.all_outputs, shape.all_products, shape.max_products
     cuts = _cuts_that_fit(steps, itemsize)
     if not cuts:
         return None
@@ -207,11 +182,11 @@ def slice_tiling(
         return None  # warps would be idle
     turns = -(-maximum // at_once)
     registers = cut.registers(itemsize)
-    wanted = (2 if registers <= _FEW_REGISTERS else 1) * _TARGET_WARPS * limits.multiprocessors
+    wanted = (2 if registers <= _FEW_REGISTERS else 1) * _TARGET_WARPS * device.multiprocessors
     shared_by = 2 ** round(math.log2(max(1, min(_MAX_OUTPUT_WARPS, wanted / outputs))))
     rounds = -(-turns // shared_by)
     warps = -(-turns // rounds)
-    are_few = outputs * warps < _SATURATING_WARPS * limits.multiprocessors
+    are_few = outputs * warps < _SATURATING_WARPS * device.multiprocessors
     held = registers + cut.matrix_registers(itemsize)
     bounded = (
         not are_few and warps <= _SMALL_BLOCK_WARPS and held <= _BOUNDED_REGISTERS and itemsize <= 8
@@ -223,12 +198,12 @@ def slice_tiling(
         outputs=1 if are_few else max(1, _SMALL_BLOCK_WARPS // warps),
         batch=batch,
         slots=maximum if maximum * outputs <= _MAX_RECORDS_PER_PRODUCT * products else 0,
-        short_ids=short_ids,
-        identities=identities,
+        short_ids=shape.short_ids,
+        identities=shape.identities,
         min_blocks=_SATURATING_WARPS // _SMALL_BLOCK_WARPS if bounded else 1,
         itemsize=itemsize,
     )
-    return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+    return tiling if tiling.shared_bytes <= device.shared_bytes else None
 
 
 def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[SliceCut]:
@@ -264,7 +239,7 @@ def _fits(cut: SliceCut, itemsize: int) -> bool:
     return registers <= _MAX_DATA_REGISTERS and cut.multiplies <= _MAX_THREAD_MULTIPLIES
 
 
-def _cycles(cut: SliceCut, itemsize: int, costs: SliceCosts = COSTS) -> float:
+def _cycles(cut: SliceCut, itemsize: int) -> float:
     """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
 
     Loads are counted in lines of the first-level cache, touched by all lanes of a product together.
@@ -274,16 +249,16 @@ def _cycles(cut: SliceCut, itemsize: int, costs: SliceCosts = COSTS) -> float:
     exchanged = [cut.steps[s].C for s in cut.exchanged]
     multiplies = (cut.multiplies + cut.sizes[1] * sum(exchanged)) * words
     shuffles = cut.sizes[1] * sum(n - 1 for n in exchanged) * words
-    round_cycles = costs.round + costs.multiply * multiplies + costs.shuffle * shuffles
-    round_cycles += costs.register * max(0, cut.registers(itemsize) - costs.free_registers)
+    turn = _ROUND_CYCLES + _MULTIPLY_CYCLES * multiplies + _SHUFFLE_CYCLES * shuffles
+    turn += _REGISTER_CYCLES * max(0, cut.registers(itemsize) - _FREE_REGISTERS)
+    factor_words = split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged)
     cycles = (
-        costs.line * _lines_of_slices(cut, itemsize)
-        + costs.matrix_word * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
-        + costs.factor_word
-        * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
-        + round_cycles / (WARP // cut.team)
+        _LINE_CYCLES * _lines_of_slices(cut, itemsize)
+        + _MATRIX_WORD_CYCLES * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
+        + _FACTOR_WORD_CYCLES * factor_words
+        + turn / (WARP // cut.team)
     )
-    return cycles * (costs.contiguous if cut.runs[0] == cut.sizes[0] else 1)
+    return cycles * (_CONTIGUOUS if cut.runs[0] == cut.sizes[0] else 1)
 
 
 def _lines_of_slices(cut: SliceCut, itemsize: int) -> float:
@@ -301,31 +276,28 @@ def _word_bytes(count: int, itemsize: int) -> int:
     return math.gcd(16, count * itemsize)
 
 
-def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
-    """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
+def _program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     split = tiling.steps[tiling.split]
     elements = (step.C * step.K for step in tiling.steps)
     sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.sizes, *tiling.runs
     cut = tiling.warps, tiling.outputs, tiling.batch, flag(tiling.slots > 0)
-    held = list(zip(tiling.held, tiling.shapes, strict=True))
+    held = zip(tiling.held, tiling.shapes, strict=True)
     exchanged, stride = [], tiling.parts
     for s in tiling.exchanged:
         stride //= tiling.steps[s].C
         exchanged.append(template_type("ExchangedMode", s, tiling.steps[s].C, stride))
-    return Program(
-        "cuda/batch/slices.cuh",
-        template_type(
-            "batched_slices",
-            SCALARS[dtype],
-            template_type("BlockSlices", *sizes, *elements),
-            template_type("SliceCut", *cut),
-            tiling.min_blocks,
-            flag(tiling.short_ids),
-            flag(tiling.identities),
-            held_modes_type([HeldMode(s, *shape, 0, 0) for s, shape in held]),
-            template_type("ExchangedModes", *exchanged),
-        ),
+    expression = template_type(
+        "batched_slices",
+        SCALARS[dtype],
+        template_type("BlockSlices", *sizes, *elements),
+        template_type("SliceCut", *cut),
+        tiling.min_blocks,
+        flag(tiling.short_ids),
+        flag(tiling.identities),
+        held_modes_type([PassMode(C, K, 0, 0, s) for s, (C, K) in held]),
+        template_type("ExchangedModes", *exchanged),
     )
+    return Program("cuda/batch/slices.cuh", expression)
 
 
 def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
@@ -333,15 +305,14 @@ def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
 
     There is none where half a warp would be idle.
     """
-    if not can_have_records(shape):
-        return None
-    counts = shape.all_outputs, shape.all_products, shape.max_products
-    kinds = shape.short_ids, shape.identities
-    tiling = slice_tiling(shape.steps, shape.dtype.itemsize, *counts, *kinds, device)
+    tiling = slice_tiling(shape, device) if can_have_records(shape) else None
     if tiling is None:
         return None
-    program, slots = slice_program(shape.dtype, tiling), tiling.slots
-    return records_kernel(SLICES, shape, tiling, tiling, program, tiling.min_blocks, slots=slots)
+    threads, shared = tiling.block, tiling.shared_bytes
+    on_chip = carveout(MAX_RESIDENT_THREADS // threads, shared)
+    sizes = threads, tiling.outputs, shared, tiling.min_blocks, on_chip
+    program, slots = _program(shape.dtype, tiling), tiling.slots
+    return records_kernel(SLICES, shape, tiling, program, *sizes, slots=slots)
 
 
 SLICES = Family("batch", "slices", slices_kernel)

@@ -8,15 +8,12 @@ order of sums, with which 31 cells took 2.56 times as long in the mean (H100, do
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.cutting import best_cutting, thread_element_counts
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.pass_tiling import PassTiling, pass_fields
+from batchkron.backends.cuda.batch.passes import PassTiling, pass_tiling, thread_element_counts
 from batchkron.backends.cuda.batch.records import WORD, unsorted_arguments
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
@@ -29,50 +26,46 @@ _MIN_BLOCKS = 4  # thread blocks of small teams that a multiprocessor should hol
 _MAX_NUMBER = 2**31 - 16  # largest number of products and blocks, which are given in 32 bits
 
 
-@dataclass(frozen=True)
-class UnsortedTile(PassTiling):
-    """How a kernel evaluates products, each by a team."""
+def unsorted_pitch(tile: PassTiling) -> int:
+    """Return the bytes of shared memory of one product, an odd number of words.
 
-    @cached_property
-    def pitch(self) -> int:
-        """Bytes of shared memory of one product, an odd number of words.
+    Threads of a warp read the same place of several products at once, and an even number of
+    words would put these into few banks.
+    """
+    return (tile.product_words | 1) * WORD
 
-        Threads of a warp read the same place of several products at once, and an even number of
-        words would put these into few banks.
-        """
-        return (self.product_words | 1) * WORD
 
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory of a thread block."""
-        lists = round_up(3 * self.products * (2 + len(self.steps)) * 4, 16)
-        exchange = round_up(self.exchange * self.itemsize, 16)
-        group = lists + self.products * (2 * self.pitch + exchange)
-        return self.block // self.group * group
+def unsorted_shared_bytes(tile: PassTiling) -> int:
+    """Return the bytes of shared memory of a thread block."""
+    lists = round_up(3 * tile.products * (2 + len(tile.steps)) * 4, 16)
+    exchange = round_up(tile.exchange * tile.itemsize, 16)
+    group = lists + tile.products * (2 * unsorted_pitch(tile) + exchange)
+    return tile.block // tile.group * group
 
 
 def unsorted_tile(
-    steps: tuple[Step, ...], itemsize: int, held: int, limits: DeviceLimits
-) -> UnsortedTile | None:
+    steps: tuple[Step, ...], itemsize: int, held: int, device: DeviceLimits
+) -> PassTiling | None:
     """Return the tile where a thread holds up to ``held`` elements, None if none fits."""
-    fields = pass_fields(steps, itemsize, (held,), _BLOCK_THREADS)
-    if fields is None:
+    tile = pass_tiling(steps, itemsize, (held,), _BLOCK_THREADS)
+    if tile is None:
         return None
-    tile = UnsortedTile(**fields)
-    while tile.team <= 32 < tile.block and tile.shared_bytes > limits.shared_bytes // _MIN_BLOCKS:
+    most = device.shared_bytes // _MIN_BLOCKS
+    while tile.team <= 32 < tile.block and unsorted_shared_bytes(tile) > most:
         tile = replace(tile, block=tile.block // 2)
-    return tile if tile.shared_bytes <= limits.shared_bytes else None
+    return tile if unsorted_shared_bytes(tile) <= device.shared_bytes else None
 
 
 def unsorted_program(
-    dtype: np.dtype[np.generic], tile: UnsortedTile, number: str, by_row: bool, identities: bool
+    dtype: np.dtype[np.generic], tile: PassTiling, number: str, by_row: bool, identities: bool
 ) -> Program:
     """Return the kernel of a tile.
 
     ``number`` is the C++ type of the list's numbers; ``by_row`` says that matrices are (K, C).
     """
     layout, passes = tile.types()
-    cut = template_type("UnsortedCut", tile.team, tile.block, tile.pitch, tile.exchange)
+    sizes = tile.team, tile.block, unsorted_pitch(tile), tile.exchange
+    cut = template_type("UnsortedCut", *sizes)
     what = SCALARS[dtype], number, layout, cut, tile.min_blocks, flag(by_row), flag(identities)
     return Program("cuda/batch/unsorted.cuh", template_type("batched_unsorted", *what, *passes))
 
@@ -86,34 +79,32 @@ def unsorted_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
     """
     if not _fits(shape):
         return None
-    itemsize, best, least = shape.dtype.itemsize, None, math.inf
-    for held in reversed(thread_element_counts(itemsize)):
-        tile = unsorted_tile(shape.steps, itemsize, held, device)
-        cutting = None if tile is None else best_cutting(shape.steps, (held,), itemsize)
-        if cutting is not None and cutting.cost() < least:
-            best, least = tile, cutting.cost()
+    steps, itemsize = shape.steps, shape.dtype.itemsize
+    held = reversed(thread_element_counts(itemsize))
+    tiles = filter(None, (unsorted_tile(steps, itemsize, one, device) for one in held))
+    best = min(tiles, key=lambda tile: tile.cost, default=None)
     if best is None:
         return None
-    program = unsorted_program(shape.dtype, best, "int", False, shape.identities)
-    launch = unsorted_launch(best, shape.products, device)
-    steps = len(shape.steps)
     arguments = record(
-        unsorted_arguments(shape.dtype, steps),
-        columns=np.arange(steps),
+        unsorted_arguments(shape.dtype, len(steps)),
+        columns=np.arange(len(steps)),
         limits=np.iinfo(np.int32).max,  # ids are checked when a list is built
         **shape.counts,
     )
+    program = unsorted_program(shape.dtype, best, "int", False, shape.identities)
+    launch = _launch(best, shape.products, device)
     return Kernel(UNSORTED, shape, best, program, launch, arguments)
 
 
 UNSORTED = Family("batch", "unsorted", unsorted_kernel)
 
 
-def unsorted_launch(tile: UnsortedTile, products: int, device: DeviceLimits) -> LaunchShape:
+def _launch(tile: PassTiling, products: int, device: DeviceLimits) -> LaunchShape:
     """Return the launch for a list: at most as many thread blocks as the device can hold."""
-    resident = max(1, min(2048 // tile.block, resident_blocks(tile.shared_bytes, device)))
+    shared = unsorted_shared_bytes(tile)
+    resident = max(1, min(2048 // tile.block, resident_blocks(shared, device)))
     blocks = max(1, min(-(-products // tile.teams), device.multiprocessors * resident))
-    return LaunchShape(blocks, tile.block, tile.min_blocks, tile.shared_bytes)
+    return LaunchShape(blocks, tile.block, tile.min_blocks, shared)
 
 
 def _fits(shape: BatchShape) -> bool:

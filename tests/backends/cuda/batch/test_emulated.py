@@ -7,22 +7,18 @@ import numpy as np
 import pytest
 from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
+from plans import list_shape
 
-from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
+from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
 from batchkron.backends.cuda.batch.records import (
     list_records,
     matrix_pitch,
     register_batch_arguments,
 )
-from batchkron.backends.cuda.batch.slices import SliceTiling, slice_program, slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import (
-    UnitSliceTiling,
-    unit_slice_program,
-    unit_slice_tiling,
-)
+from batchkron.backends.cuda.batch.slices import SLICES
+from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
+from batchkron.backends.cuda.kernel import Kernel, first_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
-from batchkron.backends.cuda.steps import plan_order, plan_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 LISTS = [  # rows and columns of each factor where they differ, else sizes
@@ -70,27 +66,18 @@ class Case:
     """A kernel, and the list that it is run on."""
 
     factors: list  # (rows, columns) of each
-    dtype: np.dtype
-    tiling: UnitTiling | UnitSliceTiling | SliceTiling
-    program: Program
+    kernel: Kernel
     num_outputs: int
     products: int
 
 
 def case_of(factors, dtype, num_outputs, products, short_ids):
     """Return a list and its kernel, None without, on a device that few outputs fill."""
-    outputs, inputs = zip(*factors, strict=True)
-    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     device = DeviceLimits(DEVICES["90"].shared_bytes, 1, 8)
-    numbers = num_outputs, 4 * products  # as if outputs had so many that teams share them
-    shared = unit_slice_tiling(steps, dtype, num_outputs, short_ids, False, device)
-    alone = unit_tiling(steps, dtype, *numbers, short_ids, False, device)
-    if shared is not None:
-        program = unit_slice_program(dtype, shared)
-        return Case(factors, dtype, shared, program, num_outputs, products)
-    if alone is not None:
-        return Case(factors, dtype, alone, unit_program(dtype, alone), num_outputs, products)
-    return None
+    # as if outputs had so many products that teams share them
+    shape = list_shape(factors, dtype, num_outputs, 4 * products, short_ids=short_ids)
+    kernel = first_kernel((UNIT_SLICES, MATRIX_UNITS), shape, device)
+    return None if kernel is None else Case(factors, kernel, num_outputs, products)
 
 
 def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
@@ -98,16 +85,13 @@ def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
 
     padded: all outputs have as many records as the one with most.
     """
-    outputs, inputs = zip(*factors, strict=True)
-    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     maximum = products if padded else 100 * products
-    numbers = num_outputs, 4 * products, maximum
-    tiling = slice_tiling(steps, dtype.itemsize, *numbers, short_ids, False, DEVICES["90"])
-    if tiling is None:
+    shape = list_shape(factors, dtype, num_outputs, 4 * products, maximum, short_ids)
+    kernel = SLICES.kernel(shape, DEVICES["90"])
+    if kernel is None:
         return None
-    assert (tiling.slots > 0) == padded
-    program = slice_program(dtype, tiling)
-    return Case(factors, dtype, tiling, program, num_outputs, products)
+    assert (kernel.variant.slots > 0) == padded
+    return Case(factors, kernel, num_outputs, products)
 
 
 def run(case, launch, rng, copies, weighted=False, infinite=None):
@@ -116,7 +100,8 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     weighted: adds to y with weights, else overwrites it. infinite: "x" or "factor" for an infinity
     in one of its blocks, or "weight", amid positive numbers.
     """
-    factors, dtype, tiling = case.factors, case.dtype, case.tiling
+    factors, kernel, shape = case.factors, case.kernel, case.kernel.work
+    dtype = shape.dtype
     num_outputs, products, accumulate = case.num_outputs, case.products, weighted
     least = -2 if infinite is None else 1
     rows, columns = zip(*factors, strict=True)
@@ -133,7 +118,7 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     )
     x = rng.integers(least, 4, (2, num_inputs, *columns)).astype(dtype)
     if infinite is not None:
-        split = getattr(tiling, "split", None)
+        split = getattr(kernel.variant, "split", None)
         factor = pools[-1 if split is None else 0][2]
         array = {"x": x[1, 1], "factor": factor, "weight": weights[:, ::7]}[infinite]
         array[tuple(rng.integers(0, size) for size in array.shape)] = np.inf
@@ -148,11 +133,11 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
             expected[:, outputs[b]] += 2 * weights[0, b] * part
     y = before.copy() if accumulate else np.full_like(before, np.nan)
 
-    by_step = ids[:, [step.mode for step in tiling.steps]]
-    slots = getattr(tiling, "slots", 0)
-    records = list_records(by_step, inputs, starts, tiling.short_ids, slots)
+    by_step = ids[:, [step.mode for step in shape.steps]]
+    slots = int(kernel.arguments["slots"][0])
+    records = list_records(by_step, inputs, starts, shape.short_ids, slots)
     held, places = [], []
-    for step in tiling.steps:
+    for step in shape.steps:
         pitch = matrix_pitch(step.C * step.K, dtype.itemsize) // dtype.itemsize
         padded = np.full((count, pitch), np.nan, dtype)
         padded[:, : step.C * step.K] = pools[step.mode].swapaxes(1, 2).reshape(count, -1)
@@ -173,9 +158,9 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     arguments["num_inputs"], arguments["num_outputs"] = num_inputs, num_outputs
     arguments["accumulate"], arguments["slots"] = accumulate, slots
     how = Launch(
-        blocks=-(-num_outputs // tiling.outputs),
-        threads=tiling.block,
-        shared_bytes=tiling.shared_bytes,
+        blocks=kernel.launch.blocks,
+        threads=kernel.launch.threads,
+        shared_bytes=kernel.launch.shared_bytes,
         when=COPIES[copies],
         seed=int(rng.integers(1 << 30)),
     )
@@ -197,7 +182,7 @@ def test_lists_give_the_bits_of_the_definition(capability, dtype, tmp_path):
         case = case_of(factors, dtype, num_outputs, 9 * num_outputs, short_ids)
         cases += [] if case is None else [case]
     assert len(LISTS) - len(cases) == (0 if dtype == np.float64 else 3)
-    launches = compiled([case.program for case in cases], tmp_path, int(capability) * 10)
+    launches = compiled([case.kernel.program for case in cases], tmp_path, int(capability) * 10)
     for case, launch in zip(cases, launches, strict=True):
         run(case, launch, rng, "late")
         run(case, launch, rng, "at random", weighted=True)
@@ -220,12 +205,12 @@ def sliced_cases(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_lists_in_slices_give_the_bits_of_the_definition(dtype, tmp_path):
     rng, cases = np.random.default_rng(3), list(sliced_cases(np.dtype(dtype)))
-    steps = [case.tiling.steps for case in cases]
-    places = {s[case.tiling.split].mode for s, case in zip(steps, cases, strict=True)}
+    steps = [case.kernel.work.steps for case in cases]
+    places = {s[case.kernel.variant.split].mode for s, case in zip(steps, cases, strict=True)}
     assert places >= {0, 1, 2}
-    assert {case.tiling.parts for case in cases} >= {1, 2 if dtype == np.float64 else 3, 7}
+    assert {case.kernel.variant.parts for case in cases} >= {1, 2 if dtype == np.float64 else 3, 7}
     assert len(SLICED) - len(cases) == (3 if dtype == np.float64 else 0)
-    launches = compiled([case.program for case in cases], tmp_path)
+    launches = compiled([case.kernel.program for case in cases], tmp_path)
     for case, launch in zip(cases, launches, strict=True):
         run(case, launch, rng, "late")
         run(case, launch, rng, "at random", weighted=True)
@@ -291,7 +276,7 @@ def test_mistakes_are_seen(name, tmp_path):
     factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
     what = factors, np.dtype(np.float64), 4, 36, True
     case = sliced_case(*what, True) if made[0] == "cuda/batch/slices.cuh" else case_of(*what)
-    (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
+    (launch,) = compiled([case.kernel.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
         run_often(case, launch, rng, **options)

@@ -1,21 +1,21 @@
 """How batch lists are cut for a device: every plan must fit the device and cover the work."""
 
 import math
+import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from device_strategies import dtypes, limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import list_shape
 
-from batchkron.backends.cuda.batch.matrix_units import unit_tiling
+from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
 from batchkron.backends.cuda.batch.records import MAX_SHORT_ID
 from batchkron.backends.cuda.batch.registers import register_tiling
-from batchkron.backends.cuda.batch.slices import slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
+from batchkron.backends.cuda.batch.slices import SLICES
+from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.steps import plan_order, plan_steps
 
 small_shapes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=13)
 
@@ -23,8 +23,7 @@ small_shapes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_siz
 def test_products_of_up_to_32_rows_go_through_registers():
     device = DeviceLimits(227 << 10, 132)
     for size, modes in ((12, 3), (16, 2), (32, 2), (33, 2)):
-        steps = plan_steps((size,) * modes, (size,) * modes, list(range(modes)), np.dtype("f4"))
-        tiling = register_tiling(steps, 4, 1000, 64000, True, False, device)
+        tiling = register_tiling(list_shape([(size, size)] * modes, "f4", 1000, 64000), device)
         assert (tiling is None) == (size > 32)
         if tiling is not None:
             check_passes(tiling, (size,) * modes, (size,) * modes)
@@ -34,8 +33,7 @@ def test_products_of_up_to_32_rows_go_through_registers():
 @given(small_shapes, dtypes, st.integers(1, 5000), st.integers(1, 100), limits)
 def test_products_in_registers(factors, dtype, outputs, mean, device):
     sizes = [[shape[axis] for shape in factors] for axis in (1, 0)]
-    steps = plan_steps(*sizes, plan_order(*sizes), dtype)
-    tiling = register_tiling(steps, dtype.itemsize, outputs, outputs * mean, True, False, device)
+    tiling = register_tiling(list_shape(factors, dtype, outputs, outputs * mean), device)
     if tiling is None:
         return
     assert tiling.shared_bytes <= device.shared_bytes
@@ -49,36 +47,34 @@ def test_products_in_registers(factors, dtype, outputs, mean, device):
 
 def check_passes(tiling, inputs, outputs):
     """Every pass must read what the one before has written, and nothing twice."""
-    assert sorted(mode.step for one in tiling.passes for mode in one.held) == list(
+    assert sorted(mode.step for held, _ in tiling.passes for mode in held) == list(
         range(len(inputs))
     )
     places = {e + e // tiling.run * tiling.gap for e in range(math.prod(inputs))}
     for one in tiling.passes:
         assert offsets(one, "C", "source") == places
         places = offsets(one, "K", "target")
-        assert len(places) == math.prod(mode.K for mode in one.held) * one.items
+        assert len(places) == math.prod(mode.K for mode in (*one[0], *one[1]))
         assert max(places) < max(tiling.area, tiling.exchange)
         if len(tiling.passes) > 1 and not tiling.exchange:
-            assert all((m.C, m.source) == (m.K, m.target) for m in one.held) or (
+            assert all((m.C, m.source) == (m.K, m.target) for m in one[0]) or (
                 one is tiling.passes[-1]
             )
     assert places == set(range(math.prod(outputs)))
 
 
 def offsets(one, size, stride):
-    axes = [(getattr(mode, size), getattr(mode, stride)) for mode in one.held]
-    axes += [(mode.size, getattr(mode, stride)) for mode in one.spread]
     places = {0}
-    for count, step in axes:
-        places = {place + i * step for place in places for i in range(count)}
+    for mode in (*one[0], *one[1]):
+        steps = range(0, getattr(mode, size) * getattr(mode, stride), getattr(mode, stride))
+        places = {place + step for place in places for step in steps}
     return places
 
 
 @pytest.mark.parametrize(("outputs", "clusters", "blocks"), [(5, 8, 8), (5, 1, 1), (500, 8, 1)])
 def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
-    steps = plan_steps((3,) * 6, (3,) * 6, range(5, -1, -1), np.dtype("f8"))
     device = DeviceLimits(227 << 10, 132, clusters)
-    tiling = register_tiling(steps, 8, outputs, 64 * outputs, True, False, device)
+    tiling = register_tiling(list_shape([(3, 3)] * 6, "f8", outputs, 64 * outputs), device)
     assert tiling.cluster == blocks
     assert tiling.cluster * tiling.teams_per_output <= 64
 
@@ -87,11 +83,11 @@ def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
 @given(small_shapes, dtypes, st.integers(1, 500), st.integers(1, 100), st.integers(1, 8), limits)
 def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     sizes = [[shape[axis] for shape in factors] for axis in (1, 0)]
-    steps = plan_steps(*sizes, plan_order(*sizes), dtype)
     products, maximum = outputs * mean, min(skew * mean, outputs * mean)
-    tiling = slice_tiling(steps, dtype.itemsize, outputs, products, maximum, True, False, device)
-    if tiling is None:
+    kernel = SLICES.kernel(list_shape(factors, dtype, outputs, products, maximum), device)
+    if kernel is None:
         return
+    tiling, steps = kernel.variant, kernel.work.steps
     threads = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
     held = [steps[s].mode for s in tiling.held]
     before = len(held) - tiling.behind
@@ -109,12 +105,10 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
 
 
 def test_sums_in_slices_fit_in_shared_memory():
-    outputs, inputs = zip((96, 1), *[(2, 2)] * 5, strict=True)
-    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), np.dtype("f8"))
-    numbers = 8, 40, 16_000, 500, True, False
+    shape = list_shape([(96, 1), *[(2, 2)] * 5], "f8", 40, 16_000, 500)
     small, large = (DeviceLimits(kilobytes << 10, 132) for kilobytes in (99, 227))
-    assert slice_tiling(steps, *numbers, small) is None
-    assert slice_tiling(steps, *numbers, large).shared_bytes == 192 << 10
+    assert SLICES.kernel(shape, small) is None
+    assert SLICES.kernel(shape, large).launch.shared_bytes == 192 << 10
 
 
 matrix_sizes = st.builds(
@@ -132,12 +126,10 @@ matrix_sizes = st.builds(
     matrix_sizes, st.integers(1, 5000), st.integers(1, 100), limits, st.sampled_from(["f4", "f8"])
 )
 def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
-    rows, columns = zip(*sizes, strict=True)
-    steps = plan_steps(columns, rows, plan_order(columns, rows), np.dtype(dtype))
-    numbers = outputs, outputs * mean, True
-    tiling = unit_tiling(steps, np.dtype(dtype), *numbers, False, device)
-    if tiling is None:
+    kernel = MATRIX_UNITS.kernel(list_shape(sizes, dtype, outputs, outputs * mean), device)
+    if kernel is None:
         return
+    tiling, steps = kernel.variant, kernel.work.steps
     taken = [s for s in (tiling.split, tiling.lanes) if s is not None]
     assert [steps[s].mode for s in (*taken, *tiling.slow, *tiling.fast)] == list(range(len(sizes)))
     slow, fast = (math.prod(steps[s].K for s in matrix) for matrix in (tiling.slow, tiling.fast))
@@ -178,21 +170,25 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
 )
 def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
     """On an H200, with 64 products an output; 0 where another family takes the list."""
-    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
-    numbers, device = (outputs, 64 * outputs, True), DeviceLimits(227 << 10, 132, 8)
-    tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
-    assert (tiling.teams_per_output if tiling else 0) == teams_per_output
-    assert unit_tiling(steps, np.dtype("f8"), *numbers, True, device) is None
-    for other in "FD":
-        assert unit_tiling(steps, np.dtype(other), *numbers, False, device) is None
-    single = unit_tiling(steps, np.dtype("f4"), *numbers, False, device)
-    many = math.prod(sizes[-2:]) * sum(sizes[-2:]) >= 500
-    assert (single is not None) == (teams_per_output > 0 and many and len(sizes) < 4)
+    device = DeviceLimits(227 << 10, 132, 8)
     slower = replace(device, double_units=False)
-    assert unit_tiling(steps, np.dtype("f4"), *numbers, False, slower) is None
+
+    def kernel_of(dtype, on=device, identities=False):
+        numbers = outputs, 64 * outputs
+        shape = list_shape([(n, n) for n in sizes], dtype, *numbers, identities=identities)
+        return MATRIX_UNITS.kernel(shape, on)
+
+    kernel = kernel_of("f8")
+    assert (kernel.variant.teams_per_output if kernel else 0) == teams_per_output
+    assert kernel_of("f8", identities=True) is None
+    assert kernel_of("F") is None
+    assert kernel_of("D") is None
+    many = math.prod(sizes[-2:]) * sum(sizes[-2:]) >= 500
+    single = kernel_of("f4") is not None
+    assert single == (teams_per_output > 0 and many and len(sizes) < 4)
+    assert kernel_of("f4", slower) is None
     whole = sizes[-4:] == (4,) * 4 or all(size % 8 == 0 for size in sizes[-2:])
-    double = unit_tiling(steps, np.dtype("f8"), *numbers, False, slower)
-    assert double == (tiling if whole else None)
+    assert kernel_of("f8", slower) == (kernel if whole else None)
 
 
 @pytest.mark.parametrize(
@@ -210,22 +206,28 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
     ],
 )
 def test_warps_that_share_a_product_on_matrix_units(sizes, outputs, share):
-    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
     device = DeviceLimits(227 << 10, 132, 8)
-    tiling = unit_slice_tiling(steps, np.dtype("f8"), outputs, True, False, device)
-    assert share == (tiling and (tiling.warps, tiling.blocks))
-    if tiling:
-        modes = [steps[s].mode for s in (tiling.leading, tiling.slow, tiling.fast)]
-        assert modes == [0, 1, 2]
-        assert tiling.blocks * (tiling.shared_bytes + 1024) <= 228 << 10
-        assert sizes[0] % tiling.warps == 0
-    assert unit_slice_tiling(steps, np.dtype("f8"), outputs, True, True, device) is None
-    for other in "FD":
-        assert unit_slice_tiling(steps, np.dtype(other), outputs, True, False, device) is None
-    single = unit_slice_tiling(steps, np.dtype("f4"), outputs, True, False, device)
-    assert (single is None) == (share is None)
     slower = replace(device, double_units=False)
-    assert unit_slice_tiling(steps, np.dtype("f4"), outputs, True, False, slower) is None
+
+    def kernel_of(dtype, on=device, identities=False):
+        numbers = outputs, 64 * outputs
+        shape = list_shape([(n, n) for n in sizes], dtype, *numbers, identities=identities)
+        return UNIT_SLICES.kernel(shape, on)
+
+    kernel = kernel_of("f8")
+    assert share == (kernel and kernel.variant)
+    if kernel:
+        (warps, blocks), steps = share, kernel.work.steps
+        assert blocks * (kernel.launch.shared_bytes + 1024) <= 228 << 10
+        assert sizes[0] % warps == 0
+        leading, slow, fast = sorted(range(3), key=lambda s: steps[s].mode)
+        modes = rf"UnitMode<{leading}, .*Mode<double, {slow}, .*Mode<double, {fast}, "
+        assert re.search(modes, kernel.program.expression)
+    assert kernel_of("f8", identities=True) is None
+    assert kernel_of("F") is None
+    assert kernel_of("D") is None
+    assert (kernel_of("f4") is None) == (share is None)
+    assert kernel_of("f4", slower) is None
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():

@@ -8,8 +8,13 @@ import pytest
 from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.batch.passes import PassTiling
 from batchkron.backends.cuda.batch.records import matrix_pitch, unsorted_arguments
-from batchkron.backends.cuda.batch.unsorted import UnsortedTile, unsorted_program, unsorted_tile
+from batchkron.backends.cuda.batch.unsorted import (
+    unsorted_program,
+    unsorted_shared_bytes,
+    unsorted_tile,
+)
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 
@@ -50,7 +55,7 @@ class Case:
     number: str
     by_row: bool
     identities: bool
-    tile: UnsortedTile
+    tile: PassTiling
     program: Program
 
 
@@ -149,7 +154,8 @@ def run(case, launch, rng, copies="late", products=37, blocks=2, weighted=True, 
     arguments["products"], arguments["outer"], arguments["systems"] = products, 3, systems
     arguments["num_inputs"], arguments["num_outputs"] = num_inputs, num_outputs
     arguments["alpha"] = 2
-    how = Launch(blocks, tile.block, tile.shared_bytes, COPIES[copies], int(rng.integers(1 << 30)))
+    shared, seed = unsorted_shared_bytes(tile), int(rng.integers(1 << 30))
+    how = Launch(blocks, tile.block, shared, COPIES[copies], seed)
     failure = launch(arguments.tobytes(), how, [*held, *stored])
     assert not failure, f"{case.factors}: {failure}"
     np.testing.assert_array_equal(held[1], expected, err_msg=str(case.factors))
