@@ -83,7 +83,6 @@ def all_pairs(rng: np.random.Generator, modes: int, level: int, count: int) -> b
 def least_seconds(
     ways: dict[str, bk.Operator], rng: np.random.Generator, device: str
 ) -> dict[str, float]:
-    """The least time of each operator on one vector, after a comparison of the results."""
     operators = {name: op.to(device) for name, op in ways.items()}
     first = next(iter(operators.values()))
     x = first._arrays.asarray(rng.standard_normal(first.shape[1]).astype(first.dtype))
@@ -97,7 +96,6 @@ def least_seconds(
 
 
 def fewer(op: bk.BatchedKron) -> float:
-    """How many times fewer multiply-adds a factored plan has."""
     direct = sum(
         np.count_nonzero(~flags[ids]) * pool.shape[2]
         for flags, ids, pool in zip(
@@ -112,7 +110,6 @@ def fewer(op: bk.BatchedKron) -> float:
 def measured_lists(
     rng: np.random.Generator, device: str, quick: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Lists of operators, all pairs, and random ones: a line and a record for each."""
     for name, level in GRIDS[:1] if quick else GRIDS:
         sweeps, op = both_forms(rng, name, level)
         ways = {"sweeps": sweeps, "direct": op, "auto": op.plan("auto")}
@@ -137,7 +134,6 @@ def measured_lists(
 
 
 def measured_setup(rng: np.random.Generator, products: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Seconds and memory of the choice of a plan for long lists."""
     makers: dict[str, Callable[[], bk.BatchedKron]] = {
         "grid": lambda: all_pairs(rng, 3, 8, products),
         "random": lambda: bk.BatchedKron(

@@ -109,7 +109,6 @@ class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
 
 
 def network(dimensions: int) -> torch.nn.Module:
-    """A network from N inputs to N features in the grid."""
     widths = [dimensions, *HIDDEN, dimensions]
     layers: list[torch.nn.Module] = []
     for k in range(len(widths) - 1):
@@ -177,7 +176,6 @@ class Training:
 
 
 def settings(options: argparse.Namespace) -> ExitStack:
-    """The paper's settings of GPyTorch."""
     stack = ExitStack()
     for one in (
         gpytorch.settings.cg_tolerance(0),
@@ -193,7 +191,6 @@ def settings(options: argparse.Namespace) -> ExitStack:
 
 
 def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Namespace) -> Row:
-    """Return a row, with steps of all ways in turn after a warm-up step each."""
     published = dict(zip(("SKI", "SKIP", "LOVE"), case.published or (), strict=False))
     row = Row(name, model, dtype, round(TRAINED * case.points), published)
     entries = row.trained * 4**case.dimensions
@@ -222,7 +219,6 @@ def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Nam
 
 
 def remarks(row: Row) -> list[str]:
-    """Return ratios of times, and what is wrong with losses."""
     said = []
     theirs = row.milliseconds.get("GPyTorch")
     for way in ("product", "interpolated", "bound"):

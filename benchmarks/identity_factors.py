@@ -38,7 +38,6 @@ def shapes_of(n: int, elements: int) -> dict[str, tuple[int, int]]:
 
 
 def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
-    """Standard normal numbers."""
     values = rng.standard_normal(shape)
     if dtype.startswith("complex"):
         values = values + 1j * rng.standard_normal(shape)
@@ -48,7 +47,6 @@ def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
 def one_factor(
     position: str, n: int, dtype: str, elements: int, cuda: bool, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """A record of one product, by us and by the peer's multiply."""
     before, behind = shapes_of(n, elements)[position]
     matrix: Any = random(rng, (n, n), dtype)
     op: Any = bk.KroneckerProduct(bk.Identity(before), matrix, bk.Identity(behind))
@@ -95,7 +93,6 @@ def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
 
 
 def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
-    """A record of the spin chain."""
     op, matrix = spin_chain(sites, rng)
     found: dict[str, Any] = {
         "sites": sites,
@@ -126,7 +123,6 @@ def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def report(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of both tables."""
     yield head(["product", "n", "dtype", "ours, µs", "matmul, µs", "ratio"])
     for cell in cells:
         times = [f"{1e6 * seconds:.0f}" for seconds in cell["seconds"].values()]
@@ -140,7 +136,6 @@ def report(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, write a file; 1 if a result is wrong."""
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES)

@@ -38,7 +38,6 @@ DTYPES = ("float32", "float64")
 
 
 def ours(data: InterpolatedData) -> Callable[[], Any]:
-    """The operator, or both interpolations."""
     if data.kind == "W K":
         op = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
         return partial(op.apply, data.inputs[0], data.outputs[0])
@@ -65,7 +64,6 @@ def by_sparse(data: InterpolatedData, W: Any, turned: Any) -> Callable[[], Any]:
 
 
 def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
-    """The same with torch's sparse matrices, None where it is not installed."""
     try:
         import torch
     except ImportError:
@@ -92,7 +90,6 @@ def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
 
 
 def contenders(data: InterpolatedData) -> list[Contender]:
-    """All ways to compute the product."""
     W = data.sparse
     found = [
         Contender(OURS, "", [ours(data)], False),
@@ -106,7 +103,6 @@ def contenders(data: InterpolatedData) -> list[Contender]:
 
 
 def set_threads(count: int) -> None:
-    """Of batchkron, of NumPy's BLAS, and of torch."""
     bk.set_num_threads(count)
     threadpool_limits(count)
     if "torch" in sys.modules:
@@ -116,7 +112,6 @@ def set_threads(count: int) -> None:
 def measured(
     data: InterpolatedData, threads: list[int], effort: Effort
 ) -> Iterator[dict[str, Any]]:
-    """A record for each number of threads."""
     results = measure(contenders(data), data, threads, set_threads, effort)
     csr = data.sparse
     csr_bytes = csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
@@ -130,7 +125,6 @@ def measured(
 
 
 def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
-    """What a record is of."""
     return {
         "sizes": data.sizes,
         "points": data.count,
@@ -141,7 +135,6 @@ def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
 
 
 def shown(row: dict[str, Any]) -> str:
-    """What a record is of, in words."""
     sizes = "x".join(map(str, row["sizes"]))
     return f"{row['kind']}, {sizes}, {row['points']}, {row['batch']}, {row['dtype']}"
 
@@ -160,7 +153,6 @@ def all_data(
 
 
 def cpu_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure on a CPU; yield texts and records."""
     effort = Effort(3, options.turn)
     for data in all_data(options, KINDS):
         for row in measured(data, options.threads, effort):
@@ -176,7 +168,6 @@ def cpu_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure on a device; yield texts and records."""
     from benchmarks.gpu.parts import interpolated as part
 
     for data in all_data(options):
@@ -195,10 +186,7 @@ def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, An
 
 
 def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure the transpose alone on a device, for ways to cut its points in segments.
-
-    The first way is by the owners of cells, the second one the rule's.
-    """
+    """The transpose alone: by the owners of cells, by the rule, with segments of some points."""
     from benchmarks.gpu.parts.interpolated import variant_time
 
     ways: list[dict[str, Any]] = [{"_MAX_PARTIAL": -1}, {}]
@@ -221,7 +209,6 @@ def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, A
 
 
 def main() -> int:
-    """Measure, print and write; the status is 1 if one of ours failed."""
     parser = parser_of(__doc__, "threads", "device", "seed", "turn", "json", turn=0.1)
     parser.add_argument("--modes", type=counts, default=sorted(GRIDS), help="numbers of dimensions")
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")

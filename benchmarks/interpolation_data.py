@@ -21,7 +21,6 @@ class SparseMatrices:
         self._known: dict[tuple[str, bool], Any] = {}
 
     def matrix(self, dtype: Any = np.float64, *, turned: bool = False) -> Any:
-        """Return W, or its transpose."""
         key = np.dtype(dtype).name, turned
         if key not in self._known:
             if turned:
@@ -66,12 +65,10 @@ class InterpolatedData(Data):
 
     @property
     def sparse(self) -> Any:
-        """W in CSR."""
         return self.matrices.matrix(self.dtype)
 
     @property
     def turned(self) -> Any:
-        """Its transpose in CSR."""
         return self.matrices.matrix(self.dtype, turned=True)
 
     @cached_property

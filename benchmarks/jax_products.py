@@ -95,7 +95,6 @@ def repeated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
-    """Whether a leaf differs from the exact one by more than a share of its largest entry."""
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
         largest = np.abs(np.asarray(other)).max()
         if not np.abs(np.asarray(one) - np.asarray(other)).max() <= tolerance * largest:
@@ -104,7 +103,6 @@ def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
 
 
 def measure(name: str, dtype: str, rounds: int) -> Row:
-    """Time one shape."""
     rows, sizes = SHAPES[name]
     rng = np.random.default_rng(0)
     size = math.prod(sizes)
@@ -129,7 +127,6 @@ def measure(name: str, dtype: str, rounds: int) -> Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table, and write it as JSON if asked for."""
     parser = parser_of(__doc__, "rounds", "json", rounds=7)
     parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))

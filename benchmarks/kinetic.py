@@ -59,7 +59,6 @@ TURN = 0.005  # seconds of a turn, about
 
 
 def least_seconds(calls: dict[str, Call], device: str, turns: int) -> dict[str, float]:
-    """Return the least time of each call; the calls take turns."""
     return least(in_turn(calls, turns, TURN, waiter(device)))
 
 
@@ -76,7 +75,6 @@ def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
 def step_seconds(
     name: str, level: int, method: str, options: dict[str, Any], device: str, turns: int
 ) -> dict[str, Any]:
-    """Return the time of a step of a problem."""
     problem = make(name, level, DEGREE, method=method).to(device)
     dt, u = problem.stepper.dt, problem.initial.copy()
     stepper = steppers.get(method)(problem, dt, **options)
@@ -200,7 +198,6 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
 
 
 def next_lines(asgard: Asgard, turns: int, found: list[dict[str, Any]]) -> None:
-    """Measure and print the table next to ASGarD."""
     names = ["problem, level", "method", "unknowns", "a step", "ASGarD", "ratio"]
     print("\n" + head([*names, "changes differ by"]))
     found += next_to_asgard(asgard, turns)
@@ -212,7 +209,6 @@ def next_lines(asgard: Asgard, turns: int, found: list[dict[str, Any]]) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Print the tables; the status is 1 if ASGarD's states are not ours."""
     parser = parser_of(__doc__, "device", "asgard", "json")
     parser.add_argument("--threads", type=int, help="threads of the CPU's kernels")
     parser.add_argument("--levels", type=counts, default=LEVELS, help="of the first table")

@@ -104,7 +104,6 @@ def recorded(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
 
 
 def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
-    """Run a case; return the fitted rate and the theory's."""
     problem = make(case.name, level, DEGREE, grid, **case.settings)
     if not case.beams:
         frequency, rate = theory.collisional_mode(case.k, case.settings["nu"])
@@ -129,7 +128,6 @@ def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the table; the status is 1 if a rate is beyond the bound."""
     parser = parser_of(__doc__, "json")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="problems of the gallery")
     parser.add_argument("--level", type=int, default=LEVEL, help="of the sparse grid")

@@ -87,7 +87,6 @@ def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
 def measured(
     name: str, dtype: str, layout: str, batch: int, cuda: bool, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """A record of one chain; the results of all ways must agree."""
     patterns = CHAINS[name]
     values = [(rng.standard_normal(p) / math.sqrt(p[2])).astype(dtype) for p in patterns]
     options: Any = {"layout": layout}
@@ -135,7 +134,6 @@ def table(found: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write; the status is 1 if two ways have different results."""
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--chain", action="append", choices=CHAINS, help="may be repeated")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES)

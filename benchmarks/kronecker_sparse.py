@@ -112,7 +112,6 @@ class SparseData(Data):
 
 
 def einsum(data: SparseData) -> Callable[[], Array]:
-    """The one line that defines the product."""
     a, _, c, d = data.pattern
     x, first = data.inputs[0], data.layout == "batch-first"
     blocks = x.reshape(data.batch, a, c, d) if first else x.reshape(a, c, d, data.batch)
@@ -141,7 +140,6 @@ def permuted(data: SparseData) -> Callable[[], Array]:
 
 
 def by_matrix(data: SparseData, matrix: Any) -> Callable[[], Array]:
-    """A product with a sparse or dense matrix of the whole size."""
     if data.layout == "batch-last":
         return lambda: matrix @ data.inputs[0]
     if isinstance(matrix, np.ndarray):
@@ -150,7 +148,6 @@ def by_matrix(data: SparseData, matrix: Any) -> Callable[[], Array]:
 
 
 def csr_matrix(values: Array) -> Any:
-    """The matrix in CSR."""
     a, b, c, d = values.shape
     i, j, k = np.ogrid[:a, :d, :c]
     columns = np.broadcast_to(((i * c + k) * d + j)[:, None], (a, b, d, c))
@@ -170,7 +167,6 @@ def bsr_matrix(values: Array) -> tuple[str, Any]:
 
 
 def second_call(call: Callable[[], Any]) -> float:
-    """Seconds of the second one of two calls."""
     call()
     return seconds_of(call)
 
@@ -183,7 +179,6 @@ def is_hopeless(data: SparseData, matrix: Any, ours: float) -> bool:
 
 
 def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
-    """All ways to compute the product, and why others are left out."""
     op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
     apply = partial(op.apply, data.inputs[0], data.outputs[0])
     calls: list[tuple[str, str, Callable[[], Any], bool]] = [
@@ -209,13 +204,11 @@ def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
 
 
 def set_threads(count: int) -> None:
-    """Of batchkron and of NumPy's BLAS."""
     bk.set_num_threads(count)
     threadpool_limits(count)
 
 
 def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[dict[str, Any]]:
-    """A record for each number of threads."""
     set_threads(min(threads))
     chosen, left_out = contenders(data)
     results = measure(chosen, data, threads, set_threads, effort)
@@ -238,7 +231,6 @@ class Runs:
         self.rows = {_key(one): one for one in report.get("cells", ())}
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add records in the place of those of the same cells, and write the file."""
         commit = self.machine.get("commit")
         self.rows |= {_key(one): {**one, "commit": commit} for one in rows}
         save(self.path, {"machine": self.machine, "cells": list(self.rows.values())})
@@ -249,7 +241,6 @@ def _key(one: dict[str, Any]) -> Key:
 
 
 def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
-    """All cells, without their threads: pattern after pattern, a batch after the other."""
     return [
         (pattern, batch, dtype, layout)
         for batch in batches
@@ -260,7 +251,6 @@ def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
 
 
 def line(cell: dict[str, Any]) -> str:
-    """A record as text."""
     where = ", ".join(
         str(cell[name]) for name in ("pattern", "batch", "dtype", "layout", "threads")
     )
@@ -273,7 +263,6 @@ def line(cell: dict[str, Any]) -> str:
 
 
 def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield a Markdown table of the gains over the best peer, by batch, dtype, layout, threads."""
     every = [one for one in rows if "gain" in one]
     parts = groups(every, lambda one: tuple(one[name] for name in GROUP))
     yield head(
@@ -287,7 +276,6 @@ def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the file lacks, and print all; the status is 1 if a result of ours was wrong."""
     begun = time.perf_counter()
     usual = "threads", "seed", "turn", "seconds", "json"
     parser = parser_of(__doc__, *usual, turn=0.03, seconds=math.inf)

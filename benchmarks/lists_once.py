@@ -42,7 +42,6 @@ EAGER_CALLS = 2000
 def random_list(
     rng: np.random.Generator, modes: int, size: int, dtype: str, shares: bool
 ) -> tuple[Any, ...]:
-    """The arguments of `batchkron.batched_kron`."""
     block = size**modes
     products = min(MAX_PRODUCTS, int(MULTIPLY_ADDS / (modes * size * block)))
     blocks = max(1, products // CONTRIBUTIONS)
@@ -59,7 +58,6 @@ def random_list(
 
 
 def on_device(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same arrays on a CUDA device."""
     import cupy
 
     pools, *others = arguments
@@ -76,7 +74,6 @@ def eager_seconds(rng: np.random.Generator) -> float:
 
 
 def measure(arguments: tuple[Any, ...], device: str) -> dict[str, float]:
-    """The least seconds of each way, after a comparison of the sums."""
     pools, ids, x, inputs, outputs, y = arguments
     build = partial(
         bk.BatchedKron, pools, ids, inputs, outputs, num_inputs=len(x), num_outputs=len(y)

@@ -23,7 +23,6 @@ MAX_ELEMENTS = 2**31 - 1  # of x, y and the values: indices of 32 bits
 
 
 def fits(pattern: Pattern, batch: int = BATCH) -> bool:
-    """Whether neither the vectors nor the values have too many elements."""
     a, b, c, d = pattern
     return max(batch * a * c * d, batch * a * b * d, a * b * c * d) <= MAX_ELEMENTS
 
@@ -36,7 +35,6 @@ def _pairs() -> Iterator[tuple[int, int]]:
 
 
 def generated() -> list[Pattern]:
-    """The patterns of the paper's generator."""
     return [
         (a, b, c, d)
         for a in A_SIZES
@@ -55,7 +53,6 @@ def time_patterns() -> list[Pattern]:
 
 
 def by_ratio(patterns: Iterable[Pattern]) -> list[list[Pattern]]:
-    """The patterns of each ratio (b + c) / (b c), from the least one on."""
     return [own for _, own in sorted(groups(patterns, ratio).items())]
 
 

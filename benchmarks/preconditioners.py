@@ -140,19 +140,7 @@ NAMES = (
 
 
 def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) -> int | None:
-    """Return GMRES's iterations for (I - scale · A) x = b with b random; None beyond 400.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its operator is A.
-    scale : float
-        The step, or half of it.
-    name : str
-        Of the preconditioner.
-    rtol : float
-        Of GMRES, which restarts after 50.
-    """
+    """GMRES's iterations for (I - scale · A) x = b with b random; None beyond 400."""
     A = problem.operator
     b = np.random.default_rng(0).standard_normal(problem.unknowns)
     M = preconditioners.make(name, A, scale)
@@ -162,7 +150,6 @@ def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) ->
 
 
 def main(words: list[str] | None = None) -> None:
-    """Print the table."""
     parser = parser_of(__doc__, "json")
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")

@@ -29,7 +29,6 @@ class Draw:
 
     @property
     def name(self) -> str:
-        """The shape and its dtype."""
         return f"{self.shape.name} {self.dtype}"
 
     @property
@@ -63,12 +62,10 @@ def draws(count: int, seed: int, limit_bytes: int) -> list[Draw]:
 
 
 def seed_of_today() -> int:
-    """The date as a number, such as 20261124."""
     return int(datetime.now(UTC).strftime("%Y%m%d"))
 
 
 def _draw(generator: random.Random, limit_bytes: int) -> Draw:
-    """One shape within the limit."""
     modes = 1 + int(MAX_MODES * generator.random())
     kind = KINDS[int(len(KINDS) * generator.random())]
     dtype = DTYPES[int(len(DTYPES) * generator.random())]
@@ -84,7 +81,6 @@ def _draw(generator: random.Random, limit_bytes: int) -> Draw:
 def _factors(
     generator: random.Random, modes: int, kind: str, largest: int
 ) -> tuple[tuple[int, int], ...]:
-    """The shapes (P, Q) of the factors."""
     if kind == "equal":
         size = _log_uniform(generator, largest)
         return ((size, size),) * modes

@@ -36,7 +36,6 @@ class KronMatmul:
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions, in the order of least work."""
         size, total = self.rows * self.columns[0], 0
         for p, q in (self.factors[mode] for mode in self.cheapest_order):
             size = size // p * q
@@ -76,18 +75,15 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """(d, n) as in the papers on batches."""
         mode = "" if self.only is None else f" mode {self.only}, {self.contributions} edges"
         return f"({self.modes},{self.size}){mode}"
 
     @property
     def block(self) -> int:
-        """Elements of a block."""
         return int(self.size**self.modes)
 
     @property
     def flops_of_product(self) -> int:
-        """Multiplications and additions of one product."""
         return 2 * self.block * self.size * (self.modes if self.only is None else 1)
 
     @property
@@ -98,16 +94,13 @@ class Batch:
 
     @property
     def products(self) -> int:
-        """The length of the batch list."""
         return self.blocks * self.contributions
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions of the whole list."""
         return float(self.products * self.flops_of_product)
 
     def elements(self) -> tuple[int, int]:
-        """How many are read and written at least."""
         return self.blocks * self.block, self.blocks * self.block
 
     def reduced(self, maximum: int) -> Batch | None:
@@ -123,17 +116,14 @@ class Explicit:
 
     @property
     def name(self) -> str:
-        """The shapes, "64² ⊗ 512²"."""
         sizes = [f"{p}²" if p == q else f"{p}×{q}" for p, q in self.factors]
         return " ⊗ ".join(sizes)
 
     @property
     def flops(self) -> float:
-        """Multiplications of the last product."""
         return float(self.elements()[1])
 
     def elements(self) -> tuple[int, int]:
-        """How many are read and written at least."""
         read = sum(p * q for p, q in self.factors)
         return read, math.prod(p * q for p, q in self.factors)
 
@@ -153,15 +143,12 @@ def power(rows: int, size: int, modes: int) -> KronMatmul:
 
 
 def mixed(rows: int, *sizes: int) -> KronMatmul:
-    """``rows`` rows times square factors of several sizes."""
     return KronMatmul(rows, tuple((size, size) for size in sizes))
 
 
 def rectangular(rows: int, *shapes: tuple[int, int]) -> KronMatmul:
-    """``rows`` rows times factors of these shapes."""
     return KronMatmul(rows, shapes)
 
 
 def squares(*sizes: int) -> Explicit:
-    """The explicit product of square matrices."""
     return Explicit(tuple((size, size) for size in sizes))

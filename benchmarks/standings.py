@@ -39,7 +39,6 @@ class Standing:
 def standing(
     draw: Draw, what: str, seconds: float | None, peers: Mapping[str, float]
 ) -> Standing | None:
-    """Next to the fastest of the peers, if we and one of them have a time."""
     if seconds is None or not peers:
         return None
     best = min(peers, key=lambda name: peers[name])
@@ -47,7 +46,6 @@ def standing(
 
 
 def figures(standings: Sequence[Standing], plain: bool) -> dict[str, Any]:
-    """Number, share that is ahead by what the class asks for, median, least, of one class."""
     margins = [one.margin for one in standings if one.draw.plain == plain]
     ratios = [one.ratio for one in standings if one.draw.plain == plain]
     if not ratios:
@@ -92,7 +90,6 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
 
 
 def worst_tables(standings: Sequence[Standing]) -> str:
-    """The worst ten of each way of calling us, by what their class asks for."""
     parts = []
     for what, own in groups(standings, lambda one: one.what).items():
         rows = [
@@ -109,7 +106,6 @@ def worst_tables(standings: Sequence[Standing]) -> str:
 
 
 def standing_records(standings: Sequence[Standing]) -> list[dict[str, Any]]:
-    """The standings for the file."""
     return [
         {
             "shape": one.draw.shape.name,

@@ -46,12 +46,10 @@ class Counted:
         self._operator = _CountedOperator(problem.operator, self)
 
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write A u + s(t)."""
         self.products += 1
         self._problem.rhs(t, u, out)
 
     def operator_at(self, t: float) -> Any:
-        """Return A."""
         return self._operator
 
 
@@ -69,7 +67,6 @@ class _CountedOperator:
 def chosen(
     problem: Problem, until: float, method: str, rtol: float, options: dict[str, Any]
 ) -> tuple[NDArray[Any], int, int]:
-    """Return the state, products and steps of a run with step-size control."""
     counted = Counted(problem)
     result = evolve(
         counted, until=until, method=method, rtol=rtol, raise_on_failure=True, **options
@@ -86,7 +83,6 @@ def equal(problem: Problem, until: float, steps: int) -> NDArray[Any] | None:
 
 
 def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float) -> int:
-    """Return the fewest steps of third-order Runge-Kutta with at most an error."""
 
     def good(steps: int) -> bool:
         u = equal(problem, until, steps)
@@ -104,7 +100,6 @@ def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float
 
 
 def main(words: list[str] | None = None) -> None:
-    """Print the table."""
     options = parser_of(__doc__, "quick", "json").parse_args(words)
     cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")

@@ -95,7 +95,6 @@ def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> flo
 
 
 def call_seconds(call: Callable[[int], object], wait: Callable[[], object], rounds: int) -> float:
-    """Return the median of the seconds of a call, which is given its number."""
 
     def seconds(count: int) -> float:
         return seconds_of(lambda: [call(k) for k in range(count)], 1, wait)
@@ -107,10 +106,7 @@ def call_seconds(call: Callable[[int], object], wait: Callable[[], object], roun
 
 
 def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
-    """Return the seconds of an explicit step as a graph, None if it is not recorded.
-
-    It is the graph of the steps that `evolve` takes, launched again and again.
-    """
+    """The seconds of an explicit step in a replayed graph of those of `evolve`, if there is one."""
     from benchmarks.core.device_timing import elapsed
 
     cupy = array_module(problem.initial)
@@ -172,7 +168,6 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
 
 
 def line(found: dict[str, Any]) -> str:
-    """Return the figures of a case in one line."""
     method = found["method"] + (" rtol" if found["rtol"] else "")
     text = (
         f"{found['problem']:15} {found['level']:2} {method:19} {found['unknowns']:9} unknowns "

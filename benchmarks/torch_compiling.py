@@ -23,7 +23,6 @@ READY = "ready"
 
 
 def operands(task: Task, device: str) -> tuple[Any, list[Any], Any]:
-    """Return random x, factors and a gradient of the product, with gradients of x and factors."""
     count, sizes, dtype = task
     torch.manual_seed(0)
     made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
@@ -53,15 +52,11 @@ def with_gradients(function: Any, x: Tensor, factors: Sequence[Tensor], g: Tenso
 
 
 def compiled(function: Any, backend: str) -> Any:
-    """Return a function under torch.compile, for one shape at a time."""
     return torch.compile(function, backend=backend, dynamic=False)
 
 
 def failure(task: Task, device: str, backend: str, seconds: float) -> str:
-    """Compile a chain of products and its gradients; return why that was not possible, or "".
-
-    ``seconds`` do not count the start of the process.
-    """
+    """Compile a chain and its gradients in a process; why that was not possible, or ""."""
     # not by multiprocessing: with its module "__mp_main__" the keys of the cache are others
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; from benchmarks.torch_compiling import work; "

@@ -71,7 +71,6 @@ class Row:
 
 
 def linear_operator_product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """x (A_1 ⊗ … ⊗ A_d) as (A_1 ⊗ … ⊗ A_d)ᵀ xᵀ by linear_operator."""
     operators = importlib.import_module("linear_operator.operators")
     dense = [operators.DenseLinearOperator(factor.mT) for factor in factors]
     return (operators.KroneckerProductLinearOperator(*dense) @ x.mT).mT  # type: ignore[no-any-return]
@@ -103,7 +102,6 @@ def captured(call: Callable[[], Result]) -> Callable[[], Result]:
 
 
 def microseconds(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
-    """The median time of each call; calls take turns."""
     wait = torch.cuda.synchronize if device == "cuda" else nothing
     times = medians(in_turn(calls, rounds, ROUND_SECONDS, wait))
     return {name: 1e6 * time for name, time in times.items()}
@@ -131,7 +129,6 @@ def empty_operator() -> Any:
 
 
 def overheads(device: str, rounds: int) -> list[Row]:
-    """Calls of tiny products without gradients."""
     kept, nothing_at_all = empty_operator()
     rows = []
     tiny = {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}
@@ -159,7 +156,6 @@ def overheads(device: str, rounds: int) -> list[Row]:
 
 
 def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    """Whether an entry is further from the reference than rounding explains."""
     return any(
         not float((one.double() - other).abs().max())
         <= TOLERANCE[one.dtype] * float(other.abs().max())
@@ -168,7 +164,6 @@ def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
 
 
 def contenders(compile_backend: str) -> dict[str, Function]:
-    """All ways to compute a product; "none" stands for no compiled one."""
     found: dict[str, Function] = {"ours": kron_matmul, "chain": chain}
     if compile_backend != "none":
         found[COMPILED] = compiled(chain, compile_backend)

@@ -129,7 +129,6 @@ class GeluLinear(nn.Linear):
 
 
 def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
-    """A dense layer with the matrix of a chain."""
     bias = layer.bias
     kind = nn.Linear if layer.activation is None else GeluLinear
     dense = kind(layer.in_features, layer.out_features, bias is not None)
@@ -207,7 +206,6 @@ class ViT(nn.Module):
 
 
 def positions(count: int, width: int) -> Tensor:
-    """Sines and cosines of places, (count, width)."""
     rates = torch.exp(-math.log(1e4) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(count)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -224,7 +222,6 @@ def twin(model: nn.Module, change: Callable[[KroneckerSparseLinear], nn.Module])
 
 
 def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
-    """What is measured, by name."""
     n, _, heads = SIZES[size]
     return {
         "linear N x N": lambda: sparse_linear(n, n, False),
@@ -241,7 +238,6 @@ def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
 
 
 def inputs(name: str, options: argparse.Namespace, dtype: torch.dtype) -> Tensor:
-    """Images for the whole network, else vectors of all patches."""
     if name == "ViT":
         shape: tuple[int, ...] = (options.images, 3, options.pixels, options.pixels)
     else:
@@ -265,13 +261,11 @@ def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
 
 
 def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
-    """Whether results are further apart than rounding explains."""
     largest = float(expected.abs().max())
     return not float((found.float() - expected).abs().max()) <= TOLERANCE[dtype] * largest
 
 
 def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
-    """Return the rows of one model: forward, and forward and backward."""
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     ours = models(options.size, options.pixels)[name]()

@@ -106,13 +106,7 @@ def _captured(stream: Any, work: Call) -> Any:
 
 
 def count_energy() -> None:
-    """Let `measure` also find the energy of a call, on the current device.
-
-    Raises
-    ------
-    EnergyError
-        If the device's energy cannot be read.
-    """
+    """Let `measure` also find the energy of a call; `EnergyError` if it cannot be read."""
     bus = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.Device().id)
     _counter.set(energy_counter(bus))
 

@@ -29,18 +29,7 @@ def _checked(status: int, what: str) -> None:
 
 
 def energy_counter(bus: str) -> Counter:
-    """Return what reads the joules that a device has taken so far.
-
-    Parameters
-    ----------
-    bus : str
-        The device's PCI bus id, such as "0000:17:00.0".
-
-    Raises
-    ------
-    EnergyError
-        If NVML is not there, or does not count this device's energy.
-    """
+    """What reads the joules a device has taken; ``bus``: its PCI bus id, "0000:17:00.0"."""
     try:
         nvml = ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -74,15 +63,7 @@ def watts(
     least: float = MIN_SECONDS,
     most: float = MAX_SECONDS,
 ) -> float:
-    """Return the power while ``work`` is called again and again.
-
-    ``work`` keeps the device busy for some 10 ms and waits for it.
-
-    Raises
-    ------
-    EnergyError
-        If the counter did not move often enough.
-    """
+    """The power while ``work``, which takes some 10 ms and waits for the device, is repeated."""
     begun, last = clock(), counter()
     moves: list[Move] = []
     while True:

@@ -31,20 +31,7 @@ class _Allocations(cupy.cuda.MemoryHook):
 
 
 def peak_bytes(work: Callable[[], object], torch: Any = None) -> int:
-    """Return how many bytes of CuPy's arrays and torch's tensors some work needs at most.
-
-    Parameters
-    ----------
-    work : callable
-    torch : module, optional
-        If it is given, its tensors count.
-
-    Notes
-    -----
-    Operators and their transposes refer to each other, so that memory of earlier ones is free only
-    after a collection of garbage. A difference of the bytes in use before and after is negative if
-    that happens in between.
-    """
+    """The bytes of CuPy's arrays, and of torch's if given, that some work needs at most."""
     gc.collect()
     cupy.cuda.Device().synchronize()
     cupy.get_default_memory_pool().free_all_blocks()

@@ -27,17 +27,7 @@ USUAL: dict[str, dict[str, Any]] = {
 
 
 def parser_of(text: str | None, *usual: str, **defaults: Any) -> argparse.ArgumentParser:
-    """Return the parser of a command.
-
-    Parameters
-    ----------
-    text : str or None
-        The module's docstring, whose first line is the description.
-    *usual : str
-        Names of options in `USUAL`.
-    **defaults
-        Of options, in the place of the usual ones.
-    """
+    """A parser with options of `USUAL`; ``text``: the module's docstring."""
     parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
     for name in usual:
         parser.add_argument(f"--{name}", **USUAL[name])

@@ -48,7 +48,6 @@ class Roof:
         return self.peak / self.bandwidth
 
     def draw(self, axis: Any, first: float, last: float, **style: Any) -> None:
-        """Draw the roof from some flops per byte to others."""
         across = sorted({first, min(max(first, self.ridge), last), last})
         axis.plot(across, [self.at(one) for one in across], **style)
 
@@ -137,18 +136,7 @@ def boxes(
     down: str,
     level: float | None = None,
 ) -> None:
-    """Draw a box plot in each panel: median, quartiles, 5th and 95th percentile.
-
-    Parameters
-    ----------
-    path : Path
-    panels : dict of dict
-        By its title the values of each number on the horizontal axis.
-    across, down : str
-        What the axes are.
-    level : float, optional
-        A dashed line.
-    """
+    """Draw boxes in each panel: by its title, the values of each number on the horizontal axis."""
     pyplot = figures()
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)

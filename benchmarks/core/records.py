@@ -53,26 +53,22 @@ def earlier(path: Path | None, here: dict[str, Any], *same: str) -> dict[str, An
 
 
 def processors() -> int:
-    """How many processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache."""
     units = {"K": 1 << 10, "M": 1 << 20}
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
     return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=UNKNOWN_CACHE)
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping."""
     found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     assert found
     return int(found[1]) << 10
 
 
 def processor_name() -> str:
-    """The processor's name, as the system gives it."""
     found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     return found[1] if found else platform.machine()
 
@@ -87,7 +83,6 @@ def output_of(*command: str) -> str:
 
 
 def version_of(package: str) -> str | None:
-    """The version of an installed package, found without an import."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -95,17 +90,7 @@ def version_of(package: str) -> str | None:
 
 
 def machine(device: str = "cpu", commit: str | None = None, **more: Any) -> dict[str, Any]:
-    """Return what figures belong to.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        What is described beside versions, commit and time.
-    commit : str, optional
-        Of the source, where it is no checkout.
-    **more
-        Entries of one benchmark alone.
-    """
+    """What figures belong to; ``commit``: of the source, where it is no checkout."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **(_cuda_device() if device == "cuda" else _host()),

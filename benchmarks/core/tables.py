@@ -33,7 +33,6 @@ def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[
 
 
 def row(texts: Iterable[object]) -> str:
-    """A row of a table."""
     return f"| {' | '.join(map(str, texts))} |"
 
 

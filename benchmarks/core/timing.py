@@ -87,12 +87,10 @@ def in_turn(
 
 
 def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of each contender's times."""
     return {name: statistics.median(own) for name, own in times.items()}
 
 
 def least(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The least of each contender's times."""
     return {name: min(own) for name, own in times.items()}
 
 
@@ -204,7 +202,6 @@ class Lane:
             self.samples = self.samples or [seconds]
 
     def times(self) -> Times:
-        """The summary of all samples."""
         ordered = sorted(self.samples)
         quarter = len(ordered) // 4
         return Times(
@@ -279,7 +276,6 @@ def measure(
 
 
 def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
-    """One round of the lanes of one number of threads."""
     racing = [lane for lane in lanes if not lane.hopeless]
     # each round begins with another contender, so that none always runs in the same place
     first = turn % max(1, len(racing))

@@ -52,7 +52,6 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
 
 
 def absences(peers: Sequence[Peer], asked: Sequence[str] | None) -> dict[str, str]:
-    """Return the peers that cannot or shall not be measured, each with the reason."""
     found = {}
     for peer in peers:
         left_out = asked is not None and peer.name not in asked
@@ -64,7 +63,6 @@ def absences(peers: Sequence[Peer], asked: Sequence[str] | None) -> dict[str, st
 def all_ceilings(
     threads: Sequence[int], set_threads: SetThreads, array_bytes: int, quick: bool
 ) -> dict[int, Ceilings]:
-    """Measure the ceilings of each number of threads."""
     kernels = compile_kernels()
     found = {}
     for count in threads:
@@ -74,7 +72,6 @@ def all_ceilings(
 
 
 def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
-    """Measure cell after cell; show the progress on stderr, apart from the report."""
     for count, key in enumerate(keys, 1):
         start = time.perf_counter()
         cell = measure_cell(key, conditions)
@@ -84,7 +81,6 @@ def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
 
 
 def print_head(machine: Mapping[str, Any]) -> None:
-    """Print what the figures belong to."""
     print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
     print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")
     print(
@@ -151,7 +147,6 @@ def prepare(
 
 
 def random_main(options: argparse.Namespace, started: float) -> int:
-    """Measure shapes drawn at random; the status is 1 if a result of ours was wrong."""
     threads, cache = chosen_threads(options), last_level_cache()
     limit = 2 * cache if options.limit is None else int(options.limit * 2**20)
     chosen = draws(options.random, options.seed, limit)
@@ -172,7 +167,6 @@ def random_main(options: argparse.Namespace, started: float) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if a result of ours was wrong."""
     started = time.perf_counter()
     options = read_options(arguments)
     if options.random:

@@ -30,7 +30,6 @@ Ceilings = dict[str, float]
 
 
 def compile_kernels() -> ctypes.CDLL:
-    """Compile ``ceilings.c`` for this processor and load it."""
     compiler = os.environ.get("CC", "cc")
     with tempfile.TemporaryDirectory() as folder:
         library = str(Path(folder) / "ceilings.so")
@@ -50,7 +49,6 @@ def shortest(call: Call, repetitions: int) -> float:
 
 
 def multiply_add_rate(kernels: ctypes.CDLL, dtype: str, threads: int, repetitions: int) -> float:
-    """Flops per second of multiply-adds on registers."""
     rounds = 1_000_000
     function = getattr(kernels, f"fma_{dtype}")
     seconds = shortest(partial(function, rounds, threads, 0.5), repetitions)
@@ -71,7 +69,6 @@ def gemm_rate(dtype: str, sizes: Sequence[int], repetitions: int) -> float:
 
 
 def aligned(count: int, vector: int) -> Array:
-    """Memory for ``count`` SIMD vectors of ``vector`` bytes, aligned to a vector."""
     memory = np.empty((count + 1) * vector, np.uint8)
     offset = -memory.ctypes.data % vector
     return memory[offset : offset + count * vector]
@@ -112,5 +109,4 @@ def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick
 
 
 def best_of(first: Ceilings, second: Ceilings) -> Ceilings:
-    """The higher of two measurements of each ceiling."""
     return {name: max(first[name], second[name]) for name in first}

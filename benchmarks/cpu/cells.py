@@ -53,12 +53,10 @@ class Cell:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number."""
         return int(np.dtype(self.key.dtype).itemsize)
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions of what was measured."""
         assert self.measured is not None
         return self.measured.flops
 
@@ -70,11 +68,9 @@ class Cell:
         return self.itemsize * (written if isinstance(self.measured, Explicit) else read + written)
 
     def ours(self, threads: int) -> float | None:
-        """Our median, if the result was right."""
         return self.medians(threads).get(OURS)
 
     def medians(self, threads: int) -> dict[str, float]:
-        """The median of the best variant of each contender."""
         return best_medians(self.results, threads)
 
 
@@ -92,7 +88,6 @@ class Conditions:
 
 
 def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -> list[Key]:
-    """The cells of some shapes of a regime."""
     counts = threads
     if regime.threads is not None:
         counts = tuple(count for count in threads if count in regime.threads)
@@ -126,7 +121,6 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
 def offers_of(
     peers: Sequence[Peer], data: Data, conditions: Conditions
 ) -> list[Contender | Absent]:
-    """All variants of the peers, or why there are none."""
     offers: list[Contender | Absent] = []
     for peer in peers:
         why = conditions.missing.get(peer.name)

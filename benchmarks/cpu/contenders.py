@@ -28,7 +28,6 @@ class Peer:
         return None
 
     def version(self) -> str | None:
-        """The version that is measured."""
         raise NotImplementedError
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
@@ -44,7 +43,6 @@ class Peer:
         return ()
 
     def offers(self, data: Data) -> list[Contender | Absent]:
-        """All variants for these data."""
         if isinstance(data, KronMatmulData):
             return list(self.kron_matmul(data))
         if isinstance(data, BatchData):
@@ -98,7 +96,6 @@ class Batchkron(Peer):
         ]
 
     def explicit(self, data: ExplicitData) -> Iterable[Contender]:
-        """The function with ``out``."""
         calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]
         return [Contender(self.name, "function", list(calls))]
 
@@ -110,7 +107,6 @@ class OurFunction(Peer):
     shapes = (KronMatmul,)
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
-        """`batchkron.gemkm` with ``out``."""
         pairs = zip(data.inputs, data.outputs, strict=True)
         calls = [partial(bk.gemkm, x, data.factors, out=out) for x, out in pairs]
         return [Contender(self.name, "gemkm", list(calls))]

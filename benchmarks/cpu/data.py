@@ -120,7 +120,6 @@ class ExplicitData(Data):
 def make_data(
     shape: Shape, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
 ) -> KronMatmulData | BatchData | ExplicitData:
-    """Return fresh operands for a shape."""
     if isinstance(shape, KronMatmul):
         return KronMatmulData(shape, dtype, sets, rng)
     if isinstance(shape, Batch):

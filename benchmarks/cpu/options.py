@@ -23,7 +23,6 @@ TUNING_SECONDS = {True: 10.0, False: 120.0}  # of FastKron for a shape, in a qui
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
     names = ", ".join(regime.name for regime in REGIMES)
     text = "Times of batchkron, its peers and the machine; benchmarks/README.md says how."
     usual = "quick", "threads", "json", "rounds", "seed"
@@ -54,21 +53,18 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
-    """The numbers of threads, rising: one and two by default, or one where that is all."""
     if options.threads is None:
         return tuple(count for count in (1, 2) if count <= processors())
     return tuple(sorted(set(options.threads)))
 
 
 def chosen_effort(options: argparse.Namespace) -> Effort:
-    """Rounds and turns as they are given, else those of a quick or a full run."""
     mode = RANDOM if options.random else QUICK if options.quick else FULL
     turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
     return Effort(options.rounds or mode.rounds, turn)
 
 
 def chosen_tuning(options: argparse.Namespace) -> float:
-    """The seconds that FastKron may take for tuning a shape."""
     if options.tuning is not None:
         return float(options.tuning)
     return RANDOM_TUNING_SECONDS if options.random else TUNING_SECONDS[options.quick]
@@ -77,13 +73,7 @@ def chosen_tuning(options: argparse.Namespace) -> float:
 def chosen_cells(
     options: argparse.Namespace, threads: tuple[int, ...]
 ) -> list[tuple[Regime, list[Key]]]:
-    """The regimes that are asked for, with their cells.
-
-    Raises
-    ------
-    SystemExit
-        If there is no cell.
-    """
+    """The regimes that are asked for, with their cells; the process ends if there is none."""
     chosen = []
     for regime in REGIMES:
         if options.regime and regime.name not in options.regime:

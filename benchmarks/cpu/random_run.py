@@ -42,7 +42,6 @@ class Measured:
 
     @property
     def wrong(self) -> list[str]:
-        """Results of ours that were wrong or could not be had."""
         return [
             f"{self.draw.name}: {one.name}, {count_of(one.threads)}: {one.reason}"
             for results in (self.results, *self.moods.values())
@@ -51,7 +50,6 @@ class Measured:
         ]
 
     def record(self) -> dict[str, Any]:
-        """The shape for the file."""
         return {
             "shape": self.draw.shape.name,
             "dtype": self.draw.dtype,
@@ -87,7 +85,6 @@ def measure_draw(
 def measure_draws(
     draws: Sequence[Draw], conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
 ) -> Iterator[Measured]:
-    """Measure shape after shape; show the progress on stderr, apart from the report."""
     for count, draw in enumerate(draws, 1):
         start = time.perf_counter()
         measured = measure_draw(draw, conditions, threads, moods)
@@ -97,7 +94,6 @@ def measure_draws(
 
 
 def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Standing]:
-    """Ours next to the best peer, of each call on each number of threads."""
     found = []
     for count in threads:
         for name, call in OUR_CALLS.items():
@@ -145,7 +141,6 @@ def function_costs(measured: Sequence[Measured]) -> list[tuple[Draw, float]]:
 
 
 def cost_lines(costs: Sequence[tuple[Draw, float]]) -> str:
-    """The median and the largest costs of the function."""
     ordered = sorted(costs, key=lambda pair: -pair[1])
     middle = statistics.median(cost for _, cost in ordered)
     rows = [[draw.name, f"{1e6 * cost:.2f} µs"] for draw, cost in ordered[:WORST]]
@@ -154,12 +149,10 @@ def cost_lines(costs: Sequence[tuple[Draw, float]]) -> str:
 
 
 def by_mood(gains: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
-    """The gains of each mood and call."""
     return groups(gains, lambda gain: (gain["mood"], gain["call"]))
 
 
 def gains_table(gains: Sequence[Gain]) -> str:
-    """In how many shapes threads do not make a call slower, in each mood."""
     rows = []
     for key, own in by_mood(gains).items():
         slower = [gain["over_one"] for gain in own]
@@ -172,7 +165,6 @@ def gains_table(gains: Sequence[Gain]) -> str:
 
 
 def worst_gains(gains: Sequence[Gain]) -> str:
-    """The ten shapes of each mood and call that lose most by threads."""
     parts = []
     for key, own in by_mood(gains).items():
         rows = []
@@ -187,7 +179,6 @@ def worst_gains(gains: Sequence[Gain]) -> str:
 
 
 def print_tables(measured: Sequence[Measured], threads: Sequence[int]) -> dict[str, Any]:
-    """Print the report of all shapes; return what it says, for the file."""
     standings, gains = standings_of(measured, threads), gains_of(measured, threads)
     costs = function_costs(measured)
     if standings:

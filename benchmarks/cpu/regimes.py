@@ -45,7 +45,6 @@ class Regime:
 
 
 def both(ratio: float | Mapping[str, float]) -> dict[str, float | Mapping[str, float]]:
-    """One ratio for both dtypes."""
     return {"float64": ratio, "float32": ratio}
 
 

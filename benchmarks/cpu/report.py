@@ -24,7 +24,6 @@ def number(value: float | None, needed: float | None, pattern: str) -> str:
 
 
 def ceilings_table(ceilings: Mapping[int, Ceilings]) -> str:
-    """The machine's ceilings on each number of threads."""
     names = next(iter(ceilings.values()))
     header = ["ceiling", *map(count_of, ceilings)]
     rows = []
@@ -36,7 +35,6 @@ def ceilings_table(ceilings: Mapping[int, Ceilings]) -> str:
 
 
 def asked_ratio(regime: Regime) -> str:
-    """What a regime asks for against its peers."""
     asked = dict.fromkeys(
         ", ".join(f"{ratio:g} × {name}" for name, ratio in value.items() if ratio)
         if isinstance(value, Mapping)
@@ -47,12 +45,10 @@ def asked_ratio(regime: Regime) -> str:
 
 
 def asked_share(regime: Regime) -> str:
-    """What a regime asks for of the machine."""
     return " or ".join(bound.text for bound in regime.machine) or "–"
 
 
 def regime_table(regime: Regime, verdicts: Sequence[Verdict]) -> str:
-    """All rows of a regime."""
     names = dict.fromkeys(result.name for verdict in verdicts for result in verdict.cell.results)
     peers = [name for name in names if name != OURS]
     header = ["shape", "dtype", "threads", OURS, *peers]
@@ -65,7 +61,6 @@ def regime_table(regime: Regime, verdicts: Sequence[Verdict]) -> str:
 
 
 def verdict_row(verdict: Verdict, peers: Sequence[str]) -> list[str]:
-    """One row of a regime's table."""
     cell, threads = verdict.cell, verdict.threads
     medians = cell.medians(threads)
     ours = cell.ours(threads)
@@ -116,7 +111,6 @@ def worst(targets: Sequence[tuple[Target, Cell]], pattern: str) -> str:
 def summary(
     judged: Mapping[str, Sequence[Verdict]], regimes: Sequence[Regime], gains: Sequence[Speedup]
 ) -> str:
-    """The table of targets, filled in."""
     rows = [
         [
             regime.title,
@@ -138,7 +132,6 @@ def summary(
 
 
 def missed(verdicts: Iterable[Verdict], gains: Iterable[Speedup]) -> str:
-    """Every cell that falls short, with its numbers."""
     lines = []
     for verdict in verdicts:
         if verdict.met:
@@ -163,17 +156,14 @@ def missed(verdicts: Iterable[Verdict], gains: Iterable[Speedup]) -> str:
 
 
 def place(cell: Cell, threads: int) -> str:
-    """The name of a cell and its threads."""
     return f"{cell.label} {cell.key.dtype}, {count_of(threads)}"
 
 
 def result_records(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Times, failures and absences for the file."""
     return [{"kind": type(result).__name__.lower(), **asdict(result)} for result in results]
 
 
 def cell_record(cell: Cell) -> dict[str, Any]:
-    """A cell for the file."""
     record = {
         "shape": cell.key.shape.name,
         "dtype": cell.key.dtype,
@@ -191,7 +181,6 @@ def cell_record(cell: Cell) -> dict[str, Any]:
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for the file."""
     return {
         "regime": verdict.regime,
         **_place(verdict.cell, verdict.threads),
@@ -203,7 +192,6 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
 
 
 def speedup_record(gain: Speedup) -> dict[str, Any]:
-    """A gain by threads for the file."""
     target = {"ratio": asdict(gain.target), "met": gain.target.met}
     return {"regime": "threads", **_place(gain.cell, gain.threads), **target}
 

@@ -52,7 +52,6 @@ class Verdict:
 
 
 def ceiling_seconds(cell: Cell, name: str, ceilings: Ceilings) -> float:
-    """The time of a cell at a ceiling."""
     if name in ("gemm", "fma"):
         return cell.flops / ceilings[f"{name} {cell.key.dtype}"]
     return cell.traffic / ceilings[name]
@@ -64,7 +63,6 @@ def traffic_ceiling(cell: Cell) -> str:
 
 
 def floor_seconds(cell: Cell, ceilings: Ceilings) -> float:
-    """The least time that the machine allows."""
     floor = ceiling_seconds(cell, "fma", ceilings)
     if cell.beyond_cache:
         floor = max(floor, ceiling_seconds(cell, traffic_ceiling(cell), ceilings))
@@ -72,13 +70,11 @@ def floor_seconds(cell: Cell, ceilings: Ceilings) -> float:
 
 
 def binding_ceiling(cell: Cell, ceilings: Ceilings) -> str:
-    """The ceiling that the cell meets first."""
     names = ["gemm", traffic_ceiling(cell)] if cell.beyond_cache else ["gemm"]
     return max(names, key=lambda name: ceiling_seconds(cell, name, ceilings))
 
 
 def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
-    """How much of what the machine can do is reached."""
     seconds = cell.ours(threads)
     if seconds is None or cell.measured is None:
         return Target(None, None, "")
@@ -145,7 +141,6 @@ def peer_target(
 
 
 def judge(regime: Regime, cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> list[Verdict]:
-    """All rows of a regime."""
     return [
         Verdict(
             regime.name,

@@ -23,7 +23,6 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run; the exit status is 1 if something is wrong."""
     options = _options()
     if options.device == "cpu":
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -38,7 +38,6 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Part and name."""
         return f"{self.part}: {self.name}"
 
 
@@ -66,7 +65,6 @@ class Progress:
         return list(known["cases"])
 
     def write(self, described: dict[str, Any], records: Sequence[dict[str, Any]]) -> None:
-        """Write all."""
         known = {
             **described,
             "right": self.right and not self.failed,
@@ -117,7 +115,6 @@ def run_cells(
 
 
 def _done(ranks: Ranks, cell: Cell) -> bool:
-    """Do a cell; return whether all is right."""
     limit = LIMIT_SECONDS + 3 * cell.seconds
     faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
     try:

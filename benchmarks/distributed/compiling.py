@@ -54,7 +54,6 @@ def jobs_of(ranks: int, quick: bool) -> list[Job]:
 
 
 def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
-    """The kernels of a local multiply."""
     from batchkron.backends import backend_on, reserve
 
     cuda: Any = backend_on("cuda")
@@ -93,7 +92,6 @@ class RanksOfOneDevice(Ranks):
         self.device, self.module, self.records = "cuda", cupy, []
 
     def transport(self, name: str) -> SimulatedCommunicator:
-        """Return the communicator, whose products store for "peer"."""
         self.host.stores = name == "peer"
         return self.host
 
@@ -101,7 +99,6 @@ class RanksOfOneDevice(Ranks):
         """Print nothing."""
 
     def record(self, **values: Any) -> dict[str, Any]:
-        """Keep nothing."""
         return values
 
     report = record
@@ -119,7 +116,6 @@ def _systems(ranks: Ranks, systems: int) -> None:
 
 
 def _pieces(ranks: int, quick: bool) -> Iterator[Piece]:
-    """Yield the local multiplies of all products."""
     for case in QUICK if quick else FIGURE_11:
         for grid in grids(ranks):
             yield from _pieces_of(case, ranks, grid)

@@ -29,18 +29,15 @@ METHODS = {"cg": cg, "gmres": gmres}
 
 
 def check_operators(ranks: Ranks, transport: str, names: Sequence[str] = OPERATORS) -> bool:
-    """Compare products with every kind of operator on all grids; return whether all is right."""
     return _all_right(ranks, _products(ranks, transport, names))
 
 
 def check_solvers(ranks: Ranks, transport: str, names: Iterable[str] = METHODS) -> bool:
-    """Solve systems by cg and gmres; return whether all is right."""
     rng = np.random.default_rng(0)
     return _all_right(ranks, (_solver(ranks, rng, transport, n, METHODS[n]) for n in names))
 
 
 def check_run(ranks: Ranks, transport: str) -> bool:
-    """Solve a problem in time; return whether all is right."""
     return _all_right(ranks, [_run(ranks, transport)])
 
 

@@ -36,25 +36,7 @@ def launch(
     seconds: float,
     compile_kernels: Callable[[], None] | None = None,
 ) -> bool:
-    """Run ``mpiexec -n ranks python -m benchmarks.distributed words`` until its file is complete.
-
-    Parameters
-    ----------
-    ranks : int
-    words : sequence of str
-        The arguments of each rank but ``--json`` and ``--seconds``.
-    path : Path
-        Where results are written; a file that is there is overwritten.
-    seconds : float
-        For everything.
-    compile_kernels : callable, optional
-        What is done before the ranks are started.
-
-    Returns
-    -------
-    bool
-        Whether all is right.
-    """
+    """Run ``mpiexec … benchmarks.distributed words`` until its file is complete; is all right?"""
     begin = time.perf_counter()
     path.unlink(missing_ok=True)
     if compile_kernels is not None:

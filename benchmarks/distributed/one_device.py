@@ -52,11 +52,9 @@ class Stored:
         self.owners = Owners(flat, width, part, part // self.exchange.others, 1)
 
     def multiply(self) -> None:
-        """Multiply."""
         self.piece._run(self.x, self.y, self.before, self.local.behind, 1, False)
 
     def both(self) -> None:
-        """Multiply, and store the result to the owners in a pass of its own."""
         self.multiply()
         layouts = [on_host_layout(part) for part in self.parts]
         given = on_host_layout(self.y).reshape(self.shape)
@@ -83,7 +81,6 @@ class Stored:
 
 
 def run(path: Path | None) -> bool:
-    """Print times of a group of multiplies, and of the same with stores to G owners' buffers."""
     records: list[dict[str, Any]] = []
     for case in CASES:
         for G in (2, 4):
@@ -93,7 +90,6 @@ def run(path: Path | None) -> bool:
 
 
 def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
-    """Return the record of a case, and print it."""
     P, N, rows, dtype = case
     stored = Stored(P, N, rows, dtype, G)
     right = stored.is_right(stored.both) and stored.is_right(stored.spread)
@@ -124,7 +120,6 @@ def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
 
 
 def _seconds(call: Call) -> float:
-    """Return the least seconds of a call on the device."""
     import cupy
 
     from benchmarks.core.device_timing import elapsed

@@ -19,10 +19,7 @@ CYCLE = 30  # iterations of a solve of small systems, which ends there
 
 
 def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
-    """Measure sweeps of continuity-6d on all ranks, beside one of them alone.
-
-    It returns whether the bytes that were sent are the plan's.
-    """
+    """Sweeps on all ranks, beside one of them; whether the bytes that were sent are the plan's."""
     rate = ranks.rate(transport)
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     alone = math.nan
@@ -60,7 +57,6 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
 
 
 def apply_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> tuple[Any, Any, Any]:
-    """Return the operator of continuity-6d on all ranks, a block and its product."""
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     op = distribute(whole, ranks.transport(transport), (1, ranks.size))
     x = ranks.random((op.shape[1],), "float64")
@@ -70,7 +66,6 @@ def apply_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> tuple
 
 
 def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
-    """Return the time of a captured product, None where there are no graphs."""
     if ranks.device != "cuda":
         return None
     stream = ranks.module.cuda.Stream(non_blocking=True)

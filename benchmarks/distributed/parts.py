@@ -30,7 +30,6 @@ QUICK_LEVELS, QUICK_SYSTEMS = (3,), (64,)
 
 
 def cells_of(ranks: Ranks) -> Iterator[Cell]:
-    """Yield all cells: those of a device each, or of a process of one thread each."""
     yield from _on_devices(ranks) if ranks.device == "cuda" else _on_processors(ranks)
 
 
@@ -103,7 +102,6 @@ def _products(
 
 
 def described(ranks: Ranks) -> dict[str, Any]:
-    """Return what the figures belong to."""
     found = {
         "ranks": ranks.size,
         "device": ranks.device,

@@ -28,7 +28,6 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The case as a text."""
         return f"{self.rows}: {self.P}^{self.N} {self.dtype}"
 
 
@@ -173,7 +172,6 @@ def run_product(
 
 
 def factors_of(case: Case) -> list[np.ndarray]:
-    """Return random factors that keep the size of a vector."""
     rng = np.random.default_rng(case.P)
     scale = 1 / math.sqrt(case.P)
     return [scale * rng.standard_normal((case.P, case.P)).astype(case.dtype) for _ in range(case.N)]

@@ -52,13 +52,7 @@ class Ranks:
             faulthandler.cancel_dump_traceback_later()
 
     def transport(self, name: str) -> Communicator:
-        """Return the communicator of a transport: "mpi", "nccl", "nccl, no overlap" or "peer".
-
-        Raises
-        ------
-        BackendUnavailableError
-            If there is none.
-        """
+        """The communicator of "mpi", "nccl", "nccl, no overlap" or "peer"."""
         if name == "mpi":
             return self.host
         if name == "peer":
@@ -69,7 +63,6 @@ class Ranks:
         return self.nccl
 
     def has(self, name: str) -> bool:
-        """Return whether there is a transport, by what was measured of it, if anything was."""
         if name != "peer":
             return True
         known = [record["bytes_per_second"] for record in self._links("peer")]
@@ -85,7 +78,6 @@ class Ranks:
         return self.size > 1
 
     def rate(self, name: str) -> float | None:
-        """Return the bytes a second that a rank sends by a transport, None if not measured."""
         known = [record["bytes_per_second"] for record in self._links(name.partition(",")[0])]
         return known[-1] if known else None
 
@@ -93,17 +85,14 @@ class Ranks:
         return [r for r in self.records if r["case"] == "link" and r["transport"] == name]
 
     def wait(self) -> None:
-        """Wait for the rank's device, then for all ranks."""
         self.finish()
         self.host.allreduce(np.zeros(1))
 
     def finish(self) -> None:
-        """Wait for the rank's device."""
         if self.device == "cuda":
             self.module.cuda.Device().synchronize()
 
     def free(self) -> None:
-        """Give memory that nothing uses back to the device; no rank maps it any longer."""
         gc.collect()
         self.wait()
         if self.device == "cuda":
@@ -147,7 +136,6 @@ class Ranks:
         return float(values[0])
 
     def elapsed(self) -> float:
-        """Return the seconds since the run began."""
         return time.perf_counter() - self._begin
 
     def has_time(self, needed: float = 0.0) -> bool:
@@ -163,17 +151,14 @@ class Ranks:
             MPI.COMM_WORLD.Abort(1)
 
     def say(self, *text: object) -> None:
-        """Print a line, once."""
         if self.rank == 0:
             print(*text, flush=True)
 
     def record(self, **values: Any) -> dict[str, Any]:
-        """Keep a record, and return it."""
         self.records.append({**values, "elapsed": round(self.elapsed(), 1)})
         return self.records[-1]
 
     def report(self, **values: Any) -> dict[str, Any]:
-        """Keep a record, print it in a line, and return it."""
         self.say("  " + ", ".join(map(_shown, values.items())))
         return self.record(**values)
 

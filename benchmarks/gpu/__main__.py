@@ -41,13 +41,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def need_cupy() -> None:
-    """End with a message where CuPy is not installed."""
     if importlib.util.find_spec("cupy") is None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
 
 
 def read_energy() -> None:
-    """Measure energies, too, or end with the reason why they cannot be."""
     from benchmarks.core.device_timing import count_energy
     from benchmarks.core.energy import EnergyError
 
@@ -58,7 +56,6 @@ def read_energy() -> None:
 
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
-    """What must be compiled."""
     kron: list[tuple[Any, ...]] = [
         (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde", "random")
     ]
@@ -89,14 +86,12 @@ def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
-    """Measure a cell; ``seconds``: of a search."""
     module, name = PARTS.get(choice.part, RANDOM)
     measure: Any = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
     yield from measure(choice, seconds) if choice.part == "tune" else measure(choice)
 
 
 def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
-    """Measure cell after cell, each with all memory; yield the part as well."""
     from benchmarks.gpu.data import free_memory
 
     for choice in choices:
@@ -106,14 +101,12 @@ def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str
 
 
 def show_profiles(report: dict[str, Any], seconds: float) -> None:
-    """Profile cells that missed something, and print what limits them."""
     report["failures_to_profile"] = profile_missed(report["cells"], seconds)
     print("\n## What limits those that miss, by the profiler\n")
     print("\n".join([*profile_table(report["cells"]), *report["failures_to_profile"]]))
 
 
 def ablate(options: Namespace) -> int:
-    """Time cells with and without families of kernels; the status is 1 if a result changed."""
     from benchmarks.gpu import ablate as ablation
 
     families = ablation.asked_families(options.ablate)
@@ -149,7 +142,6 @@ def ablate(options: Namespace) -> int:
 
 
 def add_profiles(options: Namespace) -> int:
-    """Profile cells of an earlier run of the same source on the same kind of device."""
     path: Path = options.profile_of
     report, here = json.loads(path.read_text()), machine("cuda", options.commit)
     for what in ("device", "commit"):
@@ -161,7 +153,6 @@ def add_profiles(options: Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if a result of ours was wrong or could not be had."""
     began = time.perf_counter()
     options = read_options(arguments)
     if options.list:
@@ -209,7 +200,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def finish_random(
     options: Namespace, report: dict[str, Any], cells: Sequence[Cell], began: float
 ) -> int:
-    """Print and write how we stand on random shapes; the status is 1 if a result is missing."""
     standings = standings_of([choice.case for choice in options.choices], cells)
     wrong = wrong_results(cells)
     report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
@@ -223,7 +213,6 @@ def finish_random(
 
 
 def print_absences(cells: Sequence[Cell]) -> None:
-    """Print which peers have no time, and why."""
     if gaps := absences(cells):
         print("\n## Peers without a time\n")
         print("\n".join(f"- {text}" for text in gaps))

@@ -62,7 +62,6 @@ class Gain:
 
     @property
     def factor(self) -> float | None:
-        """How many times as long it takes without the family."""
         return None if self.without is None else self.without / self.microseconds
 
 
@@ -122,7 +121,6 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
 
 
 def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
-    """The jobs with what is needed without each family."""
     return [partial(compile_with_and_without, job, tuple(families)) for job in jobs]
 
 
@@ -150,10 +148,7 @@ def cells_without_choice(
 
 
 def subject_of(choice: Choice) -> tuple[Make, Any] | None:
-    """How calls of a cell are prepared, and where the last one writes; None if it is left out.
-
-    Operators are built anew each time: they remember their kernels, also those on the device.
-    """
+    """How calls are prepared, anew each time (operators remember kernels), and where they write."""
     from benchmarks.gpu import data
 
     case, dtype = choice.case, choice.dtype
@@ -170,7 +165,6 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
 
 
 def systems_subject(count: int, sizes: Sequence[int], dtype: str) -> tuple[Make, Any]:
-    """How a Kronecker sum of many systems is applied, and where it writes."""
     import cupy
 
     import batchkron as bk
@@ -192,7 +186,6 @@ def systems() -> list[Choice]:
 
 
 def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
-    """Measure cell after cell, yield what each family is worth that it has."""
     from benchmarks.gpu.data import free_memory
 
     for choice in choices:
@@ -204,7 +197,6 @@ def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
 
 
 def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
-    """What each of these families is worth in a cell."""
     where = choice.part, choice.name, choice.dtype
     with without(), used_families() as used:
         calls = make()
@@ -226,7 +218,6 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
 
 
 def current_limits() -> DeviceLimits:
-    """The limits of the device that measures."""
     import cupy
 
     from batchkron.backends.cuda.runtime.device import device_limits
@@ -235,7 +226,6 @@ def current_limits() -> DeviceLimits:
 
 
 def microseconds(calls: Sequence[Callable[[], object]]) -> float:
-    """The time of one call."""
     from benchmarks.core.device_timing import timed
 
     return timed(calls).microseconds
@@ -257,13 +247,11 @@ def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
 
 
 def mean_gain(found: Iterable[Gain]) -> float | None:
-    """The geometric mean of the factors, None where there is none."""
     logs = [math.log(one.factor) for one in found if one.factor is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
-    """The cells of each family."""
     return groups(found, lambda one: one.family)
 
 

@@ -61,7 +61,6 @@ def choices(dtype: str | None) -> list[Choice]:
 
 
 def shape_in(choice: Choice) -> SparseShape:
-    """The product as kernels are chosen for it, by the families that are not switched off."""
     if choice.dtype != PRECISION:
         return shape_of(choice.case, choice.dtype)
     products = PRODUCTS[PRECISION] if is_enabled(UNITS) else 0
@@ -105,7 +104,6 @@ def programs(
 
 
 def subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], object]]], Any]:
-    """How calls of a cell are prepared, and where the last one writes."""
     import cupy
 
     import batchkron as bk

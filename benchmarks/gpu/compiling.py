@@ -29,7 +29,6 @@ Job = Callable[[], None]
 
 
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
-    """The kernels of an operator."""
     from batchkron.backends import backend_on, reserve
     from benchmarks.gpu.data import factors_of, that_fits
 
@@ -41,7 +40,6 @@ def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
 
 
 def compile_function(shape: KronMatmul, dtype: str) -> None:
-    """The kernels of a function of all factors at once."""
     from batchkron.backends import backend_on
     from batchkron.spec.kron import KronSpec
 
@@ -66,20 +64,17 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
 
 
 def compile_batch(case: BatchCase | ListCase, dtype: str, accumulation: str = "owner") -> None:
-    """The kernels of a batch list."""
     from benchmarks.gpu.data import operator
 
     operator(case, dtype, accumulation)
 
 
 def compile_atomic(case: BatchCase, dtype: str) -> None:
-    """The kernels of a batch list whose sums are owned, and added atomically."""
     for accumulation in ("owner", "atomic"):
         compile_batch(case, dtype, accumulation)
 
 
 def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
-    """The kernels of products with Kronecker-sparse matrices."""
     from benchmarks.gpu.cases.sparse_cases import shape_of
 
     for program in sparse_programs(shape_of(case, dtype) for case in cases):
@@ -87,7 +82,6 @@ def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
 
 
 def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
-    """The kernels that are chosen for products with Kronecker-sparse matrices, each once."""
     import cupy
 
     from batchkron.backends.cuda.runtime.device import device_limits
@@ -134,7 +128,6 @@ def _outcome(future: Future[str]) -> str:
 
 
 def default_processes() -> int:
-    """As many as there are processors, at most 14."""
     count = os.cpu_count() or 1
     with suppress(AttributeError):
         count = len(os.sched_getaffinity(0))

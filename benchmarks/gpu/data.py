@@ -80,7 +80,6 @@ def that_fits(shape: KronMatmul, dtype: str) -> KronMatmul | None:
 
 
 def buffers_of(shape: KronMatmul, dtype: str) -> list[Any]:
-    """Two buffers for what chains compute on the way."""
     return [cupy.empty(shape.largest, dtype) for _ in range(min(2, len(shape.factors) - 1))]
 
 
@@ -103,7 +102,6 @@ class KronSubject(Subject):
         self.out, self.row = self.pairs[-1][1], shape.rows // 2
 
     def calls(self) -> list[Call]:
-        """Calls of the operator."""
         return self.calls_in(self.precision)
 
     def calls_in(self, precision: Any) -> list[Call]:
@@ -119,7 +117,6 @@ class KronSubject(Subject):
 
     @property
     def found(self) -> Array:
-        """The same row."""
         return self.out[self.row].get()
 
 
@@ -134,7 +131,6 @@ def random_ids(count: int, below: int, seed: int) -> Array:
 
 
 def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
-    """Pools, factor ids, inputs and outputs, sorted by output."""
     rng = np.random.default_rng(2)
     pools = rng.standard_normal((case.modes, case.POOL, case.size, case.size)).astype(dtype)
     ids = rng.integers(0, case.POOL, (case.products, case.modes), dtype=np.int32)
@@ -144,7 +140,6 @@ def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
 
 
 def list_of(case: ListCase, dtype: str) -> tuple[list[Array], Any, Any, Any]:
-    """Pools on the device; factor ids, inputs and outputs on the host, sorted by output."""
     pools = [
         random_array((case.POOL, p, q), dtype, seed) for seed, (p, q) in enumerate(case.factors)
     ]
@@ -164,19 +159,16 @@ class ListSubject(Subject):
 
     @cached_property
     def x(self) -> Array:
-        """The vectors, one or several."""
         case = self.case
         several = (case.vectors,) if case.vectors > 1 else ()
         return random_array((*several, case.blocks, case.input_block), self.dtype)
 
     @cached_property
     def out(self) -> Array:  # type: ignore[override]
-        """Their products."""
         return cupy.empty((*self.x.shape[:-1], self.case.output_block), self.dtype)
 
     @cached_property
     def content(self) -> tuple[list[Any], Any, Any, Any]:
-        """Pools, factor ids, inputs and outputs."""
         if isinstance(self.case, ListCase):
             return list_of(self.case, self.dtype)
         pools, *lists = batch_list(self.case, self.dtype)
@@ -186,17 +178,14 @@ class ListSubject(Subject):
         return pools, *(one[order] for one in lists)
 
     def operator(self, sums: str | None = None) -> Any:
-        """The operator on the device."""
         counts = {"num_inputs": self.case.blocks, "num_outputs": self.case.blocks}
         op = bk.BatchedKron(*self.content, accumulation=sums or self.sums, **counts)
         return op.to("cuda")
 
     def calls(self) -> list[Call]:
-        """One call of the operator."""
         return self.calls_of(self.sums)
 
     def calls_of(self, sums: str) -> list[Call]:
-        """One call of an operator with other sums."""
         return [partial(self.operator(sums).apply, self.x, out=self.out)]
 
     @cached_property
@@ -212,7 +201,6 @@ class ListSubject(Subject):
 
     @property
     def found(self) -> Array:
-        """The same block."""
         return (self.out[-1, 0] if self.case.vectors > 1 else self.out[0]).get()
 
 
@@ -230,22 +218,18 @@ class SweepSubject(Subject):
         self.out = self.pairs[-1][1]
 
     def calls(self) -> list[Call]:
-        """Products of a new operator."""
         return self.calls_of(self.case.operator(self.dtype))
 
     def calls_of(self, op: Any) -> list[Call]:
-        """Products of an operator."""
         device = op.to("cuda")
         return [partial(device.matvec, x, out=y) for x, y in self.pairs]
 
     @cached_property
     def expected(self) -> Array:
-        """The whole result."""
         return self.op.matvec(self.pairs[-1][0].get())
 
     @property
     def found(self) -> Array:
-        """The whole result."""
         return self.out.get()
 
 
@@ -261,7 +245,6 @@ class ExplicitSubject(Subject):
         self.out, self.row = self.outs[-1], side // 2
 
     def calls(self) -> list[Call]:
-        """Calls of the function."""
         return [partial(bk.kron, *self.matrices, out=out) for out in self.outs]
 
     @cached_property
@@ -273,15 +256,11 @@ class ExplicitSubject(Subject):
 
     @property
     def found(self) -> Array:
-        """The same row."""
         return self.out[self.row].get()
 
 
 def subject_of(choice: Choice, max_bytes: int | None = None) -> Subject | None:
-    """The product of a cell, None if the device's memory does not hold it, or it is none.
-
-    ``max_bytes``: of a Kron-Matmul's vectors, whose rows are fewer then.
-    """
+    """The product of a cell, None if memory lacks; ``max_bytes``: of a Kron-Matmul's vectors."""
     case, dtype, part = choice.case, choice.dtype, choice.part
     if part in ("kron", "pde", "precision"):
         scalar, precision = ("float32", dtype) if part == "precision" else (dtype, None)
@@ -297,12 +276,10 @@ def subject_of(choice: Choice, max_bytes: int | None = None) -> Subject | None:
 
 
 def operator(case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> Any:
-    """The operator of a batch list on the device."""
     return ListSubject(case, dtype, sums).operator()
 
 
 def free_memory() -> None:
-    """Give all unused memory back to the device, of torch as well."""
     from benchmarks.gpu.peers import torch_chain
 
     cupy.get_default_memory_pool().free_all_blocks()

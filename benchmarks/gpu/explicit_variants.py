@@ -66,7 +66,6 @@ WAYS: tuple[tuple[Family, Sequence[Any]], ...] = (
 
 
 def has_kernel(sizes: Sequence[int], dtype: str, out: Any, family: Family, variant: Any) -> bool:
-    """Whether a family has a kernel of this variant."""
     a, b, *inner = (DeviceMatrix(0, n, n, n, 1) for n in in_order(sizes))
     shape = ProductShape(a, b, out.data.ptr % WORD_BYTES, np.dtype(dtype), *inner)
     limits = device_limits(current_device())
@@ -120,7 +119,6 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
 
 
 def filled(out: Any) -> None:
-    """Fill memory by the driver."""
     out.data.memset_async(0, out.nbytes, cupy.cuda.get_current_stream())
 
 
@@ -131,7 +129,6 @@ def copied(out: Any) -> None:
 
 
 def main() -> int:
-    """Time, print and write; the status is 1 if a result was wrong."""
     parser = parser_of(__doc__, "seconds", "json", seconds=240.0)
     parser.add_argument("--case", nargs="+", default=["*"], help="names, or patterns of names")
     parser.add_argument("--dtype", choices=DTYPES)

@@ -84,7 +84,6 @@ def fit_family(name: str, measured: Measurements) -> Fitted:
 
 
 def stacked(counts: Sequence[Any]) -> SimpleNamespace:
-    """The counts of all kernels: arrays in place of numbers."""
     names = vars(counts[0])
     return SimpleNamespace(
         **{name: np.array([getattr(one, name) for one in counts], float) for name in names}
@@ -154,7 +153,6 @@ def _loss(runs: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, int]:
 
 
 def table_of(name: str, measured: Measurements, found: dict[str, Fitted]) -> dict[str, Any]:
-    """The costs of all families, as `batchkron.backends.cuda.costs` reads them."""
     kron = {family: one.costs for family, one in found.items()}
     return {"device": measured.device, "measurements": name, "kron": kron}
 

@@ -58,7 +58,6 @@ SHARES = {"fibres": 0.42, "registers": 0.38, "slices": 0.04, "panels": 0.12, "ge
 
 
 def products(rng: random.Random, count: int) -> Iterator[KronMatmul]:
-    """The benchmark's products, then random ones."""
     yield from (case.shape for case in (*KRON, *PDE))
     for _ in range(count):
         modes = rng.choice((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7))
@@ -135,7 +134,6 @@ def drawn(count: int, rng: random.Random) -> list[tuple[KronKernel, bool]]:
 
 
 def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
-    """Microseconds of a launch."""
     run = kernel.run
     spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
     host = random_factors(spec)
@@ -149,7 +147,6 @@ def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
 
 
 def measured(kernel: KronKernel, chosen: bool, microseconds: float) -> MeasuredKernel:
-    """A kernel as the file has it."""
     run = kernel.run
     return MeasuredKernel(
         kernel.family.name,

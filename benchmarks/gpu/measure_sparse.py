@@ -79,7 +79,6 @@ def kind_of(kernel: SparseKernel) -> tuple[Any, ...]:
 
 
 def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> Iterator[Any]:
-    """A record for each kernel."""
     data = SparseData(case, dtype)
     device = cupy.cuda.Device().id
     scalars = batch_scalars(sum_dtype(dtype))(1, False)

@@ -36,7 +36,6 @@ class MeasuredKernel(NamedTuple):
 
     @property
     def run(self) -> ModeRun:
-        """What the kernel is given."""
         sizes = self.inputs, self.outputs, self.L, self.R
         dtype = np.dtype(self.dtype)
         return ModeRun(0, *sizes, dtype, self.products, self.constant, fixed_columns=True)

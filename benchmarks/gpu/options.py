@@ -58,7 +58,6 @@ class Choice:
 
 
 def all_choices() -> list[Choice]:
-    """Every cell of a full run, in its order."""
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
     named: list[tuple[str, str, Any, Sequence[str]]] = [
         *(("kron", case.name, case, DTYPES) for case in KRON),
@@ -83,13 +82,11 @@ def all_choices() -> list[Choice]:
 
 
 def random_choices(count: int, seed: int, limit: float) -> list[Choice]:
-    """Cells of shapes drawn at random, with data of at most ``limit`` MiB."""
     chosen = draws(count, seed, int(limit * 2**20))
     return [Choice("random", one.shape.name, one.dtype, one) for one in chosen]
 
 
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
     text = "Times of the CUDA backend next to its peers', to goals and to the chip."
     parser = parser_of(text, "seconds", "seed", "json", seconds=120.0, seed=None)
     add = parser.add_argument

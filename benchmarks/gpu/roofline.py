@@ -78,7 +78,6 @@ def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
 
 
 def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
-    """Yield the measured Kron-Matmuls of a report, in its order; those without a time have none."""
     shapes = {case.name: case.shape for case in KRON}
     for cell in report["cells"]:
         if cell["part"] == "kron" and "tflops" in cell:
@@ -98,7 +97,6 @@ def figure(value: float) -> str:
 
 
 def table(points: Sequence[Point]) -> Iterator[str]:
-    """Yield the lines of a Markdown table, a row for each product."""
     names = ["flops/byte", "passes", "TFLOP/s", "% of roof", "% with passes"]
     columns = ["rows: factors"]
     for dtype in DTYPES:
@@ -114,7 +112,6 @@ def table(points: Sequence[Point]) -> Iterator[str]:
 
 
 def row(point: Point) -> list[str]:
-    """Return the figures of a product in one dtype."""
     shares = [figure(100 * share) for share in (point.share, point.share_of_passes)]
     rate = figure(point.rate / 1e12)
     return [f"{point.intensity:.3g}", str(len(point.moved)), rate, *shares]
@@ -150,7 +147,6 @@ def draw(points: Sequence[Point], path: Path) -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the picture and print the table."""
     if len(arguments) != 2:
         sys.exit("usage: python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg")
     source, target = map(Path, arguments)

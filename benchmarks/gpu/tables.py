@@ -85,7 +85,6 @@ PROFILED = "cell, dtype, multiply-add, float64, matrix, issue, memory, L2, share
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the tables of a run into a page."""
     if len(arguments) != 2:
         raise SystemExit("usage: python -m benchmarks.gpu.tables RESULTS.json PAGE.md")
     report, page = json.loads(Path(arguments[0]).read_text()), Path(arguments[1])
@@ -148,12 +147,10 @@ def leading(cell: Cell | None, unit: str) -> str:
 
 
 def call(name: str, cells: Mapping[str, Cell]) -> list[str]:
-    """A row of the table of calls."""
     return [name, *(_time(cells[f"{name} {what}"]["ours"]) for what in ("call", "node"))]
 
 
 def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
-    """The rows of cells that the profiler looked at."""
     for cell in cells:
         if "profile" in cell and cell["profile"].get("percent"):
             percent = cell["profile"]["percent"]
@@ -164,7 +161,6 @@ def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
 
 
 def laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown, its columns under each other."""
     widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
     head, *rest = (
         "| " + " | ".join(t.ljust(width) for t, width in zip(row, widths, strict=True)) + " |"

@@ -113,7 +113,6 @@ def records(options: argparse.Namespace, module: Any) -> Iterator[dict[str, Any]
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if a result of ours was wrong."""
     options = arguments(given)
     if options.list:
         print(*[case.name for case in cases_on(options.device)], "batch", sep="\n")

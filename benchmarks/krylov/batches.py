@@ -31,7 +31,6 @@ TARGET_OF_FLOOR = 0.4  # floor over time
 
 
 def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
-    """Times of both methods, of the loop, and of torch's batched LU where there is torch."""
     op, factors, b = batch(systems, module)
     size = b.shape[1]
     wait = waiter("cpu" if module is np else "cuda")
@@ -92,7 +91,6 @@ def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any)
 
 
 def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
-    """Seconds of a batched LU and its solves, None without torch or on the CPU."""
     if module is np or version_of("torch") is None:
         return None
     import torch

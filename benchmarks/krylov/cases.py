@@ -26,7 +26,6 @@ FACTOR = 8  # unknowns of each of the three modes of a system of a batch
 
 
 def times_of(contenders: Mapping[str, Call], wait: Call = nothing) -> dict[str, float]:
-    """Seconds of each, the median over rounds; ``wait`` waits for a device."""
     return medians(in_turn(contenders, ROUNDS, TURN, wait, SETTLING))
 
 
@@ -87,10 +86,7 @@ def right_hand_side(size: int, module: Any) -> Any:
 
 
 def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
-    """Systems of 512 unknowns, each its own Kronecker sum: operator, factors, right-hand sides.
-
-    The factors are symmetric and positive definite, of condition 10 at most.
-    """
+    """Systems of 512 unknowns, Kronecker sums of symmetric factors of condition 10 at most."""
     rng = np.random.default_rng(2)
     columns = np.linalg.qr(rng.standard_normal((systems, 3, FACTOR, FACTOR)))[0]
     values = rng.uniform(1.0, 10.0, (systems, 3, 1, FACTOR))
@@ -112,10 +108,7 @@ def dense(factors: np.ndarray) -> np.ndarray:
 
 
 def bytes_of_an_iteration(size: int) -> int:
-    """What an iteration of cg moves at least, in float64, where vectors are in memory.
-
-    It reads x, r, p and writes them, and the product reads p and writes q, which is read again.
-    """
+    """What cg moves at least: x, r, p are read and written, p, q and q by the product."""
     return 9 * 8 * size
 
 

@@ -28,7 +28,6 @@ NAMES = {1: "one thread", 2: "two threads"}
 
 
 def operators_of(sizes: Sequence[int]) -> dict[str, Any]:
-    """A Kronecker sum and a product, symmetric and positive definite."""
     return {
         "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
         "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
@@ -36,7 +35,6 @@ def operators_of(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
-    """The same number of iterations by each of SciPy's methods."""
     iterations = ITERATIONS if b.size < MANY else ITERATIONS // 4
     with_cg = partial(scipy_linalg.cg, A, b, rtol=1e-15, maxiter=iterations)
     restart = iterations // 2

@@ -68,12 +68,10 @@ class Measured:
 
     @property
     def group(self) -> str:
-        """The key of a table's rates."""
         return f"{self.dtype} {self.layout}"
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
         return int(np.dtype(self.dtype).itemsize)
 
 
@@ -110,17 +108,7 @@ def first_of_each_dtype(reports: Iterable[Mapping[str, Any]]) -> list[Measured]:
 
 
 def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
-    """Return the least, the largest and a middle value of each rate, 1 where a part is never used.
-
-    Parameters
-    ----------
-    parts : (cells, 4)
-        What the rates are multiplied by.
-    times : (cells,)
-        Measured seconds.
-    start : (float, float)
-        Limits of the first rate.
-    """
+    """The least, the largest and a middle value of each rate, 1 where a part is never used."""
     limits = np.ones((3, parts.shape[1]))
     for k, column in enumerate(parts.T):
         alone = times[column > 0] / column[column > 0]  # the rate if this part took all of the time
@@ -167,7 +155,6 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
 
 
 def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
-    """Return the table of all dtypes and layouts in which all ways were measured."""
     table: dict[str, dict[str, Rates]] = {}
     for group in dict.fromkeys(cell.group for cell in cells):
         own = [cell for cell in cells if cell.group == group]
@@ -179,7 +166,6 @@ def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
 
 
 def predicted(table: CostTable, cell: Measured, device: str) -> Predictions:
-    """The times of a cell by a table; none if it has no rates of the cell's dtype and layout."""
     rates = table.rates.get(cell.group)
     if rates is None:
         return {}
@@ -211,7 +197,6 @@ def held_out(cells: Sequence[Measured], device: str) -> Iterator[tuple[Measured,
 
 
 def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterator[str]:
-    """How well times are predicted, a line each."""
     own = [(cell, predicted(table, cell, device)) for cell in cells]
     others = list(held_out(cells, device))
     for pairs, what in ((own, "fitted"), (others, "pattern held out")):
@@ -232,7 +217,6 @@ def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterato
 
 
 def written(table: CostTable) -> str:
-    """The table as a file has it."""
     rates = {
         group: {way: one._asdict() for way, one in ways.items()}
         for group, ways in table.rates.items()
@@ -241,13 +225,11 @@ def written(table: CostTable) -> str:
 
 
 def machine_of(report: Mapping[str, Any]) -> str:
-    """The name of the processor or card that a file's times are of."""
     machine = report["machine"]
     return str(machine.get("device") or f"{machine['processor']}, 1 thread")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, help="results of one machine")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)

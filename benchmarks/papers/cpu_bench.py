@@ -31,7 +31,6 @@ class CpuBench(Bench):
         self.machine = {**described, "device": described["processor"]}
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
-        """Return what makes each contender."""
         pattern, batch, dtype, layout = given.key
         values, (a, _, c, d) = given.values, pattern
         x = given.few[given.repeated]
@@ -73,7 +72,6 @@ class CpuBench(Bench):
         }
 
     def vectors(self, result: Any, given: Problem) -> Any:
-        """Return the sampled vectors of a result, one in each row, in double precision."""
         flat = result.reshape(given.shape)
         found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
         return np.asarray(found, np.float64)

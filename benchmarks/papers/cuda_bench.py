@@ -35,24 +35,19 @@ Call = Callable[[], Any]
 
 
 def shape_of(key: Key) -> SparseShape:
-    """The product as our kernels are chosen for it."""
     pattern, batch, dtype, layout = key
     vectors = (batch, 1) if layout == "batch-first" else (1, batch)
     return SparseShape(*pattern, *vectors, dtype)
 
 
 def has_large_blocks(key: Key) -> bool:
-    """Whether torch would compile a multiply by a cell's BSR matrix for large blocks with Triton.
-
-    It does for squares of a power of two.
-    """
+    """Whether torch would compile a multiply by BSR with Triton: squares of a power of two."""
     (_, b, c, _), _, dtype, _ = key
     side = math.gcd(b, c)
     return side > MAX_BLOCK and side & (side - 1) == 0 and dtype != "float64"
 
 
 def refuse_blocks() -> Call:
-    """Raise in the place of making a multiply."""
     raise RuntimeError(f"not measured: blocks of more than {MAX_BLOCK} rows")
 
 
@@ -77,7 +72,6 @@ class CudaBench(Bench):
             self._counter = energy_counter(cupy.cuda.runtime.deviceGetPCIBusId(device))
 
     def _on(self) -> ExitStack:
-        """Both libraries on the stream of all measurements, without gradients."""
         stack = ExitStack()
         stack.enter_context(self.torch.no_grad())
         stack.enter_context(self._stream)
@@ -99,7 +93,6 @@ class CudaBench(Bench):
         return self._values[1]
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
-        """Return what makes each contender."""
         _, _, dtype, layout = given.key
         few, repeated = cupy.asarray(given.few), cupy.asarray(given.repeated)
         if layout == "batch-first":
@@ -128,14 +121,12 @@ class CudaBench(Bench):
         return makers
 
     def run(self, call: Call) -> Any:
-        """Return the result of a call."""
         with self._on():
             result = call()
             self._stream.synchronize()
         return result
 
     def vectors(self, result: Any, given: Problem) -> Any:
-        """Return the sampled vectors of a result, one in each row, in double precision."""
         first = given.key[3] == "batch-first"
         sampled = given.sampled.tolist()
         found = result[sampled] if first else result[:, sampled].T
@@ -144,13 +135,11 @@ class CudaBench(Bench):
         return found.double().cpu().numpy()
 
     def once(self, call: Call) -> float:
-        """Return the seconds of one call."""
         with self._on():
             self._stream.synchronize()
             return 1e-6 * elapsed(self._stream, call)
 
     def repeated(self, call: Call) -> float:
-        """Return the median seconds of a call over replays of a graph, or over eager calls."""
         seconds = self.once(call)
         calls = self._calls(seconds)
         work = self._work(call, calls)
@@ -161,7 +150,6 @@ class CudaBench(Bench):
 
     @staticmethod
     def _calls(seconds: float) -> int:
-        """How many calls of so many seconds are in a graph."""
         return max(1, min(MAX_CALLS, int(GRAPH_SECONDS / max(seconds, 1e-6))))
 
     def _work(self, call: Call, calls: int) -> Call:
@@ -188,7 +176,6 @@ class CudaBench(Bench):
         return graph.replay  # type: ignore[no-any-return]
 
     def watts(self, call: Call, seconds: float) -> float:
-        """Return the power while calls of so many seconds follow each other."""
         if self._counter is None:
             raise EnergyError("not measured: give --energy")
         calls = self._calls(seconds)
@@ -204,13 +191,6 @@ class CudaBench(Bench):
             return watts(busy, self._counter)
 
     def release(self) -> None:
-        """Free what contenders took.
-
-        Raises
-        ------
-        DeviceLostError
-            If the device works no more, as after an access to memory of others.
-        """
         try:
             cupy.cuda.Device().synchronize()
             cupy.get_default_memory_pool().free_all_blocks()

@@ -55,7 +55,6 @@ def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: the published numbers beside ours."""
     names = ["dtype", "baselines", "patterns", "median factor", "published", "less in %"]
     yield head([*names, "published"])
     for dtype in DTYPES:
@@ -71,7 +70,6 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
-    """The factors by d (b + c) / (b c), of each dtype that was measured."""
     found: dict[str, dict[float, list[float]]] = {}
     for dtype in DTYPES:
         for pattern, value in factors(cells, dtype, SPECIALISED).items():
@@ -81,12 +79,10 @@ def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Draw the factors over d (b + c) / (b c)."""
     boxes(path, panels(cells), "d(b+c)/(bc)", "energy / best of bmm, einsum, bsr", 1.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and draw the picture."""
     names = [name for name in NAMES if "alone" not in name]
     run(__doc__, arguments, table, names, draw, energy=True)
     return 0

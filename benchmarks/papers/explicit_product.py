@@ -64,7 +64,6 @@ def bytes_of(size: Size) -> int:
 
 
 def sizes() -> list[Size]:
-    """All products, the small ones first."""
     found = {*PUBLISHED, BEYOND, *(size for own in CONFIGURATIONS.values() for size in own)}
     return sorted(found, key=bytes_of)
 
@@ -87,7 +86,6 @@ class CpuProducts:
         self.machine = {**described, "device": described["processor"], "threads": threads}
 
     def memory(self) -> int:
-        """Bytes that are free."""
         return available_memory()
 
     def product(self, size: Size, rng: np.random.Generator) -> tuple[Call, Callable[[], bool]]:
@@ -99,7 +97,6 @@ class CpuProducts:
         return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda at: on_host(out[at]))
 
     def seconds(self, call: Call) -> float:
-        """Return the median time of a call."""
         return statistics.median(in_turn({"": call}, REPEATS, MIN_SECONDS)[""])
 
 
@@ -116,12 +113,10 @@ class CudaProducts(CpuProducts):
         self.ceilings = {"bandwidth": FILL_BYTES / self.seconds(fill), "peak": DEVICE_PEAK}
 
     def memory(self) -> int:
-        """Bytes that are free."""
         self.module.get_default_memory_pool().free_all_blocks()
         return int(self.module.cuda.runtime.memGetInfo()[0])
 
     def seconds(self, call: Call) -> float:
-        """Return the median time of a call."""
         from benchmarks.core.device_timing import timed
 
         return 1e-6 * timed([call]).microseconds
@@ -138,7 +133,6 @@ def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
 
 
 def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[str]:
-    """Measure what a report lacks until the time is over; yield a line for each product."""
     begun, rng = time.perf_counter(), np.random.default_rng(1)
     cells = report.setdefault("cells", {})
     for size in sizes():
@@ -159,13 +153,11 @@ def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[s
 
 
 def time_of(report: Mapping[str, Any], size: Size) -> float | None:
-    """Seconds of a product, None if it was not measured, or wrong."""
     found = report["cells"].get("{} {}".format(*size))
     return None if found is None else float(found)
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of figure 3 in Markdown."""
     names = ["size", "% of bandwidth: K40", "ours", "seconds: K40", "ours", "GFLOP/s: K40"]
     yield head([*names, "ours", "TB/s"])
     for size in (*PUBLISHED, BEYOND):
@@ -191,7 +183,6 @@ def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, f
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """Draw the three configurations under the roof: all of it, and where the products are."""
     pyplot = figures()
     roof = Roof(report["ceilings"]["bandwidth"] / 1e9, report["ceilings"]["peak"] / 1e9)
     figure, axes = pyplot.subplots(1, 2, figsize=(10.5, 4.2))
@@ -215,7 +206,6 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and draw the picture; the status is 1 if a result was wrong."""
     parser = parser_of(__doc__, "json", "plot", "seconds", seconds=300.0)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
     options = parser.parse_args(arguments)

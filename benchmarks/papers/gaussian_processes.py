@@ -87,12 +87,10 @@ class Prediction:
         kernel.grid_is_dynamic = False
 
     def forget(self) -> None:
-        """Drop what is kept."""
         self.model.train()
         self.model.eval()
 
     def predict(self, points: Any) -> tuple[float, tuple[Any, Any]]:
-        """Return the seconds of a prediction, and its mean and variance."""
         torch.manual_seed(4)
         synchronize(self.device)
         began = time.perf_counter()
@@ -113,7 +111,6 @@ def peak_bytes(device: str) -> int | None:
 
 
 def free(device: str) -> None:
-    """Give memory back, and begin to count anew."""
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -128,7 +125,6 @@ def kept_elements(case: Case, trained: int) -> int:
 
 
 def _times(made: Prediction) -> tuple[dict[str, Any], tuple[Any, Any], float]:
-    """Return times and memory of one way, mean and variance of a prediction, and the prior's."""
     first = []
     for _ in range(ROUNDS):
         made.forget()
@@ -174,7 +170,6 @@ def differences(found: Sequence[Any], expected: Sequence[Any], prior: float) -> 
 def predictions(
     case: Case, trained: int, dtype: str, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the times and the memory of predictions by GPyTorch and by our operators."""
     found: dict[str, Any] = {}
     results: dict[str, Any] = {}
     prior = 1.0
@@ -198,7 +193,6 @@ def predictions(
 def measure_missing(
     report: dict[str, Any], chosen: Mapping[str, Case], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Measure what the report lacks, and yield a line for each cell."""
     begun = time.perf_counter()
     for name, case in chosen.items():
         for model in MODELS:
@@ -222,12 +216,10 @@ def measure_missing(
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with some digits, a dash for None."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
 
 
 def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of Table 5 in Markdown: published factors beside measured ones."""
     columns = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
     yield head([*columns, "published factor", "product", "bound", "interpolated"])
     for name in names:
@@ -250,7 +242,6 @@ def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> 
 
 
 def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a Markdown table of LOVE's predictions."""
     columns = ["data set, grid", "points"]
     columns += [f"{way}: {what}" for what in ("first, ms", "next, ms", "MiB") for way in PREDICTED]
     yield head([*columns, "difference of the mean", "of the deviation"])
@@ -271,7 +262,6 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
     found = parser_of(__doc__, "json", "quick", "seconds", seconds=240.0)
     found.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
     found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
@@ -282,7 +272,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the tables; the status is 1 if a loss differs from GPyTorch's."""
     options = parser().parse_args(arguments)
     if options.epochs < 2:
         parser().error("--epochs must be 2 or more: the first step is not timed")

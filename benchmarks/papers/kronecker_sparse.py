@@ -65,10 +65,7 @@ CLAIMS = (
 
 
 def times_of(cells: Iterable[Cell], dtype: str, layout: str) -> dict[Pattern, Times]:
-    """The times of each pattern in a layout, or in the better one of both for each contender.
-
-    Patterns of which a layout is missing have none, nor have those without a time of ours.
-    """
+    """The times of each pattern in a layout, or in the better one of both for each contender."""
     layouts = (layout,) if layout else LAYOUTS
     found: dict[Pattern, dict[str, Times]] = {}
     for cell in cells:
@@ -94,10 +91,7 @@ def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | 
 def outcome(
     times: Iterable[Times], faster: Sequence[str], slower: Sequence[str]
 ) -> tuple[int, int, float, float]:
-    """Return patterns compared, patterns in which it is faster, and two median gains.
-
-    The first gain is over the patterns in which it is faster, the second one over all.
-    """
+    """Patterns compared, and where it is faster; the median gain over these, and over all."""
     found = (gain(own, faster, slower) for own in times)
     gains = [one for one in found if one is not None]
     ahead = [one for one in gains if one > 1]
@@ -111,7 +105,6 @@ def outcome(
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: the published numbers beside ours."""
     names = ["table", "dtype", "layout", "faster", "than", "patterns"]
     names += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
     yield head(names)
@@ -140,7 +133,6 @@ def lost(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the tables; the status is 1 if a result of ours was wrong."""
     cells = run(__doc__, arguments, table)
     behind = list(lost(cells))
     print(f"\nbehind a baseline in {len(behind)} of {len(cells)} cells\n")

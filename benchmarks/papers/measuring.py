@@ -47,7 +47,6 @@ class Bench:
         raise NotImplementedError
 
     def run(self, call: Call) -> Any:
-        """Return the result of a call."""
         return call()
 
     def vectors(self, result: Any, given: Problem) -> Array:
@@ -55,25 +54,16 @@ class Bench:
         raise NotImplementedError
 
     def once(self, call: Call) -> float:
-        """Return the seconds of one call."""
         return seconds_of(call)
 
     def repeated(self, call: Call) -> float:
-        """Return the median seconds of a call over several."""
         return statistics.median(self.once(call) for _ in range(REPEATS))
 
     def watts(self, call: Call, seconds: float) -> float:
-        """Return the power while calls of so many seconds follow each other."""
         raise RuntimeError("not measured: the energy of a processor is not read")
 
     def release(self) -> None:
-        """Free what contenders took.
-
-        Raises
-        ------
-        DeviceLostError
-            If the device works no more.
-        """
+        """Free what contenders took; `DeviceLostError` if the device works no more."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +104,12 @@ class Problem:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the result."""
         (a, b, _, d), batch, _, layout = self.key
         return (batch, a * b * d) if layout == "batch-first" else (a * b * d, batch)
 
 
 def problem(key: Key, module: Any = np) -> Problem:
-    """Values uniform in ±1/√c and normal vectors, as in the paper; both layouts have the same.
-
-    ``module`` computes what is expected.
-    """
+    """Values uniform in ±1/√c and normal vectors, as in the paper; both layouts have the same."""
     return replace(_drawn(*key[:3], module), key=key)
 
 
@@ -147,7 +133,6 @@ def _drawn(pattern: Pattern, batch: int, dtype: str, module: Any) -> Problem:
 
 
 def on_host(array: Array) -> Array:
-    """An array of NumPy with the same numbers."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
@@ -164,7 +149,6 @@ def product(module: Any, vectors: Array, values: Array) -> Array:
 def keys_of(
     patterns: Sequence[Pattern], batch: int, dtypes: Sequence[str], layouts: Sequence[str] = LAYOUTS
 ) -> list[Key]:
-    """The cells of a table, in the order in which they are measured."""
     return [(p, batch, dtype, layout) for p in patterns for dtype in dtypes for layout in layouts]
 
 
@@ -176,13 +160,7 @@ def measure_contender(
     name: str,
     energy: bool,
 ) -> None:
-    """Check and time a contender, and find its energy.
-
-    Raises
-    ------
-    ArithmeticError
-        If its result is wrong.
-    """
+    """Check and time a contender, and find its energy."""
     if name in cell.stopped_early:  # in an earlier run
         cell.stopped_early.remove(name)
     call = makers[name]()
@@ -208,18 +186,11 @@ def measure_contender(
 
 
 def text_of(error: Exception) -> str:
-    """An error as it stands in a file."""
     return f"{type(error).__name__}: {error}"[:160]
 
 
 def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -> None:
-    """Measure contenders, ours first; what fails has no time, and the others go on.
-
-    Raises
-    ------
-    DeviceLostError
-        If the device works no more; contenders behind the one that failed then have nothing.
-    """
+    """Measure contenders, ours first; what fails has no time, and the others go on."""
     prepared = None
     try:
         given = problem(cell.key, bench.module)
@@ -241,13 +212,7 @@ def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -
 
 
 def check(found: Array, given: Problem) -> None:
-    """Compare some vectors with the result in double precision.
-
-    Raises
-    ------
-    ArithmeticError
-        If an error is larger than rounding can make it.
-    """
+    """Compare some vectors with the result in double precision."""
     worst = np.abs(found - given.expected) / given.bound
     if not (worst <= 1).all():
         raise ArithmeticError(f"wrong result, {np.nanmax(worst):.1e} times the bound")
@@ -262,13 +227,7 @@ def measure_missing(
     seconds: float = 500.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Cell]:
-    """Measure what cells lack, one after another, until the time is over; yield each when done.
-
-    Raises
-    ------
-    DeviceLostError
-        If the device works no more; the cell has been written.
-    """
+    """Measure what cells lack, one after another, until the time is over; yield each when done."""
     end = clock() + seconds
     left = [key for key in keys if results.cell(key).lacks(names, energy)]
     for begin in range(0, len(left), AHEAD):
@@ -289,7 +248,6 @@ def measure_missing(
 
 
 def line(cell: Cell) -> str:
-    """A cell in one line."""
     texts = [
         f"{name} {1e6 * value:.1f}{'+' * (name in cell.stopped_early)}"
         for name, value in cell.seconds.items()

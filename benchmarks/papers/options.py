@@ -25,13 +25,7 @@ DEVICE_LOST = 3  # the exit status: another process may go on
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Return (I, N) of "I/N".
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        If it is no part.
-    """
+    """(I, N) of "I/N"."""
     number, _, count = text.partition("/")
     try:
         part = int(number), int(count)
@@ -43,7 +37,6 @@ def parse_part(text: str) -> tuple[int, int]:
 
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a command; ``text`` is its module's docstring."""
     parser = options.parser_of(text, "json", "seconds", seconds=500.0)
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), help="measure what is missing there")
@@ -84,7 +77,6 @@ def run(
 
 
 def bench_of(given: argparse.Namespace, energy: bool) -> Bench:
-    """Return where contenders run."""
     if given.device == "cuda":
         from benchmarks.papers.cuda_bench import CudaBench
 
@@ -97,10 +89,7 @@ def bench_of(given: argparse.Namespace, energy: bool) -> Bench:
 def measured_results(
     given: Any, patterns: Sequence[Pattern], names: Sequence[str], energy: bool = False
 ) -> Results:
-    """Return the cells of the file after measuring, on a device if one is given, what it lacks.
-
-    It ends the process where the device works no more.
-    """
+    """The cells of the file after measuring, on a device if one is given, what it lacks."""
     begun = time.perf_counter()
     if given.device is None:
         return Results(given.json)

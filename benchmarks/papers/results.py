@@ -53,11 +53,9 @@ class Cell:
 
     @property
     def key(self) -> Key:
-        """What tells a cell from others."""
         return self.pattern, self.batch, self.dtype, self.layout
 
     def lacks(self, names: Iterable[str], energy: bool) -> list[str]:
-        """Contenders that are still to be measured."""
         found = []
         for name in names:
             is_timed = name in self.seconds or name in self.failed
@@ -84,11 +82,9 @@ class Results:
             self.cells[cell.key] = cell
 
     def cell(self, key: Key) -> Cell:
-        """Return a cell, a new one where it is not there yet."""
         return self.cells.get(key) or Cell(*key)
 
     def add(self, cell: Cell) -> None:
-        """Keep a cell, and write the file whole or not at all."""
         self.cells[cell.key] = cell
         if self.path is not None:
             cells = [vars(cell) for cell in self.cells.values()]

@@ -36,7 +36,6 @@ def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[f
 
 
 def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
-    """The shares of each dtype and layout that was measured."""
     found = {
         f"{dtype}, {layout}": shares(cells, dtype, layout) for dtype in DTYPES for layout in LAYOUTS
     }
@@ -44,7 +43,6 @@ def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: medians by the ratio, and the largest share."""
     found = panels(cells)
     keys = sorted({key for own in found.values() for key in own})
     yield head(["(b+c)/(bc)", "patterns", *(f"{title}: median %" for title in found)])
@@ -57,12 +55,10 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Draw the shares over the ratio."""
     boxes(path, panels(cells), "(b+c)/(bc)", "% of bmm's time", PUBLISHED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and draw the picture."""
     run(__doc__, arguments, table, ("bmm", ALONE), draw)
     return 0
 

@@ -72,7 +72,6 @@ def layout_ratios(cells: Iterable[Cell], dtype: str) -> dict[str, list[float]]:
 
 
 def by_decade(groups: Groups) -> Groups:
-    """The groups of sizes from one power of ten to the next."""
     found: Groups = {}
     for size, own in groups.items():
         found.setdefault(10.0 ** math.floor(math.log10(size)), []).extend(own)
@@ -80,7 +79,6 @@ def by_decade(groups: Groups) -> Groups:
 
 
 def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
-    """The gains of the first three figures, of each dtype that was measured."""
     found: dict[str, dict[str, Groups]] = {}
     for dtype in DTYPES:
         times = times_of(cells, dtype, "")
@@ -110,7 +108,6 @@ def _gain_table(columns: Mapping[str, Groups], first: str, form: str) -> Iterato
 
 
 def tables(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the lines of a Markdown table for each pair of figures."""
     found = all_gains(cells)
 
     def columns(name: str) -> dict[str, Groups]:
@@ -134,7 +131,6 @@ def tables(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Draw all figures: a row for each pair of them, a column for each dtype."""
     pyplot = figures()
     found = all_gains(cells)
     figure, axes = pyplot.subplots(
@@ -168,7 +164,6 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the file lacks, print the tables and draw the picture."""
     run(__doc__, arguments, tables, draw=draw)
     return 0
 

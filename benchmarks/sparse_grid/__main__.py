@@ -27,7 +27,6 @@ TURN = 0.02  # seconds that a turn should take
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the command's options."""
     usual = "asgard", "quick", "threads", "rounds", "json", "plot"
     parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
     parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
@@ -39,7 +38,6 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def measure_case(
     case: Case, asgard: Asgard | None, threads: Sequence[int], rounds: int
 ) -> dict[str, Any]:
-    """Measure right-hand side and step on each number of threads."""
     problem = case.problem
     theirs = None if asgard is None else asgard.problem(case, problem.stepper.dt)
     record = {**asdict(case), "label": case.label, "unknowns": problem.unknowns}
@@ -58,7 +56,6 @@ def measure_case(
 
 
 def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int) -> dict[str, Any]:
-    """Time two contenders of a work in turn."""
     calls = {"batchkron": own} if other is None else {"batchkron": own, "ASGarD": other}
     found: dict[str, Any] = {"threads": threads, "work": work, "ASGarD": None, "ratio": None}
     for name, own_times in in_turn(calls, rounds, TURN).items():
@@ -70,7 +67,6 @@ def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int
 
 
 def measure_memory(case: Case, asgard: Asgard | None) -> dict[str, int | None]:
-    """Return what a case adds to a process's peak, ours and ASGarD's."""
     loaded, peak = memory.measure(case, None)
     found: dict[str, int | None] = {"batchkron": peak - loaded, "ASGarD": None}
     if asgard is not None:
@@ -82,7 +78,6 @@ def measure_memory(case: Case, asgard: Asgard | None) -> dict[str, int | None]:
 def measure_growth(
     cases: Sequence[Case], threads: Sequence[int], rounds: int
 ) -> list[dict[str, Any]]:
-    """Time products, and the operator's construction on one thread, level by level."""
     found = []
     for case in cases:
         bk.set_num_threads(1)
@@ -113,7 +108,6 @@ def measure_growth(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if a result was wrong."""
     options = read_options(arguments)
     asgard, peers = Asgard(options.asgard).found()
     threads, rounds = options.threads, options.rounds
@@ -137,7 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_report(record: dict[str, Any]) -> None:
-    """Print all tables."""
     machine = record["machine"]
     print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
     print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")

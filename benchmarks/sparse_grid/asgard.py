@@ -41,7 +41,6 @@ class Asgard:
         return None, {"peers": {}, "missing_peers": {"ASGarD": missing}}
 
     def missing(self) -> str | None:
-        """Why it cannot be measured, or None."""
         if self.build is None:
             return "no --asgard BUILD"
         if not (self.build / LIBRARY).exists():
@@ -65,7 +64,6 @@ class Asgard:
 
     @property
     def version(self) -> str:
-        """Version, flags and BLAS."""
         settings = self.settings
         flags = " ".join((settings["CMAKE_CXX_FLAGS"], settings["CMAKE_CXX_FLAGS_RELEASE"]))
         openmp = settings.get("ASGARD_USE_OPENMP", "OFF")
@@ -113,7 +111,6 @@ class Asgard:
         os.replace(f"{target}.partly", target)
 
     def problem(self, case: Case, dt: float) -> AsgardProblem:
-        """Return a case's problem, which steps by dt."""
         box, dims = case.box, len(case.box.numbers)
 
         def doubles(values: tuple[float, ...]) -> ctypes.Array[c_double]:
@@ -133,10 +130,7 @@ class Asgard:
         return AsgardProblem(self.library, handle, case.label)
 
     def diffusion(self, level: int, degree: int, dt: float, solver: str) -> AsgardProblem:
-        """Return the heat equation on the unit square, stepped by Crank-Nicolson.
-
-        ``solver`` are options as its programs take them, such as "-sv direct".
-        """
+        """The heat equation on the unit square by Crank-Nicolson; ``solver``: "-sv direct"."""
         words = f"-l {level} -d {degree} {solver}"
         handle = self.library.make_diffusion(words.encode(), dt)
         return AsgardProblem(self.library, handle, words)
@@ -147,7 +141,6 @@ class Asgard:
         return AsgardProblem(self.library, handle, f"two-stream {words}")
 
     def relaxation(self, words: str, dt: float, nu: float) -> AsgardProblem:
-        """Return the relaxation of two Maxwellians by collisions of the frequency nu."""
         handle = self.library.make_relaxation(words.encode(), dt, nu)
         return AsgardProblem(self.library, handle, f"relaxation {words}")
 
@@ -162,7 +155,6 @@ class AsgardProblem:
         self.unknowns = int(library.unknowns(handle))
 
     def close(self) -> None:
-        """Free its memory."""
         self._library.free_problem(self._handle)
 
     def _vector(self, name: str) -> NDArray[np.float64]:
@@ -176,18 +168,14 @@ class AsgardProblem:
 
     @property
     def result(self) -> NDArray[np.float64]:
-        """The right-hand side."""
         return self._vector("result")
 
     @property
     def state(self) -> NDArray[np.float64]:
-        """The state, a copy."""
         return self._vector("state").copy()
 
     def right_hand_side(self, t: float) -> None:
-        """Compute it."""
         self._library.right_hand_side(self._handle, t)
 
     def advance(self, steps: int) -> None:
-        """Take steps."""
         self._library.advance(self._handle, steps)

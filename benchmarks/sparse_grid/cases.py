@@ -44,21 +44,17 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Name, level and degree."""
         return f"{self.name}, level {self.level}, degree {self.degree}"
 
     @property
     def box(self) -> Box:
-        """Its equation."""
         return BOXES[self.name]
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem, discretized once for each case object."""
         return self.discretized()
 
     def discretized(self) -> Problem:
-        """The problem, discretized anew."""
         return gallery.make(self.name, self.level, self.degree)
 
 

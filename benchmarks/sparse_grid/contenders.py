@@ -27,7 +27,6 @@ def ours(problem: Problem) -> dict[str, Call]:
 
 
 def asgards(problem: AsgardProblem) -> dict[str, Call]:
-    """Return ASGarD's calls by their work."""
     return {
         "right-hand side": lambda: problem.right_hand_side(TIME),
         "step": lambda: problem.advance(1),

@@ -82,7 +82,6 @@ def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple
 
 
 def our_run(problem: Problem, preconditioner: str, solver: str, dt: float, rtol: float) -> Run:
-    """Take our steps."""
     u = np.array(problem.initial)
     options = {"name": solver, "rtol": rtol}
 
@@ -112,7 +111,6 @@ def asgard_run(asgard: Asgard, level: int, solver: str, dt: float, tolerance: fl
 def contenders_of(
     problem: Problem, asgard: Asgard | None, level: int, direct: bool
 ) -> dict[str, dict[str, Steps]]:
-    """Return what takes all steps with a tolerance, by its name: ours, and ASGarD's."""
     words = (*ASGARDS, *([DIRECT] if direct else [])) if asgard else ()
     return {
         "batchkron": {f"{s}, {name}": partial(our_run, problem, name, s, DT) for name, s in OURS},
@@ -134,7 +132,6 @@ def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
 
 
 def loosest(name: str, run: Steps) -> tuple[float, float]:
-    """Return the largest tolerance that keeps to the error, and the error that it causes."""
     exact = run(EXACT).state
     error = np.inf
     for tolerance in TOLERANCES:
@@ -146,7 +143,6 @@ def loosest(name: str, run: Steps) -> tuple[float, float]:
 
 
 def measure(contenders: dict[str, Steps], rounds: int) -> list[dict[str, Any]]:
-    """Return the times of contenders that take turns, each with its own tolerance."""
     found = {name: loosest(name, run) for name, run in contenders.items()}
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
     names = list(contenders)
@@ -168,7 +164,6 @@ def measure(contenders: dict[str, Steps], rounds: int) -> list[dict[str, Any]]:
 
 
 def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) -> dict[str, Any]:
-    """Return everything about one level."""
     problem = gallery.make("diffusion-2d", level, DEGREE)
     record: dict[str, Any] = {"level": level, "unknowns": problem.unknowns}
     record["wrong"] = None if asgard is None else same_equation(problem, asgard, level)
@@ -184,7 +179,6 @@ def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) 
 
 
 def times_table(records: Sequence[dict[str, Any]]) -> str:
-    """Return all times."""
     heads = ["level", "unknowns", "who", "solver", "tolerance", "error", "set-up", "step", "ratio"]
     rows = []
     for record in records:
@@ -204,7 +198,6 @@ def _setup(entry: dict[str, Any]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if the two did not solve the same problem."""
     parser = parser_of(__doc__, "asgard", "rounds", "json", rounds=3)
     parser.add_argument("--levels", type=counts, default=[7, 8], help="such as 7,8")
     parser.add_argument("--direct", action="store_true", help="ASGarD's direct solver, too")

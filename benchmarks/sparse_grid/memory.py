@@ -29,7 +29,6 @@ def peak() -> int:
 
 
 def run(case: Case, build: Path | None) -> None:
-    """Compute right-hand sides and steps of a case."""
     made = ours(case.problem) if build is None else asgards(Asgard(build).problem(case, 1e-6))
     for call in made.values():
         for _ in range(STEPS):
@@ -47,7 +46,6 @@ def measure(case: Case, build: Path | None) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Run the command."""
     _, name, level, degree, *build = sys.argv[1:]
     bk.set_num_threads(1)
     folder = Path(build[0]) if build else None

@@ -12,12 +12,10 @@ GOAL = 6.0  # times ASGarD's speed
 
 
 def mebibytes(value: float | None) -> str:
-    """Return a size in MiB."""
     return "–" if value is None else f"{value / 2**20:.1f}"
 
 
 def times_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the right-hand sides and steps, a row for each number of threads."""
     heads = ["case", "unknowns", "threads", "work", "batchkron", "ASGarD", "ratio", "goal met"]
     rows = []
     for record in records:
@@ -39,7 +37,6 @@ def times_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a case adds to the memory of a process that has all libraries loaded."""
     heads = ["case", "one vector, MiB", "batchkron, MiB", "ASGarD, MiB", "not more"]
     rows = []
     for record in records:
@@ -58,7 +55,6 @@ def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the time per unknown and per multiply-add as grids grow."""
     threads = [one["threads"] for one in records[0]["products"]]
     heads = ["problem", "level", "unknowns", "multiply-adds per unknown", "setup"]
     for count in threads:
@@ -77,7 +73,6 @@ def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw time over unknowns, with a line of slope one, and the time per unknown."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -13,7 +13,6 @@ NAMES = ("NumPy", "opt_einsum", "FastKron", "numpy.kron", "ASGarD", "SciPy")
 
 
 def all_peers(asgard: Path | None, tuning_seconds: float) -> list[Peer]:
-    """Return the peers in the order of `NAMES`, those that are missing too."""
     return [
         NumPy(),
         OptEinsum(),

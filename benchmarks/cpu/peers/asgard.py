@@ -42,7 +42,6 @@ class Asgard(Peer):
         self.source = source
 
     def missing(self) -> str | None:
-        """Say if its source is not there or does not compile."""
         if self.source is None:
             return "no --asgard PATH"
         if not (self.source / KERNEL).is_file():
@@ -107,5 +106,4 @@ class Asgard(Peer):
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
-    """The address of an array, for C."""
     return ctypes.c_void_p(array.ctypes.data)

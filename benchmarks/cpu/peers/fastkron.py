@@ -35,7 +35,6 @@ class FastKron(Peer):
         self.tuning_seconds = tuning_seconds
 
     def missing(self) -> str | None:
-        """Say if it is not installed, or has no library for this processor."""
         if util.find_spec("pyfastkron") is None:
             return "not installed"
         try:
@@ -45,12 +44,10 @@ class FastKron(Peer):
         return None
 
     def version(self) -> str:
-        """The package's version."""
         return metadata.version("pyfastkron")
 
     @cached_property
     def library(self) -> Any:
-        """Its compiled module."""
         return import_module("pyfastkron.FastKronX86")
 
     @cached_property
@@ -95,7 +92,6 @@ class FastKron(Peer):
     def bound_calls(
         self, handle: Any, data: KronMatmulData, buffers: list[Array]
     ) -> list[Callable[[], Any]]:
-        """Calls of the raw function on every set."""
         library, operation = self.library, self.library.Op.N
         function = library.dgemkm if data.dtype == np.float64 else library.sgemkm
         ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
@@ -111,7 +107,6 @@ class FastKron(Peer):
         ]
 
     def tuning_time(self, data: KronMatmulData, buffers: list[Array]) -> float | None:
-        """The estimated seconds of tuning, if they are more than allowed."""
         plain = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
         start = time.perf_counter()
         plain()
@@ -119,7 +114,6 @@ class FastKron(Peer):
         return seconds if seconds > self.tuning_seconds else None
 
     def function(self, data: KronMatmulData) -> Contender:
-        """`pyfastkron.fastkronnumpy.gemkm`."""
         module = import_module("pyfastkron.fastkronnumpy")
         module.__dict__["fastkronX86"] = self.handles["function", data.dtype]
         calls = [partial(module.gemkm, x, data.factors) for x in data.inputs]

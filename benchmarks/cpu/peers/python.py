@@ -35,7 +35,6 @@ class NumPy(Peer):
     shapes = (KronMatmul, Batch)
 
     def version(self) -> str:
-        """The version of NumPy."""
         return np.__version__
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
@@ -79,13 +78,11 @@ def rotate(reversed_factors: list[Array], x: Array) -> Array:
 
 
 def run(steps: list[Step]) -> None:
-    """Call one prepared step after another."""
     for step in steps:
         step()
 
 
 def rotating_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
-    """The steps of `rotate` on views of the data's buffers."""
     rows, steps, z = len(x), list[Step](), x.reshape(-1)
     for count, factor in enumerate(reversed(data.factors)):
         p, q = factor.shape
@@ -152,7 +149,6 @@ class NumPyKron(Peer):
     shapes = (Explicit,)
 
     def version(self) -> str:
-        """The version of NumPy."""
         return np.__version__
 
     def explicit(self, data: ExplicitData) -> Iterable[Contender]:
@@ -179,11 +175,9 @@ class OptEinsum(Peer):
     shapes = (KronMatmul,)
 
     def missing(self) -> str | None:
-        """Say if it is not installed."""
         return None if self.version() else "not installed"
 
     def version(self) -> str | None:
-        """The package's version."""
         return version_of("opt_einsum")
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
@@ -208,7 +202,6 @@ class OptEinsum(Peer):
 
 
 def contract(expression: Any, x: Array, factors: list[Array]) -> Any:
-    """Evaluate the prepared expression."""
     return expression(x, *factors)
 
 
@@ -219,11 +212,9 @@ class SciPyBlocks(Peer):
     shapes = (Batch,)
 
     def version(self) -> str:
-        """The version of SciPy."""
         return str(scipy.__version__)
 
     def batch(self, data: BatchData) -> Iterable[Contender]:
-        """One product of a sparse matrix and a vector."""
         shape = data.shape
         if shape.block > MAX_BLOCK_SIZE or shape.only is not None:
             return

@@ -33,7 +33,6 @@ class KronCase:
 
     @property
     def name(self) -> str:
-        """As FastKron's tables write it."""
         return self.shape.name
 
 
@@ -56,30 +55,25 @@ class BatchCase:
 
     @property
     def name(self) -> str:
-        """(d, n) as in the papers on batches, and the unknowns where they are fewer."""
         fewer = "" if self.unknowns == 2_000_000 else f" {self.unknowns // 1000}k"
         return f"({self.modes},{self.size}){fewer}"
 
     @property
     def block(self) -> int:
-        """Elements of a block."""
         return int(self.size**self.modes)
 
     input_block = output_block = block
 
     @property
     def blocks(self) -> int:
-        """Inputs, and outputs."""
         return self.unknowns // self.block
 
     @property
     def products(self) -> int:
-        """The length of the list."""
         return self.blocks * self.CONTRIBUTIONS
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the list."""
         return 2 * self.products * self.block * self.size * self.modes
 
 
@@ -168,7 +162,6 @@ PDE = tuple(
 def batch_figures(
     f64: tuple[float, Recorded], f32: tuple[float, Recorded] | None = None
 ) -> dict[str, Figures]:
-    """Goal and ASGarD of each dtype that has them."""
     found = {"float64": f64} if f32 is None else {"float32": f32, "float64": f64}
     return {
         dtype: Figures(goal, recorded={"ASGarD": asgard}) for dtype, (goal, asgard) in found.items()

@@ -26,7 +26,6 @@ def _itemsize(dtype: str) -> int:
 
 
 def kron_bytes(shape: KronMatmul, dtype: str) -> int:
-    """Bytes that are read and written at least."""
     return sum(shape.elements()) * _itemsize(dtype)
 
 
@@ -62,7 +61,6 @@ def atomic_floor(case: BatchCase, dtype: str) -> float:
 
 
 def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
-    """Bytes that are written."""
     return math.prod(sizes) ** 2 * _itemsize(dtype)
 
 
@@ -72,7 +70,6 @@ def explicit_traffic(sizes: Sequence[int], dtype: str) -> int:
 
 
 def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
-    """Time to read the matrices and to write the product once."""
     return 1e6 * explicit_traffic(sizes, dtype) / WRITE
 
 

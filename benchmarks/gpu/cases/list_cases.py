@@ -33,7 +33,6 @@ class ListCase:
 
     @property
     def name(self) -> str:
-        """(d, n), or the sizes, with what is unusual."""
         shapes = set(self.factors)
         (p, q), *_ = self.factors
         if len(shapes) == 1 and p == q:
@@ -45,22 +44,18 @@ class ListCase:
 
     @property
     def input_block(self) -> int:
-        """Elements of a block of x."""
         return math.prod(q for _, q in self.factors)
 
     @property
     def output_block(self) -> int:
-        """Elements of a block of y."""
         return math.prod(p for p, _ in self.factors)
 
     @property
     def blocks(self) -> int:
-        """How many input blocks there are, and as many output blocks."""
         return self.unknowns // self.input_block
 
     @property
     def products(self) -> int:
-        """The length of the list."""
         return self.blocks * self.CONTRIBUTIONS
 
     @property
@@ -70,7 +65,6 @@ class ListCase:
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions, in the order of least work."""
         return self.as_rows.flops
 
 
@@ -105,7 +99,6 @@ def sector_bytes(elements: int, itemsize: int) -> float:
 
 
 def block_bytes(case: ListCase, dtype: str) -> float:
-    """Bytes gathered from x."""
     itemsize = np.dtype(dtype).itemsize
     return case.products * case.vectors * sector_bytes(case.input_block, itemsize)
 

@@ -44,41 +44,32 @@ class SparseCase:
 
     @property
     def name(self) -> str:
-        """The pattern, and "first" or "last"."""
         return f"({','.join(map(str, self.pattern))}) {self.layout.removeprefix('batch-')}"
 
     @property
     def rows(self) -> int:
-        """Elements of a vector of y."""
         a, b, _, d = self.pattern
         return a * b * d
 
     @property
     def columns(self) -> int:
-        """Elements of a vector of x."""
         a, _, c, d = self.pattern
         return a * c * d
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions."""
         return 2 * BATCH * math.prod(self.pattern)
 
     @property
     def dense_flops(self) -> int:
-        """Those of the dense matrix."""
         return 2 * BATCH * self.rows * self.columns
 
     def bytes(self, dtype: str) -> int:
-        """Bytes of x, y and the values."""
         elements = BATCH * (self.rows + self.columns) + math.prod(self.pattern)
         return elements * np.dtype(dtype).itemsize
 
     def floors(self, dtype: str, copy: float = COPY) -> dict[str, float]:
-        """Time to read x and the values and write y once, and of the arithmetic, in µs.
-
-        ``copy``: bytes per second through the device's memory.
-        """
+        """µs to read x and the values and write y once at ``copy`` bytes/s; of arithmetic."""
         return {
             "memory": 1e6 * self.bytes(dtype) / copy,
             "arithmetic": 1e6 * self.flops / PEAKS[dtype],
@@ -102,11 +93,9 @@ def sparse_patterns() -> tuple[Pattern, ...]:
 
 
 def sparse_cases() -> list[SparseCase]:
-    """All patterns in both layouts."""
     return [SparseCase(pattern, layout) for pattern in sparse_patterns() for layout in LAYOUTS]
 
 
 def shape_of(case: SparseCase, dtype: str) -> SparseShape:
-    """The product as kernels are chosen for it."""
     vectors = (BATCH, 1) if case.layout == "batch-first" else (1, BATCH)
     return SparseShape(*case.pattern, *vectors, dtype)

@@ -35,11 +35,9 @@ class SweepCase:
 
     @property
     def name(self) -> str:
-        """Dimension and level."""
         return f"{self.axes}-D level {self.level}" + (" product" if self.product else "")
 
     def operator(self, dtype: str) -> SparseGridOperator:
-        """The operator, on the CPU."""
         import batchkron as bk
         from batchkron.problems import Axis, ModeOperator, SparseGrid
         from batchkron.problems.discretization.matrices.dg_matrices import div_matrix, mass_matrix
@@ -69,7 +67,6 @@ class Blocks:
 
 
 def converted(given: Any, dtype: str) -> Blocks:
-    """The blocks of a 1-D operator, converted."""
     return Blocks(given.rows, given.columns, given.blocks.astype(dtype))
 
 

@@ -21,7 +21,6 @@ MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
 
 
 def batch_cells(choice: Choice) -> Iterator[Cell]:
-    """One case in one dtype."""
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
     kind = "batch" if case.unknowns == BatchCase.unknowns else "small batch"

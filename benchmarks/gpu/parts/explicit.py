@@ -45,7 +45,6 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
 
 
 def torch_kron(matrices: Sequence[Any], out: Any) -> Any:
-    """torch.kron, which multiplies two matrices at a time."""
     torch = torch_chain.torch
     *left, last = [torch_chain.tensor(matrix) for matrix in matrices]
     target = torch_chain.tensor(out)

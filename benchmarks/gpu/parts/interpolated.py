@@ -50,7 +50,6 @@ def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str,
 
 
 def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
-    """The times of ours and of its peers, and what memory and arithmetic allow."""
     rows, cells = data.operator.shape
     out_size, in_size = {"W": (rows, cells), "W transposed": (cells, rows)}.get(kind, (rows, rows))
     x = random_array((in_size, data.batch), data.dtype.name)
@@ -114,7 +113,6 @@ def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:
 
 
 def _expected(data: InterpolatedData, kind: str, x: Any) -> Any:
-    """Some vectors of the result, from a sparse matrix of SciPy in double precision."""
     W = data.matrices.matrix()
     if kind == "W":
         return W @ x
@@ -130,7 +128,6 @@ def _between(data: InterpolatedData) -> Product:
 
 
 def _by_cupy(data: InterpolatedData, kind: str) -> Product:
-    """W and its transpose, both stored, as CSR matrices of CuPy."""
     csr, turned = data.sparse, data.turned
     W, T = (
         cupyx.scipy.sparse.csr_matrix(
@@ -142,7 +139,6 @@ def _by_cupy(data: InterpolatedData, kind: str) -> Product:
 
 
 def _by_torch(data: InterpolatedData, kind: str) -> Product:
-    """The same in torch, on the memory of CuPy's vectors."""
     absent = torch_chain.missing()
     if absent:
         raise RuntimeError(absent)

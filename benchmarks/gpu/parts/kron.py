@@ -21,7 +21,6 @@ from benchmarks.shapes import KronMatmul
 
 
 def kron_cells(choice: Choice) -> Iterator[Cell]:
-    """One case in one dtype; one of less precision next to the full one."""
     case: KronCase = choice.case
     part, dtype = choice.part, choice.dtype
     subject: Any = subject_of(choice)
@@ -86,7 +85,6 @@ def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]
 
 
 def ablation_cells(choice: Choice) -> Iterator[Cell]:
-    """The product by all factors at once, next to one factor a kernel."""
     (shape, published), dtype = choice.case, choice.dtype
     subject = KronSubject(shape, dtype)
     placed, pairs = [cupy.asarray(factor) for factor in subject.factors], subject.pairs

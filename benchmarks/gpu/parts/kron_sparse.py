@@ -49,7 +49,6 @@ class SparseData(Subject):
         self.few = np.linspace(0, BATCH - 1, CHECKED).astype(int)
 
     def calls(self) -> list[Call]:
-        """Calls of the operator."""
         layout: Any = self.case.layout
         op = bk.KroneckerSparse(self.values, layout=layout).to("cuda")
         return [partial(op.apply, x, out=y) for x, y in self.pairs]
@@ -67,7 +66,6 @@ class SparseData(Subject):
 
     @cached_property
     def expected(self) -> Any:
-        """Some vectors of the last result, in double precision."""
         a, _, c, d = self.case.pattern
         blocks = self._vectors_of(self.pairs[-1][0]).reshape(CHECKED, a, c, d)
         sums = np.einsum("nacd,abcd->nabd", blocks, self.values.astype("f8"), optimize=True)
@@ -75,12 +73,10 @@ class SparseData(Subject):
 
     @property
     def found(self) -> Any:
-        """The same vectors of what was written, or returned by a peer."""
         return self._vectors_of(self.out if self.result is None else cupy.asarray(self.result))
 
 
 def sparse_cells(choice: Choice) -> Iterator[Cell]:
-    """One case in one dtype."""
     case, dtype = choice.case, choice.dtype
     data = SparseData(case, dtype)
     floors = case.floors(dtype, copy_rate())
@@ -98,7 +94,6 @@ def sparse_cells(choice: Choice) -> Iterator[Cell]:
 
 
 def peers_of(data: SparseData, ours: float | None) -> dict[str, dict[str, Any]]:
-    """The time of each peer, or the "reason" for there being none."""
     if absent := torch_chain.missing():
         return {name: {"reason": absent} for name in PEERS}
     values = torch_chain.tensor(cupy.asarray(data.values))

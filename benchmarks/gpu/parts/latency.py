@@ -27,7 +27,6 @@ REPEATS = 11
 
 
 def latency_cells(_: Choice) -> Iterator[Cell]:
-    """One row of each tiny operator, and each function; CuPy's launch of an empty kernel first."""
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
     time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)), CALLS, REPEATS)
     yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
@@ -49,12 +48,10 @@ def latency_cells(_: Choice) -> Iterator[Cell]:
 
 
 def relative_error(result: Any, expected: Any) -> float:
-    """Largest error on the device, relative to the largest entry."""
     return float(np.abs(result.get() - expected).max() / np.abs(expected).max())
 
 
 def tiny_operators() -> Iterator[tuple[str, Any]]:
-    """The operators, with names."""
     rng = np.random.default_rng(5)
     for name in POWERS:
         size, modes = map(int, name.split("^"))
@@ -65,7 +62,6 @@ def tiny_operators() -> Iterator[tuple[str, Any]]:
 
 
 def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """Names, calls and results of the functions, of one pass and of several."""
     for name in (*POWERS, "16^4"):
         size, modes = map(int, name.split("^"))
         factors = [random_array((size, size), "float64") for _ in range(modes)]

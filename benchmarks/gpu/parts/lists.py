@@ -42,7 +42,6 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
 
 
 def list_cells(choice: Choice) -> Iterator[Cell]:
-    """One case in one dtype."""
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
 

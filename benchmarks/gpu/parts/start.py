@@ -31,10 +31,7 @@ GOALS = {"first process": 2e6, "second process": 5e4}  # µs
 
 
 def start_cells(_: Choice) -> Iterator[Cell]:
-    """Time a first process, which compiles the kernels, and a second, which finds them.
-
-    The second also finds Python's bytecode, as it does for an installed package.
-    """
+    """Time a first process, which compiles the kernels, and a second, which finds them."""
     with tempfile.TemporaryDirectory() as folder:
         places = os.pathsep.join(sys.path)  # finds what this process has found
         environment = {

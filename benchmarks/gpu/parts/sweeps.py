@@ -25,7 +25,6 @@ MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
 def launches_of(call: Call) -> int:
-    """How many kernels a call launches."""
     plain, count = Launch.__call__, []
 
     def counted(self: Launch, *arguments: Any) -> None:
@@ -41,7 +40,6 @@ def launches_of(call: Call) -> int:
 
 
 def cpu_microseconds(op: bk.SparseGridOperator, x: Array, out: Array) -> float:
-    """The median time of an apply on the CPU, all threads."""
     op.matvec(x, out=out)
     times: list[float] = []
     while len(times) < MIN_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MAX_ROUNDS):
@@ -50,7 +48,6 @@ def cpu_microseconds(op: bk.SparseGridOperator, x: Array, out: Array) -> float:
 
 
 def sweep_cells(choice: Choice) -> Iterator[Cell]:
-    """One case in one dtype."""
     case, dtype = choice.case, choice.dtype
     made: list[Any] = []
     seconds = seconds_of(lambda: made.append(case.operator(dtype)))

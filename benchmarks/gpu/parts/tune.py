@@ -33,7 +33,6 @@ def empty_cache() -> Iterator[None]:
 
 
 def build(case: KronCase | BatchCase, dtype: str) -> None:
-    """Build the plan of a case."""
     if isinstance(case, BatchCase):
         operator(case, dtype)
         return

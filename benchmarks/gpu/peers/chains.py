@@ -28,7 +28,6 @@ class Multiply:
 
     @property
     def elements(self) -> int:
-        """How many the result has."""
         return self.batch * self.K * self.others
 
 

@@ -96,7 +96,6 @@ class Library:
 
 @cache
 def library() -> Library:
-    """The library, loaded once."""
     return Library()
 
 
@@ -109,7 +108,6 @@ def version() -> str | None:
 
 
 def run_all(calls: Sequence[Call]) -> None:
-    """Run one after the other."""
     for call in calls:
         call()
 

@@ -21,7 +21,6 @@ Array = Any
 
 
 def multiplies(case: BatchCase) -> list[Multiply]:
-    """A batch of multiplies for each mode."""
     n = case.size
     return [
         Multiply("turned", mode, case.products, n, n, case.block // n) for mode in range(case.modes)

@@ -29,7 +29,6 @@ def _jax() -> Any:
 
 @cache
 def missing() -> str:
-    """Why JAX cannot be measured; empty if it can."""
     if util.find_spec("jax") is None:
         return "not measured: JAX is not installed"
     try:
@@ -59,7 +58,6 @@ def compiled(shape: KronMatmul) -> Callable[[Array, Sequence[Array]], Array]:
 
 
 def placed(array: Array) -> Array:
-    """A CuPy array as JAX's, on the same memory."""
     return _jax().dlpack.from_dlpack(array)
 
 
@@ -80,5 +78,4 @@ class Chain:
             self.result = self._call(x, self._factors)
 
     def wait(self) -> None:
-        """Wait for the last result."""
         self.result.block_until_ready()

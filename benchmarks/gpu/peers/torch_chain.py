@@ -40,7 +40,6 @@ def on(stream: Any) -> Any:
 
 
 def tensor(array: Any) -> Tensor:
-    """A CuPy array as a tensor on the same memory."""
     return torch.as_tensor(array, device="cuda")
 
 
@@ -96,7 +95,6 @@ def kron_calls(
     pairs: Sequence[tuple[Any, Any]],
     buffers: Sequence[Any],
 ) -> dict[str, list[Call]]:
-    """The calls of each form of the chain, on CuPy arrays."""
     matrices = [tensor(factor) for factor in factors]
     between = [tensor(buffer) for buffer in buffers]
     vectors = [(tensor(x).view(-1), tensor(out).view(-1)) for x, out in pairs]

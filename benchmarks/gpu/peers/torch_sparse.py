@@ -15,7 +15,6 @@ Call = Callable[[], Tensor]
 
 
 def einsum(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    """One tensor contraction."""
     a, b, c, d = values.shape
     if layout == "batch-first":
         return lambda: torch.einsum("nacd,abcd->nabd", x.view(-1, a, c, d), values).reshape(
@@ -104,7 +103,6 @@ def bsr(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
 
 
 def dense_matrix(torch: Any, values: Tensor) -> Tensor:
-    """All entries, zeros included."""
     a, b, c, d = values.shape
     matrix = torch.zeros((a, b, d, a, c, d), dtype=values.dtype, device=values.device)
     i = torch.arange(a, device=values.device)[:, None]
@@ -114,7 +112,6 @@ def dense_matrix(torch: Any, values: Tensor) -> Tensor:
 
 
 def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    """A multiply with all entries."""
     matrix = dense_matrix(torch, values)
     if layout == "batch-first":
         return lambda: torch.nn.functional.linear(x, matrix)
@@ -122,7 +119,6 @@ def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
 
 
 def compressed_rows(torch: Any, values: Tensor) -> Tensor:
-    """The matrix in CSR."""
     a, b, c, d = values.shape
     index = {"dtype": torch.int32, "device": values.device}
     starts = torch.arange(a * b * d + 1, **index) * c
@@ -135,7 +131,6 @@ def compressed_rows(torch: Any, values: Tensor) -> Tensor:
 
 
 def sparse(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    """A multiply with a matrix in CSR."""
     matrix = compressed_rows(torch, values)
     if layout == "batch-first":
         return lambda: torch.nn.functional.linear(x, matrix)

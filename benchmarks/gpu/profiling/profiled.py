@@ -25,7 +25,6 @@ MAX_BYTES = 512 << 20  # of a vector
 
 
 def main() -> None:
-    """Read part, name and dtype of each cell; call it, while there is time."""
     end = time.monotonic() + float(sys.argv[2])
     known = {(one.part, one.name, one.dtype): one for one in all_choices()}
     marker = cupy.RawKernel(f'extern "C" __global__ void {MARKER}(int* x) {{}}', MARKER)

@@ -63,7 +63,6 @@ class Profile:
 
     @property
     def reason(self) -> str:
-        """What limits the kernel, in words."""
         limits = {name: self.percent[name] for name in self.percent if name not in WARPS}
         if not limits:
             return "no figures"
@@ -74,7 +73,6 @@ class Profile:
         return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
 
     def record(self) -> dict[str, object]:
-        """The profile as the file has it."""
         return {**asdict(self), "reason": self.reason}
 
 
@@ -89,7 +87,6 @@ def _numbers(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
-    """The profile of a cell's kernels, None if there are none."""
     kernels = [(_numbers(row), row["Kernel Name"]) for row in rows]
     if not kernels:
         return None
@@ -131,10 +128,7 @@ def profiles_of(log: Iterable[str]) -> list[Profile | None]:
 
 
 def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> str:
-    """Profile cells of one part; return what went wrong.
-
-    After ``seconds`` no other cell is begun.
-    """
+    """Profile cells of one part, none begun after ``seconds``; return what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         log, chosen = Path(folder) / "log.csv", Path(folder) / "cells.json"
         chosen.write_text(json.dumps([[part, cell["case"], cell["dtype"]] for cell in cells]))
@@ -175,10 +169,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
 
 
 def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
-    """Profile cells that missed something and have no profile, for so many ``seconds`` in all.
-
-    ``cells`` are those of a file of results. Returns what went wrong.
-    """
+    """Profile cells of a file that missed something and have no profile; return what went wrong."""
     ncu = shutil.which("ncu")
     if ncu is None:
         return ["ncu is not installed"]
@@ -207,7 +198,6 @@ def _excess(cell: Cell) -> float:
 
 
 def profile_table(cells: Sequence[Cell]) -> list[str]:
-    """A row for each profiled cell."""
     names = (*USES, "occupancy")
     heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
     rows = [heads, ["---"] * len(heads)]

@@ -44,41 +44,34 @@ class Cell:
 
     @property
     def microseconds(self) -> float | None:
-        """Our time."""
         return self.ours.get("microseconds")
 
     @property
     def measured_peers(self) -> dict[str, float]:
-        """Times of the peers that were measured in this run."""
         times = {name: peer.get("microseconds") for name, peer in self.peers.items()}
         return {name: time for name, time in times.items() if time is not None}
 
     @property
     def best_peer(self) -> float | None:
-        """The time of the fastest peer that was measured."""
         return min(self.measured_peers.values(), default=None)
 
     @property
     def joules(self) -> float | None:
-        """The energy of one of our calls, where it was measured."""
         return self.ours.get("joules")
 
     @property
     def least_peer_joules(self) -> float | None:
-        """The least energy of a call of a peer."""
         found = [peer["joules"] for peer in self.peers.values() if "joules" in peer]
         return min(found, default=None)
 
     @property
     def ratio(self) -> float | None:
-        """Our time over that of the best peer of the same run."""
         if self.microseconds is None or self.best_peer is None:
             return None
         return self.microseconds / self.best_peer
 
     @property
     def over_floor(self) -> float | None:
-        """Our time over the floor."""
         if self.microseconds is None or not self.floor:
             return None
         return self.microseconds / self.floor
@@ -102,7 +95,6 @@ class Cell:
         return found
 
     def verdict(self) -> str:
-        """Whether the goal is met, or what is missed, in words."""
         if short := self.shortfalls():
             return ", ".join(short)
         if self.part == "tune":
@@ -114,7 +106,6 @@ class Cell:
         return "met"
 
     def record(self) -> dict[str, Any]:
-        """The cell as the file has it."""
         return {
             "part": self.part,
             "case": self.name,
@@ -140,7 +131,6 @@ def least(time: Recorded) -> float:
 
 
 def shown(time: Recorded | None) -> str:
-    """A time in µs."""
     if time is None:
         return "–"
     if isinstance(time, tuple):
@@ -149,7 +139,6 @@ def shown(time: Recorded | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A quotient of times."""
     return "–" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
@@ -163,17 +152,14 @@ def peer_time(peer: Mapping[str, Any] | None) -> str:
 
 
 def millijoules(joules: float | None) -> str:
-    """An energy in mJ, with three digits."""
     return "–" if joules is None else f"{1e3 * joules:.3g}"
 
 
 def recorded_times(cell: Cell) -> str:
-    """What is known of peers that were not measured in this run."""
     return ", ".join(f"{name} {shown(time)}" for name, time in cell.figures.recorded.items())
 
 
 def more_times(cell: Cell) -> list[str]:
-    """What cells of some parts have beside our time and those of peers."""
     more, found = cell.more, []
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
@@ -192,7 +178,6 @@ def more_times(cell: Cell) -> list[str]:
 
 
 def line(cell: Cell) -> str:
-    """A cell in one line: our time in µs, those of peers, what was to be reached, the verdict."""
     parts = [f"{cell.name} {cell.dtype}: {peer_time(cell.ours)}"]
     parts += [f"{name} {peer_time(peer)}" for name, peer in cell.peers.items()]
     if cell.ratio is not None:
@@ -212,7 +197,6 @@ class Printer:
         self._part = ""
 
     def show(self, cell: Cell) -> None:
-        """Print a cell, the title of its part first where it is another one."""
         if cell.part != self._part:
             print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
             self._part = cell.part
@@ -230,7 +214,6 @@ def absences(cells: Sequence[Cell]) -> list[str]:
 
 
 def missed(cells: Sequence[Cell]) -> list[str]:
-    """A line for each cell that falls short, with its numbers."""
     lines = []
     for cell in cells:
         if short := cell.shortfalls():

@@ -17,7 +17,6 @@ SPARSE = "kronecker-sparse"
 
 
 def seconds_of(found: Mapping[str, Any], way: str) -> float | None:
-    """A time of a measurement, if it has one."""
     return 1e-6 * found[WAYS[way]] if WAYS[way] in found else None
 
 
@@ -35,7 +34,6 @@ def standings_of(draws: Sequence[Draw], cells: Sequence[Cell]) -> list[Standing]
 
 
 def wrong_results(cells: Sequence[Cell]) -> list[str]:
-    """Calls of ours that have no time, and why."""
     return [
         f"{cell.name} {cell.dtype}: {call}: {found['reason']}"
         for cell in cells
@@ -45,7 +43,6 @@ def wrong_results(cells: Sequence[Cell]) -> list[str]:
 
 
 def print_standings(standings: Sequence[Standing], wrong: Sequence[str]) -> None:
-    """Print the worst ten of each way, and the shares."""
     print(f"\n## Next to the best peer\n\n{worst_tables(standings)}")
     print(f"\n## Summary\n\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
     print("\n## Ours without a time\n\n" + ("\n".join(f"- {text}" for text in wrong) or "none"))
@@ -91,7 +88,6 @@ def _figures(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def standing_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """The records as text."""
     return [
         f"- {one['dtype']}, {one['layout']}: "
         + ", ".join(
