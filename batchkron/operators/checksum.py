@@ -20,7 +20,8 @@ _PLAIN = (str, bytes, bool, int, float, complex, np.generic, np.dtype)
 def parts_of(value: Any) -> tuple[Any, ...] | None:
     """Return what a value is made of; None for one that its repr identifies.
 
-    An operator is what it multiplies by, a function its name.
+    An operator is what it multiplies by, a function its name. Fields that are not compared are left
+    out.
     """
     if isinstance(value, (tuple, list)):
         return tuple(value)
@@ -31,7 +32,8 @@ def parts_of(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, Operator):
         return value._content()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+        compared = (field for field in dataclasses.fields(value) if field.compare)
+        return tuple(getattr(value, field.name) for field in compared)
     if value is None or isinstance(value, _PLAIN):
         return None
     inner = getattr(value, "operator", None)  # a preconditioner's

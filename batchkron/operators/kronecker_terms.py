@@ -91,6 +91,11 @@ class KroneckerTerms:
     cells : ndarray of int64, (num_cells, d), or None
         The multi-indices of a grid's cells. A 1-D index is 0 for level 0 and 2^(l-1) + position for
         level l. None stands for a whole tensor product.
+    transforms : tuple of (ndarray (4, n_k, n_k) or None), optional
+        For each mode the two-scale filters H0, H1, G0, G1 of the hierarchical basis, [[H0, H1],
+        [G0, G1]] orthogonal: with the functions φ and ψ of its two halves a cell's own functions
+        are H0 φ + H1 ψ, and its wavelets G0 φ + G1 ψ. By them preconditioners return to the
+        functions of the finest cells, of which only neighbours are coupled. None if unknown.
 
     Examples
     --------
@@ -103,6 +108,7 @@ class KroneckerTerms:
     sizes: tuple[int, ...]
     terms: tuple[KroneckerTerm, ...]
     cells: NDArray[np.int64] | None = None
+    transforms: tuple[Array | None, ...] | None = None
 
     @property
     def unknowns(self) -> int:
@@ -187,7 +193,8 @@ class KroneckerTerms:
                 f"terms of sizes {self.sizes} and {other.sizes} are of different tensor products "
                 "or grids, so their sum has no common Kronecker terms"
             )
-        return replace(self, terms=self.terms + other.terms)
+        known = self.transforms or other.transforms
+        return replace(self, terms=self.terms + other.terms, transforms=known)
 
     def balanced(self) -> KroneckerTerms:
         """Return the same operator; scales of factors that are far from 1 become coefficients'.

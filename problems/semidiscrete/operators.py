@@ -21,6 +21,7 @@ from batchkron.operators import (
     ValidationReport,
 )
 
+from ..discretization.basis.multiwavelets import filters
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm
 from ..grids.sparse_grid import SparseGrid
@@ -35,6 +36,7 @@ __all__ = [
     "choose_form",
     "group_terms",
     "operator_sum",
+    "two_scale_filters",
     "validate_groups",
 ]
 
@@ -146,7 +148,10 @@ def _assemble(
     modes = [term.fixed_modes for _, term in terms]
     if form == "batch":
         return TermGroup(function, _batch_operator(numbers, modes, grid, degree))
-    sweeps = SparseGridOperator(grid, modes, degree + 1, coefficients=numbers)
+    transforms = two_scale_filters(grid, degree)
+    sweeps = SparseGridOperator(
+        grid, modes, degree + 1, coefficients=numbers, transforms=transforms
+    )
     if form == "sweep":
         return TermGroup(function, sweeps)
     return TermGroup(function, KroneckerProduct([sweeps.to_dense()]), sweeps)
@@ -174,8 +179,14 @@ def _batch_operator(
         KroneckerTerm(number, tuple(own)) for number, own in zip(numbers, modes, strict=True)
     )
     sizes = (degree + 1,) * grid.dimensions
-    operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells))
+    transforms = two_scale_filters(grid, degree)
+    operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells, transforms))
     return operator
+
+
+def two_scale_filters(grid: SparseGrid, degree: int) -> tuple[NDArray[np.float64], ...]:
+    """Return the filters of the multiwavelets for each axis, (4, n, n)."""
+    return (np.stack(filters(degree)),) * grid.dimensions
 
 
 def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:

@@ -135,6 +135,11 @@ class ModeBases:
                 self._bases[key] = joint_basis(matrices, self.terms.rows(mode, level))
         return self._bases[key]
 
+    def are_exact(self, levels: Sequence[int], device: str) -> bool:
+        """Return whether `FullGrid.inverse` is the inverse up to these levels, but for rounding."""
+        exact = [basis.is_exact for basis in self.up_to(levels)]
+        return exact.count(False) <= 1 or (self.is_sum and device == "cpu")
+
     def congruence(self, mode: int, level: int) -> ModeBasis | None:
         """Return the `congruence_basis` of a mode up to a level; it is cached."""
         key = (mode, level)

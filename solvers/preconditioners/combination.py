@@ -20,13 +20,14 @@ from ..products import as_product, refuse_complex
 from .base import Preconditioner, check_scale, dtype_with_scale
 from .bases import ModeBases
 from .dealt_grids import DealtGrids, deal_grids
+from .factorised import Cost, FactorisedGrids, check_cost
 from .grid_inverses import GridInverses, Local
 from .subgrids import Subgrid, coloured_levels, subgrids
 
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 
 Composition: TypeAlias = Literal["additive", "multiplicative", "symmetric"]
-_LOCALS = ("exact", "sum", "product")
+_LOCALS = ("exact", "factorised", "sum", "product")
 _COMPOSITIONS = ("additive", "multiplicative", "symmetric")
 _MAX_ROWS = 4096  # largest size of 1-D matrices, which are factorised as dense; chosen by hand
 
@@ -44,10 +45,11 @@ class CombinationPreconditioner(Preconditioner):
         The operator A, which must know its Kronecker terms.
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
-    local : {"exact", "sum", "product"}
-        The solver on full grids. "exact": diagonalisation of the terms' matrices, see Notes; "sum":
-        fast diagonalisation of the nearest Kronecker sum; "product": the inverse of the nearest
-        Kronecker product.
+    local : {"exact", "factorised", "sum", "product"}
+        The solver on full grids. "exact": diagonalisation of the terms' matrices, see Notes;
+        "factorised": sparse LU factors, which are exact for all coefficients, on those unknowns
+        that the grid has; "sum": fast diagonalisation of the nearest Kronecker sum; "product": the
+        inverse of the nearest Kronecker product.
     composition : {"additive", "multiplicative", "symmetric"}
         "additive": M as above. For the others, the finest full grids are divided into two classes
         by the parity of their largest level; M_1 and M_2 are the sums above for the part of the
@@ -59,6 +61,13 @@ class CombinationPreconditioner(Preconditioner):
         complex scale.
     device : {"cpu", "cuda"}, optional
         Device of the vectors; by default the operator's.
+    bases : ModeBases, optional
+        Of terms that the full grids' solves are to have in the place of A's.
+    factorised_at : scalar, optional
+        For "factorised": the scale c₀ of the factors, by default ``scale``. They serve for all
+        scales between c₀ / 2 and 2 c₀; for others new ones are computed.
+    max_numbers : int, optional
+        For "factorised": the most numbers that factors may have, see Notes.
 
     Attributes
     ----------
@@ -68,6 +77,8 @@ class CombinationPreconditioner(Preconditioner):
         The operator A.
     order : list of int
         The sums of which M is composed, one after another: 0 and, with two classes, 1.
+    remarks : tuple of str
+        What `describe` says besides.
 
     Raises
     ------
@@ -76,8 +87,8 @@ class CombinationPreconditioner(Preconditioner):
         dtype holds.
     ValueError
         If the scale is infinite or NaN, ``local`` or ``composition`` is unknown, the composition
-        needs residuals and the operator has no products, or a 1-D matrix has more than 4096 rows,
-        too many to factorise.
+        needs residuals and the operator has no products, a 1-D matrix has more than 4096 rows, too
+        many to factorise, or the factors would have more than ``max_numbers`` numbers.
 
     Notes
     -----
@@ -85,6 +96,12 @@ class CombinationPreconditioner(Preconditioner):
     or are far from normal, that mode is solved by a dense inverse for each eigenvalue of the
     others. A Kronecker sum with several such modes is solved by Schur forms (on the CPU). Otherwise
     all such modes but the worst are replaced by their diagonals.
+
+    "factorised" returns to the functions of the finest cells, of which B couples neighbours only,
+    where the two-scale filters of the basis are known (`KroneckerTerms.transforms`). The numbers of
+    the factors are estimated from the pattern before they are computed; there may be three times as
+    many as the assembled operator has, and 4 million in any case. Dense inverses take the place of
+    factors that would be as large, and of all on a device.
 
     M is computed from the present values of A. After an ``update`` of A, make a new one: the
     compositions other than "additive" also multiply by A, whose new values do not fit the old
@@ -119,6 +136,8 @@ class CombinationPreconditioner(Preconditioner):
     True
     """
 
+    remarks: tuple[str, ...]
+
     @staticmethod
     def fits(terms: KroneckerTerms) -> bool:
         """Return whether the 1-D matrices are small enough to be factorised."""
@@ -133,6 +152,9 @@ class CombinationPreconditioner(Preconditioner):
         composition: Composition = "additive",
         dtype: Any = None,
         device: str | None = None,
+        bases: ModeBases | None = None,
+        factorised_at: Any = None,
+        max_numbers: int | None = None,
     ) -> None:
         _check("local", local, _LOCALS)
         _check("composition", composition, _COMPOSITIONS)
@@ -146,7 +168,7 @@ class CombinationPreconditioner(Preconditioner):
         self.dtype = dtype_with_scale(scale, terms.dtype, dtype)
         self.device = str(device or getattr(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
-        bases = ModeBases(terms)
+        bases = ModeBases(terms) if bases is None else bases
         groups = _groups(terms, composition)
         self.num_grids = sum(len(group) for group in groups)
         self._whole = terms.cells is None
@@ -160,9 +182,18 @@ class CombinationPreconditioner(Preconditioner):
             if isinstance(operator, Operator):
                 self.operator = operator.to(self.device)
         self._options = local, composition
-        self._groups = [
-            GridInverses(bases, group, local, self.dtype, self.device) for group in groups
-        ]
+        self.remarks = ()
+        kind = self.dtype, self.device
+        self._groups: list[GridInverses | FactorisedGrids] = []
+        if local == "factorised":
+            at = scale if factorised_at is None else factorised_at
+            check_scale(at, self.dtype)
+            factorised = [FactorisedGrids(bases, group, *kind, at) for group in groups]
+            self.cost = sum((group.cost for group in factorised), Cost())
+            check_cost(self.cost, terms, self.device, max_numbers)
+            self._groups += factorised
+        else:
+            self._groups += [GridInverses(bases, group, local, *kind) for group in groups]
         self.order = [*range(len(groups))]
         if composition == "symmetric":
             self.order += self.order[-2::-1]
@@ -196,24 +227,33 @@ class CombinationPreconditioner(Preconditioner):
             return False
         return self.device != "cpu" and all(group.is_swept for group in self._groups)
 
+    @property
+    def keeps_factors(self) -> bool:
+        """Whether M for one scale is computed from factors for another one near it."""
+        return self._options[0] == "factorised"
+
     def describe(self) -> str:
         """Return a text with the full grids, their solves, and the products with A."""
         local, composition = self._options
         grids = [grid for group in self._groups for grid in group.grids]
         unknowns = sum(self.shape[0] if g.places is None else len(g.places) for g in grids)
-        return (
-            f"{super().describe()}\n"
+        lines = [
+            super().describe(),
             f"  {composition} combination of {self.num_grids} full grids with {unknowns} unknowns "
-            f"together, local solves {local!r}\n"
-            f"  {len(self.order) - 1} products with A in one with M"
-        )
+            f"together, local solves {local!r}",
+            f"  {len(self.order) - 1} products with A in one with M",
+            *(group.describe() for group in self._groups if isinstance(group, FactorisedGrids)),
+            *(f"  {remark}" for remark in self.remarks),
+        ]
+        return "\n".join(lines)
 
     def _solve_with(self, scale: Any) -> None:
         self.scale: Any = scale
-        self._factor: Any = scale
-        if self.device != "cpu" and scale is not None:  # read by graphs
-            self._factor = on_device(np.array([scale], self.dtype), self.device)
         self._groups = [group.shifted(scale) for group in self._groups]
+        # factors for another scale need residuals for that one, too: M is then of that scale
+        self._factor: Any = getattr(self._groups[0], "factorised_at", scale)
+        if self.device != "cpu" and scale is not None:  # read by graphs
+            self._factor = on_device(np.array([self._factor], self.dtype), self.device)
         self._repeated: Callable[..., None] | None = None
         self._repeats: ref[CombinationPreconditioner] | None = None
         if self.device != "cpu":

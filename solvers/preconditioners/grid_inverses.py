@@ -21,7 +21,7 @@ from .tensor_inverse import FullGrid
 
 __all__ = ["GridInverses", "Local"]
 
-Local: TypeAlias = Literal["exact", "sum", "product"]
+Local: TypeAlias = Literal["exact", "factorised", "sum", "product"]
 
 
 class GridInverses:

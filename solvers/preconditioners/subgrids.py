@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import KroneckerTerms
 
-__all__ = ["Subgrid", "coloured_levels", "combination_coefficients", "subgrids"]
+__all__ = ["Subgrid", "cells_of", "coloured_levels", "combination_coefficients", "subgrids"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,3 +136,30 @@ def _unknowns(
     wide = boxes.reshape(*boxes.shape, *(1,) * d) * block + inner
     axes = [axis for k in range(d) for axis in (k, d + k)]
     return np.ascontiguousarray(wide.transpose(axes).ravel())
+
+
+def cells_of(
+    grid: Subgrid, widths: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cells of a full grid that the sparse grid has, and where they are in its vector.
+
+    Parameters
+    ----------
+    grid : Subgrid
+    widths, sizes : tuple of int
+        The 1-D cells of the full grid, and the functions of one, for each mode.
+
+    Returns
+    -------
+    cells : ndarray of int64, (count, modes)
+        Multi-indices in the full grid, last mode fastest.
+    blocks : ndarray of int64, (count,)
+        Numbers of the cells' blocks in the sparse grid's vector.
+    """
+    cells = np.indices(widths).reshape(len(widths), -1).T
+    if grid.places is None:
+        return cells, np.arange(len(cells))
+    shape = [size for pair in zip(widths, sizes, strict=True) for size in pair]
+    first = grid.places.reshape(shape)[(slice(None), 0) * len(widths)].ravel()
+    present = np.ones(len(first), bool) if grid.complete else first < grid.places.max()
+    return cells[present], first[present] // math.prod(sizes)

@@ -132,7 +132,7 @@ class FullGrid:
             return self._diagonal(joint, dtype, device)
         if len(bad) == 1:
             return self._one_mode(joint, bad[0], dtype, device)
-        if self._bases.is_sum and device == "cpu":
+        if self._bases.are_exact(self._levels, device):
             return SchurInverse(self._sum_matrices(), dtype)
         congruent = [
             self._bases.congruence(mode, level) if mode in bad else None

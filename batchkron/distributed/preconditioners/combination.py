@@ -93,11 +93,16 @@ class DistributedCombination:
         self._back = [ElementSum(plan, rank, first._backend) for plan in self._plans]
         self._grids = [each[rank] for each in dealt]
         self._workspace = first._backend.workspace()
+        self.keeps_factors = bool(getattr(whole, "keeps_factors", False))
+        self._inverses: list[Any] = []
         self._solve_with(whole.scale)
 
     def _solve_with(self, scale: Any) -> None:
-        self._scale = scale
-        self._inverses = [own.inverses(scale) for own in self._grids]
+        if self._inverses and self.keeps_factors:
+            self._inverses = [own.shifted(scale) for own in self._inverses]
+        else:
+            self._inverses = [own.inverses(scale) for own in self._grids]
+        self._scale = getattr(self._inverses[0], "factorised_at", scale)
 
     def shifted(self, scale: Any) -> DistributedCombination:
         """Return the preconditioner for another scale; see `CombinationPreconditioner.shifted`."""

@@ -84,6 +84,9 @@ class SparseGridOperator(BlockOperator):
         The c_t; 1 by default.
     extend : bool
         Whether sweeps that would leave the grid may use additional cells, see Notes.
+    transforms : sequence of (array_like (4, n, n) or None), optional
+        For each mode the orthogonal two-scale filters H0, H1, G0, G1 of its hierarchical basis, for
+        preconditioners (`KroneckerTerms.transforms`); products do not depend on them.
 
     Attributes
     ----------
@@ -139,8 +142,9 @@ class SparseGridOperator(BlockOperator):
         *,
         coefficients: ArrayLike | None = None,
         extend: bool = True,
+        transforms: Sequence[ArrayLike | None] | None = None,
     ) -> None:
-        self._prepare(sweep_spec(grid, terms, n, coefficients), extend, _Known())
+        self._prepare(sweep_spec(grid, terms, n, coefficients, transforms), extend, _Known())
 
     @classmethod
     def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +74,8 @@ class SweepSpec:
     terms : tuple of tuples of int
         For each term and mode the index of a matrix, -1 for the identity.
     coefficients : ndarray of dtype ``dtype``, (terms,)
+    transforms : tuple of (ndarray (4, n, n) or None), optional
+        As of `KroneckerTerms`; products do not depend on them.
     """
 
     cells: Ids
@@ -82,6 +84,7 @@ class SweepSpec:
     terms: tuple[tuple[int, ...], ...]
     coefficients: Array
     dtype: np.dtype[Any]
+    transforms: tuple[Array | None, ...] | None = field(default=None, compare=False)
 
     @property
     def block_size(self) -> int:
@@ -94,6 +97,7 @@ def sweep_spec(
     terms: Sequence[Sequence[Blocks | None]],
     n: int | Sequence[int],
     coefficients: ArrayLike | None,
+    transforms: Sequence[ArrayLike | None] | None = None,
 ) -> SweepSpec:
     """Validate a grid and terms, and copy them.
 
@@ -136,7 +140,8 @@ def sweep_spec(
         m._replace(blocks=_own(m.blocks, dtype, given))
         for m, given in zip(matrices, originals, strict=True)
     )
-    return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
+    known = None if transforms is None else _checked_transforms(transforms, sizes)
+    return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype, known)
 
 
 def _listed(given: Any, name: str) -> tuple[Any, ...]:
@@ -192,6 +197,31 @@ def _checked_sizes(n: int | Sequence[int], modes: int) -> tuple[int, ...]:
         if size < 1:
             raise ValueError(f"n is {n!r}; expected at least one function per cell")
     return tuple(int(size) for size in sizes)
+
+
+def _checked_transforms(
+    given: Sequence[ArrayLike | None], sizes: tuple[int, ...]
+) -> tuple[Array | None, ...]:
+    """Return copies of two-scale filters, one (4, n, n) per mode, after checking them."""
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"transforms has {len(given)} entries; expected {len(sizes)}, one per axis"
+        )
+    found: list[Array | None] = []
+    for k, (filters, n) in enumerate(zip(given, sizes, strict=True)):
+        if filters is None:
+            found.append(None)
+            continue
+        array = read_only_copies([to_host(filters, f"transforms[{k}]")], np.dtype(np.float64))[0]
+        if array.shape != (4, n, n):
+            raise ValueError(
+                f"transforms[{k}] has shape {array.shape}; expected {(4, n, n)}: H0, H1, G0, G1"
+            )
+        whole = array.reshape(2, 2, n, n).swapaxes(1, 2).reshape(2 * n, 2 * n)
+        if not np.allclose(whole @ whole.T, np.eye(2 * n), rtol=0, atol=1e-10):
+            raise ValueError(f"transforms[{k}] is not orthogonal; expected [[H0, H1], [G0, G1]]")
+        found.append(array)
+    return tuple(found)
 
 
 def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
@@ -275,7 +305,7 @@ def terms_of_sweeps(spec: SweepSpec) -> KroneckerTerms:
         KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
         for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
     )
-    return KroneckerTerms(spec.sizes, terms, spec.cells)
+    return KroneckerTerms(spec.sizes, terms, spec.cells, spec.transforms)
 
 
 def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:

@@ -84,6 +84,6 @@ def test_kronecker_sparse_matrices_have_block_jacobi(rng):
 
 
 def test_large_factors_are_not_inverted(rng, monkeypatch):
-    monkeypatch.setattr("batchkron.solvers.preconditioners.choice._MAX_ROWS", 1)
+    monkeypatch.setattr("batchkron.solvers.preconditioners.automatic._MAX_ROWS", 1)
     with pytest.warns(PreconditionerWarning, match="'none' here"):
         assert preconditioners.make("auto", without_terms(rng), 0.1) is None

@@ -1,0 +1,128 @@
+"""Equations that are hard for preconditioners: large contrasts, oblique axes, strong advection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems import PDE, Axis, Dirichlet, Inflow, SparseGrid
+from batchkron.problems.discretization.basis.multiwavelets import legendre_values, to_hierarchical
+from batchkron.problems.statement.terms import div, grad, laplacian, mass
+
+Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def axes_of(dimensions: int) -> list[Axis]:
+    """Return axes of the unit cube."""
+    return [Axis(name, 0, 1) for name in "xyzw"[:dimensions]]
+
+
+def with_coefficient(amplitude: float, f: Function, dimensions: int = 2) -> PDE:
+    """Return u_t = ∇·(k ∇u), k = 1 + amplitude · f(x_1) ⋯ f(x_d), u = 0 on the boundary."""
+    axes = axes_of(dimensions)
+    terms = [*laplacian(axes)]
+    for own in axes:
+        term = div(own) @ mass(own, f) @ grad(own)
+        for other in axes:
+            if other is not own:
+                term = mass(other, f) @ term
+        terms.append(amplitude * term)
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
+
+
+def wave(s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sin 8πs."""
+    return np.sin(8 * np.pi * s)
+
+
+def hill(s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return exp(-(s - ½)² / (2 · 0.1²))."""
+    return np.exp(-((s - 0.5) ** 2) / (2 * 0.1**2))
+
+
+def inside(s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return 1 on [¼, ¾], 0 elsewhere."""
+    return ((s >= 0.25) & (s <= 0.75)).astype(float)
+
+
+def sin8(dimensions: int = 2) -> PDE:
+    """Return diffusion with k = 1 + 0.9 Π sin 8πx."""
+    return with_coefficient(0.9, wave, dimensions)
+
+
+def bump(amplitude: float = 100.0, dimensions: int = 2) -> PDE:
+    """Return diffusion that is faster by the amplitude in the middle."""
+    return with_coefficient(amplitude, hill, dimensions)
+
+
+def box(dimensions: int = 2) -> PDE:
+    """Return diffusion that is a thousand times as fast in a box."""
+    return with_coefficient(1e3, inside, dimensions)
+
+
+def oblique(dimensions: int = 2) -> PDE:
+    """Return diffusion with the tensor R diag(1, ε, …) Rᵀ, ε = 0.01, R rotations by 30°."""
+    axes = axes_of(dimensions)
+    R = np.eye(dimensions)
+    for i in range(dimensions - 1):
+        turn, angle = np.eye(dimensions), np.pi / 6
+        turn[i : i + 2, i : i + 2] = [
+            [np.cos(angle), -np.sin(angle)],
+            [np.sin(angle), np.cos(angle)],
+        ]
+        R = R @ turn
+    K = R @ np.diag([1.0] + [1e-2] * (dimensions - 1)) @ R.T
+    terms = [K[i, j] * div(x) @ grad(y) for i, x in enumerate(axes) for j, y in enumerate(axes)]
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
+
+
+def wind(dimensions: int = 2) -> PDE:
+    """Return u_t = 10⁻⁴ Δu + ∇·(v u), v turning about the middle of the first two axes."""
+    axes = x, y, *_ = axes_of(dimensions)
+    terms = [
+        *laplacian(axes, 1e-4),
+        div(x, 1.0, others={y: lambda s: s - 0.5}, boundary=Inflow()),
+        div(y, 1.0, others={x: lambda s: 0.5 - s}, boundary=Inflow()),
+    ]
+    return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
+
+
+def diffusion(dimensions: int = 2) -> PDE:
+    """Return u_t = Δu, u = 0 on the boundary."""
+    axes = axes_of(dimensions)
+    return PDE(axes, laplacian(axes), boundary=Dirichlet(), initial=0.0)
+
+
+def _front(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.tanh((x + y - 1.0) / 0.05)
+
+
+def _corner(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(-(x + y) / 0.1)
+
+
+def _two_bumps(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    first = np.exp(-((x - 0.3) ** 2 + (y - 0.3) ** 2) / 0.005)
+    return first + np.exp(-((x - 0.7) ** 2 + (y - 0.6) ** 2) / 0.005)
+
+
+_SHAPES = {"front": _front, "corner": _corner, "two bumps": _two_bumps}
+SHAPES = tuple(_SHAPES)
+
+
+def adapted_grid(shape: str, level: int, tolerance: float = 1e-3) -> SparseGrid:
+    """Return the cells where a function of `SHAPES` has large coefficients, and their ancestors.
+
+    They are of its projection of degree 2; large is a block's norm from ``tolerance`` on.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(4)
+    count = 1 << level
+    places = ((np.arange(count)[:, None] + (nodes + 1) / 2) / count).ravel()
+    project = np.kron(np.eye(count), (legendre_values(nodes, 2) * weights[:, None]).T)
+    values = project @ _SHAPES[shape](places[:, None], places) @ project.T / (2 * count)
+    for axis in range(2):
+        values = to_hierarchical(values, level, 2, axis=axis)
+    sizes = np.linalg.norm(values.reshape(count, 3, count, 3), axis=(1, 3))
+    return SparseGrid.custom(np.argwhere(sizes >= tolerance), (level, level)).closed()

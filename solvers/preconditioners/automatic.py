@@ -1,0 +1,120 @@
+"""The preconditioner "auto": which one it is for an operator, and why."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from weakref import WeakSet
+
+from batchkron.operators import BatchedKron, KroneckerTerms
+from batchkron.operators.kronecker_terms import terms_of
+
+from .bases import ModeBases
+from .block_jacobi import block_jacobi, blocks_of
+from .combination import CombinationPreconditioner
+from .factorised import TooLargeError
+from .fibre_inverse import FibreInverse
+from .small_terms import without_small
+from .subgrids import subgrids
+
+__all__ = ["COMBINATIONS", "PreconditionerWarning", "automatic"]
+
+# Names of combination preconditioners, with the options of `CombinationPreconditioner`.
+COMBINATIONS: dict[str, dict[str, Any]] = {
+    "symmetric-combination": {"composition": "symmetric"},
+    "multiplicative-combination": {"composition": "multiplicative"},
+    "combination": {},
+    "factorised-combination": {"local": "factorised"},
+    "kronecker-sum": {"local": "sum"},
+    "kronecker-product": {"local": "product"},
+}
+_WARNED: WeakSet[Any] = WeakSet()  # operators of which a warning has been given
+_MAX_ROWS = 1024  # of the factors of blocks that are inverted where terms are not known; by hand
+_SMALL = 1e-3  # size, relative to the largest term, of terms that may be left out of M
+
+
+class PreconditionerWarning(UserWarning):
+    """The preconditioner "auto" is not built from Kronecker terms, but block Jacobi or none."""
+
+
+def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) -> Any:
+    """Return the preconditioner "auto" of I - scale · A, or of A; see `make`."""
+    if getattr(operator, "batch_shape", None):
+        return _without_terms(operator, scale, dtype, "it has several systems")
+    try:
+        terms = terms_of(operator)
+    except TypeError as fault:
+        return _without_terms(operator, scale, dtype, str(fault))
+    if not isinstance(operator, KroneckerTerms) and not getattr(operator, "communicator", None):
+        fibres = FibreInverse.if_suitable(operator, terms, scale, dtype=dtype)
+        if fibres is not None:
+            return fibres
+    if not CombinationPreconditioner.fits(terms):
+        if terms.cells is not None:
+            return block_jacobi(operator, scale, dtype=dtype)
+        return _without_terms(operator, scale, dtype, "its 1-D matrices are too large")
+    # With more than two modes, the residuals between the two parts cost more than they save; for
+    # KroneckerTerms there are no products with the operator.
+    in_parts = len(terms.sizes) == 2 and not isinstance(operator, KroneckerTerms)
+    usual = COMBINATIONS["symmetric-combination" if in_parts else "combination"]
+    bases, reason = _exact_bases(terms, str(getattr(operator, "device", "cpu")))
+    if bases is not None:
+        M = CombinationPreconditioner(operator, scale, **usual, dtype=dtype, bases=bases)
+        M.remarks = (f"chosen because {reason}",)
+        return M
+    factorised = COMBINATIONS["factorised-combination"]
+    try:
+        M = CombinationPreconditioner(
+            operator, scale, **factorised, dtype=dtype, factorised_at=factorised_at
+        )
+    except TooLargeError:
+        return CombinationPreconditioner(operator, scale, **usual, dtype=dtype)
+    M.remarks = (f"chosen because {reason}",)
+    return M
+
+
+def _exact_bases(terms: KroneckerTerms, device: str) -> tuple[ModeBases | None, str]:
+    """Return bases in which the full grids are solved exactly, or None, and the reason."""
+    grids = sorted(subgrids(terms), key=lambda grid: sum(grid.levels))  # the cheap ones first
+    if not all(grid.complete for grid in grids):
+        return None, "the grid has only parts of its full grids"
+    large = without_small(terms, _SMALL)
+    candidates = [terms] if len(large.terms) == len(terms.terms) else [terms, large]
+    for own in candidates:
+        bases = ModeBases(own)
+        if all(bases.are_exact(grid.levels, device) for grid in grids):
+            left_out = len(terms.terms) - len(own.terms)
+            without = f" without {left_out} small terms" if left_out else ""
+            return bases, f"eigenvectors solve on all full grids{without}"
+    return None, "the 1-D matrices of several modes do not commute"
+
+
+def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
+    """Return block Jacobi, or None for an operator without diagonal blocks; warn of that."""
+    made, name = None, "none"
+    try:
+        blocks = blocks_of(operator)
+    except (TypeError, ValueError):
+        blocks = None
+    if blocks is not None and max(blocks.sizes) <= _MAX_ROWS:
+        device = str(getattr(operator, "device", "cpu"))
+        made, name = block_jacobi(blocks, scale, dtype=dtype, device=device), "block-jacobi"
+    text = f"the preconditioner 'auto' is {name!r} here: {reason}"
+    if isinstance(made, BatchedKron):
+        made._known.remark = text
+    if _is_first(operator):
+        warnings.warn(text, PreconditionerWarning, stacklevel=5)
+    return made
+
+
+def _is_first(operator: Any) -> bool:
+    """Whether no warning of this operator has been given, as far as that is known."""
+    if getattr(getattr(operator, "communicator", None), "rank", 0):
+        return False  # rank 0 says it for all
+    try:
+        if operator in _WARNED:
+            return False
+        _WARNED.add(operator)
+    except TypeError:  # some arrays and matrices have no hash
+        pass
+    return True

@@ -1,0 +1,164 @@
+"""The operator on full grids as sparse matrices of blocks, one for each pair of coupled cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import bsr_matrix, csr_matrix
+
+from batchkron.operators.couplings import Ids
+
+from ..bases import ModeBases
+
+__all__ = ["LocalMatrices", "wavelet_blocks"]
+
+_ROUNDING = (
+    1e-14  # entries of a 1-D matrix below this, relative to the largest, are rounding errors
+)
+
+Matrix = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The blocks of a 1-D matrix, (count, n, n), and the number of each pair's block or -1."""
+
+    numbers: Ids
+    blocks: Matrix
+
+
+class LocalMatrices:
+    """P_l A P_l* for full grids l, or for some cells of them, from A's 1-D matrices.
+
+    Where the two-scale filters of a mode are known and a grid is ``nodal``, rows and columns belong
+    to the functions of the finest cells: there only neighbours are coupled by derivatives, and a
+    coefficient couples no cells. Otherwise they belong to the hierarchical functions. On a whole
+    tensor product each 1-D index counts as a cell.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Functions of a 1-D cell of each mode.
+    filters : tuple of (ndarray (4, n, n) or None)
+        The two-scale filters of each mode.
+    """
+
+    def __init__(self, bases: ModeBases) -> None:
+        self._bases, terms = bases, bases.terms
+        whole = terms.cells is None
+        self.sizes = (1,) * len(terms.sizes) if whole else terms.sizes
+        known = None if whole else terms.transforms
+        self.filters: tuple[Matrix | None, ...] = known or (None,) * len(self.sizes)
+        self._tables: dict[tuple[int, int, int, bool], _Table] = {}
+
+    def widths(self, levels: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of 1-D cells of each mode of a full grid."""
+        rows = [self._bases.terms.rows(mode, level) for mode, level in enumerate(levels)]
+        return tuple(count // n for count, n in zip(rows, self.sizes, strict=True))
+
+    def pattern(self, levels: Sequence[int], cells: Ids, nodal: bool) -> csr_matrix:
+        """Return which of some cells of a full grid, (count, modes), are coupled, symmetric."""
+        coupled = np.eye(len(cells), dtype=bool)
+        for numbers in self._bases.numbers:
+            coupled |= (self._pairs(numbers, levels, cells, nodal) >= 0).all(axis=0)
+        return csr_matrix(coupled | coupled.T)
+
+    def matrix(self, levels: Sequence[int], cells: Ids, nodal: bool) -> csr_matrix:
+        """Return the matrix on some cells of a full grid, (count, modes), functions innermost."""
+        count = len(cells)
+        keys, blocks = [], []
+        for weight, numbers in zip(self._bases.coefficients, self._bases.numbers, strict=True):
+            pairs = self._pairs(numbers, levels, cells, nodal)
+            rows, columns = np.nonzero((pairs >= 0).all(axis=0))
+            product = np.full((len(rows), 1, 1), weight)
+            for mode, (number, level) in enumerate(zip(numbers, levels, strict=True)):
+                factors = self._table(mode, level, number, nodal).blocks[pairs[mode, rows, columns]]
+                n = product.shape[1] * factors.shape[1]
+                outer = product[:, :, None, :, None] * factors[:, None, :, None, :]
+                product = outer.reshape(-1, n, n)
+            keys.append(rows * count + columns)
+            blocks.append(product)
+        size = int(np.prod(self.sizes))
+        if not sum(map(len, keys)):
+            return csr_matrix((count * size, count * size))
+        return _sum_of_blocks(np.concatenate(keys), np.concatenate(blocks), count)
+
+    def _pairs(
+        self, numbers: Sequence[int], levels: Sequence[int], cells: Ids, nodal: bool
+    ) -> NDArray[np.int64]:
+        """Return the numbers of 1-D blocks, (modes, count, count), of each pair of cells."""
+        own = [
+            self._table(mode, level, number, nodal).numbers[np.ix_(cells[:, mode], cells[:, mode])]
+            for mode, (number, level) in enumerate(zip(numbers, levels, strict=True))
+        ]
+        return np.stack(own)
+
+    def _table(self, mode: int, level: int, number: int, nodal: bool) -> _Table:
+        key = (mode, level, number, nodal)
+        if key not in self._tables:
+            n, rows = self.sizes[mode], self._bases.terms.rows(mode, level)
+            cells = rows // n
+            if number < 0:
+                self._tables[key] = _Table(np.eye(cells, dtype=np.int64) - 1, np.eye(n)[None])
+                return self._tables[key]
+            dense = self._bases.matrices(mode, level)[number]
+            filters = self.filters[mode]
+            if nodal and filters is not None:
+                W = _wavelets(level, filters.tobytes(), n)
+                dense = W.T @ (W.T @ dense.T).T
+            size = np.abs(dense)
+            dense = np.where(size > _ROUNDING * size.max(initial=0.0), dense, 0.0)
+            blocks = dense.reshape(cells, n, cells, n).swapaxes(1, 2)
+            used = (blocks != 0).any(axis=(2, 3))
+            self._tables[key] = _Table(_numbered(used), blocks[used])
+        return self._tables[key]
+
+
+def _numbered(used: NDArray[np.bool_]) -> Ids:
+    """Return -1 where a pair is not used, and the number of the pair among those that are."""
+    return np.where(used, np.cumsum(used).reshape(used.shape) - 1, -1)
+
+
+def _sum_of_blocks(keys: Ids, blocks: Matrix, count: int) -> csr_matrix:
+    """Return the matrix of ``count``² blocks, their sums at the keys row · count + column."""
+    order = np.argsort(keys, kind="stable")
+    places, starts = np.unique(keys[order], return_index=True)
+    sums = np.add.reduceat(blocks[order], starts, axis=0)
+    starts_of_rows = np.searchsorted(places, np.arange(count + 1) * count)
+    size = count * blocks.shape[1]
+    found = bsr_matrix((sums, places % count, starts_of_rows), shape=(size, size)).tocsr()
+    found.eliminate_zeros()
+    return found
+
+
+@cache
+def _wavelets(level: int, filters: bytes, n: int) -> csr_matrix:
+    rows, columns, blocks = wavelet_blocks(level, np.frombuffer(filters).reshape(4, n, n))
+    return _sum_of_blocks(rows * (1 << level) + columns, blocks, 1 << level)
+
+
+def wavelet_blocks(level: int, filters: Matrix) -> tuple[Ids, Ids, Matrix]:
+    """Return the orthogonal transform W from nodal to hierarchical coefficients, by blocks.
+
+    Returns
+    -------
+    rows, columns : ndarray of int64, (count,)
+        The hierarchical cell, and the finest cell.
+    blocks : ndarray, (count, n, n)
+        Every hierarchical cell has a block for each finest cell inside it.
+    """
+    # own functions of a cell of each height by those of the finest cells inside it, in turn
+    own, found = np.eye(filters.shape[1])[None], []
+    for height in range(level - 1, -1, -1):
+        wavelets = np.concatenate([filters[2] @ own, filters[3] @ own])
+        cells = ((1 << height) + np.arange(1 << height)).repeat(len(wavelets))
+        found.append((cells, np.arange(1 << level), np.tile(wavelets, (1 << height, 1, 1))))
+        own = np.concatenate([filters[0] @ own, filters[1] @ own])
+    found.append((np.zeros(len(own), np.int64), np.arange(len(own)), own))
+    rows, columns, blocks = zip(*found, strict=True)
+    return np.concatenate(rows), np.concatenate(columns), np.concatenate(blocks)
