@@ -30,6 +30,7 @@ from .discretization.checks.well_posed import (
     well_posed_until,
 )
 from .discretization.fields.signs import SignedField, split_fields
+from .discretization.interpolation.transform import PointTransform
 from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
     ExactSolution,
@@ -69,6 +70,7 @@ from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
+from .statement.functions import FunctionOfAxes
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
@@ -100,17 +102,21 @@ class PDE(Statement):
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
-    initial : float, Separable, SeparableSum or "from exact", optional
+    initial : float, Separable, SeparableSum, callable, str or "from exact", optional
         f at t0; by default the exact solution. It is required if that is not known: 0.0 begins at
         zero. A PDE has one unknown function, and the parts of a sum are added with +, not listed.
-    sources : Separable, SeparableSum, sequence of them, or "from exact"
-        The right-hand side's functions of space and time. "from exact" derives them from the exact
-        solution, s = f_t - Σ terms(f).
-    exact : Separable, SeparableSum or callable, optional
-        The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time.
-        Errors against it are computed by quadrature, which is possible for few axes only, unless it
-        is a `SeparableAt`; the only "from exact" that it can give is the initial state; and problem
-        files do not save it.
+        A callable takes an array for each axis, by the axes' names or in their order, and is called
+        once with all points of a grid; a text is a formula of the axes' names. Both are
+        interpolated, see Notes.
+    sources : Separable, SeparableSum, callable, str, sequence of them, or "from exact"
+        The right-hand side's functions of space and time; callables and formulas may depend on the
+        time, "t", too. "from exact" derives them from the exact solution, s = f_t - Σ terms(f).
+        Problem files hold formulas, and no callables.
+    exact : Separable, SeparableSum, callable or str, optional
+        The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time; a
+        text is a formula. Errors against it are computed by quadrature, or for many axes by
+        interpolation, unless it is a `SeparableAt`; the only "from exact" that it can give is the
+        initial state; and problem files do not save it.
     name : str
         The problem's name.
     units : mapping of str to str
@@ -130,6 +136,12 @@ class PDE(Statement):
         state left out without an exact solution, there are no terms, or a coefficient differs at
         the two ends of a periodic axis.
 
+    Notes
+    -----
+    Functions of all axes are interpolated by functions of one degree more, and projected: their
+    error is that of the L² projection but for some percent. That needs a grid that is closed
+    downward, and a degree of at most 5. Products, and sums of them, are projected exactly.
+
     Examples
     --------
     >>> import numpy as np
@@ -146,9 +158,12 @@ class PDE(Statement):
         terms: Term | Iterable[Any],
         *,
         boundary: Boundary | Mapping[Any, Boundary],
-        initial: SeparableFunction | str | None = None,
-        sources: SeparableFunction | Sequence[SeparableFunction] | str = (),
-        exact: SeparableFunction | SeparableAt | Callable[..., Any] | None = None,
+        initial: SeparableFunction | Callable[..., Any] | str | None = None,
+        sources: SeparableFunction
+        | Callable[..., Any]
+        | str
+        | Sequence[SeparableFunction | Callable[..., Any] | str] = (),
+        exact: SeparableFunction | SeparableAt | Callable[..., Any] | str | None = None,
         name: str = "pde",
         units: Mapping[str, str] | None = None,
         t0: float = 0.0,
@@ -157,13 +172,15 @@ class PDE(Statement):
         box = axes_of(axes)
         known, function = exact_of(exact, box)
         own, gains = terms_of(terms, box, sources)
+        separable, functions = sources_of(sources, box, known)
         values: dict[str, Any] = {
             "axes": box,
             "terms": own,
             "gains": gains,
             "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
-            "sources": sources_of(sources, box, known),
+            "sources": separable,
+            "source_functions": functions,
             "exact": known,
             "exact_function": function,
             "name": name,
@@ -302,6 +319,7 @@ class PDE(Statement):
             units=self.units,
             masses=made.masses,
             gains=self.gains,
+            source_functions=self.source_functions,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )
@@ -404,6 +422,8 @@ class PDE(Statement):
             exact = self._exact(space)
             assert isinstance(exact, ExactFunction)
             return exact.on(grid).coefficients(self.t0)
+        if isinstance(self.initial, FunctionOfAxes):
+            return PointTransform(self.axes, grid, space.degree).project(self.initial, self.t0)
         parts = [project_separable(part, space) for part in self.initial]
         n = space.degree + 1
         vector = np.empty(grid.num_cells * n ** len(self.axes))

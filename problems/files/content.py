@@ -18,6 +18,7 @@ from ..discretization.parts import (
 )
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from ..statement.functions import FunctionOfAxes
 from ..statement.gains import MaxwellianGain
 
 __all__ = ["ProblemContent"]
@@ -44,6 +45,7 @@ class ProblemContent:
     units: Mapping[str, str] = field(default_factory=dict)
     masses: Masses = ()
     gains: tuple[MaxwellianGain, ...] = ()
+    source_functions: tuple[FunctionOfAxes, ...] = ()
     adapt: AdaptSettings | None = None
     well_posed_until: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -39,6 +39,7 @@ from ..statement.time import TimeFunction, from_json
 from .adapt import decode_adapt
 from .content import ProblemContent
 from .fields import decode_fields
+from .functions import decode_functions
 from .gains import decode_gains
 from .schema import ATTRIBUTES, OPTIONAL_ATTRIBUTES, check_counts, problem_fields
 
@@ -66,6 +67,7 @@ def decode_problem(document: Document) -> ProblemContent:
     exact = _decode_exact(document, len(axes))
     masses = _decode_masses(document, grid, degree + 1)
     gains = decode_gains(document, axes)
+    functions = decode_functions(document, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
@@ -89,6 +91,7 @@ def decode_problem(document: Document) -> ProblemContent:
             units=_decode_units(document),
             masses=masses,
             gains=gains,
+            source_functions=functions,
             adapt=adapt,
             well_posed_until=(
                 number_of(document, "well_posed_until")

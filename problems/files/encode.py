@@ -21,6 +21,7 @@ from ..discretization.parts import OperatorTerm, SeparableVector
 from .adapt import encode_adapt
 from .content import ProblemContent
 from .fields import encode_fields
+from .functions import encode_functions, fingerprints
 from .gains import encode_gains
 from .schema import FORMAT, check_counts
 
@@ -35,8 +36,8 @@ def encode_problem(content: ProblemContent) -> Document:
     """Return the document of a problem's file.
 
     It has each distinct 1-D operator once, in the order in which the terms first use them. Raises
-    TypeError or ValueError if units or provenance are not plain JSON data, or there are more terms,
-    sources or parts than a file may have.
+    TypeError or ValueError if units or provenance are not plain JSON data, a source is a callable,
+    or there are more terms, sources or parts than a file may have.
     """
     grid, n = content.grid, content.degree + 1
     parts = () if content.exact is None else content.exact.parts
@@ -53,6 +54,7 @@ def encode_problem(content: ProblemContent) -> Document:
         **_encode_terms(content.terms, grid.dimensions, n),
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),
+        **encode_functions(content.source_functions),
         **encode_adapt(content.adapt),
         **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
         "initial": content.initial,
@@ -91,10 +93,12 @@ def problem_hash(content: ProblemContent) -> str:
 
     Saving and loading do not change it. It does not depend on the provenance, nor on which sources
     are explicit, nor on until when the PDE is known to be well-posed: these do not change A(t) u +
-    s(t), and checkpoints of versions that did not store them remain valid.
+    s(t), and checkpoints of versions that did not store them remain valid. Callables, which files
+    do not hold, count by their values at some points.
     """
-    document = encode_problem(content)
+    document = encode_problem(replace(content, source_functions=()))
     datasets, attributes = dict(document.datasets), dict(document.attributes)
+    datasets |= fingerprints(content.source_functions, content.t0)
     datasets.pop(_EXPLICIT, None)
     attributes.pop(_WELL_POSED, None)
     return replace(document, attributes=attributes, datasets=datasets).content_hash

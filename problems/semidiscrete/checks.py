@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..discretization.interpolation.transform import check_grid
 from ..discretization.parts import Masses, OperatorTerm, SeparableVector, check_mass
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from ..statement.functions import FunctionOfAxes
 from ..statement.gains import MaxwellianGain
 from ..statement.time import TimeFunction
 
@@ -17,6 +19,7 @@ __all__ = [
     "check_axes",
     "check_gains",
     "check_masses",
+    "check_source_functions",
     "check_terms",
     "check_times",
     "check_vectors",
@@ -64,6 +67,25 @@ def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: M
                 f"gains[{number}] is a Maxwellian in Cartesian coordinates, and an axis has a "
                 "volume element"
             )
+
+
+def check_source_functions(
+    functions: Sequence[FunctionOfAxes], axes: Sequence[Axis], grid: SparseGrid, n: int
+) -> None:
+    """Check that each is a function of the axes, and that there are points of the grid for it."""
+    for number, function in enumerate(functions):
+        if not isinstance(function, FunctionOfAxes):
+            raise TypeError(
+                f"source_functions[{number}] must be a FunctionOfAxes, as a PDE makes of its "
+                f"sources, got {type(function).__name__}"
+            )
+        if function.axes != tuple(axes):
+            raise ValueError(
+                f"source_functions[{number}] is a function of {', '.join(map(str, function.axes))};"
+                f" expected {', '.join(map(str, axes))}"
+            )
+    if functions:
+        check_grid(grid, n - 1)
 
 
 def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:

@@ -113,10 +113,12 @@ def _mode_text(mode: ModeOperator | FieldMode) -> str:
 
 
 def _sources_text(problem: ProblemValue) -> str:
-    if not problem.sources:
+    number = len(problem.sources) + len(problem.source_functions)
+    if not number:
         return "none"
     steady = all(source.time.is_constant for source in problem.sources)
-    return f"{len(problem.sources)}, {_steadiness(steady)}"
+    steady = steady and not any(function.in_time for function in problem.source_functions)
+    return f"{number}, {_steadiness(steady)}"
 
 
 def _exact_text(problem: ProblemValue) -> str:

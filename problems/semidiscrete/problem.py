@@ -78,6 +78,9 @@ class Problem(ProblemValue, OutputMethods):
         sources already contain the inverse masses. By default no axis has a volume element.
     gains : sequence of MaxwellianGain, optional
         What collisions of `bgk` add to A(t, u) u + s(t).
+    source_functions : sequence of FunctionOfAxes, optional
+        Sources that are functions of all axes and of time, as a PDE makes them of callables and
+        formulas. They are interpolated at points of the grid; files hold formulas only.
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.
@@ -475,6 +478,22 @@ class Problem(ProblemValue, OutputMethods):
     def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite `out` with the sources that IMEX methods treat implicitly."""
         self.system.implicit_source(t, out)
+
+    def project(
+        self, function: Callable[..., Any] | str, t: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the coefficients of a function of all axes; see `System.project`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from batchkron.problems import make
+        >>> problem = make("continuity-2d", 4, 2)
+        >>> u = problem.project(lambda x, y: np.exp(np.cos(x + y)))
+        >>> abs(problem.evaluate(u, [[0.3, 0.4]])[0] - np.exp(np.cos(0.7))) < 1e-3
+        np.True_
+        """
+        return self.system.project(function, t)
 
     # Of the output.
 

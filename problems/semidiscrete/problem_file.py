@@ -33,16 +33,18 @@ def save_problem(
         The file.
     problem : Problem or LinearProblem
         Its whole content is stored, and no Python code, so that an exact solution of a Problem
-        which is a function is left out; of a LinearProblem the operator must be a batch list.
-        `docs/reference/problem-files.md` has the schema.
+        which is a function is left out, and sources have to be formulas or separable; of a
+        LinearProblem the operator must be a batch list. `docs/reference/problem-files.md` has
+        the schema.
     overwrite : bool
         Replace an existing file.
 
     Raises
     ------
     TypeError, ValueError
-        If units or provenance are not plain JSON data; if a LinearProblem has an operator that is
-        no BatchedKron, or a source that is Python code.
+        If units or provenance are not plain JSON data; if a source of a Problem is a callable,
+        which the text names; if a LinearProblem has an operator that is no BatchedKron, or a source
+        that is Python code.
     FileExistsError
         If the file exists and `overwrite` is false.
     OSError

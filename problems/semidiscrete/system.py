@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,9 @@ from batchkron.arrays import array_module
 from batchkron.operators import Operator, ValidationReport
 from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
+from ..discretization.interpolation.transform import PointTransform
 from ..discretization.parts import OperatorTerm, SeparableVector
+from ..statement.functions import function_of_axes
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .fields.following import Following
@@ -27,6 +29,7 @@ from .operators import (
     operator_sum,
     validate_groups,
 )
+from .sources import MovingSources, Sources
 from .time_combination import TimeCombination
 from .value import ProblemValue
 from .vector_checks import check_vector
@@ -192,7 +195,8 @@ class System:
         Raises
         ------
         TypeError
-            If a term has a field as coefficient, so that its operator depends on the state.
+            If a term has a field as coefficient, so that its operator depends on the state, or a
+            source is a function of all axes and the time.
         """
         if self.problem.has_fields:
             raise TypeError(
@@ -201,6 +205,11 @@ class System:
                 "one state"
             )
         groups, sources = self._groups, self._sources
+        if sources.moving:
+            raise TypeError(
+                "the problem has sources that are functions of all axes and the time, which cannot "
+                "be spread over ranks yet; functions of the axes alone can, and so can Separable"
+            )
         if implicit:
             sources = self._implicit_sources
             if any(term.one_sided for term in self.problem.terms):
@@ -281,6 +290,7 @@ class System:
         if self._repeated is not None and not self._sources.parts:
             self._repeated(u, out)
             self._accumulate_rest(t, u, out)
+            self._sources.moving.accumulate(t, out)
             return
         self._sources.evaluate(t, out)
         self._accumulate(t, u, out)
@@ -353,9 +363,9 @@ class System:
             On a device there is a product for each function of time, so that the same kernels
             serve all times.
         """
-        sources = self._sources.parts
+        sources, moving = self._sources.parts, self._sources.moving
         if self.problem.device == "cpu":
-            if self.problem.has_fields or self._gains or len(self._groups) > 1:
+            if self.problem.has_fields or self._gains or moving or len(self._groups) > 1:
                 return SplitRightSide(((None, self._write_product),), sources)
             (group,) = self._groups
             factor = None if group.time.is_constant else group.time
@@ -368,14 +378,17 @@ class System:
         ]
         if self._gains:
             products.append((None, self._gains.write))
+        if moving:
+            products.append((None, moving.write))
         terms = self._field_terms
-        repeats = terms is None or terms.is_repeatable
+        repeats = not moving and (terms is None or terms.is_repeatable)
         turn = nullcontext if self._following is None else self._following.turn
         return SplitRightSide(tuple(products), sources, repeats, turn)
 
     def _write_product(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Overwrite ``out`` with A(t, u) u."""
+        """Overwrite ``out`` with A(t, u) u and the sources that `split_rhs` does not list."""
         self._write_constant_terms(t, u, out)
+        self._sources.moving.accumulate(t, out)
         for group in self._groups:
             if not group.time.is_constant:
                 group.accumulate(t, u, out)
@@ -393,6 +406,52 @@ class System:
             out[...] = 0.0
         if self._field_terms is not None:
             self._field_terms.accumulate(t, u, out)
+
+    @cached_property
+    def transform(self) -> PointTransform:
+        """The maps between states and values at points of the grid.
+
+        Raises ValueError if the grid is not closed downward, or the degree has no points.
+        """
+        problem = self.problem
+        return PointTransform(problem.axes, problem.grid, problem.degree, device=problem.device)
+
+    def project(
+        self, function: Callable[..., Any] | str, t: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the coefficients of a function of all axes, nearly its L² projection.
+
+        Parameters
+        ----------
+        function : callable or str
+            As ``initial`` of a `PDE`: a callable of one array for each axis, by the axes' names or
+            in their order, or the text of a formula. It may depend on the time, "t".
+        t : float, optional
+            The time, by default `t0`.
+
+        Returns
+        -------
+        ndarray, shape (N,), float64
+            A state.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it takes other arguments, or its values are not finite real numbers.
+        ValueError
+            If the grid is not closed downward, or the degree is above 5.
+
+        Notes
+        -----
+        The function is interpolated by functions of one degree more (at degree 5 by those of the
+        same degree) at points of which each cell of the grid has some, and is called once with all
+        of them. Points at edges of cells are moved into their cell by 1e-11 of the axis. What
+        interpolates it is projected; along axes with a volume element, too, without the element as
+        a weight.
+        """
+        problem = self.problem
+        given = function_of_axes("f", function, problem.axes, in_time=True)
+        return self.transform.project(given, problem.t0 if t is None else t)
 
     # The parts that the methods above use; each is assembled when it is first needed.
 
@@ -458,19 +517,29 @@ class System:
         return tuple(group.to(problem.device) for group in groups)
 
     @cached_property
-    def _sources(self) -> TimeCombination:
-        return self._combined(self.problem.sources)
+    def _sources(self) -> Sources:
+        return self._all_of(self.problem.sources)
 
     @cached_property
-    def _implicit_sources(self) -> TimeCombination:
+    def _implicit_sources(self) -> Sources:
         sources = [source for source in self.problem.sources if not source.explicit]
         if len(sources) == len(self.problem.sources):
             return self._sources
-        return self._combined(sources)
+        return self._all_of(sources)
 
-    def _combined(self, sources: Sequence[SeparableVector]) -> TimeCombination:
+    def _all_of(self, separable: Sequence[SeparableVector]) -> Sources:
+        """Return the sum of separable sources and of all functions."""
         problem = self.problem
-        return TimeCombination(sources, problem.grid, problem.degree + 1, problem.device)
+        functions = problem.source_functions
+        steady = [
+            self.transform.project(function, problem.t0)
+            for function in functions
+            if not function.in_time
+        ]
+        n = problem.degree + 1
+        combined = TimeCombination(separable, problem.grid, n, problem.device, steady)
+        moving = [function for function in functions if function.in_time]
+        return Sources(combined, MovingSources(moving, lambda: self.transform))
 
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         if self._repeated is not None:

@@ -12,6 +12,7 @@ from batchkron.operators import on_device
 
 from ..discretization.parts import SeparableVector
 from ..grids.sparse_grid import SparseGrid
+from ..statement.time import constant
 from ..statement.time_functions import TimeFunction, split_number
 
 __all__ = ["TimeCombination", "kron_on_grid"]
@@ -46,6 +47,8 @@ class TimeCombination:
         Coefficients per cell and axis, degree + 1.
     device : {"cpu", "cuda"}
         Where the vectors are.
+    steady : sequence of ndarray, shape (N,), float64
+        Vectors that are added at all times.
 
     Attributes
     ----------
@@ -56,12 +59,18 @@ class TimeCombination:
     """
 
     def __init__(
-        self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int, device: str = "cpu"
+        self,
+        parts: Sequence[SeparableVector],
+        grid: SparseGrid,
+        n: int,
+        device: str = "cpu",
+        steady: Sequence[NDArray[np.float64]] = (),
     ) -> None:
         collected: dict[TimeFunction, NDArray[np.float64]] = {}
-        for part in parts:
-            number, function = split_number(part.time)
-            vector = number * kron_on_grid(part.factors, grid, n)
+        given = [(part.time, kron_on_grid(part.factors, grid, n)) for part in parts]
+        for time, vector in [*given, *((constant(1.0), vector) for vector in steady)]:
+            number, function = split_number(time)
+            vector = number * vector
             if function in collected:
                 collected[function] += vector
             else:

@@ -29,11 +29,13 @@ from ..files.content import ProblemContent
 from ..files.encode import problem_hash
 from ..grids.sparse_grid import SparseGrid  # noqa: F401
 from ..statement.axis import Axis  # noqa: F401
+from ..statement.functions import FunctionOfAxes  # noqa: F401
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
     check_gains,
     check_masses,
+    check_source_functions,
     check_terms,
     check_times,
     check_vectors,
@@ -60,7 +62,7 @@ class ProblemValue(ProblemContent):
     other_levels: OtherLevels | None = None
 
     def __post_init__(self) -> None:
-        for name in ("axes", "terms", "sources", "masses", "gains"):
+        for name in ("axes", "terms", "sources", "masses", "gains", "source_functions"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
         initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
@@ -97,6 +99,7 @@ class ProblemValue(ProblemContent):
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
         check_gains(self.gains, self.axes, masses)
+        check_source_functions(self.source_functions, self.axes, grid, n)
         check_vectors("sources", self.sources, grid, n)
         if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)

@@ -12,6 +12,7 @@ from .boundary import FROM_EXACT
 from .coefficients import Function
 from .collisions import with_position
 from .function_checks import check_function
+from .functions import FunctionOfAxes, function_of_axes, is_function_of_axes
 from .gains import MaxwellianGain
 from .number_checks import is_number
 from .separable import Separable, SeparableAt, SeparableFunction, separable_parts
@@ -70,83 +71,95 @@ def terms_of(
 
 
 def exact_of(
-    exact: SeparableFunction | SeparableAt | Callable[..., Any] | None, axes: tuple[Axis, ...]
+    exact: SeparableFunction | SeparableAt | Callable[..., Any] | str | None,
+    axes: tuple[Axis, ...],
 ) -> tuple[tuple[Separable, ...], Callable[..., Any] | None]:
-    """Return the exact solution as (separable parts, None), or ((), function) if it is a callable.
+    """Return the exact solution as (separable parts, None), or ((), function) if it is a function.
 
     Without an exact solution it is ((), None).
 
     Raises
     ------
     TypeError, ValueError
-        If it is of another kind or names an axis that the PDE does not have.
+        If it is of another kind, names an axis that the PDE does not have, or is a text and no
+        formula.
     """
     if exact is None:
         return (), None
     if isinstance(exact, SeparableAt):
         return (), exact.on(axes)
+    if isinstance(exact, str):
+        return (), function_of_axes("exact", exact, axes, in_time=True)
     if callable(exact):
         return (), exact
     return separable_parts("exact", exact, axes), None
 
 
 def initial_of(
-    initial: SeparableFunction | str | None,
+    initial: SeparableFunction | Callable[..., Any] | str | None,
     axes: tuple[Axis, ...],
     exact: tuple[Separable, ...],
     exact_function: Callable[..., Any] | None,
-) -> tuple[Separable, ...] | None:
-    """Return the separable parts of the initial state; None if it is that of ``exact_function``.
+) -> tuple[Separable, ...] | FunctionOfAxes | None:
+    """Return the separable parts of the initial state, or it as a function of all axes.
+
+    It is None if it is that of ``exact_function``.
 
     Raises
     ------
     TypeError, ValueError
-        If it is of another kind, names an axis that the PDE does not have, or is left out or "from
-        exact" without an exact solution.
+        If it is of another kind, names an axis that the PDE does not have, is a text and no
+        formula, or is left out or "from exact" without an exact solution.
     """
-    if initial is None and not (exact or exact_function):
+    known = bool(exact) or exact_function is not None
+    if initial is None and not known:
         raise ValueError(
             "initial is left out, and there is no exact solution to take it from; expected "
-            "initial=Separable(...), a sum of them or a number, such as initial=0.0 where f is "
-            "zero at t0"
+            "initial=Separable(...), a sum of them, a function of all axes or a number, such as "
+            "initial=0.0 where f is zero at t0"
         )
-    if isinstance(initial, str) and (initial != FROM_EXACT or not (exact or exact_function)):
-        raise ValueError(
-            f"initial is {initial!r}; the only word for it is {FROM_EXACT!r}, and that needs "
-            "exact=..."
-        )
-    if initial is None or isinstance(initial, str):
+    if initial == FROM_EXACT and not known:
+        raise ValueError(f"initial is {initial!r}, and that needs exact=...")
+    if initial is None or initial == FROM_EXACT:
         return None if exact_function else exact
-    return separable_parts("initial", initial, axes)
+    if is_function_of_axes(initial):
+        return function_of_axes("initial", initial, axes, in_time=False)  # type: ignore[arg-type]
+    return separable_parts("initial", initial, axes)  # type: ignore[arg-type]
 
 
 def sources_of(
-    sources: SeparableFunction | Sequence[SeparableFunction] | str,
+    sources: SeparableFunction
+    | Callable[..., Any]
+    | str
+    | Sequence[SeparableFunction | Callable[..., Any] | str],
     axes: tuple[Axis, ...],
     exact: tuple[Separable, ...],
-) -> tuple[Separable, ...] | str:
-    """Return the separable parts of the sources, or the string "from exact".
+) -> tuple[tuple[Separable, ...] | str, tuple[FunctionOfAxes, ...]]:
+    """Return the separable parts of the sources, or "from exact", and those that are functions.
 
     Raises
     ------
     TypeError, ValueError
-        If they are of another kind, name an axis that the PDE does not have, or are "from exact"
-        without an exact solution of separable parts.
+        If they are of another kind, name an axis that the PDE does not have, are texts and no
+        formulas, or are "from exact" without an exact solution of separable parts.
     """
-    if isinstance(sources, Sequence) and not isinstance(sources, str):
-        return tuple(
-            part
-            for k, entry in enumerate(sources)
-            for part in separable_parts(f"sources[{k}]", entry, axes)
-        )
-    if not isinstance(sources, str):
-        return separable_parts("sources", sources, axes)
-    if sources != FROM_EXACT or not exact:
-        raise ValueError(
-            f"sources is {sources!r}; the only word for it is {FROM_EXACT!r}, and that needs "
-            "exact=Separable(...) or a sum of them"
-        )
-    return sources
+    if isinstance(sources, str) and sources == FROM_EXACT:
+        if not exact:
+            raise ValueError(
+                f"sources is {sources!r}, and that needs exact=Separable(...) or a sum of them"
+            )
+        return sources, ()
+    alone = isinstance(sources, str) or not isinstance(sources, Sequence)
+    given: Sequence[Any] = [sources] if alone else sources  # type: ignore[assignment]
+    parts: list[Separable] = []
+    functions: list[FunctionOfAxes] = []
+    for k, entry in enumerate(given):
+        name = "sources" if alone else f"sources[{k}]"
+        if is_function_of_axes(entry):
+            functions.append(function_of_axes(name, entry, axes, in_time=True))
+        else:
+            parts.extend(separable_parts(name, entry, axes))
+    return tuple(parts), tuple(functions)
 
 
 def volumes_of(

@@ -11,6 +11,7 @@ from typing import Any
 from .axis import Axis
 from .boundary import Condition, Inflow, Neumann, chain_conditions, ends_text
 from .coefficients import Function
+from .functions import FunctionOfAxes
 from .gains import MaxwellianGain
 from .separable import Separable, separable_parts
 from .terms import Term, term_text
@@ -27,16 +28,18 @@ class Statement:
 
     `batchkron.problems.PDE` makes them from its arguments of the same names, which it documents.
     ``gains`` are those among the terms, which have no operator.
-    ``initial`` and ``exact`` are the separable parts of a sum; ``initial`` is None if the initial
-    state is that of ``exact_function``, a callable exact solution.
+    ``initial``, ``sources`` and ``exact`` are the separable parts of sums. ``initial`` may be a
+    function of all axes; it is None if the initial state is that of ``exact_function``, a callable
+    exact solution. ``source_functions`` are the sources that are functions of all axes.
     """
 
     axes: tuple[Axis, ...]
     terms: tuple[Term, ...]
     gains: tuple[MaxwellianGain, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
-    initial: tuple[Separable, ...] | None
+    initial: tuple[Separable, ...] | FunctionOfAxes | None
     sources: tuple[Separable, ...] | str
+    source_functions: tuple[FunctionOfAxes, ...]
     exact: tuple[Separable, ...]
     exact_function: Callable[..., Any] | None
     name: str
@@ -50,7 +53,8 @@ class Statement:
         if len(self.terms) > _TERMS_SHOWN:
             terms.append(f"… {count(len(self.terms) - _TERMS_SHOWN, 'more term')}")
         terms += [gain.text() for gain in self.gains]
-        sources = self.sources if isinstance(self.sources, str) else str(len(self.sources))
+        number = len(self.sources) + len(self.source_functions)
+        sources = self.sources if isinstance(self.sources, str) else str(number)
         known = "known" if self.exact or self.exact_function is not None else "not known"
         text = "\n".join(
             [

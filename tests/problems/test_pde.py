@@ -132,10 +132,14 @@ REFUSED = [
     (
         lambda: PDE([X], div(X), boundary="periodic", initial=0.0, sources="none"),
         ValueError,
-        "only word",
+        "sources: 'none' names 'none'; expected x, t",
     ),
     (lambda: PDE([X], div(X), boundary="periodic", initial="from exact"), ValueError, "needs"),
-    (lambda: PDE([X], div(X), boundary="periodic", initial=np.cos), TypeError, "initial must be"),
+    (
+        lambda: PDE([X], div(X), boundary="periodic", initial=np.hypot),
+        TypeError,
+        "initial is np.hypot, a function of 2 arrays",
+    ),
     (
         lambda: PDE([X], div(X), boundary="periodic", initial=0.0, sources=[Separable(q=np.cos)]),
         ValueError,

@@ -27,11 +27,11 @@ from .statement_samples import (
     end_data,
     exact_at,
     exact_on_lines,
+    initial_at,
     number_at,
     own_end_data,
     places_inside,
     product_at,
-    separable_at,
     slope_across,
     slope_at_end,
 )
@@ -140,10 +140,9 @@ def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
     exact, later = exact_at(pde, points, pde.t0), exact_at(pde, points, pde.t0 + _TIME_OFFSET)
     if exact is None or later is None or np.array_equal(exact, later):
         return  # a run may begin away from a steady exact solution and converge to it
-    parts = [separable_at(part, points, pde.t0) for part in pde.initial]
-    if any(values is None for values in parts):
+    initial = initial_at(pde, points)
+    if initial is None:
         return
-    initial = np.zeros(_POINTS) + sum(values for values in parts if values is not None)
     off, size = np.abs(initial - exact), float(np.abs(exact).max())
     worst = int(np.argmax(off))
     if off[worst] > MAX_MISMATCH * size:

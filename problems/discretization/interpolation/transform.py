@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.functions.segmented import SegmentedModeMultiply
+from batchkron.operators import on_device
 from batchkron.operators.sparse_grid.fibres import Fibres
 
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .tables import MAX_POINTS, CellBlocks, check_points, point_tables
 
-__all__ = ["PointTransform"]
+__all__ = ["PointTransform", "check_grid"]
 
 Values = NDArray[np.float64]
 
@@ -81,12 +82,8 @@ class PointTransform:
         extra: int = 1,
         device: str = "cpu",
     ) -> None:
-        n = check_points(degree + 1)
-        if not grid.is_downward_closed:
-            raise ValueError(
-                "functions are taken at points of grids that are closed downward, and this grid "
-                "lacks an ancestor of one of its cells; grid.closed() has all of them"
-            )
+        check_grid(grid, degree)
+        n = degree + 1
         self.axes, self.grid, self.degree, self.device = tuple(axes), grid, degree, device
         self._n, self._m = n, min(n + extra, MAX_POINTS)
         self._tables = [point_tables(level, n, self._m) for level in grid.levels]
@@ -96,6 +93,11 @@ class PointTransform:
     def num_points(self) -> int:
         """Number of points, m^d for each cell."""
         return int(self.grid.num_cells * self._m**self.grid.dimensions)
+
+    @property
+    def degree_at_points(self) -> int:
+        """The degree of what interpolates values, m - 1."""
+        return self._m - 1
 
     @property
     def multiply_adds(self) -> tuple[int, int]:
@@ -125,6 +127,11 @@ class PointTransform:
     def coefficients(self, values: Values) -> Values:
         """Return the state (num_cells n^d,) of which values at the points are given."""
         return self._run(self._to_coefficients, values)
+
+    def project(self, function: Callable[..., Values], t: float) -> Values:
+        """Return the state of a function f(x_1, …, x_d, t), called once, with arrays of NumPy."""
+        values = function(*self.points(), t)
+        return self.coefficients(on_device(values, self.device))
 
     def interpolant(self, values: Values) -> Values:
         """Return the coefficients (num_points,) of degree m - 1 of what interpolates values."""
@@ -186,3 +193,13 @@ class PointTransform:
             work = len(edges.blocks) * math.prod(matrix.blocks.shape[1:]) * math.prod(sizes)
             steps.append(_Sweep(product.to(self.device), adds, work))
         return steps
+
+
+def check_grid(grid: SparseGrid, degree: int) -> None:
+    """Refuse grids and degrees without points, with ValueError; see `PointTransform`."""
+    check_points(degree + 1)
+    if not grid.is_downward_closed:
+        raise ValueError(
+            "functions of several axes are taken at points of grids that are closed downward, and "
+            "this grid lacks an ancestor of one of its cells; grid.closed() has all of them"
+        )

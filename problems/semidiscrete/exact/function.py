@@ -1,9 +1,9 @@
-"""A known solution that is not a sum of separable functions: projection, errors by quadrature."""
+"""A known solution that is not separable: projection, and errors by quadrature on finest cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,8 @@ from ...discretization.basis.projection import projection_nodes
 from ...discretization.basis.quadrature import cell_points, evaluate, gauss_rule
 from ...discretization.space import DGSpace
 from ...grids.sparse_grid import SparseGrid
+from ...statement.functions import checked_values
+from .interpolated import InterpolatedOnGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid", "OnGrid"]
 
@@ -39,7 +41,7 @@ class OnGrid(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ExactFunction:
-    """The known solution f(x_1, …, x_d, t) as a function, for few axes.
+    """The known solution f(x_1, …, x_d, t) as a function.
 
     It is Python code and therefore not saved in problem files.
 
@@ -65,8 +67,30 @@ class ExactFunction:
         Returns
         -------
         OnGrid
+            By quadrature on the finest cells, or by interpolation if these have more than 2^25
+            Gauss points.
+
+        Raises
+        ------
+        ValueError
+            If there are more, and the grid is not closed downward or the degree is above 5.
         """
+        if self._count > _MAX_POINTS:
+            return InterpolatedOnGrid(self.function, self.space, grid)
         return FunctionOnGrid(self, grid)
+
+    @property
+    def nodes(self) -> int:
+        """Number of Gauss nodes of a finest cell along each axis."""
+        space = self.space
+        if len(space.axes) == 1:
+            return projection_nodes(space.levels[0], space.degree)
+        return 2 * (space.degree + 1) + 4
+
+    @property
+    def _count(self) -> int:
+        """Number of Gauss nodes of all finest cells."""
+        return math.prod(self.nodes << level for level in self.space.levels)
 
 
 class FunctionOnGrid:
@@ -78,26 +102,12 @@ class FunctionOnGrid:
         The function.
     grid : SparseGrid
         The grid.
-
-    Raises
-    ------
-    ValueError
-        If the tensor grid of Gauss points on the finest cells has more than 2^25 points.
     """
 
     def __init__(self, exact: ExactFunction, grid: SparseGrid) -> None:
         space = exact.space
         self._function, self._space, self._grid = exact.function, space, grid
-        n = space.degree + 1
-        alone = len(space.axes) == 1
-        self._nodes = projection_nodes(space.levels[0], space.degree) if alone else 2 * n + 4
-        count = math.prod(self._nodes << level for level in space.levels)
-        if count > _MAX_POINTS:
-            raise ValueError(
-                f"comparing with a function that is not separable takes {count} points on the "
-                f"finest cells, more than {_MAX_POINTS}; give a sum of Separable as exact, or "
-                "lower levels"
-            )
+        self._nodes = exact.nodes
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
         """Return the hierarchical coefficients of f(t), projected onto the grid."""
@@ -146,7 +156,8 @@ class FunctionOnGrid:
             for axis, level in zip(space.axes, space.levels, strict=True)
         ]
         mesh = np.meshgrid(*places, indexing="ij")
-        values = _evaluate(self._function, [part.ravel() for part in mesh], t)
+        points = [part.ravel() for part in mesh]
+        values = checked_values("exact", lambda: self._function(*points, t), space.axes, points, t)
         return values.reshape(mesh[0].shape)
 
     def _weights(self, k: int) -> NDArray[np.float64]:
@@ -176,35 +187,6 @@ class FunctionOnGrid:
             for k in range(len(self._space.axes))
             for place in (self._grid.cells[:, k], slice(None))
         )
-
-
-def _evaluate(
-    function: Callable[..., Any], points: Sequence[NDArray[np.float64]], t: float
-) -> NDArray[np.float64]:
-    """Return f(x_1, …, x_d, t) at points; refuse values that are not finite real numbers."""
-    try:
-        values = np.asarray(function(*points, t))
-    except Exception as error:
-        error.add_note(
-            f"This came from exact: it is called with {len(points)} arrays, the points' "
-            "coordinates, and the time; write it with NumPy functions, not with math or if."
-        )
-        raise
-    if values.dtype.kind not in "iufb":
-        raise TypeError(f"exact gave dtype {values.dtype}; expected real numbers")
-    if values.shape not in ((), points[0].shape):
-        raise ValueError(
-            f"exact gave shape {values.shape} for {points[0].size} points; expected "
-            f"{points[0].shape} or a single number"
-        )
-    values = np.broadcast_to(values, points[0].shape).astype(np.float64)
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if wrong.size:
-        place = ", ".join(str(part[wrong[0]]) for part in points)
-        raise ValueError(
-            f"exact is {values[wrong[0]]} at ({place}), t = {t}; expected finite values"
-        )
-    return values
 
 
 def _along(values: NDArray[np.float64], k: int, dimensions: int) -> NDArray[np.float64]:

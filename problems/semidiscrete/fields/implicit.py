@@ -11,7 +11,7 @@ from batchkron.arrays import array_module
 from batchkron.backends import backend_on
 from batchkron.operators import SparseGridOperator
 
-from ..time_combination import TimeCombination
+from ..sources import Sources
 from .gains import GainsOfState
 from .terms import FieldTerms
 
@@ -25,7 +25,7 @@ class ImplicitFields:
     ----------
     terms : FieldTerms
         The terms, those without fields included.
-    sources : TimeCombination
+    sources : Sources
         Their sources.
     gains : GainsOfState
         What is added to the sources, for the state.
@@ -47,7 +47,7 @@ class ImplicitFields:
     def __init__(
         self,
         terms: FieldTerms,
-        sources: TimeCombination,
+        sources: Sources,
         gains: GainsOfState,
         like: NDArray[np.float64],
         *,

@@ -486,3 +486,27 @@ def test_ranks_whose_clocks_differ_take_the_same_steps(monkeypatch, rng):
     for u, result in run_on(3, problem, until=0.2, dt=1e-3):
         assert result.steps == 200
         np.testing.assert_array_equal(u, evolve(problem, until=0.2, dt=1e-3).u)
+
+
+def test_sources_that_are_functions_of_all_axes():
+    """Those of the axes alone are vectors; those of the time, too, are refused before any work."""
+    x, y = Axis("x", 0, 1), Axis("y", 0, 1)
+
+    def problem(source):
+        terms = [div(x, -1.0), div(y, 0.5)]
+        start = "exp(sin(6 * (x + y)))"
+        pde = PDE([x, y], terms, boundary="periodic", initial=start, sources=source)
+        return pde.discretize(4, 1)
+
+    options = {"until": 0.02, "dt": 0.002, "method": "ssp-rk3"}
+    steady = problem("x * (1 - x) * exp(y)")
+    alone = evolve(steady, **options).u
+
+    def program(comm):
+        part = distribute(steady, comm)
+        return part.gather(evolve(part, **options).u)
+
+    for found in simulate(3, program):
+        np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
+    with pytest.raises(TypeError, match="functions of all axes and the time, which cannot be"):
+        simulate(2, lambda comm: distribute(problem("x * t"), comm))

@@ -1,0 +1,130 @@
+"""Formulas as text: a small grammar that is read without running any of it as Python."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Formula"]
+
+_MAX_LENGTH = 2000  # characters; Python's parser needs a bounded stack for so many
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+    ast.Pow: np.power,
+    ast.USub: np.negative,
+    ast.UAdd: np.positive,
+}
+_GRAMMAR = "numbers, + - * / **, parentheses, exp, sqrt, sin, cos"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A function of some variables, given by a text such as "exp(-x**2) * sin(y - t)".
+
+    Parameters
+    ----------
+    text : str
+        Numbers, names of variables, ``+ - * / **``, parentheses and the functions exp, sqrt, sin
+        and cos.
+    variables : tuple of str
+        The names that may occur.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        The variables that occur.
+
+    Raises
+    ------
+    TypeError
+        If the text is no string.
+    ValueError
+        If it has something else, which the error names.
+
+    Examples
+    --------
+    >>> Formula("2 * x + y", ("x", "y"))({"x": 1.0, "y": 0.5})
+    np.float64(2.5)
+    """
+
+    text: str
+    variables: tuple[str, ...] = field(repr=False)
+    names: frozenset[str] = field(init=False, repr=False, compare=False)
+    _tree: ast.expr = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"a formula is a text, got {type(self.text).__name__}")
+        if len(self.text) > _MAX_LENGTH:
+            raise ValueError(
+                f"the formula has {len(self.text)} characters; expected at most {_MAX_LENGTH}"
+            )
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval").body
+            names = frozenset(_names(tree, self.variables, self.text))
+        except (SyntaxError, OverflowError, RecursionError, MemoryError) as error:
+            raise ValueError(
+                f"{self.text!r} is no formula ({error}); it may have {_GRAMMAR} and the names "
+                f"{', '.join(self.variables)}"
+            ) from None
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "_tree", tree)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Formula, (self.text, self.variables)
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Return the value for numbers or arrays, which NumPy or the arrays' library computes."""
+        with np.errstate(all="ignore"):  # the caller checks the values
+            return _value(self._tree, values)
+
+
+def _names(node: ast.expr, variables: Collection[str], text: str) -> set[str]:
+    """Return the variables of a formula; refuse what is not in the grammar."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        float(node.value)  # type: ignore[arg-type]  # raises OverflowError for 10**400 written out
+        return set()
+    if isinstance(node, ast.Name):
+        if node.id in variables:
+            return {node.id}
+        raise ValueError(
+            f"{text!r} names {node.id!r}; expected {', '.join(variables)}, or one of the "
+            f"functions {', '.join(_FUNCTIONS)}"
+        )
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
+        return _names(node.operand, variables, text)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _names(node.left, variables, text) | _names(node.right, variables, text)
+    called = getattr(getattr(node, "func", None), "id", None)  # the name of a function
+    if called in _FUNCTIONS and len(node.args) == 1 and not node.keywords:
+        return _names(node.args[0], variables, text)
+    part = ast.get_source_segment(text.strip(), node) or type(node).__name__
+    raise ValueError(f"{text!r} has {part!r}; a formula may have {_GRAMMAR}, and names")
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return np.float64(node.value)  # type: ignore[arg-type]
+    if isinstance(node, ast.Name):
+        return values[node.id]
+    if isinstance(node, ast.UnaryOp):
+        return _OPERATORS[type(node.op)](_value(node.operand, values))
+    if isinstance(node, ast.BinOp):
+        both = _value(node.left, values), _value(node.right, values)
+        return _OPERATORS[type(node.op)](*both)
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Name)
+    return _FUNCTIONS[node.func.id](_value(node.args[0], values))

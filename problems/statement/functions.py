@@ -1,0 +1,186 @@
+"""Functions of all axes, and of time, as a user gives them: callables and formulas."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module
+
+from .axis import Axis
+from .formula import Formula
+from .separable import SeparableAt
+
+__all__ = ["FunctionOfAxes", "checked_values", "function_of_axes", "is_function_of_axes"]
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionOfAxes:
+    """A function f(x_1, …, x_d, t) that need not be a sum of products.
+
+    Attributes
+    ----------
+    name : str
+        The argument that it was given as, for texts of errors.
+    function : callable or Formula
+        What it is computed by.
+    axes : tuple of Axis
+        The d axes.
+    names : tuple of str or None
+        The arguments that the callable takes, each the name of an axis or "t"; None if it takes one
+        array for each axis, in their order.
+    in_time : bool
+        Whether it depends on the time, which the callable then takes last, or by the name "t".
+    """
+
+    name: str
+    function: Callable[..., Any] | Formula
+    axes: tuple[Axis, ...] = field(repr=False)
+    names: tuple[str, ...] | None
+    in_time: bool
+
+    @property
+    def text(self) -> str | None:
+        """The text of a formula; None of a callable, which files do not hold."""
+        return self.function.text if isinstance(self.function, Formula) else None
+
+    def __call__(self, *points_and_time: Any) -> Values:
+        """Return the values (points,) for an array (points,) of each axis, and the time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the values are of another shape or kind, or not finite; the text names the place. An
+            exception of the callable has a note that says how it was called.
+        """
+        *points, t = points_and_time
+        return checked_values(self.name, lambda: self._call(points, t), self.axes, points, t)
+
+    def _call(self, points: Sequence[Values], t: float) -> Any:
+        known = {axis.name: own for axis, own in zip(self.axes, points, strict=True)} | {"t": t}
+        if isinstance(self.function, Formula):
+            return self.function(known)
+        if self.names is not None:
+            return self.function(**{name: known[name] for name in self.names})
+        return self.function(*points, t) if self.in_time else self.function(*points)
+
+
+def is_function_of_axes(value: object) -> bool:
+    """Whether a value is a callable or a text, and no `SeparableAt`."""
+    return isinstance(value, str) or (callable(value) and not isinstance(value, SeparableAt))
+
+
+def function_of_axes(
+    name: str, value: Callable[..., Any] | str, axes: Sequence[Axis], *, in_time: bool
+) -> FunctionOfAxes:
+    """Return a callable or the text of a formula as a function of all axes.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for texts of errors.
+    value : callable or str
+        A callable whose arguments have the names of axes, or "t", gets these by name, in whatever
+        order; another one gets one array for each axis, and the time if it takes one more.
+    axes : sequence of Axis
+    in_time : bool
+        Whether it may depend on time.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a callable takes other arguments, or a formula is none.
+    """
+    box = tuple(axes)
+    known = (*(axis.name for axis in box), *(("t",) if in_time else ()))
+    if isinstance(value, str):
+        try:
+            formula = Formula(value, known)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return FunctionOfAxes(name, formula, box, None, "t" in formula.names)
+    if not callable(value):
+        raise TypeError(
+            f"{name} is {type(value).__name__}; expected a function of the coordinates "
+            f"({', '.join(known)}), or the text of a formula of them"
+        )
+    if isinstance(value, types.BuiltinFunctionType) and value.__module__ in ("math", "cmath"):
+        raise TypeError(
+            f"{name} is {value.__module__}.{value.__name__}, which takes single numbers; expected "
+            "a function of arrays, written with NumPy"
+        )
+    if isinstance(value, np.ufunc):  # further arrays would be overwritten
+        if value.nin - len(box) not in (0, int(in_time)):
+            raise TypeError(
+                f"{name} is np.{value.__name__}, a function of {value.nin} arrays; expected one of "
+                f"the coordinates ({', '.join(known)})"
+            )
+        return FunctionOfAxes(name, value, box, None, value.nin > len(box))
+    try:
+        signature = inspect.signature(value, follow_wrapped=False)
+    except (TypeError, ValueError):  # as of some functions that are no Python: one array per axis
+        return FunctionOfAxes(name, value, box, None, False)
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = signature.parameters.values()
+    needed = [each.name for each in parameters if each.default is each.empty]
+    if needed and all(each.kind in kinds and each.name in known
+                      for each in parameters if each.default is each.empty):  # fmt: skip
+        return FunctionOfAxes(name, value, box, tuple(needed), "t" in needed)
+    for count in (len(box), len(box) + 1) if in_time else (len(box),):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return FunctionOfAxes(name, value, box, None, count > len(box))
+    raise TypeError(
+        f"{name} is a function of ({', '.join(needed)}); expected one of the coordinates "
+        f"({', '.join(known)}), each an array: by these names, or as many in this order"
+    )
+
+
+def checked_values(
+    name: str,
+    call: Callable[[], Any],
+    axes: Sequence[Axis],
+    points: Sequence[Values],
+    t: float,
+) -> Values:
+    """Return what a call gives for points, (points,), after checks; see `FunctionOfAxes`."""
+    shape, module = points[0].shape, array_module(points[0])
+    try:
+        with np.errstate(all="ignore"):
+            values = module.asarray(call())
+    except Exception as error:
+        error.add_note(
+            f"This came from {name}: it is called with an array of {points[0].size} numbers for "
+            f"each of {', '.join(axis.name for axis in axes)}, the coordinates of points, and with "
+            "the time if it takes that; write it with NumPy functions (np.cos, np.where), not with "
+            "math or if."
+        )
+        raise
+    if values.dtype.kind not in "iufb":
+        raise TypeError(f"{name} gave dtype {values.dtype}; expected real numbers")
+    if values.shape not in ((), shape):
+        raise ValueError(
+            f"{name} gave shape {values.shape} for {points[0].size} points; expected {shape} or a "
+            "single number"
+        )
+    values = module.broadcast_to(values, shape).astype(np.float64)
+    wrong = module.flatnonzero(~module.isfinite(values))
+    if wrong.size:
+        first = int(wrong[0])
+        place = ", ".join(
+            f"{axis.name} = {float(own[first])!r}" for axis, own in zip(axes, points, strict=True)
+        )
+        raise ValueError(
+            f"{name} is {float(values[first])} at {place}, t = {t!r}; expected finite values"
+        )
+    return values  # type: ignore[no-any-return]

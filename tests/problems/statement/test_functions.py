@@ -1,0 +1,130 @@
+"""Functions of all axes: which callables and texts are taken, and how they are called."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from batchkron.problems import Axis
+from batchkron.problems.statement.formula import Formula
+from batchkron.problems.statement.functions import function_of_axes
+
+X, Y = Axis("x", 0, 1), Axis("y", 0, 1)
+RNG = np.random.default_rng(1)
+POINTS = [RNG.uniform(size=20), RNG.uniform(size=20)]
+
+
+def value(function, *, in_time=True, t=2.0):
+    return function_of_axes("f", function, [X, Y], in_time=in_time)(*POINTS, t)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, t: x - 2 * y + t,
+        lambda t, y, x: x - 2 * y + t,  # by name
+        lambda a, b, c: a - 2 * b + c,  # in the order of the axes
+        lambda *args: args[0] - 2 * args[1] + 2.0,
+        lambda x, y, t, shift=0.0: x - 2 * y + t + shift,
+        "x - 2*y + t",
+    ],
+)
+def test_arguments_come_by_name_or_in_order(function):
+    np.testing.assert_allclose(value(function), POINTS[0] - 2 * POINTS[1] + 2.0, rtol=1e-15)
+
+
+def test_functions_of_some_axes_and_numbers():
+    np.testing.assert_array_equal(value(lambda y: y**2), POINTS[1] ** 2)
+    np.testing.assert_array_equal(value(np.hypot), np.hypot(*POINTS))
+    np.testing.assert_array_equal(value(lambda x, y: 3), np.full(20, 3.0))
+    assert not function_of_axes("f", np.hypot, [X, Y], in_time=True).in_time
+    assert function_of_axes("f", "t", [X, Y], in_time=True).in_time
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (lambda a: a, TypeError, r"f is a function of \(a\); expected .*\(x, y, t\)"),
+        (lambda x, y, t, s: x, TypeError, r"f is a function of \(x, y, t, s\)"),
+        (math.sin, TypeError, "f is math.sin, which takes single numbers"),
+        (np.cos, TypeError, "f is np.cos, a function of 1 arrays"),
+        (lambda x, y: x[:3], ValueError, r"f gave shape \(3,\) for 20 points"),
+        (lambda x, y: 1j * x, TypeError, "f gave dtype complex128"),
+        (lambda x, y: np.where(x == POINTS[0][7], np.inf, y), ValueError,
+         f"f is inf at x = {POINTS[0][7]}, y = {POINTS[1][7]}, t = 2.0"),
+        ("x +", ValueError, "f: 'x \\+' is no formula"),
+        ("1 / (x - x)", ValueError, "f is inf at x"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(function, error, text):
+    with pytest.raises(error, match=text):
+        value(function)
+
+
+@pytest.mark.parametrize("function", [lambda x, y: math.sin(x), lambda x, y: x if x > 0 else y])
+def test_functions_of_single_numbers_are_explained(function):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        value(function)
+    assert "from f: it is called with an array of 20 numbers" in caught.value.__notes__[0]
+
+
+def test_a_function_without_time_may_not_have_it():
+    with pytest.raises(ValueError, match="names 't'; expected x, y"):
+        value("x * t", in_time=False)
+    with pytest.raises(TypeError, match=r"of \(x, y, t\); expected .*\(x, y\)"):
+        value(lambda x, y, t: x, in_time=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-x**2 + 3*y/2", lambda x, y: -(x**2) + 3 * y / 2),
+        ("exp(-(x - 0.5)**2) * sqrt(y)", lambda x, y: np.exp(-((x - 0.5) ** 2)) * np.sqrt(y)),
+        ("sin(cos(x)) ** (1e-1 * y) - +2", lambda x, y: np.sin(np.cos(x)) ** (0.1 * y) - 2),
+    ],
+)
+def test_formulas_are_computed_by_numpy(text, expected):
+    np.testing.assert_array_equal(value(text), expected(*POINTS))
+    again = pickle.loads(pickle.dumps(function_of_axes("f", text, [X, Y], in_time=True)))
+    np.testing.assert_array_equal(again(*POINTS, 2.0), value(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "x.real",
+        "(lambda: x)()",
+        "[x for x in y]",
+        "exp",
+        "exp(x, y)",
+        "exp(x=1)",
+        "x if y else 1",
+        "x < y",
+        "x // 2",
+        "x @ y",
+        "x[0]",
+        "f'{x}'",
+        "1j * x",
+        "True",
+        "'x'",
+        "abs(x)",
+        "x := 1",
+        "x; y",
+        "",
+        "(" * 300 + "x" + ")" * 300,
+        "-" * 1999 + "x",
+        "1" + "0" * 400,
+        "x + " * 600 + "x",
+    ],
+)
+def test_what_is_no_formula(text):
+    with pytest.raises(ValueError, match=r"formula|names|characters"):
+        Formula(text, ("x", "y"))
+
+
+def test_towers_of_powers_are_not_computed_with_integers():
+    """9**9**9 as Python's integers would take minutes."""
+    with pytest.raises(ValueError, match="f is inf"):
+        value("x * 9**9**9")
