@@ -23,9 +23,15 @@ def python_modules(root=ROOT):
 
 
 def imports_of(path, module, modules):
-    """Yield what a file imports at any place: at the top, in functions, for types only."""
+    """Yield what a file imports at any place: at the top, in functions, for types only.
+
+    What an ``__init__`` imports for types alone is left out: packages that load on first use.
+    """
     package = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    if path.stem == "__init__":
+        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

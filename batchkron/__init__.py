@@ -1,67 +1,46 @@
-"""Batches of Kronecker products of small matrices: multiply, solve, step in time."""
+"""Batches of Kronecker products of small matrices: multiply, solve, step in time.
 
-from batchkron import backends
-from batchkron.backends import get_num_threads, instruction_set, set_num_threads
-from batchkron.errors import (
-    BackendUnavailableError,
-    ContextLostError,
-    NotPhysicalError,
-    ProblemFileError,
-)
-from batchkron.functions.batched_kron import batched_kron
-from batchkron.functions.kron import batched_gemm, gekmm, gemkm, kron
-from batchkron.functions.kron_sparse import kronecker_sparse_multiply
-from batchkron.functions.segmented import SegmentedModeMultiply
-from batchkron.functions.vector_sum import linear_combination
-from batchkron.operators import (
-    BatchedKron,
-    Diagonal,
-    Identity,
-    InterpolatedKronecker,
-    Interpolation,
-    KroneckerProduct,
-    KroneckerSparse,
-    KroneckerSparseChain,
-    KroneckerSum,
-    Operator,
-    SparseGridOperator,
-    ValidationReport,
-    eigh,
-)
-from batchkron.spec.interpolated import RegularGrid
+Products     gekmm, gemkm, kron, batched_gemm, batched_kron, kronecker_sparse_multiply
+Operators    KroneckerProduct, KroneckerSum, BatchedKron, SparseGridOperator, KroneckerSparse,
+             InterpolatedKronecker, Diagonal, Identity; sums, products and multiples of them
+Solvers      batchkron.solvers: cg, gmres, ..., evolve (a run in time), preconditioners, steppers
+Problems     batchkron.problems: PDE, LinearProblem, gallery, load_problem, save_problem
+Frameworks   batchkron.torch, batchkron.jax, batchkron.linear_operator (for GPyTorch)
+Machines     batchkron.distributed: distribute, over processes of MPI
+
+Begin with docs/tutorials/quickstart.md, in the folder of the source; docs/README.md lists all
+pages, and docs/reference/python-api.md these modules. Each name has a help page with an example,
+such as help(batchkron.gekmm). The command is "batchkron --help".
+
+Names are imported on first use.
+"""
+
+from batchkron.lazy import lazy_names
+
+TYPE_CHECKING = False  # type checkers take it for True; nothing has to be imported to say so
+if TYPE_CHECKING:
+    from batchkron import distributed as distributed
+    from batchkron import jax as jax
+    from batchkron import kronecker_sparse as kronecker_sparse
+    from batchkron import linear_operator as linear_operator
+    from batchkron import problems as problems
+    from batchkron import solvers as solvers
+    from batchkron import storage as storage
+    from batchkron import torch as torch
+    from batchkron.public_names import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BackendUnavailableError",
-    "BatchedKron",
-    "ContextLostError",
-    "Diagonal",
-    "Identity",
-    "InterpolatedKronecker",
-    "Interpolation",
-    "KroneckerProduct",
-    "KroneckerSparse",
-    "KroneckerSparseChain",
-    "KroneckerSum",
-    "NotPhysicalError",
-    "Operator",
-    "ProblemFileError",
-    "RegularGrid",
-    "SegmentedModeMultiply",
-    "SparseGridOperator",
-    "ValidationReport",
-    "__version__",
-    "backends",
-    "batched_gemm",
-    "batched_kron",
-    "eigh",
-    "gekmm",
-    "gemkm",
-    "get_num_threads",
-    "instruction_set",
-    "kron",
-    "kronecker_sparse_multiply",
-    "linear_combination",
-    "set_num_threads",
-]
+__getattr__, __dir__ = lazy_names(
+    "batchkron",
+    {
+        "distributed": None,
+        "jax": "jax",
+        "kronecker_sparse": None,
+        "linear_operator": "linear_operator",
+        "problems": None,
+        "solvers": None,
+        "storage": None,
+        "torch": "torch",
+    },
+)

@@ -1,85 +1,12 @@
-"""PDEs, their discretizations on sparse grids, batch lists, a gallery, and problem files."""
+"""PDEs, their discretizations on sparse grids, batch lists, a gallery, and problem files.
 
-from batchkron.storage import load_checkpoint, load_result
+Names are imported on first use.
+"""
 
-from . import gallery, time
-from .discretization.checks.jumps import JumpWarning
-from .discretization.checks.outflow import OutflowWarning
-from .discretization.checks.shocks import ShockWarning
-from .discretization.matrices.mode_operator import ModeOperator
-from .discretization.parts import (
-    AdaptSettings,
-    ExactSolution,
-    OperatorTerm,
-    SeparableVector,
-    StepperSettings,
-)
-from .files.asgard.file import load_asgard
-from .files.asgard.state import AsgardField, AsgardState
-from .gallery import make
-from .grids.choice import Mixed
-from .grids.sparse_grid import SparseGrid
-from .linear.problem import LinearProblem
-from .pde import PDE
-from .semidiscrete.exact.function import ExactFunction
-from .semidiscrete.fields.field import Field
-from .semidiscrete.problem import Problem
-from .semidiscrete.problem_file import load_problem, save_problem
-from .statement.axis import Axis
-from .statement.bgk import bgk
-from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
-from .statement.collisions import lenard_bernstein
-from .statement.fields import FieldExpression, Moment, Poisson
-from .statement.separable import Separable, SeparableAt, SeparableSum
-from .statement.terms import Term, div, grad, laplacian, mass, penalty
-from .statement.time_functions import TimeFunction
+from batchkron.lazy import lazy_names
 
-__all__ = [
-    "PDE",
-    "AdaptSettings",
-    "AsgardField",
-    "AsgardState",
-    "Axis",
-    "Dirichlet",
-    "ExactFunction",
-    "ExactSolution",
-    "Field",
-    "FieldExpression",
-    "Inflow",
-    "JumpWarning",
-    "LinearProblem",
-    "Mixed",
-    "ModeOperator",
-    "Moment",
-    "Neumann",
-    "NoFlux",
-    "OperatorTerm",
-    "OutflowWarning",
-    "Periodic",
-    "Poisson",
-    "Problem",
-    "Separable",
-    "SeparableAt",
-    "SeparableSum",
-    "SeparableVector",
-    "ShockWarning",
-    "SparseGrid",
-    "StepperSettings",
-    "Term",
-    "TimeFunction",
-    "bgk",
-    "div",
-    "gallery",
-    "grad",
-    "laplacian",
-    "lenard_bernstein",
-    "load_asgard",
-    "load_checkpoint",
-    "load_problem",
-    "load_result",
-    "make",
-    "mass",
-    "penalty",
-    "save_problem",
-    "time",
-]
+TYPE_CHECKING = False  # type checkers take it for True; nothing has to be imported to say so
+if TYPE_CHECKING:
+    from .public_names import *  # noqa: F403
+
+__getattr__, __dir__ = lazy_names("batchkron.problems", {"gallery": None, "time": None})

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # which loads scipy.optimize and scipy.special on first use
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
-from scipy.special import fdtri
 
 from batchkron.analysis.mode_guesses import basis, best_guesses, signs_of, spacing, trial_rates
 
@@ -161,7 +160,7 @@ class _Projection:
 def _refined(s: Values, y: Values, start: Values, signs: Values | None = None) -> _Answer:
     """Return the local minimum from a guess; of sizes, if signs are given to begin with."""
     projection = _Projection(s, y, signs)
-    found = least_squares(
+    found = scipy.optimize.least_squares(
         projection.residual, start, projection.jacobian, method="lm", max_nfev=60,
         ftol=1e-15, xtol=1e-12, gtol=1e-15,
     )  # fmt: skip
@@ -270,12 +269,14 @@ def _chosen(
         floor = count * (4.0 * rounding * (1.0 + float(np.abs(best.parameters[:2]).sum()))) ** 2
         cost, freedom = best.cost + floor, best.freedom
         gain = (without - best.cost) / (_PARAMETERS - 2) / (cost / freedom)
-    if best is None or gain < fdtri(_PARAMETERS - 2, freedom, 1.0 - _FALSE_WAVE / count):
+    if best is None or gain < scipy.special.fdtri(
+        _PARAMETERS - 2, freedom, 1.0 - _FALSE_WAVE / count
+    ):
         raise ValueError(
             "the values do not oscillate: an exponential alone fits them as well as one with a "
             "wave. Take more values, or model='exponential' if all have one sign"
         )
-    spread = 3.0 * float(fdtri(3, freedom, _CONFIDENCE))
+    spread = 3.0 * float(scipy.special.fdtri(3, freedom, _CONFIDENCE))
     size = math.hypot(*best.parameters[:2])
     if max(best.scatters) > _MAX_ERROR * size:
         raise ValueError(

@@ -25,9 +25,8 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import scipy  # which loads scipy.integrate and scipy.special on first use
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.special import erf
 
 from .. import time
 from ..pde import PDE
@@ -121,7 +120,7 @@ def _psi_over_speed(v: NDArray[np.float64]) -> NDArray[np.float64]:
     series = (2.0 - 1.2 * v**2 + 3.0 / 7.0 * v**4) / (3.0 * np.sqrt(np.pi))
     large = np.maximum(v, _MIN_SPEED)
     slope = 2.0 / np.sqrt(np.pi) * np.exp(-(large**2))
-    quotient = (erf(large) - large * slope) / (2.0 * large**3)
+    quotient = (scipy.special.erf(large) - large * slope) / (2.0 * large**3)
     return np.asarray(np.where(v < _MIN_SPEED, series, quotient))
 
 
@@ -140,7 +139,7 @@ def _pitch_scattering(delta: float, charge: float, p: NDArray[np.float64]) -> ND
     """Return C_B/p², the constant of `_MIN_MOMENTUM` below that."""
     p = np.maximum(p, _MIN_MOMENTUM)
     v = _speed(delta, p)
-    whole = charge + erf(v) - v * _psi_over_speed(v) + 0.5 * delta**4 * v**2
+    whole = charge + scipy.special.erf(v) - v * _psi_over_speed(v) + 0.5 * delta**4 * v**2
     return np.asarray(0.5 * whole / (v * p**2))
 
 
@@ -188,7 +187,9 @@ def _runaway(*, field: float, delta: float, charge: float, radiation: float) -> 
             -radiation * div(z, _turned, others={p: partial(_inverse_gamma, delta)}),
         ]
     shape = partial(_thermal, delta, 1.0)
-    norm, _ = quad(lambda s: 2.0 * s**2 * float(shape(np.array(s))), 0.0, _MAX_MOMENTUM)
+    norm, _ = scipy.integrate.quad(
+        lambda s: 2.0 * s**2 * float(shape(np.array(s))), 0.0, _MAX_MOMENTUM
+    )
     return PDE(
         [p, z],
         terms,

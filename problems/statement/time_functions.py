@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
+import scipy  # which loads scipy.interpolate on first use
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 
 from .number_checks import finite_number, is_number
 
@@ -240,7 +240,7 @@ class Spline(TimeFunction):
 
     @cached_property
     def _spline(self) -> Callable[..., Any]:
-        table: Callable[..., Any] = CubicSpline(
+        table: Callable[..., Any] = scipy.interpolate.CubicSpline(
             np.array(self.times), np.array(self.values), bc_type="not-a-knot"
         ).derivative(self.order)
         return table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy  # which loads scipy.fft on first use
 import scipy.linalg
 
 from batchkron.backends import Backend, Product, reserve

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from batchkron.operators.couplings import Ids, levels_of
 from batchkron.operators.grid_cells import cells_of_levels, count_cells_of_levels
@@ -103,6 +102,8 @@ def _fullness(cells: Ids) -> float:
 
 def _cells_along(spec: BatchSpec, mode: int) -> Ids:
     """Return the 1-D cells of all blocks in a mode, as far as products tell which are equal."""
+    from scipy.sparse.csgraph import connected_components  # 4 % of the time to import batchkron
+
     kept = (spec.weights[0] != 0) & (spec.inputs != spec.outputs)
     for k, (pool, ids) in enumerate(zip(spec.pools, spec.factor_ids.T, strict=True)):
         flags = pool[0].any(axis=(1, 2))

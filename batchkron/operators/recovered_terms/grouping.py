@@ -6,7 +6,6 @@ from collections.abc import Generator
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from batchkron.operators.couplings import Ids
 from batchkron.operators.recovered_terms.products import Products
@@ -103,6 +102,8 @@ def _by_order(products: Products, part: Ids, modes: tuple[int, ...]) -> Ids:
 
 def _linked(count: int, links: list[tuple[Ids, Ids]]) -> Ids:
     """Return the component of each product in the graph of products and nodes."""
+    from scipy.sparse.csgraph import connected_components  # 4 % of the time to import batchkron
+
     rows, columns, size = [], [], count
     for own, nodes in links:
         rows.append(own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.optimize
+import scipy  # which loads scipy.optimize on first use
 
 from ...products import Vector
 from .returned import number_or_bool
