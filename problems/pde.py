@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.callers import users_level
+from batchkron.keyword_hints import names_meant
+
 from .discretization.basis.multiwavelets import check_degree
 from .discretization.basis.projection import sample
 from .discretization.checks.cell_widths import check_cell_widths
@@ -196,6 +199,7 @@ class PDE(Statement):
         if isinstance(function, SeparableOnAxes):
             function.parts(t0)  # raises for what would only be found at the end of a run
 
+    @names_meant({"levels": "level", "order": "degree", "p": "degree", "stepper": "method"})
     def discretize(
         self,
         level: int | Sequence[int] | None = None,
@@ -283,16 +287,16 @@ class PDE(Statement):
             refuse_backward_diffusion(self.terms, space, (self.t0, end), known)
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warnings.warn(text, UserWarning, stacklevel=users_level())
         traces = chain_traces(self.terms, space)
         resolved = self._resolved(space, traces)
         parts = [part for own in resolved for part, _ in own]
         for text in values_given_at_outflow(parts, space, (self.t0, end)):
-            warnings.warn(text, OutflowWarning, stacklevel=2)
+            warnings.warn(text, OutflowWarning, stacklevel=users_level())
         for text in jumps_inside_cells(self, space):
-            warnings.warn(text, JumpWarning, stacklevel=2)
+            warnings.warn(text, JumpWarning, stacklevel=users_level())
         for text in densities_that_carry_themselves(self.terms):
-            warnings.warn(text, ShockWarning, stacklevel=2)
+            warnings.warn(text, ShockWarning, stacklevel=users_level())
         made = self._parts(resolved, space, fields, stepper, allow_ill_posed)
         others = _OtherLevels(
             self,

@@ -393,8 +393,8 @@ class LinearSystem:
         """True: `rhs` is A u + s(t), if no subclass overrides it."""
         return type(self).rhs is LinearSystem.rhs
 
-    def rhs(self, t: float, u: Array, out: Array) -> None:
-        """Overwrite ``out`` with A u + s(t).
+    def rhs(self, t: float, u: Array, out: Array | None = None) -> Array:
+        """Overwrite ``out`` with A u + s(t), and return it.
 
         Parameters
         ----------
@@ -402,20 +402,30 @@ class LinearSystem:
             Time.
         u : ndarray, (N,) or in blocks
             State.
-        out : ndarray, like u
-            Overwritten; it must not overlap u.
+        out : ndarray, like u, optional
+            Overwritten; it must not overlap u. By default a new array, so that
+            ``scipy.integrate.solve_ivp(problem.rhs, ...)`` takes the method as it is.
+
+        Returns
+        -------
+        ndarray, like u
+            ``out``, or the new array.
 
         Raises
         ------
         TypeError, ValueError
             If an array has another dtype or shape.
         """
-        u, out = self._flat("u", u), self._flat("out", out)
+        if out is None:
+            u = array_module(u).ascontiguousarray(u)  # solve_ivp passes columns of matrices
+            out = np.empty_like(u)
+        vector, written = self._flat("u", u), self._flat("out", out)
         if self._source:
-            self._source.write(t, out)
-            self._add(u, out)
+            self._source.write(t, written)
+            self._add(vector, written)
         else:
-            self._write_product(t, u, out)
+            self._write_product(t, vector, written)
+        return out
 
     def accumulate(self, t: float, u: Array, out: Array) -> None:
         """Add A u to ``out``: what `rhs` does after `source`."""

@@ -463,9 +463,11 @@ class Problem(ProblemValue, OutputMethods):
         """Compare the operator's blocks with dense Kronecker products; see `System.validate`."""
         return self.system.validate(samples, seed)
 
-    def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with A(t, u) u + s(t); see `System.rhs`."""
-        self.system.rhs(t, u, out)
+    def rhs(
+        self, t: float, u: NDArray[np.float64], out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return A(t, u) u + s(t), in `out` if that is given; see `System.rhs`."""
+        return self.system.rhs(t, u, out)
 
     def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Add A(t, u) u to `out`: what `rhs` does after `source`."""

@@ -264,8 +264,10 @@ class System:
             groups = (*groups, TermGroup(constant(), self._field_terms.operator))
         return validate_groups(groups, samples, seed)
 
-    def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with A(t, u) u + s(t).
+    def rhs(
+        self, t: float, u: NDArray[np.float64], out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Overwrite `out` with A(t, u) u + s(t), and return it.
 
         Without fields it allocates nothing after a thread's first call. With fields, on a device,
         it is a CUDA graph after a few calls, but for what depends on time.
@@ -276,8 +278,14 @@ class System:
             Time.
         u : ndarray, shape (N,), float64
             State.
-        out : ndarray, shape (N,), float64, C-contiguous
-            Overwritten; it must not overlap u.
+        out : ndarray, shape (N,), float64, C-contiguous, optional
+            Overwritten; it must not overlap u. By default a new array, so that
+            ``scipy.integrate.solve_ivp(problem.rhs, ...)`` takes the method as it is.
+
+        Returns
+        -------
+        ndarray, shape (N,), float64
+            ``out``, or the new array.
 
         Raises
         ------
@@ -286,14 +294,18 @@ class System:
         NotPhysicalError
             If a field divides by something that is not positive.
         """
+        if out is None:
+            u = array_module(u).ascontiguousarray(u)  # solve_ivp passes columns of matrices
+            out = np.empty_like(u)
         self._check_pair(u, out)
         if self._repeated is not None and not self._sources.parts:
             self._repeated(u, out)
             self._accumulate_rest(t, u, out)
             self._sources.moving.accumulate(t, out)
-            return
+            return out
         self._sources.evaluate(t, out)
         self._accumulate(t, u, out)
+        return out
 
     def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Add A(t, u) u to `out`: what `rhs` does after `source`.

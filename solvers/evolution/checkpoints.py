@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from batchkron.arrays import to_host
+from batchkron.callers import users_level
 from batchkron.storage import Checkpoint, StoredGrid, checkpoint_obstacle, save_checkpoint
 from batchkron.storage.content_limits import unreadable_state
 
@@ -373,7 +374,7 @@ class Checkpoints:
                     f"written: {_reason(error)}. The run goes on, and tries again when the next "
                     f"one is due. {self._kept}",
                     CheckpointWarning,
-                    stacklevel=4,
+                    stacklevel=users_level(),
                 )
             return error
         return None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from batchkron.keyword_hints import names_meant
 from batchkron.operators import Operator
 from batchkron.storage import Checkpoint
 
@@ -15,6 +16,7 @@ from ..protocols import TimeProblem
 from .adapt.adapt import Adapt
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
+from .start.arguments import OTHER_NAMES
 
 # Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (
@@ -27,10 +29,11 @@ _FAILURES = (
 )
 
 
+@names_meant(OTHER_NAMES)
 def evolve(
     problem: TimeProblem | Operator | Callable[..., Any] | NDArray[Any],
     *,
-    until: float,
+    until: float | None = None,
     method: Any = None,
     dt: float | None = None,
     solver: Any = None,
@@ -59,12 +62,14 @@ def evolve(
         An operator A, or a matrix, with ``u0`` and perhaps ``source``: u' = A u + s(t), from
         t0 = 0 on. Or an object with ``operator`` alone. Or a function f(t, u) that returns an
         array, or f(t, u, out) that writes it, with ``u0``; it is called with states of that shape.
-        Or any object with ``initial`` (shape (N,), float or complex) and ``rhs(t, u, out)``; for
+        Or any object with ``initial`` (shape (N,), float or complex) and ``rhs(t, u, out)``, or
+        ``rhs(t, u)``, which returns its value; for
         implicit methods f(t, u) = A(t) u + s(t) with ``operator`` or ``operator_at(t)``, for IMEX
         methods ``implicit_operator`` and ``implicit_source(t, out)``; see `TimeProblem`.
         Optional: ``t0`` (0), ``stepper`` (``method`` and ``dt`` by default), ``content_hash``.
-    until : float
-        The last time, in the problem's unit.
+    until : float, optional
+        The last time, in the problem's unit; by default that of the checkpoint, else
+        ``problem.stepper.until``.
     method : str, Tableau or type, optional
         A name of `batchkron.solvers.steppers.names`, or a method of your own.
     dt : float, optional

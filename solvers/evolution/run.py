@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import device_errors
+from batchkron.callers import users_level
 from batchkron.errors import NotPhysicalError
+from batchkron.keyword_hints import names_meant
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
@@ -31,6 +33,7 @@ from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
 from .plan import first_grid, refuse_for_ranks, refuse_of_one_grid, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
+from .start.arguments import OTHER_NAMES
 from .start.given import as_time_problem
 from .start.integration import Integration, moved_integration, plan_integration
 from .start.resume import ResumeWarning
@@ -89,12 +92,13 @@ class Run:
     stopped 0.5 2
     """
 
+    @names_meant(OTHER_NAMES)
     @device_errors()
     def __init__(
         self,
         problem: Any,
         *,
-        until: float,
+        until: float | None = None,
         method: Any = None,
         dt: float | None = None,
         solver: Any = None,
@@ -162,7 +166,7 @@ class Run:
         stepper = make_stepper(integration.trial_dt)
         compared = check_stability(integration, allow_unstable, factory)
         for text in [] if resumed is None else resumed.warnings:
-            warnings.warn(text, ResumeWarning, stacklevel=4)
+            warnings.warn(text, ResumeWarning, stacklevel=users_level())
         doubling = watched(integration, make_stepper, compared)
         self._stepping = Stepping(integration, stepper, doubling, self._observer)
         self._see_state()

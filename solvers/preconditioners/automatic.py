@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 from weakref import WeakSet
 
+from batchkron.callers import users_level
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.kronecker_terms import terms_of
 
@@ -103,7 +104,7 @@ def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
     if isinstance(made, BatchedKron):
         made._known.remark = text
     if _is_first(operator):
-        warnings.warn(text, PreconditionerWarning, stacklevel=5)
+        warnings.warn(text, PreconditionerWarning, stacklevel=users_level())
     return made
 
 

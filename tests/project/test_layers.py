@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "batchkron.errors": 0,
     "batchkron._core": 0,
+    "batchkron.callers": 0,
     "batchkron.lazy": 0,
+    "batchkron.keyword_hints": 0,
     "batchkron.arrays": 1,
     "batchkron.datasets": 1,
     "batchkron.figures": 1,

@@ -219,24 +219,32 @@ class DistributedProblem:
         """
         return like_operator(whole, operator)
 
-    def rhs(self, t: float, u: Array, out: Array) -> None:
-        """Overwrite ``out`` with A(t) u + s(t). All ranks call it at the same time.
+    def rhs(self, t: float, u: Array, out: Array | None = None) -> Array:
+        """Overwrite ``out`` with A(t) u + s(t), and return it; all ranks call it together.
 
         Parameters
         ----------
         t : float
         u : ndarray, (n,), float64
             This rank's block of the state.
-        out : ndarray, (n,), float64
-            Overwritten; it must not overlap u.
+        out : ndarray, (n,), float64, optional
+            Overwritten; it must not overlap u. By default a new array.
+
+        Returns
+        -------
+        ndarray, (n,), float64
+            ``out``, or the new array.
 
         Raises
         ------
         TypeError, ValueError
             If a vector has another dtype or shape.
         """
+        if out is None:
+            out = array_module(u).empty_like(u)
         self.source(t, out)
         self.accumulate(t, u, out)
+        return out
 
     def accumulate(self, t: float, u: Array, out: Array) -> None:
         """Add A(t) u to ``out``: what `rhs` does after `source`."""

@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from batchkron.callers import users_level
+
 from ...statement.axis import Axis
 from ...statement.boundary import Periodic
 from ...statement.coefficients import BY_DEGREE, Flux, Function
@@ -69,7 +71,7 @@ def _check_partner(k: int, term: Term, space: DGSpace) -> None:
             f"at ends that are not periodic, even where the matrix of diffusion is positive "
             f"definite; write div({first}) @ grad({second})",
             UserWarning,
-            stacklevel=4,
+            stacklevel=users_level(),
         )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.callers import users_level
+
 from ...products import Vector
 
 __all__ = ["MomentWeights", "Outflow"]
@@ -91,7 +93,7 @@ class Outflow:
                 f"{self._total / (self._whole or math.nan):.1e} of ∫ f has flowed out at the ends "
                 f"of the axes by t = {t:.6g}; take a larger domain if nothing should",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=users_level(),
             )
             self._warn_at = math.inf
         return self._total

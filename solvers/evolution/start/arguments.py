@@ -16,6 +16,7 @@ from ...krylov.vectors.ranks import any_over, ranks_of_problem
 from ...steppers.registry import get, names
 
 __all__ = [
+    "OTHER_NAMES",
     "Tolerances",
     "as_tolerances",
     "finite_number",
@@ -27,6 +28,20 @@ __all__ = [
     "step_suits",
     "suggests_step",
 ]
+
+OTHER_NAMES = {
+    "M": "preconditioner",
+    "integrator": "method",
+    "stepper": "method",
+    "step": "dt",
+    "t_end": "until",
+    "t_eval": "at",
+    "t_final": "until",
+    "t_span": "until",
+    "tol": "rtol",
+    "y0": "u0",
+}
+"""Arguments of a run by the names that they have elsewhere, with the names here."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +147,7 @@ def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
 
 
 def setting(problem: Any, value: Any, name: str) -> Any:
-    """Return the value of the argument "method" or "dt"; for None, the problem's default.
+    """Return the value of "until", "method" or "dt"; for None, the problem's default.
 
     Raises
     ------
@@ -143,10 +158,11 @@ def setting(problem: Any, value: Any, name: str) -> Any:
         return value
     suggested = _suggested(problem, name)
     if suggested is None:
-        expected = f"one of {', '.join(names())}" if name == "method" else "the time step"
+        expected = {"until": "the last time", "dt": "the time step"}
+        expected["method"] = f"one of {', '.join(names())}"
         raise ValueError(
             f"{name} is missing, and the problem suggests none in problem.stepper; "
-            f"pass {name}=, {expected}."
+            f"pass {name}=, {expected[name]}."
         )
     return suggested
 
@@ -197,6 +213,6 @@ def found_step_text(problem: Any, method: str) -> str:
 
 
 def _suggested(problem: Any, name: str) -> Any:
-    """Return the problem's default for "method" or "dt", or None."""
+    """Return the problem's default for "until", "method" or "dt", or None."""
     settings = getattr(problem, "stepper", None)
     return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
         If an argument is missing, or does not belong to the others.
     """
     has_rhs = callable(getattr(given, "rhs", None))
+    if not has_rhs and callable(getattr(given, "discretize", None)):
+        raise TypeError(
+            f"problem is a {type(given).__name__}, which is not discretized: call "
+            "pde.discretize(level), such as evolve(pde.discretize(5), ...)"
+        )
     operator = None
     if not has_rhs:  # the operator of a problem may be made only when it is needed
         operator = given if _is_matrix(given) else getattr(given, "operator", None)
@@ -53,6 +59,8 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
                 "source is the s(t) of an operator, u' = A u + s(t), and the problem has a rhs of "
                 "its own; leave source out"
             )
+        if has_rhs and hasattr(given, "initial") and _returns(given.rhs):
+            given = _WithRhs(given, given.initial, writing(given.rhs, "t, u", "problem.rhs"))
         return given if u0 is None else _beginning_at(given, u0)
     if operator is not None and _is_matrix(operator):
         return _system(given, operator, u0, source)
@@ -68,6 +76,20 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
             "source is the s(t) of an operator, u' = A u + s(t); add it inside of the function"
         )
     return FunctionProblem(given, u0)
+
+
+def _returns(rhs: Any) -> bool:
+    """Whether a function takes (t, u), and not (t, u, out), by its signature."""
+    try:
+        takes = inspect.signature(rhs).bind
+        takes(None, None)
+    except (TypeError, ValueError):  # it takes more, or has no signature
+        return False
+    try:
+        takes(None, None, None)
+    except TypeError:
+        return True
+    return False
 
 
 def _is_matrix(value: Any) -> bool:
@@ -122,21 +144,18 @@ def _beginning_at(problem: Any, u0: Any) -> Any:
             raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
         u0 = u0.reshape(-1)
     own = getattr(problem, "beginning_at", None)
-    return _BeginningAt(problem, u0) if own is None else own(u0)
+    return _WithRhs(problem, u0.copy(), problem.rhs) if own is None else own(u0)
 
 
-class _BeginningAt:
-    """A problem with another initial state, whose ``rhs`` still is that of the problem itself."""
+class _WithRhs:
+    """A problem with another initial state, or with its ``rhs`` as a function that writes."""
 
-    def __init__(self, problem: Any, u0: Any) -> None:
-        self._problem, self.initial = problem, u0.copy()
+    def __init__(self, problem: Any, initial: Any, rhs: Any) -> None:
+        self._problem, self.initial, self.rhs = problem, initial, rhs
         for name in _OF_RHS:
             known = known_beside_rhs(problem, name)
             if known is not None:
                 setattr(self, name, known)
-
-    def rhs(self, t: float, u: Any, out: Any) -> Any:
-        return self._problem.rhs(t, u, out)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_problem"), name)

@@ -174,8 +174,8 @@ def plan_integration(
     ----------
     problem : TimeProblem
         With ``initial`` and ``rhs``.
-    until : float
-        The last time.
+    until : float or None
+        The last time; by default the checkpoint's, else ``problem.stepper.until``.
     method : str or None
         The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
     dt : float or None
@@ -206,6 +206,9 @@ def plan_integration(
     """
     initial = initial_state(problem)
     t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
+    checkpoint = None if resume is None else read_checkpoint(resume)
+    if until is None:
+        until = setting(problem, None, "until") if checkpoint is None else checkpoint.until
     until = finite_number("until", until)
     if until < t0:
         raise ValueError(f"until is {until}; expected at least the problem's first time t0 = {t0}.")
@@ -213,8 +216,7 @@ def plan_integration(
         dt = positive_step(dt)
     tolerances = as_tolerances(rtol, atol)
     ranks = ranks_of_problem(problem)
-    if resume is not None:
-        checkpoint = read_checkpoint(resume)
+    if checkpoint is not None:
         _refuse_other_grids(checkpoint, adapts)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
     stepper = get(setting(problem, method, "method"))

@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 import scipy.sparse
+from scipy.integrate import solve_ivp
 
 from batchkron.problems import (
     PDE,
@@ -24,6 +25,7 @@ from batchkron.problems import (
     SparseGrid,
     StepperSettings,
     div,
+    gallery,
     laplacian,
     make,
     mass,
@@ -396,3 +398,25 @@ def test_a_matrix_is_added_to_the_operator():
     np.testing.assert_allclose(runs[1].u, runs[0].u, rtol=0, atol=1e-5)
     plain = evolve(problem, until=0.02, dt=1e-3, method="rk4").u
     assert np.linalg.norm(runs[0].u) < 0.985 * np.linalg.norm(plain)
+
+
+@pytest.mark.parametrize("method", ["RK45", "BDF"])
+@pytest.mark.parametrize("name", ["advection-diffusion-2d", "landau-1x1v"])
+def test_rhs_without_out_is_what_solve_ivp_takes(name, method):
+    """Without and with fields; BDF differences f by columns of a matrix."""
+    problem = make(name, level=2, degree=1)
+    out = np.full_like(problem.initial, np.nan)
+    assert problem.rhs(0.0, problem.initial, out) is out
+    assert problem.rhs(0.0, problem.initial).tobytes() == out.tobytes()
+    run = {"method": method, "rtol": 1e-8, "atol": 1e-10}
+    found = solve_ivp(problem.rhs, (0.0, 0.05), problem.initial, **run)
+    expected = evolve(problem, until=0.05, method="rk4", dt=1e-3)
+    np.testing.assert_allclose(found.y[:, -1], expected.u, atol=1e-6)
+
+
+def test_misspelt_arguments_of_discretize():
+    pde = gallery.get("continuity-1d").pde
+    with pytest.raises(TypeError, match="no argument 'levels'; did you mean level"):
+        pde.discretize(levels=3)
+    with pytest.raises(TypeError, match="no argument 'degre'; did you mean degree"):
+        pde.discretize(3, degre=1)

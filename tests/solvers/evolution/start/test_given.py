@@ -1,5 +1,6 @@
 """What `evolve` is given: problems, operators, matrices and functions f(t, u)."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,9 @@ from scipy.sparse import csr_array
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
-from batchkron.problems import make, time
-from batchkron.solvers import evolve
+from batchkron.problems import gallery, make, time
+from batchkron.solvers import ResumeWarning, Run, evolve
+from batchkron.storage import load_checkpoint
 
 RUN = {"until": 0.3, "method": "rk4", "dt": 0.01}
 
@@ -236,3 +238,81 @@ def test_an_operator_on_ranks(rng):
     expected = evolve(whole, u0=u0, **RUN)
     for found in simulate(2, program):
         assert np.abs(found - expected.u).max() < 1e-13 * np.abs(expected.u).max()
+
+
+def test_a_rhs_of_two_arguments_returns_its_value(rng):
+    matrix = -np.diag(np.arange(1.0, 4.0))
+    writes = SimpleNamespace(
+        initial=rng.standard_normal(3), rhs=lambda t, u, out: np.matmul(matrix, u, out=out)
+    )
+    returns = SimpleNamespace(initial=writes.initial, rhs=lambda t, u: matrix @ u, is_linear=True)
+    expected = evolve(writes, **RUN).u
+    assert evolve(returns, **RUN).u.tobytes() == expected.tobytes()
+    started = evolve(returns, u0=2.0 * writes.initial, **RUN).u
+    np.testing.assert_allclose(started, 2.0 * expected, rtol=1e-13)
+    implicit = SimpleNamespace(**vars(returns), operator=matrix)
+    found = evolve(implicit, until=0.3, method="crank-nicolson", dt=1e-3).u
+    np.testing.assert_allclose(found, expm(0.3 * matrix) @ writes.initial, rtol=1e-5)
+
+
+def test_other_signatures_of_rhs(rng):
+    initial = rng.standard_normal(3)
+
+    def many(*args):
+        _, u, out = args
+        np.negative(u, out=out)
+
+    def optional(t, u, out=None):
+        assert out is not None
+        np.negative(u, out=out)
+
+    for rhs in (many, optional):
+        result = evolve(SimpleNamespace(initial=initial, rhs=rhs), **RUN)
+        np.testing.assert_allclose(result.u, np.exp(-0.3) * initial, rtol=1e-8)
+    nothing = SimpleNamespace(initial=initial, rhs=lambda t, u: None)
+    with pytest.raises(TypeError, match=r"problem\.rhs\(t, u\) returned None"):
+        evolve(nothing, **RUN)
+
+
+def test_a_pde_says_that_it_has_to_be_discretized():
+    entry = gallery.get("continuity-1d")
+    with pytest.raises(TypeError, match=r"problem is a PDE.*call pde\.discretize\(level\)"):
+        evolve(entry.pde, **RUN)
+
+
+def test_until_is_that_of_the_problem(tmp_path):
+    problem = make("continuity-1d", level=3, degree=1, until=0.25, dt=0.05)
+    result = evolve(problem, checkpoint=tmp_path / "end.h5")
+    assert (result.t, result.steps) == (0.25, 5)
+    evolve(problem, until=0.1, checkpoint=tmp_path / "middle.h5")
+    assert evolve(problem, resume=tmp_path / "middle.h5").t == 0.1
+    with pytest.raises(ValueError, match="until is missing, and the problem suggests none"):
+        evolve(-np.eye(2), u0=np.ones(2), method="rk4", dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("t_eval", "at"), ("y0", "u0"), ("metod", "method"), ("check_point", "checkpoint")],
+)
+def test_misspelt_arguments(name, meant):
+    text = rf"evolve\(\) has no argument '{name}'; did you mean {meant}\b"
+    with pytest.raises(TypeError, match=text):
+        evolve(-np.eye(2), **{name: 1}, **RUN)
+    with pytest.raises(TypeError, match=text.replace("evolve", "Run")):
+        Run(-np.eye(2), **{name: 1}, **RUN)
+
+
+def test_an_argument_like_no_other():
+    with pytest.raises(TypeError, match="no argument 'zzz'; it has problem, until, method"):
+        evolve(-np.eye(2), zzz=1, **RUN)
+
+
+@pytest.mark.parametrize("start", [evolve, Run, lambda *given, **named: Run(*given, **named)])
+def test_warnings_of_a_resumed_run_point_to_the_users_line(start, tmp_path):
+    problem = make("continuity-1d", level=2, degree=1)
+    path = tmp_path / "run.h5"
+    evolve(problem, until=0.01, checkpoint=path)
+    checkpoint = replace(load_checkpoint(path), version="0.0.9")
+    with pytest.warns(ResumeWarning) as caught:
+        start(problem, until=0.01, resume=checkpoint)
+    assert [warning.filename for warning in caught] == [__file__]
