@@ -73,6 +73,7 @@ from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
+from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
@@ -409,7 +410,8 @@ class PDE(Statement):
             if term.stiff:
                 assembled = [replace(operator, one_sided=False) for operator in assembled]
             for (part, own), operator in zip(parts, assembled, strict=True):
-                data = boundary_sources(part, space, explicit=operator.one_sided)
+                with arising_in("the data of boundary"):
+                    data = boundary_sources(part, space, explicit=operator.one_sided)
                 if data and own:
                     raise ValueError(_FIELD_WITH_DATA.format(number, term_text(term)))
                 sources.extend(data)
@@ -418,7 +420,8 @@ class PDE(Statement):
         if isinstance(self.sources, str):
             sources.extend(sources_from_exact(self.terms, self.exact, space, explicit=one_sided))
         else:
-            sources.extend(project_separable(part, space) for part in self.sources)
+            with arising_in("sources"):
+                sources.extend(project_separable(part, space) for part in self.sources)
         return terms, sources
 
     def _initial_vector(self, space: DGSpace, grid: SparseGrid) -> NDArray[np.float64]:
@@ -428,7 +431,8 @@ class PDE(Statement):
             return exact.on(grid).coefficients(self.t0)
         if isinstance(self.initial, FunctionOfAxes):
             return PointTransform(self.axes, grid, space.degree).project(self.initial, self.t0)
-        parts = [project_separable(part, space) for part in self.initial]
+        with arising_in("exact" if self.initial is self.exact else "initial"):
+            parts = [project_separable(part, space) for part in self.initial]
         n = space.degree + 1
         vector = np.empty(grid.num_cells * n ** len(self.axes))
         return TimeCombination(parts, grid, n).evaluate(self.t0, vector)
@@ -504,8 +508,9 @@ class _OtherLevels:
 
 def _check_coefficients(terms: Sequence[Term], space: DGSpace) -> None:
     """Refuse coefficients that are not finite, also after multiplication by a volume element."""
-    for term in terms:
+    for k, term in enumerate(terms):
         for factor in term.factors:
             if callable(factor.coefficient):
                 coefficient = space.coefficient(factor.coefficient, factor.axis)
-                sample(coefficient, factor.axis, space.level(factor.axis), space.degree)
+                with arising_in(f"terms[{k}], {term_text(term)}"):
+                    sample(coefficient, factor.axis, space.level(factor.axis), space.degree)

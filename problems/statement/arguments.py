@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .axis import Axis
+from .axis_names import with_named_axes
 from .bgk import gain_with_position
 from .boundary import FROM_EXACT
 from .coefficients import Function
@@ -52,7 +53,7 @@ def terms_of(
         If one is not a term or acts along an axis that the PDE does not have, or if there are
         neither terms nor sources.
     """
-    given = flatten_terms(terms)
+    given = with_named_axes(flatten_terms(terms), axes)
     flat = tuple(with_position(term, axes) for term in given if isinstance(term, Term))
     gains = tuple(gain_with_position(g, axes) for g in given if isinstance(g, MaxwellianGain))
     if not given and isinstance(sources, (tuple, list)) and not sources:

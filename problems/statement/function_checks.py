@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["check_function"]
+__all__ = ["arising_in", "check_function"]
+
+
+@contextmanager
+def arising_in(what: str) -> Iterator[None]:
+    """Add to an error about a user's function which argument the function is in."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        error.add_note(f"The function is in {what}.")
+        raise
 
 
 def check_function(what: str, function: object, advice: str) -> None:

@@ -17,6 +17,7 @@ from .text import time_text
 from .time import TimeFunction, constant
 
 __all__ = [
+    "AxisName",
     "Term",
     "TermFactor",
     "div",
@@ -27,6 +28,19 @@ __all__ = [
     "penalty",
     "term_text",
 ]
+
+
+class AxisName(Axis):
+    """An axis of which a term knows the name alone; `PDE` puts its own axis in the place."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 0.0, 1.0)
+
+
+Others: TypeAlias = (
+    Mapping[Axis, Function | FieldExpression] | Mapping[str, Function | FieldExpression]
+)
+"""Coefficients in other coordinates, by their axes or the axes' names."""
 
 FactorKind: TypeAlias = Literal["div", "grad", "penalty", "mass"]
 
@@ -122,20 +136,20 @@ class Term:
 
 
 def div(
-    axis: Axis,
+    axis: Axis | str,
     coefficient: Function | FieldExpression = 1.0,
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
-    others: Mapping[Axis, Function | FieldExpression] | None = None,
+    others: Others | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term ∂(g f)/∂x of the right-hand side; f_t = -v f_x is ``div(x, -v)``.
 
     Parameters
     ----------
-    axis : Axis
-        The axis of x.
+    axis : Axis or str
+        The axis of x, or its name, such as ``div("x", -1)``; the PDE has an axis of that name.
     coefficient : callable, float or FieldExpression
         g, a number, a function of x that takes and returns an array, or a field of x that is
         computed from the state, as u in f_t = -(u f)_x: ``div(x, -Moment({v: 1}) / Moment(v))``.
@@ -148,7 +162,7 @@ def div(
     boundary : str, condition or pair of them, optional
         Conditions of this factor alone at the two ends of the axis; by default the PDE's. NoFlux
         on the div of a chain div @ grad holds for the whole chain.
-    others : mapping of Axis to callable, float or FieldExpression, optional
+    others : mapping of Axis or str to callable, float or FieldExpression, optional
         Coefficients in other coordinates, which multiply g: ``div(x, -1, others={v: g})`` is
         -g(v) f_x. Where they change sign, so does the upwind side. A field is computed from the
         state: ``div(v, -1, others={x: Poisson(x, Moment(v))})``.
@@ -183,12 +197,12 @@ def div(
 
 
 def grad(
-    axis: Axis,
+    axis: Axis | str,
     coefficient: Function | FieldExpression = 1.0,
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
-    others: Mapping[Axis, Function | FieldExpression] | None = None,
+    others: Others | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term g ∂f/∂x; chained as ``div(x, h) @ grad(y, g)`` it is ∂(h g ∂f/∂y)/∂x.
@@ -233,11 +247,11 @@ def grad(
 
 
 def penalty(
-    axis: Axis,
+    axis: Axis | str,
     coefficient: Function = 1.0,
     *,
     flux: Flux = "upwind",
-    others: Mapping[Axis, Function | FieldExpression] | None = None,
+    others: Others | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term that damps the jumps of f between cells; it is zero for continuous f.
@@ -262,10 +276,10 @@ def penalty(
 
 
 def mass(
-    axis: Axis,
+    axis: Axis | str,
     coefficient: Function | FieldExpression = 1.0,
     *,
-    others: Mapping[Axis, Function | FieldExpression] | None = None,
+    others: Others | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term g f, for reactions and for coefficients inside chains.
@@ -290,14 +304,14 @@ def mass(
 
 
 def laplacian(
-    axes: Axis | Sequence[Axis], k: Function = 1.0, *, time: TimeFunction | None = None
+    axes: Axis | str | Sequence[Axis | str], k: Function = 1.0, *, time: TimeFunction | None = None
 ) -> tuple[Term, ...]:
     """Return the terms Σ_i ∂(k ∂f/∂x_i)/∂x_i, one chain div @ grad per axis.
 
     Parameters
     ----------
-    axes : Axis or sequence of Axis
-        The axes of the x_i.
+    axes : Axis, str, or sequence of them
+        The axes of the x_i, or their names.
     k : callable or float
         Diffusivity: a number, or a function of x_i that is the same for every i.
     time : TimeFunction, optional
@@ -317,7 +331,7 @@ def laplacian(
     >>> len(laplacian([Axis("x", 0, 1), Axis("y", 0, 1)], 0.5))
     2
     """
-    chosen = (axes,) if isinstance(axes, Axis) else tuple(axes)
+    chosen = (axes,) if isinstance(axes, (Axis, str)) else tuple(axes)
     if not chosen:
         raise ValueError("axes is empty; give at least one axis")
     return tuple(div(axis, k, time=time) @ grad(axis) for axis in chosen)
@@ -337,16 +351,17 @@ def flatten_terms(terms: object) -> tuple[Term | MaxwellianGain, ...]:
 
 def _term(
     kind: FactorKind,
-    axis: Axis,
+    given: Axis | str,
     coefficient: Function | FieldExpression,
     flux: Flux | None,
     boundary: Boundary | None,
-    others: Mapping[Axis, Function | FieldExpression] | None,
+    others: Others | None,
     time: TimeFunction | None,
 ) -> Term:
     """Check the arguments of `div` and the like; return the term, with a mass per other axis."""
+    axis = AxisName(given) if isinstance(given, str) else given
     if not isinstance(axis, Axis):
-        raise TypeError(f"{kind}: axis must be an Axis, got {type(axis).__name__}")
+        raise TypeError(f"{kind}: axis must be an Axis or its name, got {type(axis).__name__}")
     if flux is not None and flux not in FLUX_SIGNS:
         raise ValueError(f"{kind}: flux is {flux!r}; expected one of {', '.join(FLUX_SIGNS)}")
     if time is not None and not isinstance(time, TimeFunction):
@@ -363,10 +378,11 @@ def _term(
         )
     fields: list[tuple[Axis, FieldExpression]] = []
     factors = [TermFactor(kind, axis, _plain(kind, axis, coefficient, fields), flux, ends)]
-    for other, function in (others or {}).items():
+    for key, function in (others or {}).items():
+        other = AxisName(key) if isinstance(key, str) else key
         if not isinstance(other, Axis):
             raise TypeError(f"{kind}: the keys of others must be axes, got {type(other).__name__}")
-        if other == axis:
+        if other.name == axis.name:
             raise ValueError(
                 f"{kind}: others names {axis.name!r}, the axis of the term itself; "
                 "put that coefficient into coefficient"

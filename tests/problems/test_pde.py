@@ -1,5 +1,7 @@
 """PDEs as values: what they accept, what they refuse, and how they are discretized."""
 
+import re
+
 import numpy as np
 import pytest
 from problem_oracle import dense_div, dense_mass, dense_sum, gauss2, orders, rk3, steady
@@ -8,7 +10,9 @@ from batchkron.problems import (
     PDE,
     Axis,
     Dirichlet,
+    Inflow,
     Neumann,
+    NoFlux,
     Separable,
     SparseGrid,
     div,
@@ -169,13 +173,13 @@ REFUSED = [
     (lambda: Separable(x="cos"), TypeError, "must be a function of one array"),
     (lambda: Separable(x=time.sin(1.0)), TypeError, "is given as t="),
     (lambda: Separable(coefficient="2"), TypeError, "coefficient must be a number"),
-    (lambda: div("x"), TypeError, "axis must be an Axis"),
+    (lambda: div(1), TypeError, "axis must be an Axis"),
     (lambda: div(X, "fast"), TypeError, "must be a number or a function"),
     (lambda: div(X, time.sin(1.0)), TypeError, "give it as time="),
     (lambda: div(X, flux="up"), ValueError, "flux is 'up'"),
     (lambda: div(X, time=np.sin), TypeError, "time must be a TimeFunction"),
     (lambda: div(X, others={X: 1.0}), ValueError, "the axis of the term itself"),
-    (lambda: div(X, others={"y": 1.0}), TypeError, "keys of others must be axes"),
+    (lambda: div(X, others={2: 1.0}), TypeError, "keys of others must be axes"),
     (lambda: div(X, others={Y: "v"}), TypeError, "coefficient in 'y' must be"),
     (lambda: div(X, boundary="open"), ValueError, "expected one of"),
     (lambda: laplacian([]), ValueError, "axes is empty"),
@@ -585,3 +589,76 @@ def test_a_run_may_not_outlast_a_table():
     problem = pde.discretize(2, 1, until=3.0)
     with pytest.raises(ValueError, match=r"the function of time of sources\[0\]: .*3"):
         evolve(problem, until=3.5)
+
+
+def named_and_plain():
+    """Terms by the names of axes, and the same ones by axes."""
+    x, v = Axis("x", 0.0, 1.0), Axis("v", -1.0, 1.0)
+    named = [
+        div("x", -1.0, others={"v": lambda s: s}),
+        div("v", -1.0, others={"x": np.cos}, boundary=NoFlux()),
+        0.1 * div("v", boundary=NoFlux()) @ grad("v"),
+        mass("x", np.sin),
+        *laplacian(["x"], 0.01),
+    ]
+    plain = [
+        div(x, -1.0, others={v: lambda s: s}),
+        div(v, -1.0, others={x: np.cos}, boundary=NoFlux()),
+        0.1 * div(v, boundary=NoFlux()) @ grad(v),
+        mass(x, np.sin),
+        *laplacian([x], 0.01),
+    ]
+    return (x, v), named, plain
+
+
+def test_terms_take_names_of_axes(rng):
+    (x, v), named, plain = named_and_plain()
+    setting = {"boundary": {"x": "periodic", "v": NoFlux()}, "initial": 1.0}
+    problems = [PDE([x, v], terms, **setting).discretize(3, 2) for terms in (named, plain)]
+    u = rng.standard_normal(problems[0].unknowns)
+    first, second = (problem.rhs(0.0, u) for problem in problems)
+    assert np.linalg.norm(first) > 1.0
+    assert first.tobytes() == second.tobytes()
+    assert problems[0].content_hash == problems[1].content_hash
+
+
+def test_names_that_are_no_axes():
+    x = Axis("x", 0.0, 1.0)
+    for term in (div("q", -1.0), div(x, -1.0, others={"q": np.cos})):
+        with pytest.raises(ValueError, match=r"terms\[1\] acts along 'q'.*these are x"):
+            PDE([x], [div("x", -1.0), term], boundary="periodic", initial=1.0)
+    with pytest.raises(ValueError, match="others names 'x', the axis of the term itself"):
+        div(x, others={"x": np.cos})
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("initial", "is in initial"),
+        ("exact", "is in exact"),
+        ("sources", "is in sources"),
+        ("terms", r"is in terms\[1\], mass\(y, scalar\)"),
+        ("boundary", "is in the data of boundary"),
+    ],
+)
+def test_functions_of_single_numbers_are_named_with_their_argument_and_axis(place, text):
+    x, y = Axis("x", 0.0, 1.0), Axis("y", 0.0, 1.0)
+
+    def scalar(s):
+        return 1.0 if s > 0.5 else 2.0
+
+    given = {"boundary": {"x": Inflow(), "y": "periodic"}, "initial": 1.0}
+    if place == "exact":
+        del given["initial"]
+    terms = [div(x, -1.0)]
+    if place == "terms":
+        terms.append(mass(y, scalar))
+    elif place == "boundary":
+        given["boundary"]["x"] = Inflow(Separable(y=scalar)), Inflow()
+    else:
+        given[place] = Separable(y=scalar)
+    with pytest.raises(ValueError, match="truth value") as caught:
+        PDE([x, y], terms, **given).discretize(3, 1)
+    notes = "\n".join(caught.value.__notes__)
+    assert "function of 'y': it is called with an array of points" in notes
+    assert re.search(text, notes), notes

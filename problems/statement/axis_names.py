@@ -1,0 +1,47 @@
+"""Axes of terms that are given by their names, until the PDE says which axes these are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from .axis import Axis
+from .terms import AxisName, Term
+
+__all__ = ["with_named_axes"]
+
+_Kind = TypeVar("_Kind")
+
+
+def with_named_axes(terms: Sequence[_Kind], axes: tuple[Axis, ...]) -> tuple[_Kind, ...]:
+    """Return terms with the PDE's axes in the place of names; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        If the PDE has no axis with such a name.
+    """
+    return tuple(
+        _named(term, k, axes) if isinstance(term, Term) else term for k, term in enumerate(terms)
+    )
+
+
+def _named(term: Term, number: int, axes: tuple[Axis, ...]) -> Term:
+    known = {axis.name: axis for axis in axes}
+
+    def found(axis: Axis) -> Axis:
+        if not isinstance(axis, AxisName):
+            return axis
+        if axis.name not in known:
+            raise ValueError(
+                f"terms[{number}] acts along {axis.name!r}, which is not among the PDE's axes; "
+                f"these are {', '.join(known)}"
+            )
+        return known[axis.name]
+
+    return replace(
+        term,
+        factors=tuple(replace(factor, axis=found(factor.axis)) for factor in term.factors),
+        fields=tuple((found(axis), field) for axis, field in term.fields),
+    )
