@@ -452,6 +452,7 @@ KINDS = {
     "ContextLostError",
     "MemoryError",
     "LinAlgError",  # as of numpy.linalg
+    "AttributeError",  # of a module, as Python says it
     "RuntimeError",  # where raise_on_failure asks for it
     "CommandError",
     "BadParameter",
