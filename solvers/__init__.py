@@ -24,6 +24,10 @@ from .krylov.minres import Minres, minres
 from .krylov.systems.result import KrylovResult, Status
 from .lanczos import LogdetEstimate, logdet_slq
 from .preconditioners.choice import PreconditionerWarning
+from .spectra.eigs import eigs
+from .spectra.eigsh import eigsh
+from .spectra.lobpcg import lobpcg
+from .spectra.result import ConvergenceWarning, EigenResult
 
 __all__ = [
     "Adapt",
@@ -32,6 +36,8 @@ __all__ = [
     "Cg",
     "CheckpointError",
     "CheckpointWarning",
+    "ConvergenceWarning",
+    "EigenResult",
     "Event",
     "EventRecord",
     "EvolveState",
@@ -54,11 +60,14 @@ __all__ = [
     "block_cg",
     "block_gmres",
     "cg",
+    "eigs",
+    "eigsh",
     "evolve",
     "fgmres",
     "fit_growth",
     "free_workspaces",
     "gmres",
+    "lobpcg",
     "logdet_slq",
     "minres",
     "preconditioners",

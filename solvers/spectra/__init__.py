@@ -1,0 +1,1 @@
+"""Some eigenvalues and eigenvectors of any operator, and of pencils A - λ B."""

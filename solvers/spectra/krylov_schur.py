@@ -1,0 +1,234 @@
+"""The method of Krylov and Schur: extreme eigenvalues of any operator from restarted bases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module
+
+from ..krylov.systems.result import Status
+from ..products import Vector, norms_of
+from ..rows import combine, gram
+
+__all__ = ["RitzPairs", "iterate_krylov"]
+
+Order = Callable[[NDArray[Any]], NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class RitzPairs:
+    """Approximate eigenpairs: values (k,), rows (k, N) of length 1, how the iteration ended.
+
+    ``norm`` is that of the operator, as far as the basis knows it.
+    """
+
+    values: NDArray[Any]
+    rows: Vector
+    failure: Status | None
+    restarts: int
+    norm: float
+
+
+def iterate_krylov(
+    product: Callable[[Vector], Vector],
+    start: Vector,
+    wanted: int,
+    order: Order,
+    *,
+    hermitian: bool,
+    inverse: bool,
+    size: int,
+    tol: float,
+    maxiter: int,
+    rng: np.random.Generator,
+) -> RitzPairs:
+    """Return the ``wanted`` eigenpairs that come first in an order of the values.
+
+    Parameters
+    ----------
+    product : callable
+        Of a row (1, N) with the operator.
+    start : ndarray, (1, N)
+    wanted : int
+    order : callable
+        Returns the indices of values, the most wanted first.
+    hermitian : bool
+        Whether the operator is; then values are real, and vectors orthonormal.
+    inverse : bool
+        Whether the operator is the inverse of another, whose residuals should be small: then
+        vectors are multiplied by it once more, which the basis does without a product.
+    size : int
+        Vectors of the basis between restarts.
+    tol : float
+        Of ‖A v - λ v‖ / |λ|, as the basis knows it.
+    maxiter : int
+        Restarts.
+    rng : Generator
+        Of vectors where the space is exhausted.
+
+    Notes
+    -----
+    G. W. Stewart, SIAM J. Matrix Anal. Appl. 23 (2002); for Hermitian operators it is thick-restart
+    Lanczos (K. Wu and H. Simon, SIAM J. Matrix Anal. Appl. 22 (2000)). The basis is orthogonalised
+    twice in each step. Storage: size + 2 vectors.
+    """
+    basis = _Basis(product, start, size, hermitian, rng)
+    for restart in range(maxiter + 1):
+        if not basis.extend():
+            broken = np.full(wanted, np.nan)
+            rows = array_module(start).full((wanted, start.shape[1]), np.nan, start.dtype)
+            return RitzPairs(broken, rows, Status.NOT_FINITE, restart, np.nan)
+        values, weights = basis.ritz_pairs()
+        chosen = order(values)[:wanted]
+        limits = np.maximum(tol * np.abs(values[chosen]), basis.rounding)
+        open_ = np.abs(weights[-1, chosen]) > limits
+        if not open_.any() or restart == maxiter:
+            break
+        kept = max(wanted + int((~open_).sum()), (wanted + basis.size) // 2)
+        basis.restart(order, min(kept, basis.size - 1))
+    values, weights = values[chosen], weights[:, chosen]
+    weights[-1] = weights[-1] / values if inverse else 0.0
+    rows = _combined(weights.T, basis.rows)
+    failure = Status.MAX_ITERATIONS if open_.any() else None
+    return RitzPairs(values, rows, failure, restart, basis.norm)
+
+
+class _Basis:
+    """A V = V T + v b*, V orthonormal, as rows: T (m, m) and b* are rows of ``matrix``."""
+
+    def __init__(
+        self,
+        product: Callable[[Vector], Vector],
+        start: Vector,
+        size: int,
+        hermitian: bool,
+        rng: np.random.Generator,
+    ) -> None:
+        module, unknowns = array_module(start), start.shape[1]
+        self.size, self.hermitian = min(size, unknowns), hermitian
+        self._product, self._rng = product, rng
+        self.rows = module.empty((self.size + 1, unknowns), start.dtype)
+        self.rows[:1] = start / float(norms_of(start)[0])
+        self.matrix = np.zeros((self.size + 1, self.size), np.result_type(start.dtype, np.float64))
+        self.count = 0
+        self._eps = float(np.finfo(start.dtype).eps)
+
+    @property
+    def norm(self) -> float:
+        """The norm of T, a lower bound of the operator's."""
+        return float(np.linalg.norm(self.matrix, 2))
+
+    @property
+    def rounding(self) -> float:
+        """What rounding leaves of a residual."""
+        return 10 * self._eps * self.norm
+
+    def extend(self) -> bool:
+        """Multiply until the basis is full; return whether all products were finite."""
+        for j in range(self.count, self.size):
+            new = self._product(self.rows[j : j + 1])
+            length, products = float(norms_of(new)[0]), self._orthogonalise(new, j + 1)
+            below = float(norms_of(new)[0])
+            if not np.isfinite(below):
+                return False
+            self.matrix[: j + 1, j] = products
+            if below <= 10 * self._eps * length:
+                below = 0.0
+            self.matrix[j + 1, j] = below
+            if below == 0.0 and j + 1 < self.rows.shape[1]:
+                new = self._another(j + 1)
+            self.rows[j + 1] = new[0] / (below or 1.0)
+        self.count = self.size
+        return True
+
+    def _orthogonalise(self, new: Vector, count: int) -> NDArray[Any]:
+        """Take the part in the basis out of a row, in place, and return its coefficients."""
+        known, total = self.rows[:count], np.zeros(count, self.matrix.dtype)
+        for _ in range(2):
+            products = gram(known, new)[:, 0]
+            new -= combine(products[None], known)
+            total += products
+        return total
+
+    def _another(self, count: int) -> Vector:
+        """Return a random row of length 1 that is orthogonal to the basis."""
+        module = array_module(self.rows)
+        new = self._rng.standard_normal((1, self.rows.shape[1]))
+        row: Vector = module.asarray(new.astype(self.rows.dtype))
+        for _ in range(2):
+            row /= float(norms_of(row)[0])
+            self._orthogonalise(row, count)
+        row /= float(norms_of(row)[0])
+        return row
+
+    def ritz_pairs(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return eigenvalues of T, and columns s, b* s: A V s - λ V s is b* s times v."""
+        square, last = self.matrix[: self.count], self.matrix[self.count]
+        if self.hermitian:
+            values, vectors = np.linalg.eigh((square + square.conj().T) / 2)
+        else:
+            values, vectors = np.linalg.eig(square)
+        return values, np.concatenate([vectors, (last @ vectors)[None]])
+
+    def restart(self, order: Order, kept: int) -> None:
+        """Keep an invariant space of T for the first ``kept`` values, and the last vector."""
+        square, last = self.matrix[: self.count], self.matrix[self.count]
+        if self.hermitian:
+            values, vectors = np.linalg.eigh((square + square.conj().T) / 2)
+            first = order(values)[:kept]
+            triangle, turn = np.diag(values[first]).astype(square.dtype), vectors[:, first]
+        else:
+            triangle, turn = _leading_schur(square, order, kept)
+        kept, last = len(triangle), last @ turn
+        self.rows[:kept] = combine(turn.T, self.rows[: self.count])
+        self.rows[kept] = self.rows[self.count]
+        self.matrix[...] = 0
+        self.matrix[:kept, :kept], self.matrix[kept, :kept] = triangle, last
+        self.count = kept
+
+
+def _leading_schur(
+    square: NDArray[Any], order: Order, kept: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the leading part of a Schur form whose first values are those that come first.
+
+    Pairs of a real matrix stay together, so that there may be one more.
+    """
+    triangle, turn = scipy.linalg.schur(square)
+    values = _schur_values(triangle)
+    chosen = np.zeros(len(values), np.intp)
+    chosen[order(values)[:kept]] = 1
+    if triangle.dtype.kind == "f":
+        (pairs,) = np.nonzero(np.diag(triangle, -1))
+        chosen[pairs] = chosen[pairs + 1] = np.maximum(chosen[pairs], chosen[pairs + 1])
+    if chosen.all():
+        first = order(values)[-1]
+        chosen[first] = 0
+        if triangle.dtype.kind == "f":
+            chosen[pairs] = chosen[pairs + 1] = np.minimum(chosen[pairs], chosen[pairs + 1])
+    (reorder,) = scipy.linalg.get_lapack_funcs(("trsen",), (triangle,))
+    found = reorder(chosen, triangle, turn, job="N")
+    count = int(chosen.sum())
+    return found[0][:count, :count], found[1][:, :count]
+
+
+def _schur_values(triangle: NDArray[Any]) -> NDArray[Any]:
+    """Return the eigenvalues of a triangular, or real quasi-triangular, matrix in its order."""
+    values = np.diag(triangle).astype(np.complex128)
+    if triangle.dtype.kind == "f":
+        for i in np.flatnonzero(np.diag(triangle, -1)):
+            values[i : i + 2] = np.linalg.eigvals(triangle[i : i + 2, i : i + 2])
+    return values
+
+
+def _combined(weights: NDArray[Any], rows: Vector) -> Vector:
+    """Return combinations of rows, complex where the weights are."""
+    if weights.dtype.kind == "c" and rows.dtype.kind != "c":
+        return combine(weights.real, rows) + 1j * combine(weights.imag, rows)
+    return combine(weights, rows)
