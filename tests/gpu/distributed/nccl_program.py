@@ -205,18 +205,19 @@ def check_graphs_of_runs(comm, rng):
         norms = [record.get("norm") for record in result.history]
         check(norms == [record.get("norm") for record in plain.history], "other norms")
         close(part.gather(result.u), evolve(problem, **options).u, 1e-6)
-    folder = comm.broadcast(tempfile.mkdtemp() if comm.rank == 0 else None, 0)
-    problem, options = cases[1]
-    part, file = distribute(problem.to("cuda"), comm), Path(folder) / "run.h5"
 
     def stops(state):
         return state.step >= 300
 
     stops.may_skip = True
-    first = evolve(part, callback=stops, checkpoint=file, checkpoint_every=70, **options)
-    check(300 <= first.steps < 500, "it was not stopped")
-    last = evolve(part, resume=file, **options)
-    np.testing.assert_array_equal(last.u.get(), evolve(part, **options).u.get())
+    problem, options = cases[1]
+    part = distribute(problem.to("cuda"), comm)
+    with tempfile.TemporaryDirectory() as own:
+        file = Path(comm.broadcast(own, 0)) / "run.h5"
+        first = evolve(part, callback=stops, checkpoint=file, checkpoint_every=70, **options)
+        check(300 <= first.steps < 500, "it was not stopped")
+        last = evolve(part, resume=file, **options)
+        np.testing.assert_array_equal(last.u.get(), evolve(part, **options).u.get())
 
 
 def check_runs(comm):

@@ -340,7 +340,7 @@ def test_ranks_with_a_device_each(cupy, ranks):
         ],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         env=environment,
         cwd=HERE,
     )
