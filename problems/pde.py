@@ -36,6 +36,7 @@ from .discretization.fields.signs import SignedField, split_fields
 from .discretization.interpolation.transform import PointTransform
 from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
+    EdgeFunction,
     ExactSolution,
     OperatorTerm,
     SeparableVector,
@@ -43,7 +44,7 @@ from .discretization.parts import (
 )
 from .discretization.space import DGSpace
 from .discretization.terms.assemble_fields import SampledFields
-from .discretization.terms.assemble_term import assemble_term, boundary_sources
+from .discretization.terms.assemble_term import assemble_term, boundary_sources, edge_functions
 from .discretization.terms.manufactured_sources import (
     exact_solution,
     project_separable,
@@ -325,6 +326,7 @@ class PDE(Statement):
             masses=made.masses,
             gains=self.gains,
             source_functions=self.source_functions,
+            edge_functions=made.edge_functions,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )
@@ -366,8 +368,9 @@ class PDE(Statement):
         allow_ill_posed: bool,
     ) -> LevelParts:
         """Return all parts of the problem that depend on the finest levels."""
-        terms, sources = self._assemble(resolved, space, fields, allow_ill_posed)
-        return LevelParts(tuple(terms), tuple(sources), self._exact(space), space.masses, stepper)
+        terms, sources, edges = self._assemble(resolved, space, fields, allow_ill_posed)
+        exact = self._exact(space)
+        return LevelParts(tuple(terms), tuple(sources), tuple(edges), exact, space.masses, stepper)
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):
@@ -394,8 +397,9 @@ class PDE(Statement):
         space: DGSpace,
         fields: SampledFields,
         allow_ill_posed: bool,
-    ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
+    ) -> tuple[list[OperatorTerm], list[SeparableVector], list[EdgeFunction]]:
         """Return the operator's terms and all sources, those from boundary data included."""
+        edges: list[EdgeFunction] = []
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
@@ -412,9 +416,11 @@ class PDE(Statement):
             for (part, own), operator in zip(parts, assembled, strict=True):
                 with arising_in("the data of boundary"):
                     data = boundary_sources(part, space, explicit=operator.one_sided)
-                if data and own:
+                    functions = edge_functions(part, space, explicit=operator.one_sided)
+                if (data or functions) and own:
                     raise ValueError(_FIELD_WITH_DATA.format(number, term_text(term)))
                 sources.extend(data)
+                edges.extend(functions)
             terms.extend(assembled)
             one_sided.append(any(operator.one_sided for operator in assembled))
         if isinstance(self.sources, str):
@@ -422,7 +428,7 @@ class PDE(Statement):
         else:
             with arising_in("sources"):
                 sources.extend(project_separable(part, space) for part in self.sources)
-        return terms, sources
+        return terms, sources, edges
 
     def _initial_vector(self, space: DGSpace, grid: SparseGrid) -> NDArray[np.float64]:
         if self.initial is None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..grids.levels import MAX_LEVEL
+from ..statement.functions import FunctionOfAxes
 from ..statement.number_checks import check_integer, is_number
 from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
@@ -19,6 +20,7 @@ from .matrices.mode_operator import ModeOperator
 
 __all__ = [
     "AdaptSettings",
+    "EdgeFunction",
     "ExactSolution",
     "Masses",
     "OperatorTerm",
@@ -130,6 +132,42 @@ class SeparableVector:
     def __repr__(self) -> str:
         sizes = " ⊗ ".join(str(factor.size) for factor in self.factors)
         return f"<SeparableVector {time_text(self.time)} * {sizes} coefficients>"
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeFunction:
+    """A source that comes from data at an end of an axis, a function of the other axes and time.
+
+    It is time(t) · e ⊗ (⊗_k A_k) P g(t), with a vector e along the axis, the projection P g of the
+    data on the other axes, and an operator A_k along each of them.
+
+    Attributes
+    ----------
+    axis : int
+        Number of the axis.
+    end : float
+        The coordinate of the end.
+    along : ndarray, shape (cells * n,), float64
+        1-D hierarchical coefficients along the axis.
+    function : FunctionOfAxes
+        g, a function of all axes.
+    modes : tuple of (ModeOperator or None)
+        The operators along all axes; None, the identity, along the axis itself.
+    time : TimeFunction
+    explicit : bool
+        As of `SeparableVector`.
+    """
+
+    axis: int
+    end: float
+    along: NDArray[np.float64]
+    function: FunctionOfAxes
+    modes: tuple[ModeOperator | None, ...]
+    time: TimeFunction
+    explicit: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "along", read_only("along", self.along, dimensions=1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..discretization.parts import (
     AdaptSettings,
+    EdgeFunction,
     Masses,
     OperatorTerm,
     SeparableVector,
@@ -46,6 +47,7 @@ class ProblemContent:
     masses: Masses = ()
     gains: tuple[MaxwellianGain, ...] = ()
     source_functions: tuple[FunctionOfAxes, ...] = ()
+    edge_functions: tuple[EdgeFunction, ...] = ()
     adapt: AdaptSettings | None = None
     well_posed_until: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from ..discretization.parts import OperatorTerm, SeparableVector
 from .adapt import encode_adapt
 from .content import ProblemContent
 from .fields import encode_fields
-from .functions import encode_functions, fingerprints
+from .functions import encode_functions, fingerprints, refuse_edge_functions
 from .gains import encode_gains
 from .schema import FORMAT, check_counts
 
@@ -36,9 +36,10 @@ def encode_problem(content: ProblemContent) -> Document:
     """Return the document of a problem's file.
 
     It has each distinct 1-D operator once, in the order in which the terms first use them. Raises
-    TypeError or ValueError if units or provenance are not plain JSON data, a source is a callable,
-    or there are more terms, sources or parts than a file may have.
+    TypeError or ValueError if units or provenance are not plain JSON data, sources or boundary data
+    are callables, or there are more terms, sources or parts than a file may have.
     """
+    refuse_edge_functions(content.edge_functions)
     grid, n = content.grid, content.degree + 1
     parts = () if content.exact is None else content.exact.parts
     check_counts(len(content.terms), len(content.sources), len(parts), grid.dimensions)
@@ -96,9 +97,10 @@ def problem_hash(content: ProblemContent) -> str:
     s(t), and checkpoints of versions that did not store them remain valid. Callables, which files
     do not hold, count by their values at some points.
     """
-    document = encode_problem(replace(content, source_functions=()))
+    document = encode_problem(replace(content, source_functions=(), edge_functions=()))
     datasets, attributes = dict(document.datasets), dict(document.attributes)
-    datasets |= fingerprints(content.source_functions, content.t0)
+    edges = [edge.function for edge in content.edge_functions]
+    datasets |= fingerprints([*content.source_functions, *edges], content.t0)
     datasets.pop(_EXPLICIT, None)
     attributes.pop(_WELL_POSED, None)
     return replace(document, attributes=attributes, datasets=datasets).content_hash

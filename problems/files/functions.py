@@ -13,10 +13,11 @@ from batchkron.storage.document import Value
 from batchkron.storage.file_errors import refusing
 from batchkron.storage.schema import texts_of
 
+from ..discretization.parts import EdgeFunction
 from ..statement.axis import Axis
 from ..statement.functions import FunctionOfAxes, function_of_axes
 
-__all__ = ["decode_functions", "encode_functions", "fingerprints"]
+__all__ = ["decode_functions", "encode_functions", "fingerprints", "refuse_edge_functions"]
 
 _PATH = "sources/functions"
 _MAX_FUNCTIONS = 64  # of one problem; each is computed at all points of the grid
@@ -32,14 +33,26 @@ def encode_functions(functions: Sequence[FunctionOfAxes]) -> dict[str, Value]:
         )
     for function in functions:
         if function.text is None:
-            kind = getattr(function.function, "__qualname__", type(function.function).__name__)
             raise TypeError(
-                f"{function.name} is the Python function {kind}, which problem files do not hold; "
-                "give it as the text of a formula, such as 'sin(x * y) * exp(-t)', or as a "
-                "Separable or a sum of them"
+                f"{_named(function)}, which problem files do not hold; give it as the text of a "
+                "formula, such as 'sin(x * y) * exp(-t)', or as a Separable or a sum of them"
             )
     texts = tuple(str(function.text) for function in functions)
     return {_PATH: texts} if texts else {}
+
+
+def refuse_edge_functions(edges: Sequence[EdgeFunction]) -> None:
+    """Refuse boundary data that are callables, with TypeError."""
+    for edge in edges:
+        raise TypeError(
+            f"{_named(edge.function)}, which problem files do not hold; give the data as a "
+            "Separable or a sum of them"
+        )
+
+
+def _named(function: FunctionOfAxes) -> str:
+    kind = getattr(function.function, "__qualname__", type(function.function).__name__)
+    return f"{function.name} is the Python function {kind}"
 
 
 def decode_functions(document: Document, axes: Sequence[Axis]) -> tuple[FunctionOfAxes, ...]:

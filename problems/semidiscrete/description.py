@@ -113,11 +113,12 @@ def _mode_text(mode: ModeOperator | FieldMode) -> str:
 
 
 def _sources_text(problem: ProblemValue) -> str:
-    number = len(problem.sources) + len(problem.source_functions)
+    functions = *problem.source_functions, *(edge.function for edge in problem.edge_functions)
+    number = len(problem.sources) + len(functions)
     if not number:
         return "none"
     steady = all(source.time.is_constant for source in problem.sources)
-    steady = steady and not any(function.in_time for function in problem.source_functions)
+    steady = steady and not any(function.in_time for function in functions)
     return f"{number}, {_steadiness(steady)}"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..discretization.parts import (
+    EdgeFunction,
     ExactSolution,
     Masses,
     OperatorTerm,
@@ -30,6 +31,7 @@ class LevelParts:
     ----------
     terms : tuple of OperatorTerm
     sources : tuple of SeparableVector
+    edge_functions : tuple of EdgeFunction
     exact : ExactSolution, ExactFunction or None
     masses : tuple of (ndarray or None)
     stepper : StepperSettings
@@ -38,6 +40,7 @@ class LevelParts:
 
     terms: tuple[OperatorTerm, ...]
     sources: tuple[SeparableVector, ...]
+    edge_functions: tuple[EdgeFunction, ...]
     exact: ExactSolution | ExactFunction | None
     masses: Masses
     stepper: StepperSettings

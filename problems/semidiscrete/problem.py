@@ -81,6 +81,8 @@ class Problem(ProblemValue, OutputMethods):
     source_functions : sequence of FunctionOfAxes, optional
         Sources that are functions of all axes and of time, as a PDE makes them of callables and
         formulas. They are interpolated at points of the grid; files hold formulas only.
+    edge_functions : sequence of EdgeFunction, optional
+        Sources that come from boundary data which are callables; files do not hold them.
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.

@@ -13,6 +13,7 @@ from batchkron.operators import on_device
 from ..discretization.interpolation.transform import PointTransform
 from ..statement.functions import FunctionOfAxes
 from ..statement.time_functions import TimeFunction
+from .edges import EdgeOnGrid
 from .time_combination import TimeCombination
 
 __all__ = ["MovingSources", "Sources"]
@@ -28,24 +29,30 @@ class MovingSources:
     Parameters
     ----------
     functions : sequence of FunctionOfAxes
+    edges : sequence of EdgeOnGrid
+        Those of the data at ends of axes.
     transform : callable
         Returns the points of the grid; it is called when they are first needed.
     """
 
     def __init__(
-        self, functions: Sequence[FunctionOfAxes], transform: Callable[[], PointTransform]
+        self,
+        functions: Sequence[FunctionOfAxes],
+        edges: Sequence[EdgeOnGrid],
+        transform: Callable[[], PointTransform],
     ) -> None:
-        self._functions, self._transform = tuple(functions), transform
+        self._functions, self._edges, self._transform = tuple(functions), tuple(edges), transform
 
     def __bool__(self) -> bool:
-        return bool(self._functions)
+        return bool(self._functions or self._edges)
 
     def accumulate(self, t: float, out: Values) -> None:
         """Add the sum at a time to ``out``."""
-        if not self._functions:
-            return
-        total = sum(function(*self._points, t) for function in self._functions)
-        out += self._transform().coefficients(total)
+        for edge in self._edges:
+            out += edge.edge.time(t) * edge(t)
+        if self._functions:
+            total = sum(function(*self._points, t) for function in self._functions)
+            out += self._transform().coefficients(total)
 
     def write(self, t: float, u: Values, out: Values) -> None:
         """Overwrite ``out`` with the sum at a time; it does not depend on u."""

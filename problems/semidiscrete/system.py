@@ -15,10 +15,11 @@ from batchkron.operators import Operator, ValidationReport
 from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
 from ..discretization.interpolation.transform import PointTransform
-from ..discretization.parts import OperatorTerm, SeparableVector
+from ..discretization.parts import EdgeFunction, OperatorTerm, SeparableVector
 from ..statement.functions import function_of_axes
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
+from .edges import EdgeOnGrid
 from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
@@ -156,7 +157,8 @@ class System:
         own = [term for term in problem.terms if not term.one_sided]
         if not (problem.gains or any(term.has_fields for term in own)):
             return None
-        is_whole = len(own) == len(problem.terms) and not any(s.explicit for s in problem.sources)
+        sources = *problem.sources, *problem.edge_functions
+        is_whole = len(own) == len(problem.terms) and not any(s.explicit for s in sources)
         return ImplicitFields(
             FieldTerms(problem, own),
             self._implicit_sources,
@@ -530,28 +532,38 @@ class System:
 
     @cached_property
     def _sources(self) -> Sources:
-        return self._all_of(self.problem.sources)
+        return self._all_of(self.problem.sources, self.problem.edge_functions)
 
     @cached_property
     def _implicit_sources(self) -> Sources:
-        sources = [source for source in self.problem.sources if not source.explicit]
-        if len(sources) == len(self.problem.sources):
-            return self._sources
-        return self._all_of(sources)
-
-    def _all_of(self, separable: Sequence[SeparableVector]) -> Sources:
-        """Return the sum of separable sources and of all functions."""
         problem = self.problem
-        functions = problem.source_functions
+        sources = [source for source in problem.sources if not source.explicit]
+        edges = [edge for edge in problem.edge_functions if not edge.explicit]
+        if len(sources) == len(problem.sources) and len(edges) == len(problem.edge_functions):
+            return self._sources
+        return self._all_of(sources, edges)
+
+    def _all_of(
+        self, separable: Sequence[SeparableVector], edges: Sequence[EdgeFunction]
+    ) -> Sources:
+        """Return the sum of separable sources, of those from boundary data, and of all functions.
+
+        Functions that do not depend on time are vectors.
+        """
+        problem, t0 = self.problem, self.problem.t0
         steady = [
-            self.transform.project(function, problem.t0)
-            for function in functions
+            (constant(1.0), self.transform.project(function, t0))
+            for function in problem.source_functions
             if not function.in_time
         ]
+        moving = [function for function in problem.source_functions if function.in_time]
+        place = problem.axes, problem.grid, problem.degree, problem.device
+        on_grid = [EdgeOnGrid(edge, *place) for edge in edges]
+        steady += [(own.edge.time, own(t0)) for own in on_grid if not own.edge.function.in_time]
+        later = [own for own in on_grid if own.edge.function.in_time]
         n = problem.degree + 1
         combined = TimeCombination(separable, problem.grid, n, problem.device, steady)
-        moving = [function for function in functions if function.in_time]
-        return Sources(combined, MovingSources(moving, lambda: self.transform))
+        return Sources(combined, MovingSources(moving, later, lambda: self.transform))
 
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         if self._repeated is not None:

@@ -12,7 +12,6 @@ from batchkron.operators import on_device
 
 from ..discretization.parts import SeparableVector
 from ..grids.sparse_grid import SparseGrid
-from ..statement.time import constant
 from ..statement.time_functions import TimeFunction, split_number
 
 __all__ = ["TimeCombination", "kron_on_grid"]
@@ -47,8 +46,8 @@ class TimeCombination:
         Coefficients per cell and axis, degree + 1.
     device : {"cpu", "cuda"}
         Where the vectors are.
-    steady : sequence of ndarray, shape (N,), float64
-        Vectors that are added at all times.
+    vectors : sequence of (TimeFunction, ndarray of float64 of shape (N,))
+        More functions of time and vectors.
 
     Attributes
     ----------
@@ -64,11 +63,11 @@ class TimeCombination:
         grid: SparseGrid,
         n: int,
         device: str = "cpu",
-        steady: Sequence[NDArray[np.float64]] = (),
+        vectors: Sequence[tuple[TimeFunction, NDArray[np.float64]]] = (),
     ) -> None:
         collected: dict[TimeFunction, NDArray[np.float64]] = {}
         given = [(part.time, kron_on_grid(part.factors, grid, n)) for part in parts]
-        for time, vector in [*given, *((constant(1.0), vector) for vector in steady)]:
+        for time, vector in (*given, *vectors):
             number, function = split_number(time)
             vector = number * vector
             if function in collected:

@@ -17,6 +17,7 @@ from batchkron.operators import on_device
 from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.parts import (
     AdaptSettings,  # noqa: F401
+    EdgeFunction,  # noqa: F401
     ExactSolution,
     Masses,  # noqa: F401
     OperatorTerm,  # noqa: F401
@@ -62,7 +63,8 @@ class ProblemValue(ProblemContent):
     other_levels: OtherLevels | None = None
 
     def __post_init__(self) -> None:
-        for name in ("axes", "terms", "sources", "masses", "gains", "source_functions"):
+        functions = "source_functions", "edge_functions"
+        for name in ("axes", "terms", "sources", "masses", "gains", *functions):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
         initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
@@ -99,7 +101,8 @@ class ProblemValue(ProblemContent):
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
         check_gains(self.gains, self.axes, masses)
-        check_source_functions(self.source_functions, self.axes, grid, n)
+        edges = (edge.function for edge in self.edge_functions)
+        check_source_functions([*self.source_functions, *edges], self.axes, grid, n)
         check_vectors("sources", self.sources, grid, n)
         if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .axis import Axis
+from .functions import function_of_axes
 from .separable import Separable, SeparableFunction, SeparableSum, separable_parts
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "NoFlux",
     "Periodic",
     "chain_conditions",
+    "check_data",
     "ends_text",
     "parse_boundary",
 ]
@@ -52,12 +54,13 @@ class Dirichlet:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum or "from exact"
+    data : float, Separable, SeparableSum, callable or "from exact"
         Function of the other coordinates and of time. A factor that depends on the axis itself is
-        evaluated at the end. "from exact" takes the PDE's exact solution.
+        evaluated at the end. A callable is given as ``sources`` of a `PDE`, and has the axis's end
+        for that coordinate. "from exact" takes the PDE's exact solution.
     """
 
-    data: SeparableFunction | str = 0.0
+    data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Dirichlet", self.data)
@@ -74,11 +77,12 @@ class Neumann:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum or "from exact"
+    data : float, Separable, SeparableSum, callable or "from exact"
         Derivative along the axis (in the direction of growing x_k at both ends, not along the
         outward normal), as a function of the other coordinates and of time. A factor that depends
         on the axis itself is evaluated at the end: a function of the axis is differentiated there,
-        a number is taken as the derivative. "from exact" differentiates the PDE's exact solution.
+        a number is taken as the derivative, and so is the value of a callable, as of `Dirichlet`.
+        "from exact" differentiates the PDE's exact solution.
 
     Notes
     -----
@@ -88,7 +92,7 @@ class Neumann:
     sum.
     """
 
-    data: SeparableFunction | str = 0.0
+    data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Neumann", self.data)
@@ -105,7 +109,7 @@ class Inflow:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum or "from exact"
+    data : float, Separable, SeparableSum, callable or "from exact"
         As in `Dirichlet`.
 
     Notes
@@ -117,7 +121,7 @@ class Inflow:
     own (the argument ``boundary`` of the term).
     """
 
-    data: SeparableFunction | str = 0.0
+    data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
         _check_data("Inflow", self.data)
@@ -212,8 +216,19 @@ def parse_ends(
     for end, condition in (("left", left), ("right", right)):
         data = getattr(condition, "data", 0.0)
         if axes is not None and data != FROM_EXACT:
-            separable_parts(f"the data at the {end} end of axis {axis.name!r}", data, axes)
+            check_data(f"the data at the {end} end of axis {axis.name!r}", data, axes)
     return left, right
+
+
+def check_data(name: str, data: object, axes: Sequence[Axis]) -> None:
+    """Refuse data that are neither separable nor a function of the axes and time, with TypeError.
+
+    ValueError if they name another axis; ``name`` is for the texts.
+    """
+    if callable(data):
+        function_of_axes(name, data, axes, in_time=True)
+    else:
+        separable_parts(name, data, axes)  # type: ignore[arg-type]
 
 
 def chain_conditions(
@@ -259,5 +274,5 @@ def _check_data(kind: str, data: object) -> None:
                 f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a number "
                 "or a Separable"
             )
-    elif not isinstance(data, (Separable, SeparableSum)):
+    elif not (callable(data) or isinstance(data, (Separable, SeparableSum))):
         separable_parts(f"{kind}'s data", data, ())  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ from numbers import Real
 from typing import Any
 
 from .axis import Axis
-from .boundary import Condition, Inflow, Neumann, chain_conditions, ends_text
+from .boundary import Condition, Inflow, Neumann, chain_conditions, check_data, ends_text
 from .coefficients import Function
 from .functions import FunctionOfAxes
 from .gains import MaxwellianGain
-from .separable import Separable, separable_parts
+from .separable import Separable
 from .terms import Term, term_text
 from .text import axes_text, count
 
@@ -86,7 +86,7 @@ def check_statement(pde: Statement) -> None:
             if isinstance(data, str) and not pde.exact:
                 raise ValueError(f"{where} is {data!r}, which needs exact=Separable(...)")
             if not isinstance(data, str):
-                separable_parts(where, data, pde.axes)
+                check_data(where, data, pde.axes)
     _check_slopes(pde)
     _check_inflow(pde)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...statement.axis import Axis
 from ...statement.boundary import Condition
 from ...statement.coefficients import Function
-from ...statement.functions import FunctionOfAxes
+from ...statement.functions import FunctionOfAxes, function_of_axes
 from ...statement.separable import Separable, separable_parts
 from ...statement.statement import Statement
 from ..basis.projection import differentiate, sample_points
@@ -71,6 +71,12 @@ def end_data(pde: Statement, data: Any, axis: Axis, side: Side, t: float, *, slo
     """
     places = places_inside(pde)
     k = SIDES.index(side)
+    if callable(data):
+        function = function_of_axes("boundary data", data, pde.axes, in_time=True)
+        end = np.full(LINES, axis.lower if side == "left" else axis.upper)
+        points = [{**places, axis: end}[own] for own in pde.axes]
+        values = _quietly(lambda: function(*points, t), (LINES,))
+        return np.full(LINES, np.nan) if values is None else values
     total = np.zeros(LINES)
     for part in separable_parts("boundary data", data, pde.axes):
         factor = part.factor(axis)

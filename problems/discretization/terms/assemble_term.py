@@ -6,9 +6,9 @@ conditions are all decided; `batchkron.problems.discretization.terms.resolve_ter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from ...statement.axis import Axis
 from ...statement.coefficients import Function
+from ...statement.functions import function_of_axes
 from ...statement.separable import Separable, separable_parts
 from ..basis.multiwavelets import to_hierarchical, to_nodal
 from ..basis.projection import differentiate, sample
@@ -37,13 +38,13 @@ from ..matrices.dg_matrices import (
     penalty_matrix,
 )
 from ..matrices.mode_operator import ModeOperator
-from ..parts import OperatorTerm, SeparableVector
+from ..parts import EdgeFunction, OperatorTerm, SeparableVector
 from ..space import DGSpace
 from .edge_conditions import EdgeDatum
 from .manufactured_sources import project_applied
 from .resolve_term import ResolvedFactor, ResolvedTerm, coefficient_along
 
-__all__ = ["assemble_term", "boundary_sources"]
+__all__ = ["assemble_term", "boundary_sources", "edge_functions"]
 
 
 def assemble_term(term: ResolvedTerm, space: DGSpace) -> OperatorTerm:
@@ -51,19 +52,21 @@ def assemble_term(term: ResolvedTerm, space: DGSpace) -> OperatorTerm:
 
     It is None, too, along the axis of a derivative that has a field, which `SampledFields` puts in.
     """
-    modes: list[ModeOperator | None] = []
-    for axis in space.axes:
-        factors = term.along(axis)
-        if not factors or factors[0].has_field:
-            modes.append(None)
-            continue
-        mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
-        modes.append(None if mode.is_identity else mode)
+    modes = tuple(_mode(term, axis, space) for axis in space.axes)
     derivatives = [factor for factor in term.factors if factor.kind != "mass"]
     one_sided = len(derivatives) == 1 and (
         derivatives[0].flux != "central" or derivatives[0].ends_by_sign
     )
-    return OperatorTerm(tuple(modes), term.scale * term.time, one_sided)
+    return OperatorTerm(modes, term.scale * term.time, one_sided)
+
+
+def _mode(term: ResolvedTerm, axis: Axis, space: DGSpace) -> ModeOperator | None:
+    """Return a term's operator along an axis, None where it is the identity or has a field."""
+    factors = term.along(axis)
+    if not factors or factors[0].has_field:
+        return None
+    mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
+    return None if mode.is_identity else mode
 
 
 def boundary_sources(
@@ -77,27 +80,58 @@ def boundary_sources(
     term's matrices there. IMEX methods treat them explicitly if ``explicit``, as the term.
     """
     found = []
+    for axis, side, datum, along in _edges(term, space):
+        if callable(datum.data):
+            continue
+        for part in _parts(datum, space):
+            value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
+            number = value * part.coefficient * term.scale
+            if number != 0.0:
+                source = _source(term, axis, number * along(), part, space, datum.inner)
+                found.append(replace(source, explicit=explicit))
+    return found
+
+
+def edge_functions(
+    term: ResolvedTerm, space: DGSpace, *, explicit: bool = False
+) -> list[EdgeFunction]:
+    """Return the sources of a term that come from data which are functions of all axes.
+
+    They are as those of `boundary_sources`, but the data are projected on the grid of the other
+    axes, where the term's operators act on them.
+    """
+    found = []
+    for axis, side, datum, along in _edges(term, space):
+        if not callable(datum.data):
+            continue
+        name = f"the data at the {side} end of axis {axis.name!r}"
+        function = function_of_axes(name, datum.data, space.axes, in_time=True)
+        modes = tuple(None if own == axis else _mode(term, own, space) for own in space.axes)
+        end = axis.lower if side == "left" else axis.upper
+        place, vector = space.axes.index(axis), term.scale * along()
+        found.append(EdgeFunction(place, end, vector, function, modes, term.time, explicit))
+    return found
+
+
+def _edges(
+    term: ResolvedTerm, space: DGSpace
+) -> Iterator[tuple[Axis, Side, EdgeDatum, Callable[[], NDArray[np.float64]]]]:
+    """Yield each end with a datum, and what makes the vector of a unit datum along its axis."""
     for axis in space.axes:
         factors = term.along(axis)
         for place, factor in enumerate(factors):
             for side, datum in zip(SIDES, factor.data, strict=True):
-                if datum is None:
-                    continue
-                values = []
-                for part in _parts(datum, space):
-                    value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
-                    if value * part.coefficient != 0.0:
-                        values.append((part, value))
-                if not values:
-                    continue
-                vector = _edge_vector(factors, place, side, space)
-                vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
-                nodal = to_hierarchical(vector, space.level(axis), space.degree)
-                for part, value in values:
-                    number = value * part.coefficient * term.scale
-                    source = _source(term, axis, number * nodal, part, space, datum.inner)
-                    found.append(replace(source, explicit=explicit))
-    return found
+                if datum is not None:
+                    yield axis, side, datum, partial(_along, factors, place, side, datum, space)
+
+
+def _along(
+    factors: Sequence[ResolvedFactor], place: int, side: Side, datum: EdgeDatum, space: DGSpace
+) -> NDArray[np.float64]:
+    """Return the hierarchical coefficients along the axis of a unit datum."""
+    vector = _edge_vector(factors, place, side, space)
+    vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
+    return to_hierarchical(vector, space.level(factors[place].axis), space.degree)
 
 
 def _source(
@@ -135,6 +169,7 @@ def _source(
 def _parts(datum: EdgeDatum, space: DGSpace) -> Sequence[Separable]:
     if isinstance(datum.data, str):
         return space.exact
+    assert not callable(datum.data)
     return separable_parts("boundary data", datum.data, space.axes)
 
 

@@ -6,8 +6,9 @@ The result for an end is a kind, "periodic", "neumann" (take the trace of f from
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ...statement.axis import Axis
 from ...statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
@@ -23,7 +24,7 @@ class EdgeDatum:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum or "from exact"
+    data : float, Separable, SeparableSum, callable or "from exact"
         The function given there.
     slope : bool
         Whether it is ∂f/∂x, which is multiplied by the coefficients inside the div; otherwise f.
@@ -34,7 +35,7 @@ class EdgeDatum:
         applied to it: the part of a mixed derivative in the flux through the end.
     """
 
-    data: SeparableFunction | str
+    data: SeparableFunction | Callable[..., Any] | str
     slope: bool
     at_inflow: bool = False
     inner: bool = False
