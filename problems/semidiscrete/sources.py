@@ -51,8 +51,8 @@ class MovingSources:
         for edge in self._edges:
             out += edge.edge.time(t) * edge(t)
         if self._functions:
-            total = sum(function(*self._points, t) for function in self._functions)
-            out += self._transform().coefficients(total)
+            first, *others = (function(*self._points, t) for function in self._functions)
+            out += self._transform().coefficients(sum(others, first))
 
     def write(self, t: float, u: Values, out: Values) -> None:
         """Overwrite ``out`` with the sum at a time; it does not depend on u."""

@@ -157,8 +157,9 @@ class System:
         own = [term for term in problem.terms if not term.one_sided]
         if not (problem.gains or any(term.has_fields for term in own)):
             return None
-        sources = *problem.sources, *problem.edge_functions
-        is_whole = len(own) == len(problem.terms) and not any(s.explicit for s in sources)
+        explicit = [s.explicit for s in problem.sources]
+        explicit += [s.explicit for s in problem.edge_functions]
+        is_whole = len(own) == len(problem.terms) and not any(explicit)
         return ImplicitFields(
             FieldTerms(problem, own),
             self._implicit_sources,

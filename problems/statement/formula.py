@@ -108,8 +108,12 @@ def _names(node: ast.expr, variables: Collection[str], text: str) -> set[str]:
         return _names(node.operand, variables, text)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return _names(node.left, variables, text) | _names(node.right, variables, text)
-    called = getattr(getattr(node, "func", None), "id", None)  # the name of a function
-    if called in _FUNCTIONS and len(node.args) == 1 and not node.keywords:
+    if (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", None) in _FUNCTIONS
+        and len(node.args) == 1
+        and not node.keywords
+    ):
         return _names(node.args[0], variables, text)
     part = ast.get_source_segment(text.strip(), node) or type(node).__name__
     raise ValueError(f"{text!r} has {part!r}; a formula may have {_GRAMMAR}, and names")

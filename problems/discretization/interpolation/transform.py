@@ -138,7 +138,7 @@ class PointTransform:
         return self._run(self._to_interpolant, values)
 
     def _run(self, steps: Sequence[_Sweep], x: Values) -> Values:
-        blocks = array_module(x).asarray(x).reshape(self.grid.num_cells, -1)
+        blocks: Values = array_module(x).asarray(x).reshape(self.grid.num_cells, -1)
         for step in steps:
             blocks = step(blocks)
         return blocks.reshape(-1)
