@@ -57,6 +57,9 @@ class Communicator(ABC):
         This rank's number, and the number of ranks.
     traffic : Traffic
         What this rank has sent, also by the communicators that were split off this one.
+    shares_memory : bool
+        Whether operators on sparse grids that are made from now on let ranks read each other's
+        vectors on the CPU where they are, if they are on one machine; to be set on all ranks alike.
     """
 
     rank: int
@@ -64,11 +67,13 @@ class Communicator(ABC):
     traffic: Traffic
     capturable = True  # whether exchanges of device arrays may be captured in a CUDA graph
     stores: bool = False  # whether products write results straight to the memory of their owners
+    shares_memory: bool = False
 
     def __init__(self, rank: int, size: int, traffic: Traffic | None) -> None:
         self.rank, self.size = rank, size
         self.traffic = Traffic() if traffic is None else traffic
         self._neighbours: dict[int, Communicator] = {}
+        self._common: list[Array] = []  # two, which products take in turn
 
     def neighbours(self, count: int) -> Communicator:
         """Return the ``count`` ranks beside each other that this rank is one of.
@@ -94,7 +99,7 @@ class Communicator(ABC):
 
     def _follow(self, whole: Communicator) -> None:
         """Do as the communicator that this one is a part of."""
-        self.stores = whole.stores
+        self.stores, self.shares_memory = whole.stores, whole.shares_memory
 
     def ialltoallv(
         self,
@@ -184,6 +189,41 @@ class Communicator(ABC):
         raise BackendUnavailableError(
             f"ranks of a {type(self).__name__} cannot write to each other's memory"
         )
+
+    def has_common_memory(self, size: int) -> bool:
+        """Whether there are so many bytes for `common_memory`. All ranks call it."""
+        if not self.shares_memory:
+            return False
+        if not self._common or self._common[0].size < size:
+            made = [self._new_common_memory(size) for _ in range(2)]
+            if any(memory is None for memory in made):
+                return False
+            self._common = [memory for memory in made if memory is not None]
+        return True
+
+    def common_memory(self, size: int) -> Array:
+        """Return memory that all ranks read and write, for one product with `meet` in it.
+
+        Two products that follow each other have different memory. So a rank may write to its own
+        part at once, and read those of others after the ranks have met: none of them is still in
+        the product before the last one.
+
+        Raises
+        ------
+        MemoryError
+            If there is too little; on every rank.
+        """
+        if not self.has_common_memory(size):
+            raise MemoryError(
+                f"there are no {size} bytes of memory that all ranks can read and write; set "
+                "shares_memory = False of the communicator on all ranks, and distribute again"
+            )
+        self._common.reverse()
+        return self._common[0]
+
+    def _new_common_memory(self, size: int) -> Array | None:
+        """Return new memory, (at least size,) of uint8; None on all ranks if there is none."""
+        return None
 
     def beside(self, work: Callable[[], object], last: bool) -> Pending | None:
         """Do work on what has been computed, beside what follows; None if it is done at once.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.distributed.communication.common_memory import common_memory
 from batchkron.distributed.communication.communicator import Communicator, Parts, Pending, Traffic
 from batchkron.distributed.communication.nccl import NcclCommunicator, current_device
 from batchkron.errors import BackendUnavailableError
@@ -100,6 +101,7 @@ class MpiCommunicator(Communicator):
     def __init__(self, comm: Any, traffic: Traffic | None = None) -> None:
         super().__init__(comm.Get_rank(), comm.Get_size(), traffic)
         self.comm = comm
+        self.shares_memory = self.size > 1
         self._of_devices: dict[int, NcclCommunicator] = {}
 
     def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
@@ -131,6 +133,16 @@ class MpiCommunicator(Communicator):
         gathered = np.empty((self.size, *values.shape), values.dtype)
         self.comm.Allgather(values, gathered)
         return gathered
+
+    def meet(self, like: Array) -> None:
+        """Return when all ranks have come here."""
+        self.comm.Barrier()
+
+    def _new_common_memory(self, size: int) -> Array | None:
+        """Return new memory of the ranks of one machine."""
+        return common_memory(
+            self.rank, self.size, size, lambda value: self.broadcast(value, 0), self.allgather
+        )
 
     def broadcast(self, value: Any, root: int) -> Any:
         """Return what the rank ``root`` passes, on every rank."""

@@ -105,7 +105,8 @@ class SimulatedCommunicator(Communicator):
     """A rank of `simulate`; with no arguments the only rank of a process of its own.
 
     Ranks also exchange arrays of one device, or of a device each, but wait for these on the host.
-    With ``stores = True`` on all ranks, products write results straight to their owners' memory.
+    With ``stores = True`` on all ranks, products write results straight to their owners' memory;
+    with ``shares_memory = True`` those on sparse grids read vectors of others where they are.
 
     Examples
     --------
@@ -164,6 +165,11 @@ class SimulatedCommunicator(Communicator):
     def share_memory(self, elements: int, dtype: np.dtype[Any], module: Any) -> list[Array]:
         """Return new memory of each rank, to which all threads can write."""
         return self._share(module.empty(elements, dtype))
+
+    def _new_common_memory(self, size: int) -> Array:
+        """Return new memory, to which all threads can write."""
+        memory: Array = self._share(np.empty(size, np.uint8) if self.rank == 0 else None)[0]
+        return memory
 
     def meet(self, like: Array) -> None:
         """Wait on the host until all ranks and their devices have come here."""

@@ -14,6 +14,7 @@ from batchkron.backends import Backend
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.sweeps.memory import Places, common_places, own_places
 from batchkron.distributed.sweeps.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerTerms
@@ -39,7 +40,8 @@ class DistributedSweeps(DistributedOperator):
 
     Each rank has some consecutive cells of x and of y, and works on flat vectors of their blocks.
     On a device it first multiplies its own blocks of x, while those of other ranks are on their
-    way, and then adds the products of these: sums have another order than on one device.
+    way, and then adds the products of these: sums have another order than on one device. On the CPU
+    ranks of one machine exchange nothing, but write vectors to common memory and read them there.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ class DistributedSweeps(DistributedOperator):
         layout = Layout(ranks.grid, rows, elements)
         super().__init__(ranks, layout, layout, spec.dtype, plan)
         rank = self.communicator.rank
-        self._memory = _Memory(plan, rank, has_x=not self._multiplies_own_first)
+        self._memory = self._places(rank)
         self._moves = {
             number: _Move(halo, rank, self._memory, number, self._backend)
             for number, halo in enumerate(plan.halos)
@@ -77,6 +79,15 @@ class DistributedSweeps(DistributedOperator):
         }
         self._steps = _local_steps(plan, rank, self._memory, self._backend, spec)
         self._workspace = self._backend.workspace()
+
+    def _places(self, rank: int) -> Places:
+        """Return where this rank finds vectors."""
+        if self.device == "cpu" and self.plan.num_exchanges:
+            common = common_places(self.plan, rank)
+            size = common.blocks * self._spec.block_size * self.dtype.itemsize
+            if self.communicator.has_common_memory(size):
+                return common
+        return own_places(self.plan, rank, has_x=not self._multiplies_own_first)
 
     @property
     def _multiplies_own_first(self) -> bool:
@@ -115,32 +126,56 @@ class DistributedSweeps(DistributedOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        size, counts = self._spec.block_size * inner, self._memory
-        moves = [move.blocks for move in self._moves.values()]
-        messages = max((max(move.sent, move.received) for move in moves), default=0)
-        ends = np.cumsum([counts.blocks, messages, messages]) * outer * size
-        memory = self._workspace.array(int(ends[-1]), self.dtype)
-        parts = [memory[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
-        vectors = parts[0].reshape(outer, counts.blocks, size)
-        own = x.reshape(outer, counts.owned[X], size)
-        if counts.has_x:
-            vectors[:, : counts.owned[X]] = own
-        results = y.reshape(outer, counts.owned[Y], size)
+        size, places = self._spec.block_size * inner, self._memory
+        memory, scratch = self._memories(outer * size)
+        vectors = memory.reshape(outer, places.blocks, size)
+        own = x.reshape(outer, places.owned[X], size)
+        if places.has_x:
+            begin = places.starts[X]
+            vectors[:, begin : begin + places.owned[X]] = own
+        results = y.reshape(outer, places.owned[Y], size)
         for step in self._steps:
-            end: Callable[[], None] | None = None
-            for number in step.arriving:
-                if end is not None:  # all exchanges use the same memory
-                    end()
-                source = vectors if counts.has_x or number != X else own
-                end = self._moves[number].begin(self.communicator, source, vectors, parts[1:])
+            end = self._arrive(step.arriving, own, vectors, scratch)
             if step.target == Y:
                 step.run(own, vectors, results, inner, alpha, accumulate or step.adds, end)
             else:
-                begin = counts.starts[step.target]
-                target = vectors[:, begin : begin + counts.owned[step.target]]
+                begin = places.starts[step.target]
+                target = vectors[:, begin : begin + places.owned[step.target]]
                 step.run(own, vectors, target, inner, 1, step.adds, end)
         if not self._steps and not accumulate:
             y[...] = 0
+
+    def _memories(self, size: int) -> tuple[Array, Sequence[Array]]:
+        """Return memory for all vectors, in blocks of a size, and two pieces for exchanges."""
+        blocks = self._memory.blocks
+        if self._memory.is_common:
+            elements = blocks * size
+            memory = self.communicator.common_memory(elements * self.dtype.itemsize)
+            return memory[: elements * self.dtype.itemsize].view(self.dtype), ()
+        moves = [move.blocks for move in self._moves.values()]
+        messages = max((max(move.sent, move.received) for move in moves), default=0)
+        ends = np.cumsum([0, blocks, messages, messages]) * size
+        every = self._workspace.array(int(ends[-1]), self.dtype)
+        parts = [every[begin:end] for begin, end in pairwise(ends.tolist())]
+        return parts[0], parts[1:]
+
+    def _arrive(
+        self, numbers: Sequence[int], own: Array, vectors: Array, scratch: Sequence[Array]
+    ) -> Callable[[], None] | None:
+        """Begin to bring vectors' blocks of other ranks; return what ends it, if there is any."""
+        if self._memory.is_common:
+            for number in numbers:
+                self._moves[number].count(self.communicator, own)
+            if numbers:
+                self.communicator.meet(own)
+            return None
+        end: Callable[[], None] | None = None
+        for number in numbers:
+            if end is not None:  # all exchanges use the same memory
+                end()
+            source = vectors if self._memory.has_x or number != X else own
+            end = self._moves[number].begin(self.communicator, source, vectors, scratch)
+        return end
 
     def _like(self, spec: SweepSpec) -> DistributedSweeps:
         """Return the operator of other terms on the same cells, which ranks own likewise."""
@@ -170,55 +205,11 @@ class DistributedSweeps(DistributedOperator):
         )
 
 
-class _Memory:
-    """Where a rank has the vectors of a list of sweeps: its own blocks, then those it is sent.
-
-    Parameters
-    ----------
-    plan : SweepsPlan
-    rank : int
-    has_x : bool
-        Whether its own blocks of x are among them.
-
-    Attributes
-    ----------
-    starts, owned : list of int, one for each vector
-        Its place among all blocks, and the number of blocks that the rank computes.
-    arrived : list of int, one for each vector
-        The place of the first block that the rank is sent.
-    blocks : int
-        Of all vectors. y is not among them; x is the first one.
-    """
-
-    def __init__(self, plan: SweepsPlan, rank: int, *, has_x: bool) -> None:
-        self.starts: list[int] = []
-        self.owned: list[int] = []
-        self.arrived: list[int] = []
-        self.blocks, self.has_x = 0, has_x
-        self._places: list[Ids] = []
-        for number, halo in enumerate(plan.halos):
-            own = halo.owned(rank)
-            kept = own if has_x or number != X else own[:0]
-            sent = own[:0] if number == Y else halo.received(rank)
-            places = np.full(len(halo.owners), -1)
-            every = own[:0] if number == Y else np.concatenate((kept, sent))
-            places[every] = self.blocks + np.arange(len(every))
-            self.starts.append(self.blocks)
-            self.owned.append(len(own))
-            self.arrived.append(self.blocks + len(every) - len(sent))
-            self._places.append(places)
-            self.blocks += len(every)
-
-    def places(self, number: int, blocks: Ids) -> Ids:
-        """Return where blocks of a vector lie; -1 for those that are not here."""
-        return self._places[number][blocks]
-
-
 class _Move:
     """The exchange of one vector's blocks, as a rank makes it."""
 
     def __init__(
-        self, halo: Halo, rank: int, memory: _Memory, number: int, backend: Backend
+        self, halo: Halo, rank: int, memory: Places, number: int, backend: Backend
     ) -> None:
         is_apart = number == X and not memory.has_x  # then x itself is what blocks are taken of
         start = 0 if is_apart else memory.starts[number]
@@ -226,6 +217,12 @@ class _Move:
         chosen = np.split(places, np.cumsum(halo.counts[rank])[:-1])
         self.blocks = BlockExchange(chosen, halo.counts[:, rank].tolist(), backend)
         self._begin = memory.arrived[number]
+        self._counts = halo.counts[rank].tolist()
+
+    def count(self, communicator: Communicator, own: Array) -> None:
+        """Count blocks that others read as if they were sent; ``own`` has their size."""
+        counts = [own.shape[0] * own.shape[2] * count for count in self._counts]
+        communicator.traffic.count(communicator.rank, counts, own.itemsize)
 
     def begin(
         self, communicator: Communicator, source: Array, vectors: Array, scratch: Sequence[Array]
@@ -342,7 +339,7 @@ def _matrices(sums: Sequence[tuple[SweepSum, Ids]], spec: SweepSpec) -> list[Arr
 
 
 def _local_steps(
-    plan: SweepsPlan, rank: int, memory: _Memory, backend: Backend, spec: SweepSpec
+    plan: SweepsPlan, rank: int, memory: Places, backend: Backend, spec: SweepSpec
 ) -> list[_LocalStep]:
     """Return the steps of a rank, those in which it has nothing to compute as well."""
     halos, found = plan.halos, []
@@ -356,7 +353,7 @@ def _local_steps(
         of_x, of_others = _Multiplies(), _Multiplies()
         for part in step.parts:
             starts, ids, children = plan.local_part(part, own)
-            total, places = next(sums), memory.places(part.source, children)
+            total, places = next(sums), memory.of(part.source, children)
             is_here = places >= 0
             rows = np.repeat(np.arange(len(own)), np.diff(starts))
             for multiplies, chosen, at in (

@@ -177,6 +177,27 @@ def check_adaptive_runs(comm):
         shutil.rmtree(folder)
 
 
+def check_common_memory(comm):
+    """Ranks of one machine read each other's vectors where they are: the bits of messages."""
+    rng = np.random.default_rng(8)
+    for level in (3, 5, 4):
+        whole = make("continuity-3d", level, 2).operator
+        shared = distribute(whole, comm)
+        x = rng.standard_normal((comm.size, whole.shape[1]))
+        expected = np.stack([whole @ row for row in x])
+        if comm.size > 1 and Path("/dev/shm").exists():
+            assert shared._memory.is_common
+        comm.shares_memory = False
+        sent = distribute(whole, comm)
+        comm.shares_memory = True
+        assert not sent._memory.is_common
+        for op in (shared, sent, shared, shared):
+            np.testing.assert_array_equal(op.gather(op @ op.scatter(x[0])), expected[0])
+            block = np.ascontiguousarray(x[:, op.layout.columns(comm.rank)])
+            y = op.apply(block)  # several vectors need more memory
+            np.testing.assert_array_equal(y, expected[:, op.output_layout.columns(comm.rank)])
+
+
 def check_collectives(comm):
     """Sums, groups and traffic of single messages."""
     sums = np.array([float(comm.rank), 1.0])
@@ -218,6 +239,7 @@ def main():
     comm = world()
     assert comm.size == int(sys.argv[1])
     check_collectives(comm)
+    check_common_memory(comm)
     check_sum_and_list(comm)
     check_sparse(comm)
     check_preconditioners(comm)

@@ -1,5 +1,6 @@
 """Distributed operators on sparse grids on simulated ranks, next to one process."""
 
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,9 +63,10 @@ def pairs_product(op, x):
     return y
 
 
+@pytest.mark.parametrize("shares_memory", [False, True])
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
-def test_random_operators(rng, modes):
-    """The bits of one process; what is sent is what is planned."""
+def test_random_operators(rng, modes, shares_memory):
+    """The bits of one process; what is sent, or read of others, is what is planned."""
     for _ in range(8):
         dtype = rng.choice(DTYPES)
         whole, ranks = random_operator(rng, dtype, modes), int(rng.integers(1, 6))
@@ -73,6 +75,7 @@ def test_random_operators(rng, modes):
         grid = ranks // parts, parts
 
         def program(comm, whole=whole, x=x, grid=grid):
+            comm.shares_memory = shares_memory
             op = distribute(whole, comm, grid, rows=len(x))
             block, before = op.scatter(x), comm.traffic.elements
             out = np.full((len(block), op.shape[0]), np.nan, op.dtype)
@@ -112,6 +115,29 @@ def test_own_blocks_before_those_of_others(rng, monkeypatch, modes):
         for y, out in simulate(3, program):
             np.testing.assert_array_equal(y, expected)
             np.testing.assert_array_equal(out, added - 3 * expected)
+
+
+def test_products_that_follow_each_other_in_common_memory(rng):
+    """Ranks of different speed: none writes to what another one still reads."""
+    whole = [make("continuity-3d", level, 2).operator for level in (3, 4, 5)]
+    x = [rng.standard_normal(op.shape[1]) for op in whole]
+    expected = [op @ vector for op, vector in zip(whole, x, strict=True)]
+
+    def program(comm):
+        comm.shares_memory = True
+        parts = [distribute(op, comm) for op in whole]
+        blocks = [op.scatter(vector) for op, vector in zip(parts, x, strict=True)]
+        waits = np.random.default_rng(comm.rank)
+        for number in range(60):
+            chosen = number * 7 % 3
+            if number == 30:  # while others may still read
+                parts[0] = distribute(whole[0], comm)
+            sleep(float(waits.choice([0.0, 0.002])))
+            y = parts[chosen].apply(blocks[chosen])
+            own = parts[chosen].output_layout.columns(comm.rank)
+            np.testing.assert_array_equal(y, expected[chosen][own])
+
+    simulate(4, program)
 
 
 @pytest.mark.parametrize("modes", [1, 2])

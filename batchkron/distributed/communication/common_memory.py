@@ -1,0 +1,67 @@
+"""Memory that all ranks of one machine have in common."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import numpy as np
+
+from batchkron.spec.kron import Array
+
+__all__ = ["common_memory"]
+
+_FOLDER = "/dev/shm"  # files in memory, on Linux
+
+
+def common_memory(
+    rank: int,
+    ranks: int,
+    size: int,
+    broadcast: Callable[[Any], Any],
+    allgather: Callable[[Array], Array],
+) -> Array | None:
+    """Return new memory that all ranks read and write. All ranks call it, with the same size.
+
+    Parameters
+    ----------
+    rank, ranks : int
+    size : int
+        In bytes.
+    broadcast : callable
+        ``broadcast(value)`` returns on every rank what rank 0 passes.
+    allgather : callable
+        ``allgather(numbers)`` returns the numbers of all ranks, (ranks, count).
+
+    Returns
+    -------
+    ndarray of uint8, (at least size,), or None
+        None on all ranks if they are on several machines, or have no such memory or too little.
+    """
+
+    def all_have(something: object) -> bool:
+        return bool(allgather(np.array([something is not None], np.uint8)).all())
+
+    share = max(1, -(-size // (ranks * mmap.PAGESIZE))) * mmap.PAGESIZE  # of each rank
+    with ExitStack() as stack:
+        name, number, memory = "", None, None
+        if rank == 0:
+            with suppress(OSError):
+                file, name = tempfile.mkstemp(prefix="batchkron-", dir=_FOLDER)
+                os.close(file)
+                stack.callback(os.unlink, name)
+        path = broadcast(name)
+        with suppress(OSError):
+            opened = stack.enter_context(open(path, "r+b"))
+            # otherwise a page that the system cannot give ends the process when it is written to
+            os.posix_fallocate(opened.fileno(), rank * share, share)
+            number = opened.fileno()
+        if not all_have(number):
+            return None
+        with suppress(OSError):
+            memory = np.frombuffer(mmap.mmap(number, ranks * share), np.uint8)
+        return memory if all_have(memory) else None
