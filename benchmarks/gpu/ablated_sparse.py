@@ -20,7 +20,7 @@ from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct
 from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
-from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, TransposedProduct
+from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, programs_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.cases.sparse_cases import (
@@ -71,9 +71,9 @@ def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
     """Which of `WAYS` a cell's plan has."""
     way = fastest_way(shape_in(choice), device)
     found = {PREPARED}
-    if isinstance(way, TransposedProduct):
+    if isinstance(way, tuple):
         found.add(TRANSPOSED)
-        products = [part.product for part in way.parts]
+        products = [part.product for part in way]
     else:
         products = [way]
     for product in products:
@@ -96,7 +96,7 @@ def programs(
         with without(*names):
             for choice in known:
                 try:
-                    own = fastest_way(shape_in(choice), device).programs()
+                    own = programs_of(fastest_way(shape_in(choice), device))
                 except LookupError:
                     continue  # nobody else does it: reported where it is measured
                 found |= dict.fromkeys(own)

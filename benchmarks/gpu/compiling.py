@@ -19,6 +19,7 @@ import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.transposed import programs_of
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.cases.list_cases import ListCase
@@ -88,7 +89,7 @@ def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
 
     limits = device_limits(cupy.cuda.Device().id)
     ways = (fastest_way(shape, limits) for shape in shapes)
-    return list(dict.fromkeys(program for way in ways for program in way.programs()))
+    return list(dict.fromkeys(program for way in ways for program in programs_of(way)))
 
 
 def compile_program(program: Program) -> None:

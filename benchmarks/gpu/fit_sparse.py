@@ -21,8 +21,8 @@ import click
 import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.fit import Array, errors_of, fitted_costs, stacked
@@ -33,14 +33,14 @@ SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on
 Record = Mapping[str, Any]
 
 
-def kernel_of(record: Record, limits: DeviceLimits) -> SparseKernel | None:
+def kernel_of(record: Record, limits: DeviceLimits) -> Kernel | None:
     """The kernel that was measured, None if there is none by that name any more."""
     (family,) = [one for one in FAMILIES if one.name == record["family"]]
     if len(record["variant"]) != len(family.variant_type.__slots__):
         return None
     shape = shape_of(SparseCase(tuple(record["pattern"]), record["layout"]), record["dtype"])
     kernel = family.kernel(shape, family.variant_type(*record["variant"]), limits)
-    same = kernel is not None and kernel.program().expression == record["kernel"]
+    same = kernel is not None and kernel.program.expression == record["kernel"]
     return kernel if same else None
 
 
@@ -89,7 +89,7 @@ def main(measurements: Path, write: Path | None) -> None:
         if not own:
             continue
         kernels = [pairs[n][1] for n in own]
-        work = stacked([family.work(one.shape, one.variant, limits) for one in kernels])
+        work = stacked([family.work(one.work, one.variant, limits) for one in kernels])
         times = np.array([records[n]["microseconds"] for n in own]) * 1e-6
         table[name] = fitted_costs(family.seconds, table[name], work, times, weights[own])
         found = family.seconds(work, SimpleNamespace(**table[name]))

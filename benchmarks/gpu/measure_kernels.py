@@ -23,9 +23,10 @@ import click
 import cupy
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.plan import prepared_call
 from batchkron.backends.cuda.kron.tuned import LoadedKernels, random_factors
 from batchkron.backends.cuda.runtime.device import (
@@ -102,9 +103,7 @@ def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
                 )
 
 
-def kernels(
-    family: KronFamily, run: ModeRun, rng: random.Random
-) -> Iterator[tuple[KronKernel, bool]]:
+def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[tuple[Kernel, bool]]:
     """The kernel that a family chooses (True), and some near it."""
     device = device_limits(current_device())
     fastest = family.fastest(run, device)
@@ -118,14 +117,14 @@ def kernels(
             yield kernel, False
 
 
-def drawn(count: int, rng: random.Random) -> list[tuple[KronKernel, bool]]:
+def drawn(count: int, rng: random.Random) -> list[tuple[Kernel, bool]]:
     """About ``count`` kernels, of each family its share, in random order; who is chosen: True."""
     distinct = dict.fromkeys(
         run for shape in products(rng, count // 40) for run in runs(shape, rng)
     )
     order = list(distinct)
     rng.shuffle(order)
-    found: list[tuple[KronKernel, bool]] = []
+    found: list[tuple[Kernel, bool]] = []
     for family in FAMILIES:
         own = (pair for run in order for pair in kernels(family, run, rng))
         found += islice(own, int(SHARES[family.name] * count))
@@ -133,21 +132,21 @@ def drawn(count: int, rng: random.Random) -> list[tuple[KronKernel, bool]]:
     return found
 
 
-def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
-    run = kernel.run
+def timed(kernel: Kernel, code: CompiledKernel, device: int) -> float:
+    run = kernel.work
     spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
     host = random_factors(spec)
     factors = place(host)
     loaded = LoadedKernels({kernel.program: code}, host, device)
     vectors = run.L * run.R
-    trial = Trial(vectors * math.prod(run.inputs), kernel.elements, run.dtype)
+    trial = Trial(vectors * math.prod(run.inputs), kernel.work.results, run.dtype)
     return trial.measure(
         lambda: prepared_call(spec, device, (kernel,), factors, loaded.load), math.inf
     )
 
 
-def measured(kernel: KronKernel, chosen: bool, microseconds: float) -> MeasuredKernel:
-    run = kernel.run
+def measured(kernel: Kernel, chosen: bool, microseconds: float) -> MeasuredKernel:
+    run = kernel.work
     return MeasuredKernel(
         kernel.family.name,
         run.inputs,

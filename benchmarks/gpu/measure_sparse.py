@@ -20,9 +20,10 @@ from typing import Any
 import cupy
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, sum_dtype
-from batchkron.backends.cuda.kron_sparse.plan import launch_of
+from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.runtime.device import (
     device_limits,
@@ -48,7 +49,7 @@ MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
 
-def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKernel]:
+def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[Kernel]:
     """The variants with the least estimates, of each family and kind of variants."""
     limits = device_limits(cupy.cuda.Device().id)
     shape = shape_of(case, dtype)
@@ -70,7 +71,7 @@ def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[SparseKerne
     return sorted(found, key=lambda kernel: kernel.seconds)
 
 
-def kind_of(kernel: SparseKernel) -> tuple[Any, ...]:
+def kind_of(kernel: Kernel) -> tuple[Any, ...]:
     """The family; of panels the j of a warp, whether values are kept, and many threads run."""
     cut = kernel.tile
     if kernel.family.name != "tiles":
@@ -78,14 +79,14 @@ def kind_of(kernel: SparseKernel) -> tuple[Any, ...]:
     return "tiles", cut.atom, cut.kept > 0, cut.blocks * cut.threads > MANY_THREADS
 
 
-def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> Iterator[Any]:
+def measured(case: SparseCase, dtype: str, kernels: Sequence[Kernel]) -> Iterator[Any]:
     data = SparseData(case, dtype)
     device = cupy.cuda.Device().id
     scalars = batch_scalars(sum_dtype(dtype))(1, False)
     y = data.pairs[-1][1]
     for kernel in kernels:
-        values = cupy.asarray(stored_values(data.values, kernel.stored))
-        launch = launch_of(kernel, device)
+        values = cupy.asarray(stored_values(data.values, kernel.family.stored))
+        launch = launch_of(kernel, device, 3, "accumulate")
 
         def call(x: Any, y: Any, launch: Any = launch, values: Any = values) -> None:
             launch(ready_stream(device), (x.data.ptr, y.data.ptr, values.data.ptr), scalars)
@@ -100,7 +101,7 @@ def measured(case: SparseCase, dtype: str, kernels: Sequence[SparseKernel]) -> I
             "dtype": dtype,
             "family": kernel.family.name,
             "variant": [getattr(kernel.variant, name) for name in kernel.variant.__slots__],
-            "kernel": kernel.program().expression,
+            "kernel": kernel.program.expression,
             "microseconds": timing.microseconds,
             "estimate": 1e6 * kernel.seconds,
             "floor": max(case.floors(dtype, copy_rate()).values()),
@@ -122,7 +123,7 @@ def main() -> None:
         for dtype in options.dtype or SPARSE_DTYPES
         for case in (SparseCase(pattern, layout) for pattern in patterns for layout in LAYOUTS)
     ]
-    programs = dict.fromkeys(kernel.program() for _, _, kernels in work for kernel in kernels)
+    programs = dict.fromkeys(kernel.program for _, _, kernels in work for kernel in kernels)
     jobs = [partial(compile_program, program) for program in programs]
     print(*compile_all(jobs, default_processes()), sep="\n")
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")

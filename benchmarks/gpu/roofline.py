@@ -74,7 +74,7 @@ def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
     spec = KronSpec(inputs, outputs, shape.rows, 1, np.dtype(dtype))
     itemsize = np.dtype(dtype).itemsize
     kernels = fastest_plan(product_of(spec, constant=True), H200)
-    return tuple(one.run.bytes / itemsize / sum(shape.elements()) for one in kernels)
+    return tuple(one.work.bytes / itemsize / sum(shape.elements()) for one in kernels)
 
 
 def points_of(report: Mapping[str, Any]) -> Iterator[Point]:

@@ -21,7 +21,7 @@ from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
 from batchkron.backends.cuda.gram.registers import registers_kernel
 from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
 from batchkron.backends.cuda.gram.tiles import GramWork, tiles_kernel
-from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
@@ -241,7 +241,7 @@ def precision_programs(case, limits):
     factors, rows, precision = case
     fibres = FAMILY_OF["fibres"]
     plan = plan_of(factors, rows, 1, "f4", limits, precision, families=("fibres",))
-    for run in (kernel.run for kernel in plan):
+    for run in (kernel.work for kernel in plan):
         variant = next(one for one in fibres.variants(run, limits) if one.units)
         yield fibres.kernel(run, variant, limits).program
 
@@ -284,7 +284,7 @@ def step_sum_programs(dtype, limits):
 def gram_programs(dtype, limits):
     """The kernels of Gram matrices: of small, middle and large modes."""
     for counts, parts in (((64,), 300), ((4096,), 264), ((9, 25, 16, 36), 264)):
-        yield Total(dtype, counts, parts).program()
+        yield total_kernel(dtype, counts, parts).program
     for shape in ((1 << 20, 5, 3, 1), (1 << 20, 8, 8, 1), (1024, 3, 7, 64), (1024, 8, 8, 512)):
         small = registers_kernel(GramWork(*shape, dtype), limits)
         if small is not None:

@@ -44,7 +44,7 @@ def check_runs(kernels, whole):
     sizes = list(whole.inputs)
     done = []
     for kernel in kernels:
-        run = kernel.run
+        run = kernel.work
         low, high = run.first, run.first + len(run.inputs)
         assert run.inputs == whole.inputs[low:high]
         assert run.outputs == whole.outputs[low:high]
@@ -52,7 +52,7 @@ def check_runs(kernels, whole):
         assert whole.L * prod(sizes[:low]) == run.L
         assert prod(sizes[high:]) * whole.R == run.R
         sizes[low:high] = run.outputs
-        assert kernel.elements == whole.L * prod(sizes) * whole.R
+        assert kernel.work.results == whole.L * prod(sizes) * whole.R
         assert (run.dtype, run.products, run.constant) == (
             whole.dtype,
             whole.products,

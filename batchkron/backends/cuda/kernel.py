@@ -1,33 +1,45 @@
 """A kernel that is ready to be compiled and launched, and the families of such kernels.
 
-Each operation has a table of its families, in order of preference. No device is needed here.
+Each operation has a table of its families: in order of preference, or with variants that are
+compared by their estimated seconds. No device is needed here.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from batchkron.backends.cuda.costs import constants_for
+from batchkron.backends.cuda.estimates import Count
 from batchkron.backends.cuda.kernel_family import LaunchShape, enabled
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
+
+Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel of a family for given work."""
 
-    family: Family
+    family: Any  # a `Family` or `TimedFamily`
     work: Any  # what it computes, such as the sizes of a batch list
     variant: Any  # the choice among the family's kernels for this work; None if there is only one
     program: Program
     launch: LaunchShape
-    # the kernel's arguments, without addresses and scalars that a plan or a call fills in
+    # the kernel's arguments (1,), without addresses and scalars that a plan or a call fills in
     arguments: Array = field(compare=False)
+    seconds: float = field(default=0.0, compare=False)  # estimated time of a launch, if compared
+    # of a Kron-Matmul: the modes, in the order of the factors in the arguments
+    modes: tuple[int, ...] = ()
+    tile: Any = None  # the family's tiling, from which program and launch follow
 
 
 @dataclass(eq=False)
@@ -39,6 +51,63 @@ class Family:
     # ``kernel(work, device)`` returns the kernel, None where there is none for this work or others
     # are faster; ``kernel(work, device, variant)`` that of a variant
     kernel: Callable[..., Kernel | None]
+
+
+class TimedFamily(ABC, Generic[Work]):
+    """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
+
+    ``Work`` is what to compute, such as some modes of a Kron-Matmul. A variant is one choice: a
+    frozen dataclass of integers, so that tuning can store it.
+    """
+
+    operation: str
+    name: str
+    variant_type: type[Any]
+
+    def accepts(self, work: Work, device: DeviceLimits) -> bool:
+        """Whether there is a kernel for this work."""
+        return True
+
+    @abstractmethod
+    def variants(self, work: Work, device: DeviceLimits) -> Iterable[Any]:
+        """Return the variants worth comparing by their estimates."""
+
+    @abstractmethod
+    def work(self, work: Work, variant: Any, device: DeviceLimits) -> SimpleNamespace | None:
+        """Count what the kernel of a variant does; None if it does not fit."""
+
+    @abstractmethod
+    def seconds(self, work: SimpleNamespace, costs: SimpleNamespace) -> Count:
+        """Return the estimated seconds of a launch.
+
+        ``work`` has the counts of one kernel or, as arrays, those of many; ``costs`` the constants
+        of a card, of ``batchkron/backends/cuda/costs``: in nanoseconds, and rates in bytes per
+        nanosecond.
+        """
+
+    @abstractmethod
+    def kernel(self, work: Work, variant: Any, device: DeviceLimits) -> Kernel | None:
+        """Return the kernel of a variant, None if it does not fit."""
+
+    def estimate(self, work: Work, variant: Any, device: DeviceLimits) -> float:
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
+        counts = self.work(work, variant, device)
+        if counts is None:
+            return math.inf
+        return float(self.seconds(counts, constants_for(device.name, self.operation, self.name)))
+
+    def choose(self, work: Work, device: DeviceLimits) -> tuple[float, Any] | None:
+        """Return the best variant and its estimated seconds; None where there is none."""
+        if not self.accepts(work, device):
+            return None
+        timed = [(self.estimate(work, one, device), one) for one in self.variants(work, device)]
+        best = min(timed, key=lambda way: way[0], default=(math.inf, None))
+        return None if math.isinf(best[0]) else best
+
+    def fastest(self, work: Work, device: DeviceLimits) -> Kernel | None:
+        """Return the kernel of the variant that `choose` returns; None where there is none."""
+        chosen = self.choose(work, device)
+        return None if chosen is None else self.kernel(work, chosen[1], device)
 
 
 def record(layout: np.dtype[Any], **values: Any) -> Array:

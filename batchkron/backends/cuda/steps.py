@@ -59,6 +59,11 @@ class ModeRun:
         sizes = math.prod(self.inputs) + math.prod(self.outputs)
         return self.L * self.R * sizes * self.itemsize
 
+    @property
+    def results(self) -> int:
+        """Elements of y."""
+        return self.L * math.prod(self.outputs) * self.R
+
     def part(self, low: int, high: int, done: Container[int] = ()) -> ModeRun:
         """Return the run of the modes ``low`` to ``high - 1``, to be multiplied after ``done``."""
         sizes = [

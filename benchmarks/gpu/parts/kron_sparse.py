@@ -11,6 +11,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.transposed import programs_of, seconds_of
 from batchkron.backends.cuda.runtime.device import device_limits
 from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, elapsed, random_array, timed
 from benchmarks.gpu.cases.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
@@ -83,9 +84,9 @@ def sparse_cells(choice: Choice) -> Iterator[Cell]:
     cell = Cell("kronecker-sparse", case.name, dtype, data.time_of(data.calls))
     cell.floor = max(floors.values())
     way = fastest_way(shape_of(case, dtype), device_limits(cupy.cuda.Device().id))
-    programs = dict.fromkeys(program.expression for program in way.programs())
+    programs = dict.fromkeys(program.expression for program in programs_of(way))
     cell.more |= {"pattern": case.pattern, "layout": case.layout, "floors": floors}
-    cell.more |= {"kernel": "; ".join(programs), "estimate": 1e6 * way.seconds}
+    cell.more |= {"kernel": "; ".join(programs), "estimate": 1e6 * seconds_of(way)}
     cell.peers |= peers_of(data, cell.microseconds)
     if cell.microseconds:
         cell.more["tflops"] = case.flops / cell.microseconds / 1e6

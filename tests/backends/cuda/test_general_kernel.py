@@ -40,7 +40,7 @@ def test_passes_of_a_kron_matmul(factors, outer, inner, dtype, device):
     plan = plan_of(factors, outer, inner, dtype, device, families=("general",))
     check_runs(plan, product(factors, outer, inner, dtype))
     for kernel in plan:
-        tiling, run = kernel.tile, kernel.run
+        tiling, run = kernel.tile, kernel.work
         check_tiling(tiling, device)
         assert sorted(step.mode for step in tiling.steps) == sorted(kernel.modes)
         assert len(kernel.modes) <= MAX_FIXED_MODES

@@ -9,7 +9,7 @@ from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.gram.registers import registers_kernel
 from batchkron.backends.cuda.gram.tiles import THREADS, GramWork, gram_cut, tiles_kernel
-from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -57,7 +57,7 @@ class Problem:
         self.dtype = dtype
         self.x, _ = placed(self.integers(rng, (outer, rows, inner)), 1 - self.small)
         self.y, _ = placed(self.integers(rng, (outer, columns, inner)), 3)
-        self.total = Total(dtype, (rows * columns,), self.blocks)
+        self.total = total_kernel(dtype, (rows * columns,), self.blocks)
         self.expected = np.einsum("lpr,lqr->pq", self.x.conj(), self.y)
 
     def integers(self, rng, shape):
@@ -73,7 +73,7 @@ class Problem:
 
     @property
     def programs(self):
-        return [self.kernel().program, self.total.program()]
+        return [self.kernel().program, self.total.program]
 
     def run(self, multiply, total, rng, **changed):
         _, rows, columns, _ = self.shape
@@ -93,10 +93,11 @@ class Problem:
             return parts[0]
         sums, around = placed(np.full((rows, columns), np.nan, self.dtype), 1)
         outside = np.isnan(around).sum() - sums.size
-        arguments = self.total.arguments()
+        arguments = self.total.arguments.copy()
         arguments["parts"], arguments["sums"] = parts.ctypes.data, sums.ctypes.data
-        how = self.total.blocks, self.total.threads, self.total.shared_bytes
-        run_kernel(total, arguments, *how, [parts, sums], rng)
+        how = self.total.launch
+        sizes = how.blocks, how.threads, how.shared_bytes
+        run_kernel(total, arguments, *sizes, [parts, sums], rng)
         assert np.isnan(around).sum() == outside, "neighbours were written"
         return sums
 

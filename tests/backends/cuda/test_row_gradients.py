@@ -9,6 +9,7 @@ from emulator.kron_matmul import placed
 from gradient_oracle import factor_gradient, vector_gradient
 
 from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
+from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
@@ -47,7 +48,7 @@ class Problem:
         product = ProductLayout(dtype, count, 1, rows, columns, strides)
         self.work = GradientsWork(product, tuple(map(bool, needed)), with_x, turned)
         self.kernel = rows_kernel(self.work, CHIP, (blocks, chunk))
-        self.total = self.work.total(blocks)
+        self.total = total_kernel(dtype, self.work.counts, blocks)
 
     def factor(self, rng, shape, dtype):
         """A matrix with any strides: also from right to left, or the same row again and again."""
@@ -56,7 +57,7 @@ class Problem:
 
     @property
     def programs(self):
-        return [self.kernel.program, self.total.program()]
+        return [self.kernel.program, self.total.program]
 
     def expected(self):
         """The gradient of x, and those of the factors that are wanted."""
@@ -70,8 +71,8 @@ class Problem:
     def run(self, multiply, total, rng):
         work, how, dtype = self.work, self.kernel.launch, self.work.product.dtype
         of_x, around = placed(np.full(self.x.shape, np.nan, dtype), 1)
-        parts, around_parts = placed(np.full((how.blocks, self.total.count), np.nan, dtype), 1)
-        sums = [np.full(count, np.nan, dtype) for count in self.total.counts]
+        parts, around_parts = placed(np.full((how.blocks, sum(work.counts)), np.nan, dtype), 1)
+        sums = [np.full(count, np.nan, dtype) for count in work.counts]
         outside = [np.isnan(whole).sum() for whole in (around, around_parts)]
         arguments = self.kernel.arguments.copy()
         for name, array in (("x", self.x), ("gradient", self.gradient), ("parts", parts)):
@@ -83,7 +84,7 @@ class Problem:
         written = [of_x.size if work.with_x else 0, parts.size]
         for whole, before, count in zip((around, around_parts), outside, written, strict=True):
             assert np.isnan(whole).sum() == before - count, "neighbours were written"
-        total_, arguments = self.total, self.total.arguments()
+        total_, arguments = self.total.launch, self.total.arguments.copy()
         arguments["parts"], arguments["sums"] = (
             parts.ctypes.data,
             [one.ctypes.data for one in sums],
@@ -157,7 +158,7 @@ def test_work_is_cut_for_every_product(rng, dtype):
         assert how.resident * (how.shared_bytes + 1024) <= 228 << 10
         assert 1 <= how.blocks == blocks <= how.resident * CHIP.multiprocessors
         assert (blocks - 1) * chunk < count
-        assert work.total(blocks).count == sum(
+        assert sum(work.counts) == sum(
             p * q for p, q, wanted in zip(rows, columns, needed, strict=True) if wanted
         )
     assert found > 100

@@ -14,6 +14,7 @@ from batchkron.backends.cuda.kernel_family import enabled, without
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
+from batchkron.backends.cuda.kron_sparse.transposed import programs_of
 
 ROOT = Path(__file__).parents[3]
 SIZES = [(8, 8)] * 3, 1000, 1, "f4"
@@ -146,17 +147,17 @@ def test_cells_of_kronecker_sparse_matrices_have_everything_that_is_switched_off
     for choice in choices:
         with without(), ablate.used_families() as used:
             way = fastest_way(sparse.shape_in(choice), device)
-            planned = way.programs()
+            planned = programs_of(way)
         assert used <= {f"kron_sparse.{family.name}" for family in KRON_SPARSE}
         ways = sparse.used_ways(choice, device)
         assert "kron_sparse.prepared_values" in ways
         for name in used | ways - {"kron_sparse.prepared_values"}:
             with without(name):
-                other = fastest_way(sparse.shape_in(choice), device).programs()
+                other = programs_of(fastest_way(sparse.shape_in(choice), device))
                 assert name not in sparse.used_ways(choice, device) - {"kron_sparse.float32_units"}
             assert other != planned, (choice, name)
             changed.add(name)
-        assert fastest_way(sparse.shape_in(choice), device).programs() == planned
+        assert programs_of(fastest_way(sparse.shape_in(choice), device)) == planned
     names = {one for one in ablate.NAMES if one.startswith("kron_sparse.")}
     # the kernel for any sizes is for what the others do not take, as complex matrices
     others = {"kron_sparse.prepared_values", "kron_sparse.library", "kron_sparse.general"}

@@ -44,7 +44,7 @@ def records(costs):
                     "dtype": "float16",
                     "family": "tiles",
                     "variant": [getattr(variant, name) for name in variant.__slots__],
-                    "kernel": kernel.program().expression,
+                    "kernel": kernel.program.expression,
                     "microseconds": 1e6 * float(seconds),
                 }
 

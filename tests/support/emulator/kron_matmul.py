@@ -24,7 +24,7 @@ class KronLaunch:
 
 def launch_of(kernel, device, L=None):
     """Return what a planner's kernel is launched on; ``L``: another number of blocks."""
-    run, shape = kernel.run, kernel.launch
+    run, shape = kernel.work, kernel.launch
     L = run.L if L is None else L
     sizes = run.inputs, run.outputs, L, run.R, run.dtype
     return KronLaunch(*sizes, kernel.modes, shape.threads, shape.shared_bytes)

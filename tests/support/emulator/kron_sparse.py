@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, sum_dtype
-from batchkron.backends.cuda.kron_sparse.stored import store_launch, stored_values
+from batchkron.backends.cuda.kron_sparse.stored import store_kernel, stored_values
 from emulator.host_compiler import COPIES, Launch
 from emulator.kron_matmul import placed
 
@@ -51,7 +51,7 @@ def emulated(how, copies, rng, blocks=None):
 
 def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=None):
     """Run a kernel on random integers, and compare with the definition, bit by bit."""
-    shape = kernel.shape
+    shape = kernel.work
     sizes = shape.a, shape.b, shape.c, shape.d
     dtype, large = shape.dtype, 1 if shape.itemsize == 2 else 3
     is_complex = dtype.startswith("complex")
@@ -66,7 +66,7 @@ def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=N
     expected = alpha * np.einsum("oiljr,iklj->oikjr", given, values) + before * accumulate
     offset = 0 if shape.alignment == 16 else shape.alignment // shape.itemsize
     x, _ = amid_poison(narrowed(given, dtype), dtype, offset)
-    stored = stored_values(narrowed(values, dtype), kernel.stored)
+    stored = stored_values(narrowed(values, dtype), kernel.family.stored)
     held, _ = amid_poison(stored, dtype, 0)
     poison = np.full(before.shape, 0x7FC0 if dtype == "bfloat16" else np.nan, x.dtype)
     y, whole = amid_poison(narrowed(before, dtype) if accumulate else poison, dtype, offset)
@@ -83,16 +83,16 @@ def run(kernel, launch, device, copies, rng, alpha=1, accumulate=False, blocks=N
     assert is_poison(whole, dtype).sum() == around, f"{kernel}: y's neighbours were written"
 
 
-def run_ending(kernel, launch, device, copies, rng, *, bias=True, before=True):
+def run_ending(kernel, ending, launch, copies, rng, *, bias=True, before=True):
     """Run a kernel whose product has an ending, with a bias or none, and z written or not."""
-    shape, dtype = kernel.shape, kernel.shape.dtype
+    shape, dtype = kernel.work, kernel.work.dtype
     values = rng.integers(-1, 2, (shape.a, shape.b, shape.c, shape.d)).astype("f8") / 4
     given = rng.integers(-1, 2, (shape.outer, shape.a, shape.c, shape.d, shape.inner)).astype("f8")
     added = rng.integers(-2, 3, (shape.a, shape.b, shape.d)) / 2 * bias
     z = np.einsum("oiljr,iklj->oikjr", given, values) + added[..., None]
     offset = 0 if shape.alignment == 16 else shape.alignment // shape.itemsize
     x, _ = amid_poison(narrowed(given, dtype), dtype, offset)
-    held, _ = amid_poison(stored_values(narrowed(values, dtype), kernel.stored), dtype, 0)
+    held, _ = amid_poison(stored_values(narrowed(values, dtype), kernel.family.stored), dtype, 0)
     of_bias, _ = amid_poison(narrowed(added, dtype), dtype, 1)
     poison = np.full(z.shape, 0x7FC0 if dtype == "bfloat16" else np.nan, x.dtype)
     y, whole = amid_poison(poison, dtype, offset)
@@ -109,11 +109,11 @@ def run_ending(kernel, launch, device, copies, rng, *, bias=True, before=True):
         "bias": z,
         "gelu": z * (1 + np.vectorize(math.erf)(z / 2**0.5)) / 2,
         "gelu-tanh": z * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3))) / 2,
-    }[kernel.ending]
+    }[ending]
     eps = {"float16": 2**-10, "bfloat16": 2**-7}.get(dtype) or np.finfo(dtype).eps
     np.testing.assert_allclose(as_numbers(y, dtype), expected, rtol=4 * eps, atol=4 * eps)
     assert is_poison(whole, dtype).sum() == outside, f"{kernel}: y's neighbours were written"
-    if before and kernel.ending != "bias":
+    if before and ending != "bias":
         np.testing.assert_array_equal(as_numbers(of_z, dtype), z, str(kernel))
         assert is_poison(around, dtype).sum() == outside, f"{kernel}: z's neighbours were written"
     else:
@@ -136,38 +136,40 @@ def run_store(case, launch, device, rng):
     values = np.lib.stride_tricks.as_strided(held, pattern, in_bytes)
     expected = stored_values(np.ascontiguousarray(values), stored)
     whole = np.full(expected.size + 2, 101, kind)
-    _, how, arguments = store_launch(pattern, in_bytes, kind.itemsize, stored, device)
+    kernel = store_kernel(pattern, in_bytes, kind.itemsize, dtype, stored, device)
+    arguments = kernel.arguments
     arguments["values"] = held.ctypes.data
     arguments["stored"] = whole.ctypes.data + kind.itemsize
-    failure = launch(arguments.tobytes(), emulated(how, "at once", rng), [held])
+    failure = launch(arguments.tobytes(), emulated(kernel.launch, "at once", rng), [held])
     assert not failure, f"{case}: {failure}"
     np.testing.assert_array_equal(whole[1:-1].reshape(expected.shape), expected, str(case))
     assert whole[0] == whole[-1] == 101, f"{case}: neighbours were written"
 
 
-def run_transpositions(one, launch, device, rng, times, blocks=None):
+def run_transpositions(one, alignment, launch, rng, times, blocks=None):
     """Transpose random bits between neighbours that must stay."""
     for _ in range(times):
-        run_transposition(one, launch, device, rng, blocks)
+        run_transposition(one, alignment, launch, rng, blocks)
 
 
-def run_transposition(one, launch, device, rng, blocks):
-    kind, size = np.dtype(f"u{one.itemsize}"), one.bytes // one.itemsize
+def run_transposition(one, alignment, launch, rng, blocks):
+    count, length, width, itemsize, to_long = one.work
+    kind, size = np.dtype(f"u{itemsize}"), count * length * width
     source, target = (rng.integers(1, 1 << 16, size + 2 * WORD).astype(kind) for _ in range(2))
     before = target.copy()
 
     def begin(array, alignment):
-        first = -array.ctypes.data % WORD // one.itemsize  # of a whole word
-        return first + (0 if alignment == WORD else alignment // one.itemsize)
+        first = -array.ctypes.data % WORD // itemsize  # of a whole word
+        return first + (0 if alignment == WORD else alignment // itemsize)
 
-    ends = (one.alignment, WORD) if one.to_long else (WORD, one.alignment)
-    sides = (one.length, one.width) if one.to_long else (one.width, one.length)
+    ends = (alignment, WORD) if to_long else (WORD, alignment)
+    sides = (length, width) if to_long else (width, length)
     given, result = begin(source, ends[0]), begin(target, ends[1])
-    matrices = source[given : given + size].reshape(one.blocks, *sides)
-    arguments = one.arguments()
+    matrices = source[given : given + size].reshape(count, *sides)
+    arguments = one.arguments.copy()
     arguments["from"] = matrices.ctypes.data
-    arguments["to"] = target.ctypes.data + result * one.itemsize
-    how = emulated(one.launch(device), "at once", rng, blocks)
+    arguments["to"] = target.ctypes.data + result * itemsize
+    how = emulated(one.launch, "at once", rng, blocks)
     failure = launch(arguments.tobytes(), how, [source])
     assert not failure, f"{one}: {failure}"
     before[result : result + size] = matrices.swapaxes(1, 2).ravel()

@@ -11,15 +11,9 @@ def replace_driver(device):
     """Load and launch kernels on the `Device`, in the driver's place."""
     from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.diagonal import plan as diagonal
-    from batchkron.backends.cuda.gram.total import Total
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kernel import Kernel
     from batchkron.backends.cuda.kron import plan as kron
-    from batchkron.backends.cuda.kron.kernel import KronKernel
-    from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
-    from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
-    from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel
-    from batchkron.backends.cuda.kron_sparse.value_gradients import GradientKernel
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.krylov import passes as krylov
     from batchkron.backends.cuda.runtime import call_workspace, launch
@@ -38,11 +32,6 @@ def replace_driver(device):
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
     call_workspace.capture_number = lambda _: device.stream.capturing
-    _note_made(KronKernel, device.known)
-    for kind in (
-        SparseKernel, BlockTransposition, GradientKernel, Total,
-    ):  # fmt: skip
-        kind.program = _noting(kind.program, device.known)
     _note_made(Kernel, device.known)
     program_of = list_calls.unsorted_program
 
@@ -67,7 +56,7 @@ def replace_driver(device):
     for place, name in (
         (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
-        (triangular_plan, "back_substitution"), (sparse_calls, "store"),
+        (triangular_plan, "back_substitution"),
         (vector_sum, "vector_sum"), (step_sums, "step_sum"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
@@ -93,12 +82,3 @@ def _note_made(kind, known):
         known[kernel.program] = kernel
 
     kind.__init__ = note
-
-
-def _noting(program_of, known):
-    def program(kernel):
-        found = program_of(kernel)
-        known[found] = kernel
-        return found
-
-    return program

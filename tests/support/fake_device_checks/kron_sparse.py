@@ -11,6 +11,7 @@ import batchkron as bk
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
 from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
+from batchkron.backends.cuda.kron_sparse.block_transposition import TRANSPOSITION
 from fake_device_checks import DEVICE
 from fake_device_checks.common import Counted
 
@@ -142,7 +143,7 @@ def plain_sparse_calls(rng, dtype, layout, pattern, turned):
             kernels = [kernel for kernel, _ in DEVICE.launches[count:]]
             assert 1 <= len(kernels) <= 2
             whole = d == 1 and c * values.itemsize % 16 == 0
-            if not turned and (kernels[-1].stored == "given" or whole):
+            if not turned and (kernels[-1].family.stored == "given" or whole):
                 assert len(kernels) == 1
         odd = cupy.asarray(np.zeros(x.size + 1, dtype))[1:].reshape(*x.shape)
         odd.host[...] = x
@@ -188,9 +189,8 @@ def transposed_products(rng, dtype, pattern):
                 count = len(DEVICE.launches)
                 call()
                 np.testing.assert_array_equal(out.host, expected)
-                kinds = [type(kernel).__name__ for kernel, _ in DEVICE.launches[count:]]
-                part = ["BlockTransposition", "SparseKernel", "BlockTransposition"]
-                assert kinds[-9:] == 3 * part  # 8, 8 and 5 vectors
+                turned = [k.family is TRANSPOSITION for k, _ in DEVICE.launches[count:]]
+                assert turned[-9:] == 3 * [True, False, True]  # 8, 8 and 5 vectors
     on_device.accumulate(given, out)  # values are where the other kernel finds them
     np.testing.assert_array_equal(out.host, 2 * expected)
     DEVICE.stream.capturing = 0

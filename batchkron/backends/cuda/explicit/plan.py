@@ -19,6 +19,7 @@ from batchkron.backends.cuda.explicit.kernel import WORD_BYTES, DeviceMatrix, Pr
 from batchkron.backends.cuda.explicit.steps import ExplicitStep, explicit_steps
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -28,7 +29,6 @@ from batchkron.backends.cuda.runtime.device import (
     device_errors,
     device_limits,
     empty,
-    load_kernel,
     matrix_strides,
     ready_stream,
     runtime,
@@ -318,9 +318,7 @@ def _launch(
     kernel = None if family is None else family.kernel(shape, limits, variant)
     if kernel is None:
         kernel = fastest_kernel(shape, limits)
-    how, code = kernel.launch, load_kernel(kernel.program, device)
-    grid = how.blocks, how.down
-    return Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments, shape.addresses)
+    return launch_of(kernel, device, shape.addresses)
 
 
 for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):

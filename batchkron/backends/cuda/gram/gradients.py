@@ -7,16 +7,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from batchkron.backends.cuda.gram.plan import GramPlan, total_launch
+from batchkron.backends.cuda.gram.plan import GramPlan
 from batchkron.backends.cuda.gram.rows import ROWS, GradientsWork, ProductLayout
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
+from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.plan import kron_program
-from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits, load_kernel
+from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
-    Launch,
     LaunchSequence,
     LaunchStep,
     Place,
@@ -59,12 +60,8 @@ class GradientsPlan:
 
     A call passes `addresses` to each sequence. After each one comes a contraction that the caller
     computes, or None.
-
-    Attributes
-    ----------
-    parts : list of (LaunchSequence or None, Contraction or None)
-    kept, scratch : int
-        Bytes of memory that a call needs, for the vectors of contractions and for others.
+    ``parts`` are these pairs; ``kept`` and ``scratch`` the bytes of memory that a call needs, for
+    the vectors of contractions and for others.
     """
 
     def __init__(
@@ -118,32 +115,22 @@ class GradientsPlan:
     ) -> tuple[Address, ...]:
         """Return what a call passes to each sequence: addresses, or what stands for them.
 
-        Parameters
-        ----------
-        x, gradient : address
-            Of x and G, contiguous.
-        kept, scratch : address
-            Of so many bytes each.
-        of_x : address
-            For ∂x, or 0 if it is not wanted.
-        factors, conjugates : sequence of addresses
-            Of all A_k, and of their conjugates with the same strides.
-        of_factors : sequence of addresses
-            For the ∂A_k that are needed, (P_k, Q_k); or, if ``turned``, for the conjugates of their
-            transposes, (Q_k, P_k).
+        They are of x and G, contiguous; of memory of ``kept`` and of ``scratch`` bytes; for ∂x, or
+        0 if it is not wanted; of all A_k, and of their conjugates with the same strides; for the
+        ∂A_k that are needed, (P_k, Q_k), or, if ``turned``, the conjugates of their transposes.
         """
         return x, gradient, kept, scratch, of_x, *factors, *conjugates, *of_factors
 
     def _add_rows(self, kernel: Kernel, result: int) -> None:
-        modes, total = len(self._product.rows), kernel.work.total(kernel.launch.blocks)
-        code, grid = load_kernel(kernel.program, self._device), (kernel.launch.blocks, 1)
-        how = kernel.launch.threads, kernel.launch.shared_bytes, kernel.arguments, 4 + modes
+        modes, counts, device = len(self._product.rows), kernel.work.counts, self._device
+        total = total_kernel(self._product.dtype, counts, kernel.launch.blocks)
         factors = [Place(_FIRST_FACTOR + k) for k in range(modes)]
-        results = [Place(result + n) for n in range(len(total.counts))]
-        self.scratch = total.workspace
+        results = [Place(result + n) for n in range(len(counts))]
+        self.scratch = total.launch.workspace
+        rows, sums = launch_of(kernel, device, 4 + modes), launch_of(total, device, 1 + len(counts))
         self._steps = [
-            LaunchStep.of(Launch(code, grid, *how), [_X, _GRADIENT, _OF_X, _SCRATCH, *factors]),
-            LaunchStep.of(total_launch(total, self._device), [_SCRATCH, *results]),
+            LaunchStep.of(rows, [_X, _GRADIENT, _OF_X, _SCRATCH, *factors]),
+            LaunchStep.of(sums, [_SCRATCH, *results]),
         ]
         self._end_part(None)
 
@@ -211,17 +198,8 @@ def gradients_plan(
 ) -> GradientsPlan:
     """Return the plan for these layouts, which is made once and kept.
 
-    Parameters
-    ----------
-    product : ProductLayout
-    needed : tuple of bool
-        Whether the gradient of each factor is wanted, at least one.
-    with_x : bool
-        Whether that of x is.
-    turned : bool
-        As for `GradientsPlan`.
-    device : int
-        On which the tensors are.
+    ``needed``: whether the gradient of each factor is wanted, at least one; ``with_x``: whether
+    that of x is; ``turned``: as for `GradientsPlan`.
     """
     key = product, needed, with_x, turned, device
     plan = _plans.get(key)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.gram.total import Total
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
@@ -68,12 +67,11 @@ class GradientsWork:
     with_x: bool  # whether that of x is
     turned: bool  # whether gradients of factors are written (Q_k, P_k)
 
-    def total(self, parts: int) -> Total:
-        """Return the sums of the parts of thread blocks, of each factor's gradient."""
-        product = self.product
-        sizes = zip(product.rows, product.columns, self.needed, strict=True)
-        counts = tuple(rows * columns for rows, columns, needed in sizes if needed)
-        return Total(product.dtype, counts, parts)
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements of the gradient of each factor that is needed."""
+        sizes = zip(self.product.rows, self.product.columns, self.needed, strict=True)
+        return tuple(rows * columns for rows, columns, needed in sizes if needed)
 
 
 def rows_kernel(

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import enabled, forget_by
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun, plan_order
 from batchkron.spec.kron import KronSpec
@@ -49,7 +50,7 @@ def product_of(spec: KronSpec, constant: bool) -> ModeRun:
 
 def fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...] = FAMILIES
-) -> tuple[KronKernel, ...]:
+) -> tuple[Kernel, ...]:
     """Return the kernels with the smallest estimated time, in the order in which they run.
 
     Parameters
@@ -62,7 +63,7 @@ def fastest_plan(
 
     Returns
     -------
-    tuple of KronKernel
+    tuple of Kernel
         Empty if no family has a kernel for some mode.
     """
     return _fastest_plan(product, device, enabled(families))
@@ -76,7 +77,7 @@ class _Edge(NamedTuple):
     run: ModeRun
     variant: Any
 
-    def kernel(self, device: DeviceLimits) -> KronKernel:
+    def kernel(self, device: DeviceLimits) -> Kernel:
         kernel = self.family.kernel(self.run, self.variant, device)
         assert kernel is not None, "what a family chooses fits"
         return kernel
@@ -88,7 +89,7 @@ _Path = tuple[float, tuple[_Edge, ...]]  # seconds of all edges, and these in th
 @lru_cache(maxsize=1024)
 def _fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...]
-) -> tuple[KronKernel, ...]:
+) -> tuple[Kernel, ...]:
     edges: dict[ModeRun, _Edge | None] = {}
 
     def edge_of(run: ModeRun) -> _Edge | None:

@@ -22,9 +22,9 @@ from batchkron.backends.cuda.general_kernel import (
     run_steps,
     run_tiling,
 )
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_RESIDENT_THREADS,
     DeviceLimits,
@@ -107,9 +107,7 @@ class General(KronFamily):
         total = slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
         return (begin + total) * NANOSECOND
 
-    def kernel(
-        self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits
-    ) -> KronKernel | None:
+    def kernel(self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits) -> Kernel | None:
         """Return the kernel, None if there are too many modes."""
         if not self.accepts(run, device):
             return None
@@ -117,17 +115,10 @@ class General(KronFamily):
         tiles = ceil_div(run.L * run.R, tiling.columns)
         blocks = min(tiles, tiling.max_blocks(device))
         workspace = blocks * tiling.workspace_bytes
-        return KronKernel(
-            self,
-            run,
-            variant,
-            tuple(step.mode for step in tiling.steps),
-            group_program(run.dtype, tiling),
-            LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace),
-            _arguments(run, tiling),
-            self.estimate(run, variant, device),
-            tiling,
-        )
+        modes = tuple(step.mode for step in tiling.steps)
+        launch = LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace)
+        what = group_program(run.dtype, tiling), launch, tiling, modes, _arguments(run, tiling)
+        return self.made(run, variant, device, *what)
 
 
 @lru_cache(maxsize=256)

@@ -1,49 +1,27 @@
-"""A kernel of a Kron-Matmul, and the base class of all families of such kernels."""
+"""The base class of all families of kernels for Kron-Matmuls.
+
+Such a kernel multiplies a run of neighbouring modes. If its program has constants, the factors lie
+in the kernel's constant memory, and the kernel belongs to one operator.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Kernel, TimedFamily, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import ModeRun
-from batchkron.backends.cuda.timed_family import TimedFamily
 from batchkron.spec.kron import Array
 
 
-@dataclass(frozen=True, slots=True)
-class KronKernel:
-    """A kernel of a Kron-Matmul: a variant of a family for a run of neighbouring modes."""
-
-    family: KronFamily
-    run: ModeRun  # the modes that the kernel multiplies
-    variant: Any  # an instance of the family's ``variant_type``
-    modes: tuple[int, ...]  # the modes, in the order of the factors in the kernel's arguments
-    # what is compiled. If it has constants, the factors lie in the kernel's constant memory, and
-    # the kernel belongs to one operator.
-    program: Program
-    launch: LaunchShape  # grid, threads and memory
-    # the kernel's arguments, without addresses; alpha is 1, beta 0
-    arguments: Array = field(compare=False)
-    seconds: float = field(compare=False)  # estimated time of a launch
-    tile: Any = None  # the family's tiling, from which program and launch follow
-
-    @property
-    def elements(self) -> int:
-        """Elements of the result."""
-        return self.run.L * math.prod(self.run.outputs) * self.run.R
-
-
-class KronFamily(TimedFamily[ModeRun, KronKernel]):
+class KronFamily(TimedFamily[ModeRun]):
     """A `TimedFamily` for runs of neighbouring modes, of ``csrc/cuda/kron``."""
 
     operation = "kron"
@@ -60,8 +38,33 @@ class KronFamily(TimedFamily[ModeRun, KronKernel]):
         """
         return self.variants(run, device)
 
+    def made(
+        self,
+        run: ModeRun,
+        variant: Any,
+        device: DeviceLimits,
+        program: Program,
+        launch: LaunchShape,
+        tile: Any,
+        modes: tuple[int, ...] | None = None,
+        arguments: Array | None = None,
+    ) -> Kernel:
+        """Return a kernel: of all modes in turn, with `KronArguments`, if nothing else is said."""
+        first = run.first
+        return Kernel(
+            self,
+            run,
+            variant,
+            program,
+            launch,
+            _arguments(run) if arguments is None else arguments,
+            self.estimate(run, variant, device),
+            tuple(range(first, first + len(run.inputs))) if modes is None else modes,
+            tile,
+        )
 
-def empty_arguments(run: ModeRun) -> Array:
+
+def _arguments(run: ModeRun) -> Array:
     """Return a record of the C++ struct KronArguments with the sizes of a run, and alpha 1."""
     layout = kron_arguments(run.dtype, len(run.inputs))
     return record(layout, L=run.L, R=run.R, alpha=1)

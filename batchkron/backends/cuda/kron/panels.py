@@ -25,8 +25,9 @@ from batchkron.backends.cuda.estimates import (
     share_of_memory,
     slowest,
 )
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import ModeRun
@@ -187,26 +188,15 @@ class Panels(KronFamily):
         total = slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
         return (costs.launch + total) * NANOSECOND
 
-    def kernel(
-        self, run: ModeRun, variant: PanelVariant, device: DeviceLimits
-    ) -> KronKernel | None:
+    def kernel(self, run: ModeRun, variant: PanelVariant, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         if not self.accepts(run, device) or variant not in self.variants(run, device):
             return None
         cut = cuts_of(run)[variant.cut]
         resident = _blocks(run, cut, device)
         blocks = min(tiles_of(run, cut), resident * device.multiprocessors)
-        return KronKernel(
-            self,
-            run,
-            variant,
-            (run.first,),
-            _program(run, cut, resident),
-            LaunchShape(blocks, cut.threads, resident, _shared_bytes(run, cut)),
-            empty_arguments(run),
-            self.estimate(run, variant, device),
-            cut,
-        )
+        launch = LaunchShape(blocks, cut.threads, resident, _shared_bytes(run, cut))
+        return self.made(run, variant, device, _program(run, cut, resident), launch, cut)
 
 
 def cuts_of(run: ModeRun) -> tuple[PanelCut, ...]:

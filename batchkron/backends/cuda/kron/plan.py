@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
-from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.program import KronProgram, Load
 from batchkron.backends.cuda.kron.registers.variants import MAX_FACTOR_SIZE, factor_words
 from batchkron.backends.cuda.kron.spread import spread_arguments, spread_kernel
@@ -50,7 +50,7 @@ from batchkron.spec.kron import Array, KronSpec, Precision
 _MAX_CACHED_PLANS = 64  # largest number of prepared calls that a product keeps; chosen by hand
 
 
-def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
+def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel, ...]:
     """Return the tuned kernels if there are some, else those with the smallest estimated time.
 
     ``constant``: whether factors may lie in a kernel's constant memory.
@@ -65,7 +65,7 @@ def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, .
 def prepared_call(
     spec: KronSpec,
     device: int,
-    kernels: Sequence[KronKernel],
+    kernels: Sequence[Kernel],
     factors: Sequence[DeviceArray],
     load: Load,
 ) -> Callable[[int, int], None]:
@@ -93,7 +93,7 @@ def kron_program(spec: KronSpec, device: int) -> KronProgram:
     return KronProgram.of(kernels, partial(_load_shared, device=device))
 
 
-def _load_shared(kernel: KronKernel, device: int) -> Any:
+def _load_shared(kernel: Kernel, device: int) -> Any:
     """Return a kernel that reads its factors from memory."""
     return load_kernel(kernel.program, device)
 
@@ -113,7 +113,7 @@ class _OwnKernels:
         self._kernels: dict[tuple[Program, tuple[int, ...]], ConstantKernel] = {}
         self._changing = threading.Lock()
 
-    def function(self, kernel: KronKernel) -> Any:
+    def function(self, kernel: Kernel) -> Any:
         """Return a kernel with the factors in its constant memory."""
         with self._changing:
             key = kernel.program, kernel.modes
@@ -138,7 +138,7 @@ class _OwnKernels:
         if not _may_be_constant(spec):
             return None
 
-        def load(kernel: KronKernel) -> Any:
+        def load(kernel: Kernel) -> Any:
             if kernel.program.constants:
                 return self.function(kernel)
             return load_kernel(kernel.program, self._device)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchkron.backends.cuda.kron.kernel import KronKernel
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.launch import ADDRESS_BYTES, Launch, LaunchStep, Place
 
@@ -15,18 +15,18 @@ from batchkron.backends.cuda.runtime.launch import ADDRESS_BYTES, Launch, Launch
 _ALIGNMENT = 256
 
 Strides = Sequence[tuple[int, int]]  # of each factor: elements between rows, between columns
-Load = Callable[[KronKernel], Any]  # returns the compiled kernel as a CuPy function
+Load = Callable[[Kernel], Any]  # returns the compiled kernel as a CuPy function
 
 
 @dataclass(frozen=True, slots=True)
 class KronProgram:
     """All kernels of a Kron-Matmul in their order, and the same as CuPy functions."""
 
-    kernels: tuple[KronKernel, ...]
+    kernels: tuple[Kernel, ...]
     functions: tuple[Any, ...]
 
     @classmethod
-    def of(cls, kernels: Sequence[KronKernel], load: Load) -> KronProgram:
+    def of(cls, kernels: Sequence[Kernel], load: Load) -> KronProgram:
         """Load kernels."""
         return cls(tuple(kernels), tuple(map(load, kernels)))
 
@@ -38,7 +38,7 @@ class KronProgram:
     @property
     def _intermediate(self) -> int:
         """Bytes of the largest intermediate result, a multiple of `_ALIGNMENT`."""
-        sizes = (one.elements * one.run.itemsize for one in self.kernels[:-1])
+        sizes = (one.work.results * one.work.itemsize for one in self.kernels[:-1])
         return -(-max(sizes, default=0) // _ALIGNMENT) * _ALIGNMENT
 
     @property
@@ -73,7 +73,7 @@ class KronProgram:
 
 
 def _step(
-    kernel: KronKernel,
+    kernel: Kernel,
     function: Any,
     strides: Strides,
     vectors: Sequence[Place],

@@ -11,9 +11,10 @@ from functools import partial
 from itertools import permutations, zip_longest
 from typing import Any
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kron.choose import fastest_plan
 from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.registers.passes import cuts
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
@@ -47,20 +48,22 @@ class KronCase:
     product: ModeRun
     device: DeviceLimits
 
-    def fastest(self) -> tuple[KronKernel, ...]:
+    def fastest(self) -> tuple[Kernel, ...]:
         """Return the kernels with the smallest estimated time."""
         return fastest_plan(self.product, self.device)
 
 
-def choice_of(kernels: Iterable[KronKernel]) -> KronChoice:
+def choice_of(kernels: Iterable[Kernel]) -> KronChoice:
     """Return the choice that gives these kernels."""
     return tuple(
-        RunChoice(one.run.first, one.run.first + len(one.run.inputs), one.family.name, one.variant)
+        RunChoice(
+            one.work.first, one.work.first + len(one.work.inputs), one.family.name, one.variant
+        )
         for one in kernels
     )
 
 
-def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[KronKernel, ...] | None:
+def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[Kernel, ...] | None:
     """Return the kernels of a choice, None if it does not fit the case or the device."""
     runs = [(one.low, one.high) for one in choice]
     modes = [mode for low, high in runs for mode in range(low, high)]
@@ -68,7 +71,7 @@ def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[KronKernel, ...]
         return None
     if any(low >= high for low, high in runs):
         return None
-    found: list[KronKernel] = []
+    found: list[Kernel] = []
     for run, one in zip(case.product.parts(runs), choice, strict=True):
         kernel = FAMILY_OF[one.family].kernel(run, one.variant, case.device)
         if kernel is None:
@@ -155,7 +158,7 @@ class KronSpace:
 
     def _of_family(
         self, family: KronFamily, order: list[tuple[int, int]]
-    ) -> tuple[KronKernel, ...] | None:
+    ) -> tuple[Kernel, ...] | None:
         found = []
         for run in self.case.product.parts(order):
             kernel = family.fastest(run, self.case.device)

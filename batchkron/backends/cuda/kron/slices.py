@@ -18,8 +18,9 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, shared_bytes_for_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import ModeRun
@@ -156,9 +157,7 @@ class Slices(KronFamily):
         usual = next(iter(self.variants(run, device)), None)
         return None if usual is None else (self.estimate(run, usual, device), usual)
 
-    def kernel(
-        self, run: ModeRun, variant: SliceVariant, device: DeviceLimits
-    ) -> KronKernel | None:
+    def kernel(self, run: ModeRun, variant: SliceVariant, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         tile = tile_of(run, device)
         if tile is None or variant not in self.variants(run, device):
@@ -167,17 +166,8 @@ class Slices(KronFamily):
         blocks = min(tiles, tile.blocks * device.multiprocessors)
         shared = _kept_bytes(run, tile, variant.held)
         shared += variant.slots * tile.slice_elements * run.itemsize
-        return KronKernel(
-            self,
-            run,
-            variant,
-            tuple(range(run.first, run.first + len(run.inputs))),
-            _program(run, tile, variant),
-            LaunchShape(blocks, _THREADS, tile.blocks, shared),
-            empty_arguments(run),
-            self.estimate(run, variant, device),
-            tile,
-        )
+        launch = LaunchShape(blocks, _THREADS, tile.blocks, shared)
+        return self.made(run, variant, device, _program(run, tile, variant), launch, tile)
 
 
 def tile_of(run: ModeRun, device: DeviceLimits) -> SliceTile | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Kernel, record
 from batchkron.backends.cuda.kron.fibres.family import Fibres
-from batchkron.backends.cuda.kron.kernel import KronKernel, kron_arguments
+from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.runtime.arguments import size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.protocol import Owners
@@ -26,12 +26,12 @@ _MAX_VECTORS = 1 << 31  # their numbers have 32 bits in the kernel
 _WORD = 16  # bytes
 
 
-def spread_kernel(kernel: KronKernel, owners: int, device: DeviceLimits) -> KronKernel | None:
+def spread_kernel(kernel: Kernel, owners: int, device: DeviceLimits) -> Kernel | None:
     """Return the kernel that spreads its results over owners, None if there is none.
 
     The last pass has to be along the run's first mode, and to write to the array.
     """
-    family, run = kernel.family, kernel.run
+    family, run = kernel.family, kernel.work
     if not isinstance(family, Fibres) or not 0 < owners <= MAX_OWNERS or run.L >= _MAX_VECTORS:
         return None
     if run.first or run.outputs[0] % owners or kernel.variant.slices > 1:
@@ -40,13 +40,13 @@ def spread_kernel(kernel: KronKernel, owners: int, device: DeviceLimits) -> Kron
 
 
 def spread_arguments(
-    kernel: KronKernel, owners: Owners, addresses: tuple[int, ...], inner: int, alpha: complex
+    kernel: Kernel, owners: Owners, addresses: tuple[int, ...], inner: int, alpha: complex
 ) -> Array | None:
     """Return the arguments of a kernel of `spread_kernel`, without x and factors.
 
     Parameters
     ----------
-    kernel : KronKernel
+    kernel : Kernel
     owners : Owners
     addresses : tuple of int
         Of their arrays.
@@ -60,7 +60,7 @@ def spread_arguments(
     ndarray of SpreadArguments, (1,), or None
         None where the rows of the kernel's results are several of the product, and lie apart.
     """
-    run = kernel.run
+    run = kernel.work
     if inner != run.R and owners.row != inner:
         return None
     row = owners.row if inner == run.R else run.R

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron.choose import product_of
 from batchkron.backends.cuda.kron.families import FAMILIES
-from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.program import Load
 from batchkron.backends.cuda.kron.registers.variants import factor_words
 from batchkron.backends.cuda.kron.search_space import (
@@ -49,7 +49,7 @@ from batchkron.spec.kron import Array, KronSpec
 # Unit of rounding of results in TF32. The search allows differences of 1000 units (`Trial`), 1.5 %
 # of the largest result: about 30 roundings to TF32's 11 bits.
 _TF32_ROUNDING = 2.0**-16
-Prepare = Callable[[tuple[KronKernel, ...], Sequence[DeviceArray], Load], Apply]
+Prepare = Callable[[tuple[Kernel, ...], Sequence[DeviceArray], Load], Apply]
 
 
 def kron_key(spec: KronSpec, constant: bool, device: str) -> str:
@@ -75,7 +75,7 @@ def kron_words(spec: KronSpec, constant: bool) -> str:
     return f"{spec.outer}: {factors}{columns} {spec.dtype}{precision} {kind}"
 
 
-def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
+def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel, ...]:
     """Return the tuned kernels if the store has some, else the rule's.
 
     ``constant``: whether factors may lie in a kernel's constant memory.
@@ -142,7 +142,7 @@ class LoadedKernels:
         self._compiled, self._factors, self._device = compiled, factors, device
         self._alive: list[Any] = []
 
-    def load(self, kernel: KronKernel) -> Any:
+    def load(self, kernel: Kernel) -> Any:
         """Return a kernel as a CuPy function, with its factors in constant memory if it has one."""
         code = self._compiled[kernel.program]
         if not kernel.program.constants:

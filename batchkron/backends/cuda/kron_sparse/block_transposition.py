@@ -5,20 +5,18 @@ It is ``csrc/cuda/kron_sparse/transpose_blocks.cuh``. No device is needed here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import gcd
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, common_pack
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.program import Program, template_type
-from batchkron.spec.kron import Array
+from batchkron.backends.cuda.runtime.program import Program, flag, template_type
 
 # Numbers below were chosen by hand.
 _THREADS = 256  # of a thread block
@@ -37,74 +35,52 @@ ELEMENTS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
 """C++ types of elements that are only moved, by their size."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTransposition:
-    """Matrices (length, width) that are written as (width, length), or the other way round."""
+def block_transposition(
+    blocks: int,
+    length: int,
+    width: int,
+    itemsize: int,
+    to_long: bool,
+    alignment: int,
+    device: DeviceLimits,
+) -> Kernel | None:
+    """Return the kernel that writes matrices (length, width) as (width, length), or back.
 
-    blocks: int  # how many there are
-    length: int
-    width: int
-    itemsize: int  # bytes of an element
-    to_long: bool  # whether (length, width) are read, and (width, length) written
-    # bytes that addresses on the side of (length, width) are multiples of; those of the other side
-    # are multiples of `WORD`
-    alignment: int
+    ``to_long`` says that (length, width) are read. Addresses on the side of (length, width) are
+    multiples of ``alignment`` bytes, those of the other side of `WORD`. The variant has the
+    elements that are moved together on the side of (length, width), and on the other. None where a
+    tile cannot be as small as it must be.
+    """
+    if min(length, _RUN) * width * itemsize > 4 * _TILE_BYTES:
+        return None
+    tile = _tile(length, width, itemsize)
+    most = gcd(tile, length)
+    side = common_pack(max(1, alignment // itemsize), most * width)
+    largest = common_pack(WORD // itemsize, most)
+    least = min(largest, -(-tile * width // (_THREADS * (_WRITTEN if to_long else _READ))))
+    # ``row``: places from one column to the next in shared memory, a multiple of the second pack
+    other, row = _arrangement(tile, width, itemsize, side, least, largest)
+    options = length, width, tile, row, _THREADS, side, other, flag(to_long)
+    expression = template_type("kron_sparse_transpose_blocks", ELEMENTS[itemsize], *options)
+    program = Program("cuda/kron_sparse/transpose_blocks.cuh", expression)
+    tiles = -(-blocks // max(1, tile // length)) * -(-length // tile)
+    most_blocks = min(tiles, _BLOCKS * device.multiprocessors)
+    launch = LaunchShape(most_blocks, _THREADS, 1, row * width * itemsize)
+    arguments = record(transpose_blocks_arguments(), blocks=blocks)
+    work = blocks, length, width, itemsize, to_long
+    return Kernel(TRANSPOSITION, work, (side, other), program, launch, arguments)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.blocks * self.length * self.width * self.itemsize
 
-    @property
-    def fits(self) -> bool:
-        """Whether a tile may be as small as it must be."""
-        return min(self.length, _RUN) * self.width * self.itemsize <= 4 * _TILE_BYTES
+TRANSPOSITION = Family("kron_sparse", "transposition", block_transposition)
 
-    @property
-    def tile(self) -> int:
-        """Places of a tile: of some whole matrices, or of a part of one."""
-        place = self.width * self.itemsize
-        if self.length * place <= min(_WHOLE_BYTES, _WHOLE * self.itemsize):
-            return max(1, _TILE_BYTES // (self.length * place)) * self.length
-        parts = -(-self.length // max(_TILE_BYTES // place, _RUN))
-        return min(self.length, round_up(-(-self.length // parts), SECTOR // self.itemsize))
 
-    @property
-    def packs(self) -> tuple[int, int]:
-        """Elements that are moved together on the side of (length, width), and of the other."""
-        most = gcd(self.tile, self.length)
-        side = common_pack(max(1, self.alignment // self.itemsize), most * self.width)
-        return side, self._arrangement(side)[0]
-
-    @property
-    def row(self) -> int:
-        """Places from one column to the next in shared memory, a multiple of the second pack."""
-        return self._arrangement(self.packs[0])[1]
-
-    def _arrangement(self, side: int) -> tuple[int, int]:
-        most = common_pack(WORD // self.itemsize, gcd(self.tile, self.length))
-        packs = _THREADS * (_WRITTEN if self.to_long else _READ)
-        least = min(most, -(-self.tile * self.width // packs))
-        return _arrangement(self.tile, self.width, self.itemsize, side, least, most)
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        sizes = self.length, self.width, self.tile, self.row, _THREADS
-        options = ELEMENTS[self.itemsize], *sizes, *self.packs, str(self.to_long).lower()
-        header = "cuda/kron_sparse/transpose_blocks.cuh"
-        return Program(header, template_type("kron_sparse_transpose_blocks", *options))
-
-    def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return the launch."""
-        tile = self.tile
-        together, parts = max(1, tile // self.length), -(-self.length // tile)
-        tiles = -(-self.blocks // together) * parts
-        blocks = min(tiles, _BLOCKS * device.multiprocessors)
-        return LaunchShape(blocks, _THREADS, 1, self.row * self.width * self.itemsize)
-
-    def arguments(self) -> Array:
-        """Return the kernel's arguments, without addresses."""
-        return record(transpose_blocks_arguments(), blocks=self.blocks)
+def _tile(length: int, width: int, itemsize: int) -> int:
+    """Return the places of a tile: of some whole matrices, or of a part of one."""
+    place = width * itemsize
+    if length * place <= min(_WHOLE_BYTES, _WHOLE * itemsize):
+        return max(1, _TILE_BYTES // (length * place)) * length
+    parts = -(-length // max(_TILE_BYTES // place, _RUN))
+    return min(length, round_up(-(-length // parts), SECTOR // itemsize))
 
 
 @cache

@@ -7,35 +7,36 @@ on the layouts of values and vectors alone, and is cached by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.backends.cuda.gram.plan import total_launch
-from batchkron.backends.cuda.gram.total import Total
+from batchkron.backends.cuda.gram.total import total_kernel
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import forget_by, is_enabled
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
 from batchkron.backends.cuda.kron_sparse.kernel import (
     HALF_DTYPES,
     WORD,
     Ending,
-    SparseKernel,
     SparseShape,
+    with_ending,
 )
 from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_steps
+from batchkron.backends.cuda.kron_sparse.transposed import stored_of, workspace_of
 from batchkron.backends.cuda.kron_sparse.value_gradients import (
     VALUE_GRADIENTS,
     GradientShape,
     gradient_kernel,
     has_kernel,
 )
-from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits, load_kernel
+from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
-    Launch,
     LaunchSequence,
     LaunchStep,
     Place,
@@ -141,13 +142,13 @@ class _Steps:
         size = layout.itemsize
         in_bytes = tuple(size * step for step in factor.strides)
         stored = known_values(
-            tuple(factor.pattern), in_bytes, size, layout.dtype, way.stored, self.device
+            tuple(factor.pattern), in_bytes, size, layout.dtype, stored_of(way), self.device
         )
-        used = round_up(way.workspace, _ALIGNMENT)
-        if not isinstance(way, SparseKernel):
+        used = round_up(workspace_of(way), _ALIGNMENT)
+        if not isinstance(way, Kernel):
             of_ending = ()
         elif of_ending:
-            way = replace(way, ending=ending)
+            way = with_ending(way, ending)
         copied = stored.needs(factor.odd)
         if copied:
             target = workspace.plus(used)
@@ -162,18 +163,17 @@ class _Steps:
     ) -> None:
         """Sum gradient[n, i, k, j] x[n, i, l, j] over vectors n, in the same order in each call."""
         kernel = gradient_kernel(shape, device_limits(self.device))
-        how, code = kernel.launch(), load_kernel(kernel.program(), self.device)
-        grid = how.blocks, 1
-        launch = Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments(), 3)
-        if not kernel.workspace:
+        launch, size = launch_of(kernel, self.device, 3), kernel.launch.workspace
+        if not size:
             self.steps.append(LaunchStep.of(launch, (x, gradient, sums)))
             return
-        total = Total(np.dtype(shape.dtype), (shape.values,), kernel.parts)
+        _, parts = kernel.variant
+        total = total_kernel(np.dtype(shape.dtype), (shape.values,), parts)
         self.steps += [
             LaunchStep.of(launch, (x, gradient, workspace)),
-            LaunchStep.of(total_launch(total, self.device), (workspace, sums)),
+            LaunchStep.of(launch_of(total, self.device, 2), (workspace, sums)),
         ]
-        self.workspace = max(self.workspace, kernel.workspace)
+        self.workspace = max(self.workspace, size)
 
 
 class ChainProduct:
@@ -183,13 +183,8 @@ class ChainProduct:
     and z (of the ending, see ``csrc/cuda/kron_sparse/arguments.cuh``; 0 where there is none), and
     the values from K_1 on.
 
-    Attributes
-    ----------
-    sequence : LaunchSequence
-    has_ended : bool
-        Whether the last kernel does what ``ending`` says; else a caller has to do it.
-    kept, workspace : int
-        Bytes of memory that a call needs. The kept vectors are at ``layout.places``.
+    ``has_ended``: whether the last kernel does what ``ending`` says; else a caller has to do it.
+    A call needs ``kept`` and ``workspace`` bytes of memory; kept vectors are at ``layout.places``.
     """
 
     def __init__(self, layout: ChainLayout, keep: bool, ending: Ending, device: int) -> None:
@@ -219,15 +214,9 @@ class ChainGradients:
     the values, from G and what K_k is applied to. A call of ``sequence`` passes the addresses of
     x, G, the kept vectors, the workspace, ∂x, all values, and their gradients.
 
-    Attributes
-    ----------
-    sequence : LaunchSequence or None
-        None if nothing is launched.
-    by_caller : dict of int, tuple of Place
-        Factors whose gradients have no kernel: where what the factor is applied to and the gradient
-        of the result lie. Number 0 is x, 1 is G, 2 the kept vectors, 3 the workspace.
-    workspace : int
-        Bytes of memory that a call needs.
+    It is None if nothing is launched, and needs ``workspace`` bytes of memory. ``by_caller`` has
+    the factors whose gradients have no kernel: where what the factor is applied to and the gradient
+    of the result lie. Number 0 is x, 1 is G, 2 the kept vectors, 3 the workspace.
     """
 
     def __init__(
@@ -288,15 +277,8 @@ def chain_gradients(
 ) -> ChainGradients:
     """Return the launches of gradients, which are made once and kept.
 
-    Parameters
-    ----------
-    layout : ChainLayout
-        ``alignment`` is that of the gradient.
-    needed : tuple of bool
-        Whether the gradient of each factor's values is wanted.
-    with_x : bool
-        Whether that of x is; something is wanted.
-    device : int
+    ``layout.alignment`` is that of the gradient; ``needed``: whether the gradient of each factor's
+    values is wanted; ``with_x``: whether that of x is. Something is wanted.
     """
     key = layout, needed, with_x, device
     known = _gradients.get(key)

@@ -6,35 +6,23 @@ from functools import lru_cache, partial
 
 from batchkron.backends.cuda.kernel_family import enabled, forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
-from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct, library_product
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.library import LIBRARY, library_product
 from batchkron.backends.cuda.kron_sparse.transposed import (
     TRANSPOSED,
-    TransposedProduct,
+    DirectWay,
+    Way,
+    seconds_of,
     transposed_product,
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
-DirectWay = SparseKernel | LibraryProduct
-"""What computes a product of the vectors as they are, and may scale and accumulate."""
-Way = DirectWay | TransposedProduct
-
 
 @lru_cache(maxsize=1024)
 def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True) -> Way:
-    """Return what takes the least estimated time for y = A x.
+    """Return what takes the least estimated time for y = A x; LookupError if nothing may be taken.
 
-    Parameters
-    ----------
-    shape : SparseShape
-    device : DeviceLimits
-    plain : bool
-        Whether it need neither scale nor accumulate.
-
-    Raises
-    ------
-    LookupError
-        If all families that have a kernel are switched off.
+    ``plain``: it need neither scale nor accumulate.
     """
     ways: list[Way | None] = [_fastest(shape, device)]
     if plain and is_enabled(TRANSPOSED):
@@ -42,7 +30,7 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     found = [way for way in ways if way]
     if not found:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
-    return min(found, key=lambda way: way.seconds)
+    return min(found, key=seconds_of)
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.kernel import (
     SPARSE_SCALARS,
@@ -25,12 +26,7 @@ from batchkron.backends.cuda.kron_sparse.plan import (
     common_alignment,
     prepared_product,
 )
-from batchkron.backends.cuda.kron_sparse.stored import (
-    are_stored,
-    store_launch,
-    store_program,
-    stored_shape,
-)
+from batchkron.backends.cuda.kron_sparse.stored import are_stored, store_kernel, stored_shape
 from batchkron.backends.cuda.runtime.call_results import result_check
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
@@ -40,7 +36,6 @@ from batchkron.backends.cuda.runtime.device import (
     current_device,
     device_errors,
     device_limits,
-    load_kernel,
     ready_stream,
     runtime,
 )
@@ -172,10 +167,8 @@ class StoredValues:
     ) -> None:
         self._in_place = are_stored(shape, strides, itemsize, stored)
         self._bytes = math.prod(stored_shape(shape, itemsize, stored)) * itemsize
-        limits = device_limits(device)
-        lanes, how, arguments = store_launch(shape, strides, itemsize, stored, limits)
-        self._program, self._device = store_program(name, lanes), device
-        self._how, self._arguments = how, arguments
+        self._kernel = store_kernel(shape, strides, itemsize, name, stored, device_limits(device))
+        self._device = device
         self._copy: Launch | None = None  # compiled when it is needed
 
     def needs(self, values: int) -> int:
@@ -184,12 +177,9 @@ class StoredValues:
 
     def copy(self) -> Launch:
         """Return the launch that copies values to an address, in this order."""
-        copy = self._copy
-        if copy is None:
-            code, how = load_kernel(self._program, self._device), self._how
-            copy = Launch(code, (how.blocks, 1), how.threads, 0, self._arguments, 2)
-            self._copy = copy
-        return copy
+        if self._copy is None:
+            self._copy = launch_of(self._kernel, self._device, 2)
+        return self._copy
 
 
 _calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)

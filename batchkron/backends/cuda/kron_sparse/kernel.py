@@ -1,22 +1,20 @@
-"""A product with a Kronecker-sparse matrix, a kernel for it, and the base class of all families."""
+"""A product with a Kronecker-sparse matrix, and the base class of all families of kernels."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Kernel, TimedFamily, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.backends.cuda.timed_family import TimedFamily
-from batchkron.spec.kron import Array
 
 WORD = 16  # bytes that a thread reads or writes at once, at most
 
@@ -99,47 +97,15 @@ def common_pack(most: int, number: int) -> int:
     return math.gcd(most, number)
 
 
-@dataclass(frozen=True, slots=True)
-class SparseKernel:
-    """A kernel for a product: a variant of a family."""
-
-    family: SparseFamily
-    shape: SparseShape
-    variant: Any  # an instance of the family's ``variant_type``
-    tile: Any  # what the variant is compiled for
-    options: tuple[object, ...]  # template arguments behind the scalar
-    launch: LaunchShape  # grid, threads and memory
-    arguments: Array = field(compare=False)  # the kernel's arguments for y = A x, without addresses
-    seconds: float = field(compare=False)  # estimated time of a launch
-    ending: Ending = "none"  # with another one than "none" the kernel does not accumulate
-
-    @property
-    def stored(self) -> Stored:
-        """How the values must be stored."""
-        return self.family.stored
-
-    @property
-    def workspace(self) -> int:
-        """Bytes of workspace: a kernel needs none."""
-        return 0
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        return self.family.program(self)
-
-    def programs(self) -> list[Program]:
-        """Return the programs to compile, as those of other ways of computing the product."""
-        return [self.program()]
-
-
-class SparseFamily(TimedFamily[SparseShape, SparseKernel]):
+class SparseFamily(TimedFamily[SparseShape]):
     """A `TimedFamily` for Kronecker-sparse matrices, of ``csrc/cuda/kron_sparse``.
 
-    A tile is all that a variant is compiled for.
+    A tile is all that a variant is compiled for. Kernels compute y = A x.
     """
 
     operation = "kron_sparse"
     stored: Stored = "given"
+    """How the values must be stored."""
 
     @abstractmethod
     def tile(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Any:
@@ -151,7 +117,7 @@ class SparseFamily(TimedFamily[SparseShape, SparseKernel]):
     ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
         """Return template arguments, launch, and the arguments ``tiles`` and ``together``."""
 
-    def kernel(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> SparseKernel | None:
+    def kernel(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         tile = self.tile(shape, variant, device)
         if tile is None:
@@ -166,15 +132,19 @@ class SparseFamily(TimedFamily[SparseShape, SparseKernel]):
             alpha=1,
         )
         seconds = self.estimate(shape, variant, device)
-        return SparseKernel(self, shape, variant, tile, options, launch, arguments, seconds)
+        expression = template_type(
+            f"kron_sparse_{self.name}", SPARSE_SCALARS[shape.dtype], *options
+        )
+        program = Program(f"cuda/kron_sparse/{self.name}.cuh", expression)
+        return Kernel(self, shape, variant, program, launch, arguments, seconds, tile=tile)
 
-    def program(self, kernel: SparseKernel) -> Program:
-        """Return the program to compile."""
-        options = [SPARSE_SCALARS[kernel.shape.dtype], *kernel.options]
-        if kernel.ending in _ENDINGS:
-            options.append(_ENDINGS[kernel.ending])
-        expression = template_type(f"kron_sparse_{self.name}", *options)
-        return Program(f"cuda/kron_sparse/{self.name}.cuh", expression)
+
+def with_ending(kernel: Kernel, ending: Ending) -> Kernel:
+    """Return a kernel of a `SparseFamily` with an ending; then it does not accumulate."""
+    if ending == "none":
+        return kernel
+    expression = f"{kernel.program.expression[:-1]}, {_ENDINGS[ending]}>"
+    return replace(kernel, program=replace(kernel.program, expression=expression))
 
 
 def stored_row(c: int, itemsize: int) -> int:

@@ -16,8 +16,7 @@ from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND, slowest
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored, stored_row
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.matrix_library import DTYPES, WORKSPACE, MatrixProducts
-from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.runtime.matrix_library import DTYPES, MatrixProducts
 
 _MAX_CALLS = 16  # of cuBLAS for a product; chosen by hand
 _MAX_INTEGER = 2**31 - 1  # cuBLAS counts elements of a step in 32 bits
@@ -44,15 +43,6 @@ class LibraryProduct:
     def stored(self) -> Stored:
         """How the values must be stored."""
         return "expanded" if self.products.values_first and self.shape.d > 1 else "blocks"
-
-    @property
-    def workspace(self) -> int:
-        """Bytes of the workspace, whole words."""
-        return WORKSPACE
-
-    def programs(self) -> list[Program]:
-        """Return the programs to compile: there are none."""
-        return []
 
 
 LIBRARY = "kron_sparse.library"

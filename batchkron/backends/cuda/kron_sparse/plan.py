@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cpu.native import DeviceCall
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
-from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
-from batchkron.backends.cuda.kron_sparse.choose import DirectWay, Way, fastest_way
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
-    SparseKernel,
     SparseShape,
     Stored,
     sum_dtype,
 )
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
-from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct
+from batchkron.backends.cuda.kron_sparse.transposed import DirectWay, Way, stored_of, workspace_of
 from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -35,14 +35,12 @@ from batchkron.backends.cuda.runtime.device import (
     current_device,
     device_errors,
     device_limits,
-    load_kernel,
     ready_stream,
     upload,
 )
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
     FastPath,
-    Launch,
     LaunchSequence,
     LaunchStep,
     Place,
@@ -89,15 +87,13 @@ def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedPr
     if known is None:
         limits = device_limits(device)
         way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
-        is_direct = not isinstance(way, TransposedProduct)
         launch: DeviceCall | LaunchSequence
-        if isinstance(way, TransposedProduct):
-            steps = product_steps(way, device, *(Place(number) for number in range(4)))
-            launch = LaunchSequence(steps, 4)
+        if isinstance(way, tuple):
+            launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
         else:
             launch = _direct(way, device)
-        how = way.stored, other.stored, way.workspace
-        known = _prepared[shape, device, plain] = PreparedProduct(launch, is_direct, *how)
+        how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
+        known = _prepared[shape, device, plain] = PreparedProduct(launch, *how)
     return known
 
 
@@ -108,18 +104,19 @@ def product_steps(
 
     ``of_ending``: bias and z for a kernel whose product has an ending.
     """
-    if not isinstance(way, TransposedProduct):
-        places = [x, y, values, *([workspace] if way.workspace else []), *of_ending]
+    if not isinstance(way, tuple):
+        places = [x, y, values, *([workspace] if workspace_of(way) else []), *of_ending]
         return [LaunchStep.of(_direct(way, device), places)]
     steps, done = [], 0
-    for part in way.parts:
-        results, rest = workspace.plus(part.results), workspace.plus(part.rest)
-        given = x.plus(done * part.forward.bytes // part.vectors)
-        result = y.plus(done * part.back.bytes // part.vectors)
+    for part in way:
+        results, rest = workspace.plus(part.results_at), workspace.plus(part.rest_at)
+        given = x.plus(done * part.given // part.vectors)
+        result = y.plus(done * part.results // part.vectors)
+        forward, back = (launch_of(one, device, 2) for one in (part.forward, part.back))
         steps += [
-            LaunchStep.of(_transposing(part.forward, device), (given, workspace)),
+            LaunchStep.of(forward, (given, workspace)),
             *product_steps(part.product, device, workspace, results, values, rest),
-            LaunchStep.of(_transposing(part.back, device), (results, result)),
+            LaunchStep.of(back, (results, result)),
         ]
         done += part.vectors
     return steps
@@ -127,21 +124,9 @@ def product_steps(
 
 def _direct(way: DirectWay, device: int) -> DeviceCall:
     """Return what takes the addresses of x, y, the values, and of a workspace if it needs one."""
-    if isinstance(way, SparseKernel):
-        return launch_of(way, device)
+    if isinstance(way, Kernel):
+        return launch_of(way, device, 3, "accumulate")
     return LibraryMultiply(way.products, way.shape.dtype, way.shape.itemsize, device)
-
-
-def launch_of(kernel: SparseKernel, device: int) -> Launch:
-    """Return the launch of a kernel; a call passes the addresses of x, y and the values."""
-    how, code = kernel.launch, load_kernel(kernel.program(), device)
-    grid = how.blocks, how.down
-    return Launch(code, grid, how.threads, how.shared_bytes, kernel.arguments, 3, "accumulate")
-
-
-def _transposing(one: BlockTransposition, device: int) -> Launch:
-    how, code = one.launch(device_limits(device)), load_kernel(one.program(), device)
-    return Launch(code, (how.blocks, 1), how.threads, how.shared_bytes, one.arguments(), 2)
 
 
 def common_alignment(*addresses: int) -> int:

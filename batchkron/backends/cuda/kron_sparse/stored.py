@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
 from batchkron.backends.cuda.runtime.arguments import pointer_fields
@@ -69,25 +69,18 @@ def store_arguments() -> np.dtype[Any]:
     return np.dtype([*pointer_fields("values", "stored"), *sizes], align=True)
 
 
-def store_program(dtype: str, lanes: int) -> Program:
-    """Return the kernel that copies values, ``lanes`` neighbours of a row at a time."""
-    options = SPARSE_SCALARS[dtype], lanes, _THREADS
-    return Program("cuda/kron_sparse/store.cuh", template_type("kron_sparse_store", *options))
-
-
-def store_launch(
+def store_kernel(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     itemsize: int,
+    dtype: str,
     stored: Stored,
     device: DeviceLimits,
-) -> tuple[int, LaunchShape, Array]:
-    """Return the kernel's lanes, its launch, and its arguments without addresses.
+) -> Kernel:
+    """Return the kernel that copies values (a, b, c, d), none of which is zero.
 
-    Parameters
-    ----------
-    shape, strides : tuple of int
-        Of values (a, b, c, d), none of which is zero; strides in bytes, multiples of ``itemsize``.
+    Strides are in bytes, multiples of ``itemsize``. The variant is how many neighbours of a row are
+    copied at a time.
     """
     target = stored_shape(shape, itemsize, stored)
     lanes = 1
@@ -100,7 +93,12 @@ def store_launch(
         row=target[3],
         spread=shape[3] if stored == "expanded" else 1,
     )
-    down = _THREADS // lanes
-    tiles = prod(target[:2]) * -(-target[2] // down) * -(-target[3] // lanes)
+    tiles = prod(target[:2]) * -(-target[2] // (_THREADS // lanes)) * -(-target[3] // lanes)
     blocks = min(tiles, _BLOCKS * device.multiprocessors)
-    return lanes, LaunchShape(blocks, _THREADS, 1, 0), arguments
+    launch = LaunchShape(blocks, _THREADS, 1, 0)
+    expression = template_type("kron_sparse_store", SPARSE_SCALARS[dtype], lanes, _THREADS)
+    program = Program("cuda/kron_sparse/store.cuh", expression)
+    return Kernel(STORE, dtype, lanes, program, launch, arguments)
+
+
+STORE = Family("kron_sparse", "store", store_kernel)

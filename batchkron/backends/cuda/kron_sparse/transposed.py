@@ -11,17 +11,21 @@ No device is needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND
-from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
-from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseKernel, SparseShape, Stored
+from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
+from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored
 from batchkron.backends.cuda.kron_sparse.library import LibraryProduct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.matrix_library import WORKSPACE_ALIGNMENT
+from batchkron.backends.cuda.runtime.matrix_library import WORKSPACE, WORKSPACE_ALIGNMENT
 from batchkron.backends.cuda.runtime.program import Program
+
+DirectWay = Kernel | LibraryProduct
+"""What computes a product of the vectors as they are, and may scale and accumulate."""
 
 # Numbers below were chosen by hand.
 _VECTORS = 64  # vectors at a time are a multiple of so many, so that all begin at whole words
@@ -33,53 +37,55 @@ class TransposedPart:
     """Some vectors: transposing them, the product, transposing the results."""
 
     vectors: int
-    forward: BlockTransposition
-    product: SparseKernel | LibraryProduct
-    back: BlockTransposition
+    forward: Kernel
+    product: DirectWay
+    back: Kernel
+    given: int  # bytes of these vectors, at the beginning of the workspace
+    results: int  # and of their results
+    seconds: float  # estimated time
 
     @property
-    def results(self) -> int:
+    def results_at(self) -> int:
         """Bytes of the workspace before the results."""
-        return round_up(self.forward.bytes, WORD)
+        return round_up(self.given, WORD)
 
     @property
-    def rest(self) -> int:
+    def rest_at(self) -> int:
         """Bytes of the workspace before that of the product itself."""
-        return round_up(self.results + self.back.bytes, WORKSPACE_ALIGNMENT)
-
-    @property
-    def workspace(self) -> int:
-        """Bytes of the workspace."""
-        return self.rest + self.product.workspace
+        return round_up(self.results_at + self.results, WORKSPACE_ALIGNMENT)
 
 
-@dataclass(frozen=True, slots=True)
-class TransposedProduct:
-    """A product of vectors in parts, each transposed; it neither scales nor accumulates.
+TransposedProduct = tuple[TransposedPart, ...]
+"""A product of vectors in parts, each transposed; it neither scales nor accumulates."""
+Way = DirectWay | TransposedProduct
 
-    ``seconds`` is the estimated time.
-    """
 
-    parts: tuple[TransposedPart, ...]
-    seconds: float
+def seconds_of(way: Way) -> float:
+    """Return the estimated time."""
+    return sum(part.seconds for part in way) if isinstance(way, tuple) else way.seconds
 
-    @property
-    def workspace(self) -> int:
-        """Bytes of the workspace, whole words."""
-        return round_up(max(part.workspace for part in self.parts), WORD)
 
-    @property
-    def stored(self) -> Stored:
-        """How the values must be stored."""
-        return self.parts[0].product.stored
+def stored_of(way: Way) -> Stored:
+    """Return how the values must be stored."""
+    if isinstance(way, tuple):
+        return stored_of(way[0].product)
+    stored: Stored = way.family.stored if isinstance(way, Kernel) else way.stored
+    return stored
 
-    def programs(self) -> list[Program]:
-        """Return the programs to compile."""
-        return [
-            program
-            for part in self.parts
-            for program in (part.forward.program(), *part.product.programs(), part.back.program())
-        ]
+
+def workspace_of(way: Way) -> int:
+    """Return the bytes of the workspace, whole words."""
+    if isinstance(way, tuple):
+        return round_up(max(part.rest_at + workspace_of(part.product) for part in way), WORD)
+    return 0 if isinstance(way, Kernel) else WORKSPACE
+
+
+def programs_of(way: Way) -> list[Program]:
+    """Return the programs to compile; a product by cuBLAS has none."""
+    if isinstance(way, tuple):
+        ways = [one for part in way for one in (part.forward, part.product, part.back)]
+        return [program for one in ways for program in programs_of(one)]
+    return [way.program] if isinstance(way, Kernel) else []
 
 
 def part_sizes(shape: SparseShape) -> list[int]:
@@ -99,17 +105,13 @@ TRANSPOSED = "kron_sparse.transposed"
 
 def transposed_product(
     shape: SparseShape,
-    product_for: Callable[[SparseShape], SparseKernel | LibraryProduct | None],
+    product_for: Callable[[SparseShape], DirectWay | None],
     device: DeviceLimits,
 ) -> TransposedProduct | None:
     """Return the product in the other order, None where it is of no use or vectors are too long.
 
-    Parameters
-    ----------
-    shape : SparseShape
-    product_for : callable
-        Returns the fastest product of vectors as they are for a shape, None if there is none.
-    device : DeviceLimits
+    ``product_for`` returns the fastest product of vectors as they are for a shape, None if there is
+    none.
     """
     is_real = not shape.dtype.startswith("complex")
     if not is_real or shape.inner != 1 or shape.d == 1 or shape.outer < _VECTORS:
@@ -117,24 +119,25 @@ def transposed_product(
     parts: list[TransposedPart] = []
     for vectors in part_sizes(shape):
         forward, back = (
-            BlockTransposition(
-                vectors * shape.a, size, shape.d, shape.itemsize, to_long, shape.alignment
+            block_transposition(
+                vectors * shape.a, size, shape.d, shape.itemsize, to_long, shape.alignment, device
             )
             for size, to_long in ((shape.c, True), (shape.b, False))
         )
-        turned = replace(shape, a=shape.a * shape.d, d=1, outer=vectors, alignment=WORD)
-        product = product_for(turned) if forward.fits and back.fits else None
-        if product is None or product.stored != "blocks":  # the same values for both patterns
+        if forward is None or back is None:
             return None
-        parts.append(TransposedPart(vectors, forward, product, back))
-    if not parts:
-        return None
-    seconds = _seconds(parts, device) + sum(part.product.seconds for part in parts)
-    return TransposedProduct(tuple(parts), seconds)
+        turned = replace(shape, a=shape.a * shape.d, d=1, outer=vectors, alignment=WORD)
+        product = product_for(turned)
+        if product is None or stored_of(product) != "blocks":  # the same values for both patterns
+            return None
+        each = vectors * shape.a * shape.d * shape.itemsize
+        given, results = each * shape.c, each * shape.b
+        seconds = _seconds(given + results, device) + product.seconds
+        parts.append(TransposedPart(vectors, forward, product, back, given, results, seconds))
+    return tuple(parts) or None
 
 
-def _seconds(parts: Sequence[TransposedPart], device: DeviceLimits) -> float:
-    """Return the estimated time of all transpositions."""
+def _seconds(moved: int, device: DeviceLimits) -> float:
+    """Return the estimated time of both transpositions of a part, of so many bytes together."""
     costs = costs_for(device.name).families["kron_sparse"]["transposed"]
-    moved = sum(part.forward.bytes + part.back.bytes for part in parts)
-    return NANOSECOND * (2 * len(parts) * costs["launch"] + 2 * moved / costs["memory_rate"])
+    return NANOSECOND * (2 * costs["launch"] + 2 * moved / costs["memory_rate"])

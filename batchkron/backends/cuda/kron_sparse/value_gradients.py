@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND
-from batchkron.backends.cuda.kernel import record
+from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import WORD
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
@@ -35,7 +36,6 @@ from batchkron.backends.cuda.runtime.hardware import (
     shared_bytes_for_blocks,
 )
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand.
 _OWN = (2, 4, 8)  # rows, and columns, of the sums of a thread
@@ -132,46 +132,23 @@ class GradientCut:
         return -(-shape.b // self.rows), -(-shape.c // self.columns), matrices
 
 
-@dataclass(frozen=True, slots=True)
-class GradientKernel:
-    """A kernel, the number of parts, and the estimated seconds of a launch and of adding parts."""
+def kernel_of(shape: GradientShape, cut: GradientCut, parts: int, seconds: float) -> Kernel:
+    """Return the kernel of a cut; ``seconds``: of a launch and of adding parts.
 
-    shape: GradientShape
-    cut: GradientCut
-    parts: int
-    seconds: float
-
-    @property
-    def each(self) -> int:
-        """Vectors of a part; the last one may have fewer."""
-        return -(-self.shape.count // self.parts)
-
-    @property
-    def workspace(self) -> int:
-        """Bytes of the parts, 0 for a single one."""
-        return self.parts * self.shape.values * self.shape.itemsize if self.parts > 1 else 0
-
-    def program(self) -> Program:
-        """Return the program to compile."""
-        cut = self.cut
-        threads = cut.group, cut.row_threads, cut.column_threads
-        own = cut.own_rows, cut.own_columns, cut.teams
-        options = flag(cut.last), *threads, *own, _DEPTH, _STAGES, cut.blocks
-        scalar = SCALARS[np.dtype(cut.dtype)]
-        expression = template_type("kron_sparse_gradients", scalar, *options)
-        return Program("cuda/kron_sparse/gradients.cuh", expression)
-
-    def launch(self) -> LaunchShape:
-        """Return the launch."""
-        down, across, matrices = self.cut.tiles(self.shape)
-        blocks = down * across * matrices * self.parts
-        return LaunchShape(blocks, self.cut.threads, self.cut.blocks, self.cut.shared_bytes)
-
-    def arguments(self) -> Array:
-        """Return the kernel's arguments, without addresses."""
-        shape = self.shape
-        sizes = {"a": shape.a, "b": shape.b, "c": shape.c, "d": shape.d}
-        return record(gradient_arguments(), count=shape.count, each=self.each, **sizes)
+    The variant is (cut, parts); several parts are in ``launch.workspace``.
+    """
+    own = cut.own_rows, cut.own_columns, cut.teams
+    options = cut.group, cut.row_threads, cut.column_threads, *own, _DEPTH, _STAGES, cut.blocks
+    scalar = SCALARS[np.dtype(cut.dtype)]
+    expression = template_type("kron_sparse_gradients", scalar, flag(cut.last), *options)
+    blocks = prod(cut.tiles(shape)) * parts
+    workspace = parts * shape.values * shape.itemsize if parts > 1 else 0
+    launch = LaunchShape(blocks, cut.threads, cut.blocks, cut.shared_bytes, workspace)
+    sizes = {"a": shape.a, "b": shape.b, "c": shape.c, "d": shape.d}
+    each = -(-shape.count // parts)  # vectors of a part; the last one may have fewer
+    arguments = record(gradient_arguments(), count=shape.count, each=each, **sizes)
+    program = Program("cuda/kron_sparse/gradients.cuh", expression)
+    return Kernel(GRADIENTS, shape, (cut, parts), program, launch, arguments, seconds)
 
 
 @cache
@@ -191,10 +168,13 @@ def has_kernel(shape: GradientShape) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def gradient_kernel(shape: GradientShape, device: DeviceLimits) -> GradientKernel:
+def gradient_kernel(shape: GradientShape, device: DeviceLimits) -> Kernel:
     """Return the kernel of the least estimated time."""
-    kernels = (_kernel(shape, cut, device) for cut in _cuts(shape, device))
-    return min(kernels, key=lambda one: one.seconds)
+    timed = [(cut, *_parts(shape, cut, device)) for cut in _cuts(shape, device)]
+    return kernel_of(shape, *min(timed, key=lambda one: one[2]))
+
+
+GRADIENTS = Family("kron_sparse", "gradients", gradient_kernel)
 
 
 def _cuts(shape: GradientShape, device: DeviceLimits) -> Iterator[GradientCut]:
@@ -226,7 +206,8 @@ def _fitting(own: int, number: int) -> list[int]:
     return [one for one in _SIDES if one <= least]
 
 
-def _kernel(shape: GradientShape, cut: GradientCut, device: DeviceLimits) -> GradientKernel:
+def _parts(shape: GradientShape, cut: GradientCut, device: DeviceLimits) -> tuple[int, float]:
+    """Return how many parts share a sum, and the estimated seconds."""
     down, across, matrices = cut.tiles(shape)
     tiles = down * across * matrices
     wanted = cut.blocks * device.multiprocessors // tiles
@@ -246,7 +227,7 @@ def _kernel(shape: GradientShape, cut: GradientCut, device: DeviceLimits) -> Gra
     if parts > 1:
         added = costs["launch"] + 2 * parts * shape.values * shape.itemsize / costs["cache_rate"]
     nanoseconds = costs["launch"] + max(work, cached, memory) + added
-    return GradientKernel(shape, cut, parts, nanoseconds * NANOSECOND)
+    return parts, nanoseconds * NANOSECOND
 
 
 def _panel(cut: GradientCut, costs: Mapping[str, float]) -> float:

@@ -91,7 +91,7 @@ def test_every_mode_is_done_once(sizes, capability, constant):
     plan = plan_of(*sizes, device, constant=constant)
     check_runs(plan, product(*sizes, constant=constant))
     for kernel in plan:
-        assert kernel.family.accepts(kernel.run, device)
+        assert kernel.family.accepts(kernel.work, device)
         check_launch(kernel, device)
         assert _MIN_LAUNCH < kernel.seconds < 1
 

@@ -107,7 +107,7 @@ def test_variants_have_kernels_that_fit(family, run, device):
         assert isinstance(variant, family.variant_type)
         kernel = family.kernel(run, variant, device)
         assert kernel is not None
-        assert (kernel.family, kernel.run, kernel.variant) == (family, run, variant)
+        assert (kernel.family, kernel.work, kernel.variant) == (family, run, variant)
         assert kernel.seconds == family.estimate(run, variant, device)
         assert 0.5e-6 < kernel.seconds < 10, "seconds"
         check_launch(kernel, device)

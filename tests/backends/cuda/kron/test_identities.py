@@ -40,7 +40,7 @@ def spec_of(pattern, outer, inner, dtype="float64"):
 def computed(kernels, factors, x):
     """What the runs of kernels compute, one after another."""
     for kernel in kernels:
-        run = kernel.run
+        run = kernel.work
         matrices = factors[run.first : run.first + len(run.inputs)]
         vectors = x.reshape(run.L, prod(run.inputs), run.R)
         x = np.einsum("pq,lqr->lpr", dense_kron(*matrices), vectors)
@@ -74,7 +74,7 @@ def multiplied(kernels):
 def test_what_is_skipped():
     large = fastest_plan(product_of(spec_of(PATTERNS[0], 64, 1), constant=False), LIMITS)
     assert multiplied(large) == [0, 2]
-    assert [kernel.run.L * kernel.run.R for kernel in large] == [64 * 4 * 512] * 2
+    assert [kernel.work.L * kernel.work.R for kernel in large] == [64 * 4 * 512] * 2
     small = fastest_plan(product_of(spec_of(PATTERNS[1], 2**22, 1), constant=False), LIMITS)
     assert multiplied(small) == [0, 1, 2]  # one pass over memory instead of two
     assert len(small) == 1
@@ -84,7 +84,7 @@ def test_choices_of_the_tuner():
     spec = spec_of(PATTERNS[0], 64, 1)
     case = KronCase(product_of(spec, constant=False), LIMITS)
     rule = choice_of(case.fastest())
-    assert [one.run for one in chosen_kernels(rule, case)] == [one.run for one in case.fastest()]
+    assert [one.work for one in chosen_kernels(rule, case)] == [one.work for one in case.fastest()]
     assert chosen_kernels(rule[:1], case) is None
     space = KronSpace(case, rule)
     found = [choice for step in space.steps() for choice in step(rule)]

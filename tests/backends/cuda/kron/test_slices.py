@@ -172,5 +172,5 @@ def test_others_are_left(sizes, rows, dtype, precision):
 def test_results_are_as_large_as_vectors():
     kernel = SLICES.fastest(square_run((8, 8, 8), 7, 192, "f8"), LIMITS)
     assert kernel.launch.blocks == 7 * 3
-    assert kernel.elements == 7 * 512 * 192
+    assert kernel.work.results == 7 * 512 * 192
     assert "InnerLines" in kernel.program.expression

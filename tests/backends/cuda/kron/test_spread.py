@@ -159,8 +159,8 @@ def test_what_cannot_be_spread():
     assert spread_kernel(in_tile, 2, SMALL) is None
     several = replace(kernel, variant=replace(kernel.variant, slices=2))
     assert spread_kernel(several, 2, SMALL) is None
-    assert spread_kernel(replace(kernel, run=replace(kernel.run, L=1 << 31)), 2, SMALL) is None
-    assert spread_kernel(replace(kernel, run=replace(kernel.run, first=1)), 2, SMALL) is None
+    assert spread_kernel(replace(kernel, work=replace(kernel.work, L=1 << 31)), 2, SMALL) is None
+    assert spread_kernel(replace(kernel, work=replace(kernel.work, first=1)), 2, SMALL) is None
     owners = Owners((np.zeros(4),) * 2, 1, 64, 64, 8)
     found = spread_kernel(kernel, 2, SMALL)
     assert spread_arguments(found, owners, (16, 32), 4, 1) is None

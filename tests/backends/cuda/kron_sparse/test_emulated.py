@@ -1,7 +1,6 @@
 """Kernels of Kronecker-sparse matrices lane by lane on the CPU."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,15 +8,14 @@ from emulator.host_compiler import compiled, mistake
 from emulator.kron_sparse import run, run_ending, run_often, run_store, run_transpositions
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
+from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.general import GeneralVariant
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape, with_ending
 from batchkron.backends.cuda.kron_sparse.registers import RegisterVariant
 from batchkron.backends.cuda.kron_sparse.stored import (
     are_stored,
-    store_launch,
-    store_program,
+    store_kernel,
     stored_values,
 )
 from batchkron.backends.cuda.kron_sparse.tiles.tile import TileVariant
@@ -95,7 +93,7 @@ def test_kernels_give_the_bits_of_the_definition(tmp_path, rng, first):
     found = list(kernels())
     assert None not in found
     found = found[first::3]
-    launches = compiled([kernel.program() for kernel in found], tmp_path)
+    launches = compiled([kernel.program for kernel in found], tmp_path)
     for kernel, launch in zip(found, launches, strict=True):
         for copies in ("late", "at once"):
             run(kernel, launch, DEVICE, copies, rng)
@@ -105,9 +103,10 @@ def test_kernels_give_the_bits_of_the_definition(tmp_path, rng, first):
 
 def with_endings():
     """Kernels of each layout of tiles and of all other families, with all endings in turn."""
-    found = [kernel for kernel in kernels() if not kernel.shape.dtype.startswith("complex")]
+    found = [kernel for kernel in kernels() if not kernel.work.dtype.startswith("complex")]
     endings = "bias", "gelu", "gelu-tanh"
-    return [replace(kernel, ending=endings[k // 3 % 3]) for k, kernel in enumerate(found)]
+    chosen = [endings[k // 3 % 3] for k in range(len(found))]
+    return [(with_ending(*one), one[1]) for one in zip(found, chosen, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -116,11 +115,11 @@ def with_endings():
 def test_biases_and_activations(tmp_path, rng, first):
     """Every seventh of the kernels, with all endings; the slow tests take a third each."""
     found = with_endings()[::7] if first is None else with_endings()[first::3]
-    launches = compiled([kernel.program() for kernel in found], tmp_path)
-    for kernel, launch in zip(found, launches, strict=True):
-        run_ending(kernel, launch, DEVICE, "late", rng)
-        run_ending(kernel, launch, DEVICE, "at once", rng, before=False)
-        run_ending(kernel, launch, DEVICE, "at random", rng, bias=False)
+    launches = compiled([kernel.program for kernel, _ in found], tmp_path)
+    for (kernel, ending), launch in zip(found, launches, strict=True):
+        run_ending(kernel, ending, launch, "late", rng)
+        run_ending(kernel, ending, launch, "at once", rng, before=False)
+        run_ending(kernel, ending, launch, "at random", rng, bias=False)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +136,11 @@ def test_a_mistake_in_an_ending_is_seen(tmp_path, rng, header, right, wrong):
     pattern, vectors = ((2, 33, 18, 2), (2, 68)) if rows else ((2, 30, 18, 6), (33, 1))
     variant = TileVariant(1, 1, 32, 64, 2, 2) if rows else TileVariant(4, 2, 32, 32, 1, 2)
     shape = SparseShape(*pattern, *vectors, "float32", 0, 16 if rows else 8)
-    kernel = replace(TILES.kernel(shape, variant, DEVICE), ending="gelu")
+    kernel = with_ending(TILES.kernel(shape, variant, DEVICE), "gelu")
     change = mistake(f"cuda/kron_sparse/{header}.cuh", right, wrong)
-    (launch,) = compiled([kernel.program()], tmp_path, change=change)
+    (launch,) = compiled([kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
-        run_ending(kernel, launch, DEVICE, "late", rng)
+        run_ending(kernel, "gelu", launch, "late", rng)
 
 
 def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeypatch):
@@ -150,7 +149,7 @@ def test_many_tiles_of_columns_go_through_the_same_values(tmp_path, rng, monkeyp
     shape = SparseShape(2, 40, 10, 2, 200, 1, "float64")
     kernel = TILES.kernel(shape, TileVariant(2, 1, 32, 32, 1, 1), DEVICE)
     assert kernel.arguments[["tiles", "together"]].item() == (7 * 2 * 2, 7)
-    (launch,) = compiled([kernel.program()], tmp_path)
+    (launch,) = compiled([kernel.program], tmp_path)
     run(kernel, launch, DEVICE, "late", rng)
     monkeypatch.setattr("batchkron.backends.cuda.kron_sparse.tiles.tile._TOGETHER", 4)
     kernel = TILES.kernel(shape, kernel.variant, DEVICE)
@@ -174,7 +173,7 @@ def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
     shape = SparseShape(2, 20, 50, 5, 77 if kept else 37, 1, "float16")
     kernel = TILES.kernel(shape, TileVariant(4, 2, 16, 16 if kept else 32, 1, 1, kept), DEVICE)
     change = mistake(f"cuda/kron_sparse/{header}.cuh", right, wrong)
-    (launch,) = compiled([kernel.program()], tmp_path, change=change)
+    (launch,) = compiled([kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
         run_often(kernel, launch, DEVICE, rng)
 
@@ -184,7 +183,7 @@ def test_before_compute_capability_9(tmp_path, rng):
     device = DEVICES["80"]
     shape = SparseShape(2, 33, 20, 3, 1, 41, "float64", alignment=8)
     kernel = TILES.kernel(shape, TileVariant(1, 1, 32, 32, 2, 2), device)
-    (launch,) = compiled([kernel.program()], tmp_path, architecture=800)
+    (launch,) = compiled([kernel.program], tmp_path, architecture=800)
     run(kernel, launch, device, "at random", rng)
     assert np.isfinite(kernel.seconds)
 
@@ -210,8 +209,7 @@ def test_values_are_copied_to_where_kernels_read_them(tmp_path, rng):
     for pattern, strides, dtype, stored in STORES:
         size = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         in_bytes = tuple(step * size for step in strides)
-        lanes, _, _ = store_launch(pattern, in_bytes, size, stored, DEVICE)
-        programs.append(store_program(dtype, lanes))
+        programs.append(store_kernel(pattern, in_bytes, size, dtype, stored, DEVICE).program)
     for case, launch in zip(STORES, compiled(programs, tmp_path), strict=True):
         for _ in range(3):
             run_store(case, launch, DEVICE, rng)
@@ -236,7 +234,7 @@ def test_which_values_need_no_copy(rng, stored, order):
 
 
 TRANSPOSITIONS = [
-    BlockTransposition(blocks, length, width, itemsize, to_long, alignment)
+    (block_transposition(blocks, length, width, itemsize, to_long, alignment, DEVICE), alignment)
     for to_long in (False, True)
     for blocks, length, width, itemsize, alignment in (
         (3, 48, 4, 2, 16),
@@ -254,9 +252,9 @@ TRANSPOSITIONS = [
 
 
 def test_transpositions(tmp_path, rng):
-    launches = compiled([one.program() for one in TRANSPOSITIONS], tmp_path)
-    for one, launch in zip(TRANSPOSITIONS, launches, strict=True):
-        run_transpositions(one, launch, DEVICE, rng, 2)
+    launches = compiled([one.program for one, _ in TRANSPOSITIONS], tmp_path)
+    for (one, alignment), launch in zip(TRANSPOSITIONS, launches, strict=True):
+        run_transpositions(one, alignment, launch, rng, 2)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +267,8 @@ def test_transpositions(tmp_path, rng):
     ],
 )
 def test_a_mistake_in_a_transposition_is_seen(tmp_path, rng, right, wrong):
-    one = BlockTransposition(700, 40, 8, 4, True, 4)
+    one = block_transposition(700, 40, 8, 4, True, 4, DEVICE)
     change = mistake("cuda/kron_sparse/transpose_blocks.cuh", right, wrong)
-    (launch,) = compiled([one.program()], tmp_path, change=change)
+    (launch,) = compiled([one.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
-        run_transpositions(one, launch, DEVICE, rng, 10, blocks=1)
+        run_transpositions(one, 4, launch, rng, 10, blocks=1)

@@ -8,12 +8,13 @@ from fake_cublas import FakeLibrary
 from kron_sparse_oracle import assert_product
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import SparseKernel, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LibraryProduct, library_product
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
-from batchkron.backends.cuda.kron_sparse.transposed import TransposedProduct
+from batchkron.backends.cuda.kron_sparse.transposed import stored_of, workspace_of
 from batchkron.backends.cuda.runtime.matrix_library import (
     WORKSPACE,
     WORKSPACE_ALIGNMENT,
@@ -39,7 +40,7 @@ def test_products(rng, layout, pattern, dtype):
     way = found(pattern, layout, dtype)
     a, b, c, d = pattern
     values = rng.standard_normal(pattern).astype(dtype)
-    stored = stored_values(values, way.stored)
+    stored = stored_values(values, stored_of(way))
     x = rng.standard_normal((48, a * c * d)).astype(dtype)
     y = np.full((48, a * b * d), np.nan, dtype)
     given, result = (
@@ -83,12 +84,12 @@ def test_a_failure_is_raised():
 def test_a_workspace_is_aligned_behind_any_number_of_vectors():
     """cuBLAS refuses another address, behind transposed vectors, too."""
     way = fastest_way(SparseShape(1, 520, 520, 5, 25089, 1, "float16"), DEVICE)
-    assert isinstance(way, TransposedProduct)
-    assert all(isinstance(part.product, LibraryProduct) for part in way.parts)
-    assert any(part.back.bytes % WORKSPACE_ALIGNMENT for part in way.parts)
-    for part in way.parts:
-        assert part.rest % WORKSPACE_ALIGNMENT == 0
-        assert part.rest >= part.results + part.back.bytes
+    assert isinstance(way, tuple)
+    assert all(isinstance(part.product, LibraryProduct) for part in way)
+    assert any(part.results % WORKSPACE_ALIGNMENT for part in way)
+    for part in way:
+        assert part.rest_at % WORKSPACE_ALIGNMENT == 0
+        assert part.rest_at >= part.results_at + part.results
 
     memory = np.zeros(8 * 48, "f4")
     with FakeLibrary().installed():
@@ -122,7 +123,7 @@ def test_a_small_d_may_be_multiplied_with_its_zeros():
     for d in (2, 3):
         first = fastest_way(SparseShape(1, 256, 1024, d, 25088, 1, "float16"), DEVICE)
         assert isinstance(first, LibraryProduct)
-        assert first.stored == "expanded"
+        assert stored_of(first) == "expanded"
 
 
 def test_large_blocks_are_left_to_it():
@@ -133,12 +134,12 @@ def test_large_blocks_are_left_to_it():
     for dtype in ("float16", "float32", "float64"):
         assert isinstance(way((1, 1024, 1024, 1), "batch-first", dtype), LibraryProduct)
         assert isinstance(way((4, 768, 768, 4), "batch-last", dtype, plain=False), LibraryProduct)
-        assert isinstance(way((32, 2, 2, 16), "batch-last", dtype), SparseKernel)
+        assert isinstance(way((32, 2, 2, 16), "batch-last", dtype), Kernel)
         turned = way((4, 768, 768, 4), "batch-first", dtype)
-        assert isinstance(turned, TransposedProduct)
-        assert isinstance(turned.parts[0].product, LibraryProduct)
-        assert turned.workspace >= WORKSPACE
+        assert isinstance(turned, tuple)
+        assert isinstance(turned[0].product, LibraryProduct)
+        assert workspace_of(turned) >= WORKSPACE
         assert way((4, 768, 768, 4), "batch-first", dtype, plain=False) != turned
         with without("kron_sparse.library"):
             other = way((1, 1024, 1024, 1), "batch-last", dtype)
-            assert isinstance(other, SparseKernel)
+            assert isinstance(other, Kernel)

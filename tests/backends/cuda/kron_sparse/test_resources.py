@@ -1,16 +1,15 @@
 """Kernels of Kronecker-sparse products compile for devices, and spill little."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 from kernel_resources import compile_kernel
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron_sparse.block_transposition import BlockTransposition
+from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape
-from batchkron.backends.cuda.kron_sparse.stored import store_program
+from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, SparseShape, with_ending
+from batchkron.backends.cuda.kron_sparse.stored import store_kernel
 from batchkron.backends.cuda.runtime.hardware import resident_blocks
 
 FIRST, LAST = (25088, 1), (1, 25088)
@@ -40,7 +39,7 @@ CASES = [
 @pytest.mark.parametrize(("capability", "dtype", "pattern", "vectors"), CASES)
 def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
     shape = SparseShape(*pattern, *vectors, dtype)
-    program = fastest_way(shape, DEVICES[capability], plain=False).program()
+    program = fastest_way(shape, DEVICES[capability], plain=False).program
     kernel = compile_kernel(program, capability)
     assert kernel.header == program.header
     assert kernel.stack <= STACK
@@ -62,14 +61,17 @@ def test_chosen_kernels_compile(capability, dtype, pattern, vectors):
 def test_kernels_with_an_ending_compile(capability, pattern, dtype, ending):
     shape = SparseShape(*pattern, *FIRST, dtype)
     plain = fastest_way(shape, DEVICES[capability], plain=False)
-    kernel = compile_kernel(replace(plain, ending=ending).program(), capability)
+    kernel = compile_kernel(with_ending(plain, ending).program, capability)
     assert kernel.stack <= STACK
 
 
 @pytest.mark.parametrize("dtype", SPARSE_SCALARS)
 @pytest.mark.parametrize(("capability", "lanes"), [("80", 1), ("90", 32)])
 def test_copies_of_values_compile(capability, lanes, dtype):
-    kernel = compile_kernel(store_program(dtype, lanes), capability)
+    shape = (2, 3, lanes, 1)
+    strides = (3 * lanes, lanes, 1, 1)
+    one = store_kernel(shape, strides, 1, dtype, "given", DEVICES[capability])
+    kernel = compile_kernel(one.program, capability)
     assert "kron_sparse_store" in kernel.name
     assert kernel.stack == 0
 
@@ -77,9 +79,9 @@ def test_copies_of_values_compile(capability, lanes, dtype):
 @pytest.mark.parametrize("itemsize", [2, 4, 8])
 @pytest.mark.parametrize(("capability", "alignment"), [("80", 16), ("90", 16), ("90", 8)])
 def test_transpositions_compile(capability, itemsize, alignment):
-    one = BlockTransposition(25088, 768, 16, itemsize, True, alignment)
-    kernel = compile_kernel(one.program(), capability)
+    limits = DEVICES[capability]
+    one = block_transposition(25088, 768, 16, itemsize, True, alignment, limits)
+    kernel = compile_kernel(one.program, capability)
     assert "kron_sparse_transpose" in kernel.name
     assert kernel.stack == 0
-    limits = DEVICES[capability]
-    assert resident_blocks(one.launch(limits).shared_bytes, limits) >= 2
+    assert resident_blocks(one.launch.shared_bytes, limits) >= 2

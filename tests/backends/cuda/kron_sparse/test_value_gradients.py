@@ -11,10 +11,10 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.value_gradients import (
     GradientCut,
-    GradientKernel,
     GradientShape,
     gradient_kernel,
     has_kernel,
+    kernel_of,
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_THREAD_REGISTERS, REGISTER_FILE
 
@@ -42,7 +42,7 @@ CASES = [
 def kernels(cases):
     for pattern, count, last, dtype, sizes, parts in cases:
         shape = GradientShape(*pattern, count, last, dtype)
-        yield GradientKernel(shape, GradientCut(*sizes, last, dtype), parts, 0.0)
+        yield kernel_of(shape, GradientCut(*sizes, last, dtype), parts, 0.0)
 
 
 def check_all(kernel, launch, rng):
@@ -52,24 +52,25 @@ def check_all(kernel, launch, rng):
 
 def check(kernel, launch, rng, copies):
     """Sums of integers, which have no rounding errors, between neighbours that must stay."""
-    shape = kernel.shape
+    shape, (_, parts) = kernel.work, kernel.variant
+    each = -(-shape.count // parts)
     given, outputs = (
         rng.integers(-3, 4, (shape.count, shape.a, rows, shape.d)).astype(shape.dtype)
         for rows in (shape.c, shape.b)
     )
-    expected = np.zeros((kernel.parts, shape.a, shape.b, shape.c, shape.d))
+    expected = np.zeros((parts, shape.a, shape.b, shape.c, shape.d))
     for n in range(shape.count):
-        expected[n // kernel.each] += outputs[n, :, :, None] * given[n, :, None]
+        expected[n // each] += outputs[n, :, :, None] * given[n, :, None]
     if shape.last:
         given, outputs = np.moveaxis(given, 0, -1).copy(), np.moveaxis(outputs, 0, -1).copy()
     x, _ = placed(given, 1)
     gradient, _ = placed(outputs, 3)
     parts, around = placed(np.full(expected.shape, np.nan, shape.dtype), 1)
     outside = np.isnan(around).sum() - parts.size
-    arguments = kernel.arguments()
+    arguments = kernel.arguments.copy()
     for name, array in (("x", x), ("gradient", gradient), ("parts", parts)):
         arguments[name] = array.ctypes.data
-    how = kernel.launch()
+    how = kernel.launch
     emulated = Launch(
         blocks=how.blocks,
         threads=how.threads,
@@ -86,7 +87,7 @@ def check(kernel, launch, rng, copies):
 @linux
 def test_sums_of_integers_are_exact(tmp_path, rng):
     found = list(kernels(CASES))
-    launches = compiled([kernel.program() for kernel in found], tmp_path)
+    launches = compiled([kernel.program for kernel in found], tmp_path)
     for kernel, launch in zip(found, launches, strict=True):
         check_all(kernel, launch, rng)
 
@@ -105,9 +106,9 @@ def test_sums_of_integers_are_exact(tmp_path, rng):
 )
 def test_a_mistake_is_seen(tmp_path, rng, right, wrong):
     shape = GradientShape(1, 19, 9, 3, 75, False, "float32")
-    kernel = GradientKernel(shape, GradientCut(2, 2, 2, 8, 4, 4, False, "float32"), 2, 0.0)
+    kernel = kernel_of(shape, GradientCut(2, 2, 2, 8, 4, 4, False, "float32"), 2, 0.0)
     change = mistake("cuda/kron_sparse/gradients.cuh", right, wrong)
-    (launch,) = compiled([kernel.program()], tmp_path, change=change)
+    (launch,) = compiled([kernel.program], tmp_path, change=change)
     with pytest.raises(AssertionError):
         check_all(kernel, launch, rng)
 
@@ -125,16 +126,17 @@ def test_work_is_cut_for_every_shape(rng, capability):
     device = DEVICES[capability]
     for shape in shapes(rng, 60):
         kernel = gradient_kernel(shape, device)
-        cut = kernel.cut
+        cut, parts = kernel.variant
+        each = int(kernel.arguments["each"][0])
         assert cut.threads <= 256
         assert cut.threads - cut.team * cut.teams < 32
         assert cut.blocks * cut.threads * 64 < REGISTER_FILE
         assert cut.shared_bytes <= device.shared_bytes
-        assert 0 < kernel.parts <= shape.count
-        assert 0 <= kernel.parts * kernel.each - shape.count < kernel.each
+        assert 0 < parts <= shape.count
+        assert 0 <= parts * each - shape.count < each
         assert kernel.seconds > 0
-        workspace = kernel.parts * shape.values * shape.itemsize
-        assert kernel.workspace == (workspace if kernel.parts > 1 else 0)
+        workspace = parts * shape.values * shape.itemsize
+        assert kernel.launch.workspace == (workspace if parts > 1 else 0)
 
 
 def test_which_shapes_have_a_kernel():
@@ -160,9 +162,8 @@ COMPILED = [
 def test_chosen_kernels_compile(capability, pattern, last, dtype):
     shape = GradientShape(*pattern, 25088, last, dtype)
     kernel = gradient_kernel(shape, DEVICES[capability])
-    found = compile_kernel(kernel.program(), capability)
+    found = compile_kernel(kernel.program, capability)
     assert "kron_sparse_gradients" in found.name
     assert found.stack == 0
-    assert found.registers <= min(
-        MAX_THREAD_REGISTERS, REGISTER_FILE // (kernel.cut.blocks * kernel.cut.threads)
-    )
+    cut, _ = kernel.variant
+    assert found.registers <= min(MAX_THREAD_REGISTERS, REGISTER_FILE // (cut.blocks * cut.threads))

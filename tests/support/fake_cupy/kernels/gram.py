@@ -3,7 +3,6 @@
 import numpy as np
 from gradient_oracle import factor_gradient, vector_gradient
 
-from batchkron.backends.cuda.gram.total import total_arguments
 from fake_cupy.memory import at
 
 
@@ -40,12 +39,12 @@ def _sum_up(given, shape, blocks, dtype):
 
 def add_parts(kernel, address):
     """What the kernel that adds the parts of blocks does."""
-    given = at(address, (), total_arguments(len(kernel.counts)))
+    given = at(address, (), kernel.arguments.dtype)
     shape = int(given["blocks"]), int(given["count"])
-    sums = at(given["parts"], shape, kernel.dtype).sum(0)
+    sums = at(given["parts"], shape, kernel.work[0]).sum(0)
     begins = [0, *given["ends"]]
     for result, begin, end in zip(given["sums"], begins, given["ends"], strict=False):
-        at(result, (end - begin,), kernel.dtype)[...] = sums[begin:end]
+        at(result, (end - begin,), kernel.work[0])[...] = sums[begin:end]
 
 
 def _rows_at_once(kernel, given):
@@ -64,7 +63,7 @@ def _rows_at_once(kernel, given):
         factors.append(np.lib.stride_tricks.as_strided(memory, (rows, columns), strides))
     x = at(given["x"], (product.outer, *product.rows), dtype)
     gradient = at(given["gradient"], (product.outer, *product.columns), dtype)
-    parts = at(given["parts"], (kernel.launch.blocks, work.total(1).count), dtype)
+    parts = at(given["parts"], (kernel.launch.blocks, sum(work.counts)), dtype)
     parts[...] = 0
     begin = 0
     for k, needed in enumerate(work.needed):

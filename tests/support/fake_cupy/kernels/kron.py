@@ -7,7 +7,7 @@ from fake_cupy.memory import at
 
 def multiply(kernel, address):
     """What kernels of Kron-Matmuls do."""
-    run = kernel.run
+    run = kernel.work
     given = at(address, (), kernel.arguments.dtype)
     left = given["L"] if "L" in given.dtype.fields else given["columns"] // given["R"]
     factors = given["factors"] if "factors" in given.dtype.fields else given["steps"]["factors"]

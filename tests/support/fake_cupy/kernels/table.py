@@ -39,7 +39,6 @@ def run_other(kernel, address):
     others = {
         "diagonal": multiply_diagonal,
         "back_substitution": substitute_back,
-        "store": store_values,
         "fold": fold_pieces,
         "vector_sum": add_vectors,
         "krylov": run_passes,
@@ -53,20 +52,25 @@ def run_kernel(kernel, address):
         "batch": multiply_batch,
         "explicit": write_product,
         "gram": multiply_gram,
+        "kron": multiply,
+        "kron_sparse": multiply_sparse,
         "segmented": sum_edges,
     }
-    of_operation[kernel.family.operation](kernel, address)
+    family = kernel.family
+    of_family = {
+        "gram.total": add_parts,
+        "kron_sparse.gradients": sum_gradients,
+        "kron_sparse.store": store_values,
+        "kron_sparse.transposition": transpose,
+    }
+    name = f"{family.operation}.{family.name}"
+    (of_family.get(name) or of_operation[family.operation])(kernel, address)
 
 
 COMPUTE = {
     "OtherKernel": run_other,
-    "SparseKernel": multiply_sparse,
-    "KronKernel": multiply,
     "Kernel": run_kernel,
     "UnsortedKernel": add_unsorted,
-    "BlockTransposition": transpose,
-    "GradientKernel": sum_gradients,
-    "Total": add_parts,
 }
 
 

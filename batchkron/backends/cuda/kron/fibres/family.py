@@ -28,6 +28,7 @@ from batchkron.backends.cuda.estimates import (
     share_of_memory,
     slowest,
 )
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron.fibres.layout import fibre_program, fibre_tile
 from batchkron.backends.cuda.kron.fibres.passes import (
@@ -44,7 +45,7 @@ from batchkron.backends.cuda.kron.fibres.passes import (
     writes_to_array,
 )
 from batchkron.backends.cuda.kron.fibres.rank import NARROW_BYTES, rank, slower_by_conflicts
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
@@ -222,7 +223,7 @@ class Fibres(KronFamily):
 
     def kernel(
         self, run: ModeRun, variant: FibreVariant, device: DeviceLimits, owners: int = 0
-    ) -> KronKernel | None:
+    ) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit.
 
         ``owners``: over the memory of so many the results are spread (`spread`); 0 for one array.
@@ -236,17 +237,10 @@ class Fibres(KronFamily):
         tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
         blocks = min(tiles, device.multiprocessors)
         threads = variant.warps * variant.teams * WARP
-        return KronKernel(
-            self,
-            run,
-            variant,
-            tuple(run.first + mode for mode in tile.modes),
-            fibre_program(run, variant, tile, owners),
-            LaunchShape(blocks, threads, 1, tile.shared_bytes),
-            empty_arguments(run),
-            self.estimate(run, variant, device),
-            tile,
-        )
+        modes = tuple(run.first + mode for mode in tile.modes)
+        program = fibre_program(run, variant, tile, owners)
+        launch = LaunchShape(blocks, threads, 1, tile.shared_bytes)
+        return self.made(run, variant, device, program, launch, tile, modes)
 
 
 def _at_the_front(run: ModeRun) -> ModeRun:

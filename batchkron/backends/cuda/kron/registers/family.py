@@ -13,8 +13,9 @@ from itertools import product
 from types import SimpleNamespace
 
 from batchkron.backends.cuda.estimates import Count
+from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel, empty_arguments
+from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
 from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
@@ -77,9 +78,7 @@ class Registers(KronFamily):
         """Return the estimated seconds of a launch."""
         return register_seconds(work, costs)
 
-    def kernel(
-        self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits
-    ) -> KronKernel | None:
+    def kernel(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         if not (self.accepts(run, device) and fits(run, variant, device)):
             return None
@@ -92,17 +91,8 @@ class Registers(KronFamily):
         buffers = planner.buffers()
         tile = RegisterTile(planner.passes(pads), buffers, planner.buffer(pads) if buffers else 0)
         blocks = min(tiles_of(run.L, run.R, variant), resident * device.multiprocessors)
-        return KronKernel(
-            self,
-            run,
-            variant,
-            tuple(range(run.first, run.first + len(run.inputs))),
-            _program(run, variant, tile, resident),
-            LaunchShape(blocks, variant.threads, resident, shared),
-            empty_arguments(run),
-            self.estimate(run, variant, device),
-            tile,
-        )
+        launch = LaunchShape(blocks, variant.threads, resident, shared)
+        return self.made(run, variant, device, _program(run, variant, tile, resident), launch, tile)
 
     def near(
         self,

@@ -78,7 +78,7 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
     kernels = fibre_plan(shapes, outer, inner, dtype, limits)
     check_runs(kernels, product(shapes, outer, inner, dtype))
     for kernel in kernels:
-        tile, run, variant = kernel.tile, kernel.run, kernel.variant
+        tile, run, variant = kernel.tile, kernel.work, kernel.variant
         check_launch(kernel, limits)
         assert variant.slices == 1 or variant.columns == run.R
         if tile.step:

@@ -63,7 +63,7 @@ def carried_out(kernel, factors, x):
                     np.tensordot(factors[axis.factor], blocks, (1, k + 1)), 0, k + 1
                 )
         writes = places(one, last, columns, "to")
-        block = math.prod(kernel.run.outputs) * columns
+        block = math.prod(kernel.work.outputs) * columns
         size = kernel.variant.slices * block if last else tile.buffer
         assert len(np.unique(writes)) == writes.size <= size
         place = np.full(size, np.nan, x.dtype)
@@ -86,7 +86,7 @@ def test_passes_apply_the_product(index, capability, constant):
     kernels = register_plan(shapes, outer, inner, dtype, limits, constant)
     check_runs(kernels, product(shapes, outer, inner, dtype, constant=constant))
     for kernel in kernels:
-        tile, variant, run = kernel.tile, kernel.variant, kernel.run
+        tile, variant, run = kernel.tile, kernel.variant, kernel.work
         factors = [rng.standard_normal(shapes[mode]) for mode in kernel.modes]
         x = rng.standard_normal((variant.slices, math.prod(run.inputs), variant.columns))
         result = carried_out(kernel, factors, x)
@@ -117,7 +117,7 @@ def test_large_factors_and_many_modes_are_left_to_other_kernels():
 def test_groups_are_few_and_cover_large_rows():
     kernels = register_plan([(8, 8)] * 6, 64, 1, "f4", DEVICES["90"])
     assert len(kernels) == 2
-    assert all(kernel.elements == 64 * 8**6 for kernel in kernels)
+    assert all(kernel.work.results == 64 * 8**6 for kernel in kernels)
 
 
 def test_words_of_factors_are_padded_rows_of_inputs(dtype):
@@ -178,7 +178,7 @@ def test_kernels_are_what_their_variants_make(capability, dtype):
             kernels = register_plan(shapes, rows, 1, dtype, limits)
             check_runs(kernels, product(shapes, rows, 1, dtype, constant=True))
             for kernel in kernels:
-                assert kernel.family.kernel(kernel.run, kernel.variant, limits) == kernel
+                assert kernel.family.kernel(kernel.work, kernel.variant, limits) == kernel
                 tile, shape = kernel.tile, kernel.launch
                 held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
                 words = held * np.dtype(dtype).itemsize // 4
