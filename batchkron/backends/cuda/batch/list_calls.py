@@ -46,10 +46,7 @@ def fast_batched_kron(
     to numbers of 32 or of 64 bits, and to addresses of whole 16-byte words; it does nothing and
     returns False for all other calls.
 
-    Raises
-    ------
-    IndexError
-        If an earlier call has left out a product with a number out of range.
+    Raises IndexError if an earlier call has left out a product with a number out of range.
     """
     array = cupy.ndarray
     many = type(pools) in (list, tuple)

@@ -29,15 +29,9 @@ class CostTable:
 def costs_for(device: str) -> CostTable:
     """Return the costs of a card, or those of the most similar card with a table.
 
-    Parameters
-    ----------
-    device : str
-        "name, sm_NN, N multiprocessors", as from ``runtime.device.device_name``.
-
-    Notes
-    -----
-    Similar cards have the same architecture; among these, more words of the name in common; then,
-    a closer number of multiprocessors.
+    ``device``: "name, sm_NN, N multiprocessors", as from ``runtime.device.device_name``. Similar
+    cards have the same architecture; among these, more words of the name in common; then, a closer
+    number of multiprocessors.
     """
     table = min(_tables(), key=lambda one: _distance(one["device"], device))
     families = {name: part for name, part in table.items() if isinstance(part, dict)}

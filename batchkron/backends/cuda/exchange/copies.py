@@ -27,11 +27,8 @@ _BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor;
 def copy_views(pairs: Sequence[tuple[Array | DeviceArray, Array | DeviceArray]]) -> None:
     """Copy arrays (a, b, c, i) to others on the current stream, all in few launches.
 
-    Parameters
-    ----------
-    pairs : sequence of (target, source)
-        Of one shape and one dtype of 4, 8 or 16 bytes, the last axis contiguous: CuPy arrays, or
-        their layouts (`batchkron.arrays.on_host_layout`). Targets do not overlap sources.
+    ``pairs``: of one shape and one dtype of 4, 8 or 16 bytes, the last axis contiguous: CuPy
+    arrays, or their layouts (`batchkron.arrays.on_host_layout`). Targets do not overlap sources.
     """
     device = current_device()
     layouts = [(on_host_layout(target), on_host_layout(source)) for target, source in pairs]

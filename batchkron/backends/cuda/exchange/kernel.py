@@ -42,14 +42,7 @@ ARGUMENTS = np.dtype([("count", "i8"), ("rectangles", _RECTANGLE, (MAX_RECTANGLE
 class Copies:
     """A launch: rectangles that are copied with the same words.
 
-    Parameters
-    ----------
-    word : int
-        Bytes of a word.
-    turned : bool
-        Whether both sides are contiguous along different axes.
-    arguments : ndarray of ARGUMENTS, (1,)
-    tiles : int
+    ``word``: bytes of a word; ``turned``: whether both sides are contiguous along different axes.
     """
 
     word: int
@@ -93,15 +86,8 @@ class _Rectangle:
 def copies_of(pairs: Sequence[tuple[Array, Array]]) -> list[Copies]:
     """Return the launches that copy arrays of four axes.
 
-    Parameters
-    ----------
-    pairs : sequence of (target, source)
-        Layouts of one shape (a, b, c, i) and of one dtype of 4, 8 or 16 bytes, whose last axis is
-        contiguous.
-
-    Returns
-    -------
-    list of Copies
+    ``pairs``: layouts of one shape (a, b, c, i) and of one dtype of 4, 8 or 16 bytes, whose last
+    axis is contiguous.
     """
     groups: dict[tuple[int, bool], list[_Rectangle]] = {}
     for target, source in pairs:

@@ -29,25 +29,14 @@ _HIGHEST = -100  # priority of a stream; the runtime takes the highest one of th
 class NcclRanks:
     """Ranks with a device each; all functions only enqueue work, on the current stream or beside.
 
-    Parameters
-    ----------
-    rank, size : int
-    broadcast : callable
-        ``broadcast(value)`` returns on every rank what rank 0 passes.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If CuPy finds no NCCL, or two ranks have one device; on every rank.
-
-    Notes
-    -----
-    Only sends and receives are used, no collective functions of NCCL: their results would not have
-    the same bits for all algorithms that it chooses between, and some use NVLink's multicast, which
-    can put a machine's devices out of service where several programs share them. Multicast is
-    switched off unless ``NCCL_NVLS_ENABLE`` is set. So is the registration of buffers in CUDA
-    graphs, unless ``NCCL_GRAPH_REGISTER`` is set: NCCL needs it on both sides of a message, but a
-    rank may launch a graph while another one does the same work without.
+    ``broadcast(value)`` returns on every rank what rank 0 passes. Raises
+    BackendUnavailableError if CuPy finds no NCCL, or two ranks have one device; on every rank. Only
+    sends and receives are used, no collective functions of NCCL: their results would not have the
+    same bits for all algorithms that it chooses between, and some use NVLink's multicast, which can
+    put a machine's devices out of service where several programs share them. Multicast is switched
+    off unless ``NCCL_NVLS_ENABLE`` is set. So is the registration of buffers in CUDA graphs, unless
+    ``NCCL_GRAPH_REGISTER`` is set: NCCL needs it on both sides of a message, but a rank may launch
+    a graph while another one does the same work without.
     """
 
     def __init__(self, rank: int, size: int, broadcast: Callable[[Any], Any]) -> None:
@@ -89,10 +78,7 @@ class NcclRanks:
     ) -> Any:
         """Do the same on a stream of its own, after the work of the current one so far.
 
-        Returns
-        -------
-        cupy.cuda.Event
-            It is there when all is sent and received.
+        The event is there when all is sent and received.
         """
         check_device(self.device, send, receive)
         return self.aside(lambda: self._enqueue(send, send_counts, receive, receive_counts))
@@ -100,10 +86,7 @@ class NcclRanks:
     def aside(self, work: Callable[[], object]) -> Any:
         """Enqueue work on a stream of its own, after that of the current one so far.
 
-        Returns
-        -------
-        cupy.cuda.Event
-            It is there when the work is done.
+        The event is there when the work is done.
         """
         with device_errors():
             self._aside.wait_event(_event(cupy.cuda.get_current_stream()))

@@ -45,25 +45,10 @@ def share_memory(
 ) -> list[DeviceArray]:
     """Return new memory of each rank's device, mapped here.
 
-    Parameters
-    ----------
-    rank : int
-    elements : int
-        Of each array, the same on all ranks.
-    dtype : numpy.dtype
-    allgather : callable
-        ``allgather(numbers)`` returns the numbers of all ranks, (ranks, count). All ranks call it.
-
-    Returns
-    -------
-    list of cupy.ndarray, (elements,)
-
-    Raises
-    ------
-    MemoryError
-        If a device has too little free memory; on every rank.
-    BackendUnavailableError
-        If another rank's memory cannot be mapped here; on every rank.
+    ``elements``: of each array, the same on all ranks. ``allgather(numbers)`` returns the numbers
+    of all ranks, (ranks, count). All ranks call it. Raises MemoryError if a device has too little
+    free memory; on every rank. Raises BackendUnavailableError if another rank's memory cannot be
+    mapped here; on every rank.
     """
     size = max(elements * dtype.itemsize, 1)
     own, record, problem = None, np.zeros(_NUMBERS + 16 + _HANDLE_BYTES, np.uint8), None
@@ -102,22 +87,10 @@ def can_store(rank: int, ranks: int, allgather: Callable[[Array], Array]) -> boo
     Each rank stores a number to every other one, and looks at what has come: some machines map
     memory of devices that cannot reach each other.
 
-    Parameters
-    ----------
-    rank, ranks : int
-    allgather : callable
-        As for `share_memory`.
-
-    Returns
-    -------
-    bool
-        The same on all ranks. False if the environment variable NCCL_P2P_DISABLE is set to another
-        number than 0: who sets it knows that devices do not reach each other.
-
-    Raises
-    ------
-    ContextLostError
-        If the stores have made this rank's device unusable. Other ranks return False.
+    ``allgather``: as for `share_memory`. The result is the same on all ranks, and false if the
+    environment variable NCCL_P2P_DISABLE is set to another number than 0: who sets it knows that
+    devices do not reach each other. Raises ContextLostError if the stores have made this rank's
+    device unusable. Other ranks return False.
     """
     refused = os.environ.get("NCCL_P2P_DISABLE", "0") not in ("", "0")
     if allgather(np.array([refused], np.uint8)).any():

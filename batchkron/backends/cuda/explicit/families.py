@@ -14,10 +14,7 @@ FAMILIES = (BANDS, TILES)
 def fastest_kernel(shape: ProductShape, device: DeviceLimits) -> Kernel:
     """Return the kernel of the faster family.
 
-    Raises
-    ------
-    LookupError
-        If all families that have one are switched off.
+    Raises LookupError if all families that have one are switched off.
     """
     kernel = first_kernel(FAMILIES[:: -1 if tiles_are_faster(shape) else 1], shape, device)
     if kernel is None:

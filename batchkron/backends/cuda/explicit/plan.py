@@ -43,10 +43,7 @@ _MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
 def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
     """Return the explicit Kronecker product, ``out`` if given.
 
-    Raises
-    ------
-    RuntimeError
-        If the stream captures a graph, and an array has to be copied.
+    Raises RuntimeError if the stream captures a graph, and an array has to be copied.
     """
     product = _fast_kron(factors, out)
     return _checked_kron(factors, out) if product is None else product
@@ -120,10 +117,8 @@ def _check_capture(
 ) -> None:
     """Refuse arrays that would be copied while a graph is captured.
 
-    Raises
-    ------
-    RuntimeError
-        For such arrays: the copies would be freed while the graph still reads and writes them.
+    Raises RuntimeError for such arrays: the copies would be freed while the graph still reads and
+    writes them.
     """
     arrays = factors if out is None else [*factors, out]
     is_fast = all(array.dtype == dtype and is_plain(array) for array in arrays)
@@ -285,10 +280,7 @@ def write_product(
 
     With ``a_inner`` or ``b_inner``, a ⊗ a_inner or b ⊗ b_inner is in the place of a or b.
 
-    Raises
-    ------
-    LookupError
-        If no family takes these matrices.
+    Raises LookupError if no family takes these matrices.
     """
     inner = [a_inner, b_inner]
     layouts = [None if matrix is None else _layout(matrix) for matrix in inner]

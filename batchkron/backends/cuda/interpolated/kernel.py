@@ -62,10 +62,7 @@ class DeviceWindows:
 def device_windows(windows: Windows) -> DeviceWindows:
     """Return windows as kernels read them.
 
-    Raises
-    ------
-    ValueError
-        If there are too many points.
+    Raises ValueError if there are too many points.
     """
     if len(windows.places) >= _MAX_POINTS:
         raise ValueError(

@@ -34,18 +34,9 @@ _POINT_COST = 16  # of a piece that is scattered, in visits of a cell; chosen by
 def in_pieces(windows: Windows, cut: int, *, shared: bool) -> Windows:
     """Return the pieces of windows, whose first ``cut`` modes are cut.
 
-    Parameters
-    ----------
-    windows : Windows, of n points
-    cut : int
-        Less than the number of modes.
-    shared : bool
-        Whether the 4^c pieces of a point have its place; else piece s has the place s n + p.
-
-    Returns
-    -------
-    Windows
-        Where the given ones are, which are not waited for.
+    ``cut``: less than the number of modes; ``shared``: whether the 4^c pieces of a point have its
+    place; else piece s has the place s n + p. The result is where
+    the given ones are, which are not waited for.
     """
     if cut == 0:
         return windows

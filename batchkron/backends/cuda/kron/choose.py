@@ -53,18 +53,8 @@ def fastest_plan(
 ) -> tuple[Kernel, ...]:
     """Return the kernels with the smallest estimated time, in the order in which they run.
 
-    Parameters
-    ----------
-    product : ModeRun
-        All modes.
-    device : DeviceLimits
-    families : tuple of KronFamily
-        The families to choose from; those that are switched off are skipped.
-
-    Returns
-    -------
-    tuple of Kernel
-        Empty if no family has a kernel for some mode.
+    ``product``: all modes; ``families``: the families to choose from; those that are switched off
+    are skipped. Empty if no family has a kernel for some mode.
     """
     return _fastest_plan(product, device, enabled(families))
 

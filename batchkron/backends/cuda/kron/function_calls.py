@@ -164,21 +164,10 @@ def addressed_multiply(
 ) -> PreparedMultiply | None:
     """Return a multiply for those who have addresses, and no arrays.
 
-    Parameters
-    ----------
-    key : hashable
-        Tells apart all layouts and dtypes of factors and vectors, devices, and what ``left`` says.
-    operands : callable
-        Returns factors and vectors as arrays of CuPy; it is called for a new key only.
-    left : bool
-        As for `fast_kron_multiply`.
-    device : int
-        Where the operands are.
-
-    Returns
-    -------
-    PreparedMultiply or None
-        It writes contiguous results that overlap no operand. None if the fast path does not apply.
+    ``key``: tells apart all layouts and dtypes of factors and vectors, devices, and what ``left``
+    says; ``operands``: returns factors and vectors as arrays of CuPy; it is called for a new key
+    only; ``left``: as for `fast_kron_multiply`; ``device``: where the operands are. It writes
+    contiguous results that overlap no operand. None if the fast path does not apply.
     """
     if wanted_tuning() is not None:
         return None

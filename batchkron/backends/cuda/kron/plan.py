@@ -155,12 +155,8 @@ def _may_be_constant(spec: KronSpec) -> bool:
 class PreparedMultiply:
     """A Kron-Matmul of factors with some strides; a call takes addresses and scalars.
 
-    Attributes
-    ----------
-    sequence : LaunchSequence
-        Of the addresses of x, y, previous (or 0), the workspace, and each factor.
-    workspace : int
-        Bytes of memory that a call needs.
+    ``sequence``: of the addresses of x, y, previous (or 0), the workspace, and each factor;
+    ``workspace``: bytes of memory that a call needs.
     """
 
     def __init__(

@@ -44,21 +44,9 @@ def spread_arguments(
 ) -> Array | None:
     """Return the arguments of a kernel of `spread_kernel`, without x and factors.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    owners : Owners
-    addresses : tuple of int
-        Of their arrays.
-    inner : int
-        The elements of a row of the whole product, of which the kernel may multiply the first modes
-        only.
-    alpha : complex
-
-    Returns
-    -------
-    ndarray of SpreadArguments, (1,), or None
-        None where the rows of the kernel's results are several of the product, and lie apart.
+    ``addresses``: of their arrays; ``inner``: the elements of a row of the whole product, of which
+    the kernel may multiply the first modes only. None where the rows of the kernel's results are
+    several of the product, and lie apart.
     """
     run = kernel.work
     if inner != run.R and owners.row != inner:

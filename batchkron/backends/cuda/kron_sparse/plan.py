@@ -145,10 +145,7 @@ def _plain(values: Array) -> Array:
 def check_pattern(shape: tuple[int, ...]) -> Pattern:
     """Return the pattern of values after checking that the kernels can count it.
 
-    Raises
-    ------
-    ValueError
-        If a size is too large.
+    Raises ValueError if a size is too large.
     """
     pattern = Pattern(*shape)
     if max(pattern) >= _MAX_SIZE:
@@ -187,10 +184,7 @@ class KronSparsePlan(FastPath):
     def values_as(self, stored: Stored) -> DeviceArray:
         """Return the values on the device, copied on the first request.
 
-        Raises
-        ------
-        RuntimeError
-            If they have to be copied while a CUDA graph is captured.
+        Raises RuntimeError if they have to be copied while a CUDA graph is captured.
         """
         held = self._stored.get(stored)
         if held is None:

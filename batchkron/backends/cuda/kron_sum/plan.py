@@ -36,10 +36,7 @@ class SumPlan(FastPath):
     A thread block holds a system's vector in shared memory. Systems that do not fit there, or are
     tiny, are evaluated as a batch list instead.
 
-    Attributes
-    ----------
-    factors : ndarray of ``sum_factors``
-        Addresses and strides of the matrices, which do not change.
+    ``factors``: addresses and strides of the matrices, which do not change.
     """
 
     def __init__(self, factors: Sequence[Array]) -> None:

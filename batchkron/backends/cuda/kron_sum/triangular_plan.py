@@ -30,10 +30,7 @@ from batchkron.spec.kron import Array
 class TriangularSum:
     """(T_1 ⊕ … ⊕ T_d + shift) x = b by back substitution, a launch for each sum of indices.
 
-    Parameters
-    ----------
-    triangles : sequence of ndarray, (n_k, n_k)
-        Upper triangular, of one complex dtype, on the host.
+    ``triangles``: upper triangular, of one complex dtype, on the host.
     """
 
     def __init__(self, triangles: Sequence[Array]) -> None:

@@ -114,10 +114,7 @@ def _fitting_room(
 ) -> tuple[int, int]:
     """Return threads and bytes of shared memory of a pass over the basis that fit.
 
-    Raises
-    ------
-    ValueError
-        If sums over a basis of ``restart`` vectors do not fit.
+    Raises ValueError if sums over a basis of ``restart`` vectors do not fit.
     """
     shared = _basis_room(names, dtype, threads, restart, staged)
     while shared > maximum and threads > 32:
@@ -171,10 +168,7 @@ def krylov_kernels(
 ) -> list[KrylovKernel]:
     """Return the kernels of passes, in their order.
 
-    Raises
-    ------
-    ValueError
-        If sums over a basis of ``restart`` vectors do not fit in shared memory.
+    Raises ValueError if sums over a basis of ``restart`` vectors do not fit in shared memory.
     """
     parts, scalar = parts_of(n, systems, limits.multiprocessors), SCALARS[dtype]
     kernels: list[KrylovKernel] = []
@@ -216,14 +210,8 @@ def _basis_kernel(
 class RankPass:
     """A pass over vectors that are spread over ranks.
 
-    Parameters
-    ----------
-    first : KrylovKernel
-        The pass over this rank's elements; all of it if it has no sums.
-    after : KrylovKernel or None
-        What follows from the sums of all ranks.
-    name : str
-        The pass.
+    ``first``: the pass over this rank's elements; all of it if it has no sums; ``after``: what
+    follows from the sums of all ranks; ``name``: the pass.
     """
 
     first: KrylovKernel
@@ -248,10 +236,7 @@ def rank_passes(
 ) -> list[RankPass]:
     """Return passes over the n elements that this rank has of each system.
 
-    Raises
-    ------
-    ValueError
-        If sums over a basis of ``restart`` vectors do not fit in shared memory.
+    Raises ValueError if sums over a basis of ``restart`` vectors do not fit in shared memory.
     """
     parts = parts_of(n, systems, limits.multiprocessors)
     threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)

@@ -152,10 +152,7 @@ def capture_number(stream: int) -> int:
 def current_device() -> int:
     """Return the number of CuPy's current device.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If there is none.
+    Raises BackendUnavailableError if there is none.
     """
     try:
         return int(runtime.getDevice())
@@ -167,15 +164,8 @@ def current_device() -> int:
 def use_device(number: int) -> int:
     """Make a device the calling thread's current one, and return its number.
 
-    Parameters
-    ----------
-    number : int
-        Any number: modulo that of the devices that the process sees.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If there is no device.
+    ``number``: any number: modulo that of the devices that the process sees. Raises
+    BackendUnavailableError if there is no device.
     """
     with device_errors():
         device = number % int(runtime.getDeviceCount())
@@ -186,10 +176,7 @@ def use_device(number: int) -> int:
 def nccl_module() -> Any:
     """Return CuPy's module of NCCL.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If it finds no NCCL.
+    Raises BackendUnavailableError if it finds no NCCL.
     """
     try:
         from cupy.cuda import nccl
@@ -382,10 +369,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
 def check_device(device: int, *arrays: DeviceArray) -> None:
     """Check that ``device`` is the current device and that all arrays are on it.
 
-    Raises
-    ------
-    TypeError
-        If another device is the current one, or an array is on another device.
+    Raises TypeError if another device is the current one, or an array is on another device.
     """
     current = current_device()
     if current != device:
@@ -511,10 +495,8 @@ class Workspaces:
     def _memory(self, size: int) -> Any:
         """Return memory for the current stream: the same as before if that is large enough.
 
-        Raises
-        ------
-        RuntimeError
-            If the stream captures a CUDA graph and its memory so far is not large enough.
+        Raises RuntimeError if the stream captures a CUDA graph and its memory so far is not large
+        enough.
         """
         stream = cupy.cuda.get_current_stream()
         key = (current_device(), int(stream.ptr))

@@ -97,12 +97,8 @@ def is_tuned() -> bool:
 def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
     """Return the kernel of ``key`` from the cache, or compile it and store it there.
 
-    Parameters
-    ----------
-    key : str
-        Hash of everything that determines the compiled code, see `program.program_key`.
-    compile_kernel : callable
-        Compiles the kernel; called only if the cache does not have it.
+    ``key``: hash of everything that determines the compiled code, see `program.program_key`;
+    ``compile_kernel``: compiles the kernel; called only if the cache does not have it.
     """
     try:
         folder = private_folder()
@@ -136,18 +132,9 @@ def _is_regular(path: Path) -> bool:
 def private_folder(*, create: bool = True) -> Path:
     """Return the cache's folder after checking that only this user can write to it.
 
-    Parameters
-    ----------
-    create : bool
-        Create it if it is missing.
-
-    Raises
-    ------
-    OSError
-        If it is missing or cannot be created; PermissionError if another user owns it or may write
-        to it: code from there runs on the device.
-    RuntimeError
-        If the user's home folder is unknown.
+    ``create``: create it if it is missing. Raises OSError if it is missing or cannot be created;
+    PermissionError if another user owns it or may write to it: code from there runs on the device.
+    Raises RuntimeError if the user's home folder is unknown.
     """
     folder = cache_folder()
     if create:

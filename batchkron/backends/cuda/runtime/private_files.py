@@ -19,10 +19,7 @@ _SAFE_OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLO
 def check_private(status: os.stat_result, path: Path) -> None:
     """Check that this user owns a file or folder and nobody else may write to it.
 
-    Raises
-    ------
-    PermissionError
-        If another user owns it or may write to it.
+    Raises PermissionError if another user owns it or may write to it.
     """
     if sys.platform == "win32":
         return
@@ -33,17 +30,9 @@ def check_private(status: os.stat_result, path: Path) -> None:
 def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file that only this user may write to; return its descriptor.
 
-    Parameters
-    ----------
-    path : Path
-    flags : int
-        Flags of `os.open`; a file that is created is readable by this user only.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is a symbolic link, a pipe, a folder or a device;
-        PermissionError if another user owns it or may write to it.
+    ``flags``: flags of `os.open`; a file that is created is readable by this user only. Raises
+    OSError if it cannot be opened, or is a symbolic link, a pipe, a folder or a device;
+    PermissionError if another user owns it or may write to it.
     """
     descriptor = os.open(path, flags | _SAFE_OPEN_FLAGS, 0o600)
     try:
@@ -60,10 +49,7 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
 def read_private(path: Path, largest: int) -> bytes:
     """Return the content of a file that only this user may write to.
 
-    Raises
-    ------
-    OSError
-        As for `open_private`, or if the file has more than ``largest`` bytes.
+    Raises OSError as for `open_private`, or if the file has more than ``largest`` bytes.
     """
     with os.fdopen(open_private(path), "rb") as file:
         content = file.read(largest + 1)
@@ -77,10 +63,7 @@ def write_private(path: Path, content: bytes) -> None:
 
     Whatever is at the path, even a symbolic link or a pipe, is replaced without opening it.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written; the old file then remains.
+    Raises OSError if it cannot be written; the old file then remains.
     """
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
         try:

@@ -77,10 +77,7 @@ def _headers(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
 def device_sources() -> Mapping[str, str]:
     """Return the text of every header, by name.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the installation does not contain the headers.
+    Raises FileNotFoundError if the installation does not contain the headers.
     """
     csrc = _sources_folder()
     folders = [name for name in _FOLDERS if (csrc / name).is_dir()]

@@ -130,17 +130,10 @@ class RepeatedWork:
     first call of a thread on a stream is never a graph, see `Prepared`. Work may consist of other
     repeated work.
 
-    Parameters
-    ----------
-    work : callable
-        ``work(x, y)`` launches the same kernels for all x, on the current stream. It may change
-        arrays of its own. It must not keep this object alive.
-    sizes : (int, int)
-        Lengths of x and y; the latter is 0 for work without y, which is called with None.
-    dtype : numpy.dtype
-        Of both.
-    beside : RepeatedWork, optional
-        Work on the same arrays, with which it takes turns.
+    ``work``: ``work(x, y)`` launches the same kernels for all x, on the current stream. It may
+    change arrays of its own. It must not keep this object alive. ``sizes``: lengths of x and y; the
+    latter is 0 for work without y, which is called with None. ``dtype``: of both. ``beside``: work
+    on the same arrays, with which it takes turns.
     """
 
     def __init__(

@@ -18,10 +18,7 @@ FAMILIES = (STAGED, GENERAL)
 def fastest_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel:
     """Return the kernel of the first family that has one for these sums.
 
-    Raises
-    ------
-    LookupError
-        If all families that have one are switched off.
+    Raises LookupError if all families that have one are switched off.
     """
     kernel = first_kernel(FAMILIES, shape, device)
     if kernel is None:

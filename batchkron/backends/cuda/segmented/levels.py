@@ -59,25 +59,11 @@ class SweepLevels:
     ) -> tuple[NDArray[np.int64], Array | None]:
         """Return where each element of all matrices comes from if some are linked to values.
 
-        Parameters
-        ----------
-        parts : sequence of (int, ndarray of int64, complex)
-            Of each linked part its number, the places (count, n, n) of its entries among the
-            values, and a factor.
-        counts : sequence of int
-            Number of matrices of every part.
-        count : int
-            Number of values.
-        dtype : dtype
-            Of the matrices.
-
-        Returns
-        -------
-        places : ndarray of int64
-            For each element in the kernel's layout its place in the vector that consists of the
-            values, one zero, and all matrices as they were.
-        factors : ndarray or None
-            The factor of each element; None if all are 1.
+        ``parts``: of each linked part its number, the places (count, n, n) of its entries among the
+        values, and a factor; ``counts``: number of matrices of every part; ``count``: number of
+        values; ``dtype``: of the matrices. The results are, for each element in the kernel's
+        layout, its place in the vector that consists of the values, one zero, and all matrices as
+        they were; and the factor of each element, None if all are 1.
         """
         linked = {number: (places, factor) for number, places, factor in parts}
         lengths = [
@@ -117,10 +103,7 @@ def sweep_levels(sweeps: SweepList) -> SweepLevels:
     levels as a term has modes. Vectors that are not needed at the same time share memory. If all
     steps add, blocks to which nothing is added are left out.
 
-    Raises
-    ------
-    ValueError
-        If there are too many blocks for 32-bit numbers.
+    Raises ValueError if there are too many blocks for 32-bit numbers.
     """
     shapes = [_shape(sweeps.sizes, mode) for mode in range(len(sweeps.sizes))]
     used = {shapes[part.mode] for step in sweeps.steps for part in step.parts}

@@ -141,10 +141,7 @@ class EdgeSums:
 
         For single vectors the constructor requests it. Several threads may request it at once.
 
-        Raises
-        ------
-        RuntimeError
-            If it has to be copied while a CUDA graph is captured.
+        Raises RuntimeError if it has to be copied while a CUDA graph is captured.
         """
         key = number, kernel.family.name
         arrays = self._on_device.get(key)

@@ -226,14 +226,9 @@ def staged_loads(
 
     A load is a child with its matrices for the modes of a bundle.
 
-    Returns
-    -------
-    starts : ndarray of int64, (nodes * bundles + 1,)
-        Loads of node i and bundle g: ``starts[i * bundles + g]`` to
-        ``starts[i * bundles + g + 1] - 1``.
-    loads : ndarray of int32, (loads, 4)
-        First ``8 * child + bits``, where bit m says whether mode m of the bundle has a matrix;
-        then the first 16-byte word of each mode's matrix, -1 for none.
+    Loads of node i and bundle g: ``starts[i * bundles + g]`` to ``starts[i * bundles + g + 1] -
+    1``. First ``8 * child + bits``, where bit m says whether mode m of the bundle has a matrix;
+    then the first 16-byte word of each mode's matrix, -1 for none.
     """
     counts = [b.modes for b in bundles]
     modes = sum(counts)

@@ -98,18 +98,10 @@ class StepTable:
     ) -> Callable[[], None]:
         """Return what writes Σ row[first + k] vectors[k] to ``out``, which may be one of them.
 
-        Parameters
-        ----------
-        first : int
-            The place of the first number in a row.
-        vectors : sequence of ndarray, shape (N,)
-            Contiguous and real, of one dtype; at most ``max_vectors``.
-        out : ndarray, shape (N,), or None
-            None if only the sum of squares is wanted.
-        result : int
-            The column of the results to which the sum of squares goes; none if it is negative.
-        ends : bool
-            Whether a step ends with it.
+        ``first``: the place of the first number in a row; ``vectors``: contiguous and real, of one
+        dtype; at most ``max_vectors``; ``out``: none if only the sum of squares is wanted;
+        ``result``: the column of the results to which the sum of squares goes; none if it is
+        negative; ``ends``: whether a step ends with it.
         """
         like = vectors[0]
         kernel = load_kernel(step_sum_program(like.dtype, _THREADS, len(vectors)), self._device)

@@ -94,10 +94,7 @@ class Search(Generic[Choice]):
     def run(self) -> Outcome:
         """Try candidates until all are tried or a limit is reached.
 
-        Raises
-        ------
-        RejectedError
-            If the rule's own kernels do not work.
+        Raises RejectedError if the rule's own kernels do not work.
         """
         rule = self._space.rule
         kernels = self._space.kernels(rule)

@@ -49,10 +49,7 @@ class Entry:
 def kept_entry(key: str) -> Entry | None:
     """Return the stored result for a shape, None if there is none for the current templates.
 
-    Parameters
-    ----------
-    key : str
-        Text of device, shape, dtype and batchkron's version.
+    ``key``: text of device, shape, dtype and batchkron's version.
     """
     try:
         private_folder(create=False)
@@ -67,12 +64,8 @@ def kept_entry(key: str) -> Entry | None:
 def keep_entry(key: str, entry: Entry) -> None:
     """Store the result for a shape; entries that other processes wrote meanwhile remain.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written; PermissionError if others may write to the folder.
-    RuntimeError
-        If the user's home folder is unknown.
+    Raises OSError if the file cannot be written; PermissionError if others may write to the folder.
+    Raises RuntimeError if the user's home folder is unknown.
     """
     with _locked(private_folder()):
         entries = dict(_read(tuning_path()))
@@ -119,10 +112,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _lock(descriptor: int) -> None:
     """Take the lock, waiting up to `_LOCK_SECONDS`.
 
-    Raises
-    ------
-    OSError
-        If the file system has no locks, or another process holds it for longer.
+    Raises OSError if the file system has no locks, or another process holds it for longer.
     """
     end = time.monotonic() + _LOCK_SECONDS
     while True:

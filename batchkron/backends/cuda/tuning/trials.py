@@ -61,10 +61,8 @@ class Trial:
 
         ``rounding`` is the unit of rounding of a product, by default the dtype's.
 
-        Raises
-        ------
-        MemoryError
-            If the device does not have enough memory for further vectors of these sizes.
+        Raises MemoryError if the device does not have enough memory for further vectors of these
+        sizes.
         """
         moved = (inputs + outputs) * dtype.itemsize
         count = max(1, min(_MAX_BUFFER_SETS, _CACHE_BYTES // moved)) if moved > _TINY_BYTES else 1
@@ -82,10 +80,8 @@ class Trial:
 
         If the first call takes much longer than ``best`` µs, its time is returned at once.
 
-        Raises
-        ------
-        RejectedError
-            If it cannot be launched, or its result differs from that of the first candidate.
+        Raises RejectedError if it cannot be launched, or its result differs from that of the first
+        candidate.
         """
         with _rejections(), device_errors(), self._stream:
             apply = prepare()
@@ -195,12 +191,8 @@ def search_and_keep(
 ) -> None:
     """Search a space; store the result, and its compiled kernels in the cache.
 
-    Raises
-    ------
-    RejectedError
-        If the rule's own kernels do not work.
-    OSError
-        If the result cannot be stored.
+    Raises RejectedError if the rule's own kernels do not work. Raises OSError if the result cannot
+    be stored.
     """
     private_folder()  # raises before any work if nothing can be stored
     with _searching, Compilers(options_for(device)) as compilers:

@@ -96,10 +96,7 @@ def wanted_tuning() -> Tuning | None:
 def tuning_for(tune: object) -> Tuning | None:
     """Return the tuning that the argument ``tune`` of a public function asks for.
 
-    Raises
-    ------
-    TypeError
-        If it is not a bool.
+    Raises TypeError if it is not a bool.
     """
     if not isinstance(tune, (bool, np.bool_)):
         raise TypeError(f"tune is {tune!r}; expected a bool")

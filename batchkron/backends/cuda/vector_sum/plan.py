@@ -35,10 +35,7 @@ def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: D
 
     All are contiguous, of one size, and real.
 
-    Raises
-    ------
-    ValueError
-        If a vector overlaps ``out`` without being it.
+    Raises ValueError if a vector overlaps ``out`` without being it.
     """
     device = current_device()
     check_device(device, out, *vectors)

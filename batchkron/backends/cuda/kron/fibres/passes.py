@@ -152,18 +152,9 @@ def shares_of(
 ) -> tuple[Share, ...] | None:
     """Return a warp's share of each pass over a tile, None if some pass fits in no registers.
 
-    Parameters
-    ----------
-    run : ModeRun
-        If it has ``products``, TF32 is tried as well.
-    slices, columns : int
-        Of the tile.
-    warps : int
-        Of the thread group.
-    registers : int
-        Of a thread.
-    double_units : bool
-        Whether float64 matrix units may multiply float32, too.
+    ``run``: if it has ``products``, TF32 is tried as well; ``slices`` and ``columns``: of the tile;
+    ``warps``: of the thread group; ``registers``: of a thread; ``double_units``: whether float64
+    matrix units may multiply float32, too.
     """
     word, found = word_of(run, columns), []
     for mode, sizes in mode_steps(run):

@@ -218,18 +218,10 @@ def _conflicts(axes: Sequence[ThreadAxis], strides: Sequence[Array], words: int)
 class TilePlanner:
     """Plans the passes over one tile.
 
-    Parameters
-    ----------
-    inputs, outputs : tuple of int
-        Sizes of the modes before and after the multiply.
-    slices, columns : int
-        Size of a tile, see `tile.RegisterTile`.
-    itemsize : int
-        Bytes of an element.
-    maximum : int
-        Elements that a thread may hold.
-    cached : bool
-        Whether the array fits in the second-level cache, where scattered accesses cost little.
+    ``inputs`` and ``outputs``: sizes of the modes before and after the multiply; ``slices`` and
+    ``columns``: size of a tile, see `tile.RegisterTile`; ``itemsize``: bytes of an element;
+    ``maximum``: elements that a thread may hold; ``cached``: whether the array fits in the
+    second-level cache, where scattered accesses cost little.
     """
 
     def __init__(

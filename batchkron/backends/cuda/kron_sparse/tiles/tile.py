@@ -143,11 +143,7 @@ class SparseCut:
     def together(self, shape: SparseShape, places: int) -> int:
         """Return how many tiles of columns go through the same values one after another.
 
-        Parameters
-        ----------
-        shape : SparseShape
-        places : int
-            Thread blocks that run at the same time.
+        ``places``: thread blocks that run at the same time.
         """
         columns, down, matrices = self.tile_counts(shape)
         if not self.kept:
