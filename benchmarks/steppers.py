@@ -43,6 +43,7 @@ class Counted:
     def __init__(self, problem: Problem) -> None:
         self._problem, self.products = problem, 0
         self.initial, self.t0 = problem.initial, problem.t0
+        self.is_linear, self.source = problem.is_linear, problem.source
         self._operator = _CountedOperator(problem.operator, self)
 
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:

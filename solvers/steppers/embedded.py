@@ -31,6 +31,8 @@ class EmbeddedStepper(Stepper):
     error : ndarray, shape (N,), or None
         The estimated error of the last attempt: u_next minus the embedded method's result. None if
         the method has no estimate; also if ``measures`` on a device, where `squares` has its norm.
+    second_error : ndarray, shape (N,), or None
+        The same by a second embedded method, if there is one.
     """
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
@@ -38,6 +40,7 @@ class EmbeddedStepper(Stepper):
         self._proposal: NDArray[Any] | None = None
         self.estimates = True
         self.error: NDArray[Any] | None = None
+        self.second_error: NDArray[Any] | None = None
 
     @abstractmethod
     def attempt(

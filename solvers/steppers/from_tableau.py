@@ -42,7 +42,7 @@ def stepper_of(tableau: Tableau) -> type[Stepper]:
             "name": tableau.name,
             "order": tableau.order,
             "stages": tableau.stages,
-            "error_order": tableau.embedded_order,
+            "error_order": tableau.error_order,
             "real_limit": _rounded(tableau.stable_until(-1.0)),
             "imaginary_limit": _rounded(tableau.stable_until(1j)),
             "stability_polynomial": tableau.stability_polynomial,

@@ -20,6 +20,7 @@ __all__ = [
     "Norm",
     "StepPasses",
     "Term",
+    "dense_passes",
     "tableau_passes",
     "tableau_terms",
 ]
@@ -55,9 +56,9 @@ class Term(NamedTuple):
 
 
 class Norm:
-    """Places of squares of norms among the results of a step: of u_next, and of its error."""
+    """Places of squares of norms among the results of a step: of u_next, and of its errors."""
 
-    NONE, END, ERROR = -1, 0, 1
+    NONE, END, ERROR, SECOND_ERROR = -1, 0, 1, 2
 
 
 class Combine(NamedTuple):
@@ -91,13 +92,13 @@ class StepPasses:
         In their order.
     vectors : int
         How many vectors there are, with the state.
-    known : int, optional
-        The slope that is f(t, u) from the step before.
+    known : tuple of Evaluate
+        The values of f that are known before.
     """
 
     passes: tuple[Evaluate | Combine, ...]
     vectors: int
-    known: int | None = None
+    known: tuple[Evaluate, ...] = ()
 
 
 def tableau_passes(
@@ -114,7 +115,8 @@ def tableau_passes(
     knows_first : bool
         Whether k_1 is known.
     estimates : bool
-        Whether the error is estimated; of it, the norm alone is found.
+        Whether the error is estimated; of it, the norm alone is found. The vector of the error by a
+        second embedded method follows the slopes.
     """
     passes: list[Evaluate | Combine] = []
     count, end = tableau.stages, STATE if in_place else END
@@ -133,7 +135,25 @@ def tableau_passes(
     if estimates:
         terms = tableau_terms(tableau.weights - tableau.embedded)
         passes.append(Combine(ERROR, terms, Norm.ERROR, is_read=False))
-    return StepPasses(tuple(passes), SLOPES + count, SLOPES if knows_first else None)
+    if estimates and tableau.second_embedded is not None:
+        terms = tableau_terms(tableau.weights - tableau.second_embedded)
+        passes.append(Combine(SLOPES + count, terms, Norm.SECOND_ERROR, is_read=False))
+    known = (Evaluate(0.0, STATE, SLOPES),) if knows_first else ()
+    return StepPasses(tuple(passes), SLOPES + count + 1, known)
+
+
+def dense_passes(tableau: Tableau) -> StepPasses:
+    """Return the passes of the further stages for the solution inside a step that was taken.
+
+    The vectors are u, u_next, a vector for the stages and all slopes.
+    """
+    count = tableau.stages
+    known = tuple(Evaluate(float(c), STATE, SLOPES + i) for i, c in enumerate(tableau.nodes))
+    passes: list[Evaluate | Combine] = []
+    for i, row in enumerate(tableau.dense_stages, start=count):
+        passes.append(Combine(ERROR, (Term(STATE, 1.0, 0.0), *tableau_terms(row))))
+        passes.append(Evaluate(float(row.sum()), ERROR, SLOPES + i))
+    return StepPasses(tuple(passes), SLOPES + count + tableau.more_stages, known)
 
 
 def tableau_terms(weights: NDArray[np.float64]) -> tuple[Term, ...]:

@@ -13,7 +13,7 @@ from batchkron.functions.vector_sum import linear_combination
 from ..krylov.systems.result import KrylovResult
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
-from .passes import SLOPES, StepPasses, tableau_passes, tableau_terms
+from .passes import SLOPES, StepPasses, dense_passes, tableau_passes, tableau_terms
 from .step_runner import StepRunner, StepTimes
 from .tableau import Tableau
 
@@ -42,11 +42,15 @@ class RungeKutta(EmbeddedStepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._slopes = [self._vector() for _ in range(self.stages)]
-        self._runner = StepRunner(problem, self._slopes[0], self.products)
+        results = 2 if self.tableau.second_embedded is None else 3
+        self._runner = StepRunner(problem, self._slopes[0], self.products, results)
         self._first_is_last = self.tableau.first_is_last
         self._has_error = self.tableau.embedded is not None
         self._kinds: dict[tuple[bool, bool, bool], StepPasses] = {}
         self._known: float | None = None
+        self._times = StepTimes(0.0, 0.0, 0.0)  # of the last attempt
+        self._dense: tuple[StepPasses, list[NDArray[Any]]] | None = None
+        self._has_dense_stages = False  # of the last attempt
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return None."""
@@ -77,6 +81,7 @@ class RungeKutta(EmbeddedStepper):
         passes = self._passes(u, out, times, in_place=False)
         self._runner.run([(*passes, times)], self.measures)
         self._known, self._end = t, t_next
+        self._times, self._has_dense_stages = times, False
 
     def _passes(
         self, u: NDArray[Any], out: NDArray[Any], times: StepTimes, *, in_place: bool
@@ -91,8 +96,11 @@ class RungeKutta(EmbeddedStepper):
             )
         if estimates and not self.measures and self.error is None:
             self.error = self._vector()
+            if self.tableau.second_embedded is not None:
+                self.second_error = self._vector()
         error = out if self.error is None else self.error  # of the former, nothing is written
-        return self._kinds[kind], [u, out, error, *self._slopes]
+        second = out if self.second_error is None else self.second_error
+        return self._kinds[kind], [u, out, error, *self._slopes, second]
 
     @property
     def is_faster_ahead(self) -> bool:
@@ -100,7 +108,7 @@ class RungeKutta(EmbeddedStepper):
         return self._runner.is_faster_ahead
 
     def squares(self) -> NDArray[np.float64] | None:
-        """Return (‖u_next‖², ‖error‖²) of the last steps, if `measures`."""
+        """Return (‖u_next‖², ‖error‖², …) of the last steps, if `measures`."""
         return self._runner.squares() if self.measures else None
 
     def accept(self) -> None:
@@ -120,9 +128,20 @@ class RungeKutta(EmbeddedStepper):
         """Write the state at t + θ dt with the tableau's continuous weights, if it has them."""
         if self.tableau.dense is None:
             return False
+        if self.tableau.more_stages and not self._has_dense_stages:
+            self._evaluate_dense_stages(u)
         powers = theta ** np.arange(1, self.tableau.dense.shape[1] + 1)
         self._runner.sum_of(tableau_terms(self.tableau.dense @ powers), out, base=u)
         return True
+
+    def _evaluate_dense_stages(self, u: NDArray[Any]) -> None:
+        """Evaluate the stages that only the solution inside the last attempt, from ``u``, needs."""
+        if self._dense is None:
+            more = [self._vector() for _ in range(self.tableau.more_stages + 1)]
+            self._dense = dense_passes(self.tableau), more
+        passes, (stage, *more) = self._dense
+        self._runner.run([(passes, [u, stage, stage, *self._slopes, *more], self._times)], False)
+        self._has_dense_stages = True
 
     def end_slope(self) -> NDArray[Any] | None:
         """Return f at the end of the step if it is the last stage's slope, else None.

@@ -37,7 +37,6 @@ _MAX_RECORDED = 1 << 21
 # Steps over different vectors that are kept, with these vectors; of large ones few, so that states
 # that somebody has given up do not take memory. Chosen by hand.
 _MAX_LOWERED, _MAX_LARGE = 16, 4
-_COLUMNS = 2  # results of a step: the places of `Norm`
 
 
 class _Clock:
@@ -107,6 +106,8 @@ class StepRunner:
     products : Products
         Counts the products, or evaluations of f. Its hook is called around those of one step of
         each `run` where a call of the core does all others.
+    results : int
+        How many squares of norms a step finds at most: the places of `Norm`, from the first on.
 
     Notes
     -----
@@ -118,8 +119,11 @@ class StepRunner:
     their own parts.
     """
 
-    def __init__(self, problem: TimeProblem, like: Vector, products: Products) -> None:
+    def __init__(
+        self, problem: TimeProblem, like: Vector, products: Products, results: int = 2
+    ) -> None:
         self._problem, self._like, self._products = problem, like, products
+        self._results = results
         split = known_beside_rhs(problem, "split_rhs")
         self._split: SplitRightSide | None = None if split is None else split()
         self._bind = getattr(self._split, "bind", None)
@@ -140,7 +144,7 @@ class StepRunner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy without what was made for the vectors of this one."""
-        return StepRunner, (self._problem, self._like, self._products)
+        return StepRunner, (self._problem, self._like, self._products, self._results)
 
     @property
     def is_faster_ahead(self) -> bool:
@@ -210,7 +214,7 @@ class StepRunner:
                 self._last = work
 
     def squares(self) -> NDArray[np.float64] | None:
-        """Return (‖u_next‖², ‖error‖²) of the steps since `run` began, shape (steps, 2).
+        """Return (‖u_next‖², ‖error‖², …) of the steps since `run` began, shape (steps, results).
 
         Norms that no pass finds are any numbers. The result is valid until the next `run`. It is
         None if vectors are not contiguous, or of a dtype without kernels.
@@ -332,8 +336,8 @@ class StepRunner:
     ) -> _Lowered:
         in_table = in_table and self._fit(passes, vectors)
         found = _Lowered(passes, vectors, [], Numbers(), {}, in_table)
-        if passes.known is not None:
-            found.slopes[passes.known] = self._slope(0.0)
+        for known in passes.known:
+            found.slopes[known.slope] = self._slope(known.node)
         sums = _Sums(found)
         for one in passes.passes:
             if isinstance(one, Evaluate):
@@ -363,7 +367,7 @@ class StepRunner:
     def _widen(self, width: int) -> None:
         """Make a larger table; what was lowered for the former one is forgotten."""
         self._width = 2 * width
-        self._table = self._backend.step_table(MAX_STEPS, self._width, _COLUMNS)
+        self._table = self._backend.step_table(MAX_STEPS, self._width, self._results)
         self._filled = [None] * MAX_STEPS
         self._forget()
 

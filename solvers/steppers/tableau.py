@@ -22,6 +22,15 @@ _CONSISTENT = 1e-10  # tolerance of equations between coefficients, such as Σ b
 # If an order condition fails by less than this, the error text says that the coefficients probably
 # have too few digits; chosen by hand.
 _ROUNDED_COEFFICIENTS = 1e-4
+_ARRAYS = (
+    "weights",
+    "explicit",
+    "implicit",
+    "embedded",
+    "dense",
+    "second_embedded",
+    "dense_stages",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +58,18 @@ class Tableau:
         The weights of a second method; the difference of both results estimates the error.
     embedded_order : int
         The order of the second method.
-    dense : array_like, (s, m), optional
+    second_embedded : array_like, (s,), optional
+        The weights of a third method, of lower order than the second one. With the differences
+        e and e₂ of both from the result, the error is ‖e‖² / (‖e‖² + 0.01 ‖e₂‖²)^½.
+    second_embedded_order : int
+        The order of the third method.
+    dense : array_like, (s + r, m), optional
         Continuous weights: u(t + θ dt) = u + dt Σ_i (Σ_j dense[i, j] θ^(j + 1)) k_i. At θ = 1 they
         must be equal to the weights, and they must sum to θ. Without them, cubic Hermite
         interpolation is used.
+    dense_stages : array_like, (r, s + r), optional
+        The rows of the matrix a for r further stages of an explicit method that ``dense`` uses.
+        They are evaluated when the solution inside a step is asked for.
     source : str
         The publication of the coefficients.
 
@@ -79,27 +96,37 @@ class Tableau:
     embedded: Any = None
     embedded_order: int = 0
     dense: Any = field(default=None, repr=False)
+    second_embedded: Any = None
+    second_embedded_order: int = 0
+    dense_stages: Any = field(default=None, repr=False)
     source: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("weights", "explicit", "implicit", "embedded", "dense"):
+        for name in _ARRAYS:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _frozen(value))
-        s = self.stages
-        for name, shape in (("explicit", (s, s)), ("implicit", (s, s)), ("embedded", (s,))):
+        s, more = self.stages, self.more_stages
+        shapes: dict[str, tuple[int, ...]] = {
+            "explicit": (s, s),
+            "implicit": (s, s),
+            "embedded": (s,),
+            "second_embedded": (s,),
+            "dense_stages": (more, s + more),
+        }
+        for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} has shape {value.shape}; expected {shape}")
-        if self.dense is not None and (self.dense.ndim != 2 or len(self.dense) != s):
-            raise ValueError(f"dense has shape {self.dense.shape}; expected ({s}, m)")
+        if self.dense is not None and (self.dense.ndim != 2 or len(self.dense) != s + more):
+            raise ValueError(f"dense has shape {self.dense.shape}; expected ({s + more}, m)")
         if self.explicit is None and self.implicit is None:
             raise ValueError("neither explicit nor implicit is given; a method needs one at least")
         self._check()
 
     def _check(self) -> None:
         """Check that entries are finite, matrices triangular, the diagonal constant, sums right."""
-        for name in ("weights", "explicit", "implicit", "embedded", "dense"):
+        for name in _ARRAYS:
             value = getattr(self, name)
             if value is not None and not np.isfinite(value).all():
                 raise ValueError(f"{name} has entries that are not finite")
@@ -117,7 +144,7 @@ class Tableau:
                 raise ValueError(
                     f"implicit has the diagonal {diagonal.tolist()}; expected one value beside 0"
                 )
-        for name in ("weights", "embedded"):
+        for name in ("weights", "embedded", "second_embedded"):
             value = getattr(self, name)
             if value is not None and abs(value.sum() - 1.0) > _CONSISTENT:
                 raise ValueError(f"{name} sum to {value.sum()}; expected 1")
@@ -125,11 +152,26 @@ class Tableau:
             raise ValueError("explicit and implicit have other row sums; expected the same times")
         if self.embedded is not None and self.embedded_order < 1:
             raise ValueError("embedded is given without embedded_order, the order of its method")
+        if self.second_embedded is not None and not (
+            self.embedded is not None and 0 < self.second_embedded_order < self.embedded_order
+        ):
+            raise ValueError(
+                "second_embedded needs embedded, and second_embedded_order below embedded_order"
+            )
+        if self.dense_stages is not None:
+            self._check_dense_stages()
         self._check_order()
+
+    def _check_dense_stages(self) -> None:
+        """Check that further stages are explicit, and are used."""
+        if self.implicit is not None or self.dense is None:
+            raise ValueError("dense_stages need an explicit method, and dense, which uses them")
+        if np.triu(self.dense_stages, self.stages).any():
+            raise ValueError("dense_stages have entries of the same or later stages; expected none")
 
     def _check_order(self) -> None:
         """Check that the coefficients satisfy the conditions of the stated orders."""
-        for name in ("order", "embedded_order"):
+        for name in ("order", "embedded_order", "second_embedded_order"):
             value = getattr(self, name)
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -142,7 +184,12 @@ class Tableau:
             for name in ("explicit", "implicit")
             if getattr(self, name) is not None
         }
-        for name, order in (("weights", self.order), ("embedded", self.embedded_order)):
+        orders = {
+            "weights": self.order,
+            "embedded": self.embedded_order,
+            "second_embedded": self.second_embedded_order,
+        }
+        for name, order in orders.items():
             values = getattr(self, name)
             missed = None if values is None else missed_condition(values, matrices, order)
             if missed is not None:
@@ -166,12 +213,13 @@ class Tableau:
     def _check_dense(self) -> None:
         """Check that the continuous weights give the right values at both ends of a step."""
         scale = _CONSISTENT * max(1.0, float(np.abs(self.dense).sum()))
-        at_end = np.abs(self.dense.sum(axis=1) - self.weights)
+        weights = np.append(self.weights, np.zeros(self.more_stages))
+        at_end = np.abs(self.dense.sum(axis=1) - weights)
         if at_end.max() > scale:
             k = int(at_end.argmax())
             raise ValueError(
                 f"dense[{k}] sums to {self.dense[k].sum()}, so that at the end of a step u is not "
-                f"the one that weights give; expected weights[{k}] = {self.weights[k]}"
+                f"the one that weights give; expected weights[{k}] = {weights[k]}"
             )
         sums = self.dense.sum(axis=0)
         if np.abs(sums - np.eye(len(sums))[0]).max() > scale:
@@ -184,6 +232,18 @@ class Tableau:
     def stages(self) -> int:
         """The number of stages s."""
         return len(self.weights)
+
+    @property
+    def more_stages(self) -> int:
+        """The number r of further stages that the solution inside a step needs."""
+        return 0 if self.dense_stages is None else len(self.dense_stages)
+
+    @property
+    def error_order(self) -> int:
+        """The estimated error of a step is O(dt^(error_order + 1)); 0 without an estimate."""
+        if self.second_embedded is None:
+            return self.embedded_order
+        return 2 * self.embedded_order - self.second_embedded_order
 
     @property
     def nodes(self) -> NDArray[np.float64]:

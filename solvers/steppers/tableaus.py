@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from .dop853 import dop853
 from .tableau import Tableau
 
 __all__ = ["TABLEAUS"]
@@ -238,6 +239,7 @@ TABLEAUS: tuple[Tableau, ...] = (
     _ssp_rk43(),
     _bogacki_shampine(),
     _dormand_prince(),
+    dop853(),
     _sdirk2(),
     _sdirk3(),
     _esdirk2(),

@@ -117,6 +117,17 @@ def value(problem, t, u):
     return out
 
 
+def textbook_dense_stages(tableau, problem, u, times, slopes):
+    """The slopes of the stages that only the solution inside a step needs."""
+    found = list(slopes)
+    for row in () if tableau.dense_stages is None else tableau.dense_stages:
+        stage = np.array(u)
+        for weight, slope in zip(row, found, strict=False):
+            stage = stage + float(times.dt * weight) * slope
+        found.append(value(problem, times.at(float(row.sum())), stage))
+    return found[len(slopes) :]
+
+
 def textbook_step(method, problem, u, t, t_next, dt):
     """u_next, the estimated error (None without one) and the slopes, from ``rhs`` alone."""
 

@@ -180,6 +180,8 @@ class EventDetector:
     def find(self, step: Interpolant) -> list[tuple[float, Event]]:
         """Return the events in a step with their times, the earliest first."""
         found: list[tuple[float, Event]] = []
+        if not self.events:  # states inside the step would be computed for nothing
+            return found
         t, end = step.interval
         last = self._values_at(end, step)
         rows = [(inside, self._values_at(inside, step)) for inside in _times_inside(step)]

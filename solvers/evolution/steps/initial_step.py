@@ -34,10 +34,12 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
         return 1e-6 * longest
     ranks = integration.ranks
     size, speed = norm_over(ranks, u), norm_over(ranks, slope)
-    allowed = tolerances.atol + tolerances.rtol * max(size, speed * longest * 1e-3)
+    reached = speed * longest * 1e-3
+    allowed = tolerances.atol + tolerances.rtol * max(size, reached)
     if allowed <= 0.0 or not math.isfinite(speed):
         return 1e-6 * longest
-    d0, d1 = size / allowed, speed / allowed
+    # a state that is almost 0 says nothing about the time in which it changes
+    d0, d1 = max(size, reached) / allowed, speed / allowed
     trial = 0.01 * d0 / d1 if d0 > 1e-5 and d1 > 1e-5 else 1e-6 * longest
     trial = min(trial, longest)
     try:

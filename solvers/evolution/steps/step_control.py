@@ -19,6 +19,10 @@ __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "StepControl", "step_co
 # so that few steps are rejected. This and the next three were chosen by hand.
 _SAFETY = 0.9
 _MIN_FACTOR, _MAX_FACTOR = 0.2, 5.0  # limits of the ratio of a step to the one before
+_MAX_FACTOR_OF_HIGH_ORDER = 10.0  # the same for methods whose steps cost many evaluations
+# Exponents of the last two errors. Methods whose estimate is of a high order take few steps, of which
+# a PI controller would need some ten to find the longest.
+_PI_EXPONENTS, _HIGH_ORDER = (0.7, 0.4), 8
 # An implicit method keeps its step, and so its preconditioner, if it could grow by less than this
 # factor only.
 _DEAD_BAND = 1.2
@@ -176,7 +180,8 @@ class AdaptiveSteps(_Steps):
 
     A PI controller: with r the error relative to the tolerance, r' that of the step before and
     k = error_order + 1, the next step is dt · 0.9 r^(-0.7/k) r'^(0.4/k), between a fifth and five
-    times the last one, and not longer right after a rejection. Source: K. Gustafsson, M. Lundh,
+    times the last one, and not longer right after a rejection; for k ≥ 8 it is dt · 0.9 r^(-1/k),
+    up to ten times the last one. Source: K. Gustafsson, M. Lundh,
     G. Söderlind, A PI stepsize control for the numerical solution of ordinary differential
     equations, BIT 28 (1988); E. Hairer, G. Wanner, Solving Ordinary Differential Equations II,
     section IV.2. The first step is that of `initial_step`.
@@ -189,6 +194,9 @@ class AdaptiveSteps(_Steps):
         super().__init__(integration)
         self._tolerances = tolerances
         self._order = stepper.error_order + 1
+        is_high = self._order >= _HIGH_ORDER
+        self._exponents = (1.0, 0.0) if is_high else _PI_EXPONENTS
+        self._max_factor = _MAX_FACTOR_OF_HIGH_ORDER if is_high else _MAX_FACTOR
         self._implicit = stepper.implicit
         resumed = None if integration.resumed is None else integration.resumed.last_error
         self.last_error: float = 1.0 if resumed is None else resumed
@@ -267,11 +275,10 @@ class AdaptiveSteps(_Steps):
         return True
 
     def _growth(self, ratio: float) -> float:
-        """Return the PI controller's factor for the next step after an accepted one."""
-        factor: float = (
-            _SAFETY * ratio ** (-0.7 / self._order) * self.last_error ** (0.4 / self._order)
-        )
-        factor = min(_MAX_FACTOR, max(_MIN_FACTOR, factor))
+        """Return the factor for the next step after an accepted one."""
+        last, before = (exponent / self._order for exponent in self._exponents)
+        factor: float = _SAFETY * ratio**-last * self.last_error**before
+        factor = min(self._max_factor, max(_MIN_FACTOR, factor))
         return min(factor, 1.0) if self._after_rejection else factor
 
     def advance(self) -> None:

@@ -113,12 +113,27 @@ class TrialSteps:
             return self._end_size, failed
 
     def error_size(self) -> float:
-        """Return ‖e‖₂ of the estimated error e of the last trial step."""
-        assert self._embedded is not None
-        if self._embedded.error is not None:
-            return self._norm(self._embedded.error, Norm.ERROR)
-        assert self._squares is not None  # of double precision; below 1e-162 the norm is 0
-        return math.sqrt(self._squares[-1, Norm.ERROR])
+        """Return ‖e‖₂ of the estimated error e of the last trial step.
+
+        With a second estimate e₂, of lower order, it is ‖e‖² / (‖e‖² + 0.01 ‖e₂‖²)^½. Source:
+        E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
+        section II.10.
+        """
+        own = self._embedded
+        assert own is not None
+        if own.error is not None:
+            first = self._norm(own.error, Norm.ERROR)
+            if own.second_error is None:
+                return first
+            second = self._norm(own.second_error, Norm.SECOND_ERROR)
+        else:
+            assert self._squares is not None  # of double precision; below 1e-162 the norm is 0
+            first, *rest = (math.sqrt(square) for square in self._squares[-1, Norm.ERROR :])
+            if not rest:
+                return first
+            second = rest[0]
+        size = math.hypot(first, 0.1 * second)
+        return first if size == 0.0 else first * (first / size)
 
     def accept(self) -> None:
         """Make the end of the last trial step the state."""

@@ -1,5 +1,7 @@
 """A Runge-Kutta tableau that does not have the order it states is refused."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -17,11 +19,11 @@ WEIGHTS4 = np.array([1, 2, 2, 1]) / 6
 def altered(name, field, place, by):
     """The arguments of a known tableau, with ``by`` added to ``place`` of one field."""
     (found,) = (tableau for tableau in TABLEAUS if tableau.name == name)
-    names = ("weights", "explicit", "implicit", "embedded", "embedded_order", "dense")
-    options = {key: getattr(found, key) for key in names}
+    options = {key.name: getattr(found, key.name) for key in fields(found)}
+    del options["name"], options["source"]
     options[field] = np.array(options[field])
     options[field][place] += by
-    return {"order": found.order, **options}
+    return options
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,8 @@ def altered(name, field, place, by):
             altered("ark3", "explicit", (3, slice(2)), [1e-3, -1e-3]),
             r"weights @ \(explicit @ c\) is",
         ),
+        (altered("dop853", "second_embedded", slice(2), [1e-3, -1e-3]), "second_embedded of"),
+        (altered("dop853", "dense_stages", (0, 13), 1e-3), "of the same or later stages"),
         (altered("dormand-prince", "dense", (0, 0), 1e-3), r"dense\[0\] sums to .* weights\[0\]"),
         (
             altered("dormand-prince", "dense", (0, slice(2)), [1e-3, -1e-3]),
@@ -89,12 +93,14 @@ def test_tableaus_have_their_order_and_no_higher_one(tableau):
     for weights, order in (
         (tableau.weights, tableau.order),
         (tableau.embedded, tableau.embedded_order),
+        (tableau.second_embedded, tableau.second_embedded_order),
     ):
         if weights is None:
-            assert tableau.name == "imex-euler"  # all others estimate their errors
+            assert weights is tableau.second_embedded or tableau.name == "imex-euler"
             continue
         assert missed_condition(weights, matrices, order) is None
-        assert missed_condition(weights, matrices, order + 1).order == order + 1
+        if order < order_conditions.MAX_CHECKED_ORDER:
+            assert missed_condition(weights, matrices, order + 1).order == order + 1
 
 
 def test_the_conditions_are_as_many_as_the_rooted_trees():

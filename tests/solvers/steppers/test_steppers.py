@@ -90,9 +90,9 @@ def march(name, problem, steps, until, **options):
 @pytest.mark.parametrize("name", ALL)
 def test_order_with_changing_operator_source_and_boundary_data(name):
     problem = Heat()
-    reference = march("dormand-prince", problem, 600, 1.3)
+    reference = march("dop853", problem, 600, 1.3)
     order = steppers.get(name).order
-    coarse = {1: 160, 2: 160, 3: 80, 4: 40, 5: 30}[order]
+    coarse = {1: 160, 2: 160, 3: 80, 4: 40, 5: 30, 8: 14}[order]
     errors = [
         np.linalg.norm(march(name, problem, steps, 1.3) - reference)
         for steps in (coarse, 2 * coarse)
@@ -156,9 +156,10 @@ def test_a_step_allocates_no_vector_and_keeps_the_dtype(name, dtype):
     problem = Diagonal(dtype=dtype)
     stepper = steppers.get(name)(problem, 0.01)
     u = problem.initial.copy()
-    stepper.step(u, 0.0, 0.01)
+    for n in range(2):  # the first and the last slope may swap their places
+        stepper.step(u, 0.01 * n, 0.01 * (n + 1))
     tracemalloc.start()
-    for n in range(1, 4):
+    for n in range(2, 5):
         assert stepper.step(u, 0.01 * n, 0.01 * (n + 1)) is None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
