@@ -125,6 +125,41 @@ def _sdirk3() -> Tableau:
     )
 
 
+def _wso_sdirk3() -> Tableau:
+    """Return a method of weak stage order 3: b Aʲ (A c^(k-1) - c^k / k) = 0 for all j, k ≤ 3.
+
+    With γ = 0.4358665…, of the L-stable methods of order 3, the row vectors b Aʲ have a space of
+    three dimensions if the vectors τ_k = A c^(k-1) - c^k / k, k = 2 and 3, are in the span of τ_2
+    and v = (A - γ) τ_2, and (A - γ) v = 0. This asks for c_2 + c_3 = 4 γ and a_32 = 0, and leaves
+    c_2 and c_4 free: here 1 and 0, for small coefficients. The embedded weights are in the space of
+    the b Aʲ, too, so that the estimate keeps its order; they are a choice.
+    """
+    g = 0.435866521508459
+    last = [-1.5178856163188459, -1.3788459541492055, 2.83076120862571, 0.6301038403338841, g]
+    return Tableau(
+        "wso-sdirk3",
+        3,
+        last,
+        implicit=[
+            [g, 0, 0, 0, 0],
+            [1 - g, g, 0, 0, 0],
+            [0.307599564525377, 0, g, 0, 0],
+            [-0.7516649005307919, -0.3786612162238397, 0.6944595952461726, g, 0],
+            last,
+        ],
+        embedded=[
+            0.8832747613550609,
+            0.43016446477240367,
+            -0.701810841492986,
+            0.1817534184450646,
+            0.20661819692045857,
+        ],
+        embedded_order=2,
+        source="a solution of the conditions of D. I. Ketcheson, B. Seibold, D. Shirokoff, D. Zhou, "
+        "DIRK schemes with high weak stage order, Lect. Notes Comput. Sci. Eng. 134 (2020)",
+    )
+
+
 _ROOT = math.sqrt(2)
 _GAMMA2 = 1 - 1 / _ROOT
 _WEIGHTS2 = [1 / (2 * _ROOT), 1 / (2 * _ROOT), _GAMMA2]
@@ -244,6 +279,7 @@ TABLEAUS: tuple[Tableau, ...] = (
     _sdirk3(),
     _esdirk2(),
     _esdirk3(),
+    _wso_sdirk3(),
     _imex_euler(),
     _ark2(),
     _ark3(),

@@ -556,3 +556,26 @@ def test_exact_propagation_of_a_kronecker_sum_and_krylov_agree(rng):
     np.testing.assert_allclose(states[0], states[1], atol=1e-10)
     fine = march("exponential-trapezoidal", problem, 1, 1.4)  # exact for sources linear in time
     np.testing.assert_allclose(states[0], fine, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"), [("sdirk3", 1.0), ("esdirk3", 2.0), ("wso-sdirk3", 3.0)]
+)
+def test_order_for_stiff_problems_with_changing_data(name, order):
+    """Weak stage order keeps the order where other methods lose it."""
+    problem, errors = ProtheroRobinson(-1e6, "operator"), []
+    for steps in (80, 160):
+        u = march(name, problem, steps, 9.0)
+        errors.append(abs(u[0] - np.cos(9.0)))
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
+
+
+def test_conditions_of_weak_stage_order_3():
+    tableau = next(own for own in steppers.TABLEAUS if own.name == "wso-sdirk3")
+    A, c = tableau.implicit, tableau.nodes
+    for weights in (tableau.weights, tableau.embedded):
+        for k in (1, 2, 3):
+            row, residual = weights, A @ c ** (k - 1) - c**k / k
+            for _ in range(tableau.stages):
+                assert abs(row @ residual) < 1e-13
+                row = row @ A
