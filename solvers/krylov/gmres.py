@@ -17,7 +17,7 @@ from .systems.limits import SolveLimits, check_count
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass
-from .vectors.space import Passes
+from .vectors.space import Field, Passes
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 
@@ -99,7 +99,9 @@ class GmresRecursion(Recursion):
     def check(self, system: LinearSystem, ahead: int = 0) -> int:
         """Form the trial solution; take it over if its residual is smaller.
 
-        The residual takes the place of the basis, or where that is still needed the next one.
+        The residual takes the place of the basis, or where that is still needed the next one. If
+        ``confirms`` is False, and the estimate is within the tolerance, it is not computed: then a
+        multiple of b, with the estimated norm, is there.
         """
         self._slot = slot = ahead + 1 if 0 < ahead < self.space.restart else 0
         accept = self._accept.get(slot)
@@ -111,9 +113,24 @@ class GmresRecursion(Recursion):
         if corrected is not None:
             system.precondition(work, corrected)
             self._correct.run()  # work = x + M work
-        system.apply(work, self._slots[slot])
+        estimate = None if self.confirms else self._estimate()
+        if estimate is None:
+            system.apply(work, self._slots[slot])
+        else:
+            np.multiply(system.b, 1.0 - estimate, out=self._slots[slot])
         accept.set_vector(_B, system.b, self.space.address(system.b))
         return accept.run()  # x = work if b - A work is less than the last residual
+
+    def _estimate(self) -> float | None:
+        """Return the estimated residual relative to ‖b‖; None if it is above the tolerance."""
+        space = self.space
+        space.changed()
+        found, bound, size = (
+            float(space.field(field)[0]) for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B)
+        )
+        # less by rounding, so that the norm which is computed of b is within the tolerance, too
+        rounding = 8.0 * float(np.finfo(space.dtype).eps)
+        return (1.0 - rounding) * found / size if found <= bound and size > 0.0 else None
 
     def checked_residual(self) -> Vector:
         """Return the residual that `check` has computed."""
@@ -145,6 +162,7 @@ def gmres(
     callback: Callable[[Any], object] | None = None,
     callback_type: str | None = "pr_norm",
     batched: str | None = None,
+    confirm: bool = True,
     raise_on_failure: bool = False,
 ) -> KrylovResult:
     """Solve A x = b by minimising ‖b - A x‖₂ over x₀ + M K_m(A M, r₀), restarted every m steps.
@@ -170,6 +188,10 @@ def gmres(
         ``maxiter`` counts inner iterations. None is "legacy", as in SciPy. Without a callback it
         has no effect.
     [batched]
+    confirm : bool
+        Whether b - A x is computed at the end of a cycle whose estimated residual is within the
+        tolerance. False saves that product: for inner solves, whose result is looked at elsewhere.
+        The estimate is then what the result says. One system only.
 
     Returns
     -------
@@ -196,8 +218,8 @@ def gmres(
     that is singular to working precision is left out, and the result is a least-squares solution
     over the space reached.
 
-    The estimate of the residual that stops a cycle is never trusted: b - A x is computed at its
-    end and decides. An update that does not reduce it is thrown away, so that x is never worse than
+    The estimate of the residual that stops a cycle is not trusted, unless ``confirm`` is False:
+    b - A x is computed at its end and decides. An update that does not reduce it is thrown away, so that x is never worse than
     x₀.
 
     Storage: m + 3 vectors, m + 4 with M, beside b and the returned x. Each iteration applies A
@@ -223,7 +245,11 @@ def gmres(
     >>> print(x.round(12), info)
     [1. 2.] 0
     """
-    cycles: dict[str, Any] = {"restart": restart, "callback_type": callback_type}
+    cycles: dict[str, Any] = {
+        "restart": restart,
+        "callback_type": callback_type,
+        "confirm": confirm,
+    }
     return solve_once(
         Gmres, A, b, x0, M, rtol, atol, maxiter, callback, batched, raise_on_failure, **cycles
     )
@@ -279,13 +305,14 @@ class Gmres(KrylovMethod):
         callback: Callable[[Any], object] | None = None,
         callback_type: str | None = "pr_norm",
         out: Vector | None = None,
+        confirm: bool = True,
         raise_on_failure: bool = False,
     ) -> KrylovResult:
         """Solve A x = b in this workspace; the parameters are those of `gmres`.
 
         Parameters
         ----------
-        A, b, x0, rtol, atol, maxiter, M, callback, callback_type, raise_on_failure
+        A, b, x0, rtol, atol, maxiter, M, callback, callback_type, confirm, raise_on_failure
             As for `gmres`.
         out : ndarray, of x's shape, optional
             Where x is written; a fresh array by default, of the kind of b.
@@ -300,7 +327,10 @@ class Gmres(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `gmres`; ValueError also if b or ``out`` does not fit.
         """
+        if not (confirm or self.batched is None):
+            raise ValueError("confirm is False, which is for a single system; leave batched out")
         limits = _CycleLimits(rtol, atol, maxiter, callback, callback_type)
+        limits.confirms = bool(confirm)
         return self._solve(A, b, x0, M, limits, out, raise_on_failure)
 
 

@@ -155,8 +155,8 @@ def _wso_sdirk3() -> Tableau:
             0.20661819692045857,
         ],
         embedded_order=2,
-        source="a solution of the conditions of D. I. Ketcheson, B. Seibold, D. Shirokoff, D. Zhou, "
-        "DIRK schemes with high weak stage order, Lect. Notes Comput. Sci. Eng. 134 (2020)",
+        source="a solution of the conditions of D. I. Ketcheson, B. Seibold, D. Shirokoff, "
+        "D. Zhou, DIRK schemes with high weak stage order, Lect. Notes Comput. Sci. Eng. 134 (2020)",
     )
 
 

@@ -41,6 +41,7 @@ class Recursion(ABC):
         space.flags = self.flags | (self.flags_with_m if preconditioned else Flag(0))
         self.space, self.preconditioned = space, preconditioned
         self.max_steps: int | float = math.inf  # before the true residual is computed
+        self.confirms = True  # whether `check` computes the true residual in any case
         self.measured = False  # whether the unit of products with A is known
         self.x, self.residual, product = self.allocate(preconditioned)
         given = SharedVectors(r=self.residual, x=self.x)

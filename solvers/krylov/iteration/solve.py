@@ -75,6 +75,7 @@ class Solve:
     ) -> None:
         self._recursion, self._space = recursion, recursion.space
         self._system, self._x0, self._limits = system, x0, limits
+        recursion.confirms = limits.confirms
         self._recordings, self._counts = recordings, counts
         self._launch = None if recordings is None else recordings.launch
         self._address = self._space.address(system.b)  # graphs have it
@@ -144,7 +145,7 @@ class Solve:
             The number of iterations, 0 if it is not known or too large.
         """
         recursion, system = self._recursion, self._system
-        if not recursion.checks_ahead or self._recordings is None:
+        if not (recursion.checks_ahead and recursion.confirms) or self._recordings is None:
             return 0
         if self._limits.callback is not None or self._space.systems > 1:
             return 0
@@ -165,6 +166,8 @@ class Solve:
 
     def _check_untried(self, guessed: bool) -> None:
         """End systems that zero seems to solve, without a product with A, and A has NaN there."""
+        if not self._limits.confirms:
+            return
         space, x = self._space, self._recursion.x
         progress = space.progress()
         untried = (progress[0] == Progress.CONVERGED) & (progress[1] == 0)

@@ -32,6 +32,7 @@ class SolveLimits:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
         self.callback = callback
+        self.confirms = True  # whether true residuals decide, not only their estimates
         self.norm_b, self.unknowns = 1.0, 0
         self.max_iterations = self.max_cycles = math.inf
 

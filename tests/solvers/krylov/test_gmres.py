@@ -494,3 +494,35 @@ def test_no_callback_type_is_the_legacy_one(rng):
         gmres(matrix, b, callback=seen[kind].append, callback_type=kind, maxiter=3, rtol=1e-14)
     assert seen[None] == seen["legacy"]
     assert len(seen[None]) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("restart", [5, 50])
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_without_confirmation_a_product_is_saved(rng, dtype, restart, preconditioned):
+    """The estimate is what a true residual would have been, and the solution is the same."""
+    A = (4.0 * np.eye(40) + 0.3 * rng.standard_normal((40, 40))).astype(dtype)
+    b = rng.standard_normal(40).astype(dtype)
+    M = np.diag(1.0 / np.diagonal(A)) if preconditioned else None
+    x0 = rng.standard_normal(40).astype(dtype)
+    for rtol, start in ((1e-1, None), (1e-3, None), (1e-2, x0)):
+        sure, other = (
+            gmres(A, b, start, M=M, rtol=rtol, restart=restart, confirm=confirm)
+            for confirm in (True, False)
+        )
+        np.testing.assert_array_equal(sure.x, other.x)
+        assert other.status is sure.status is Status.CONVERGED
+        assert other.applications == sure.applications - 1
+        true = np.linalg.norm(b - A @ other.x)
+        assert other.residual_norm == pytest.approx(true, rel=1e-3)
+
+
+def test_without_confirmation_zero_may_be_good_enough():
+    result = gmres(np.eye(3), np.ones(3), rtol=2.0, confirm=False)
+    assert result.applications == 0
+    np.testing.assert_array_equal(result.x, 0.0)
+
+
+def test_confirmation_of_many_systems_is_not_left_out():
+    with pytest.raises(ValueError, match="confirm is False, which is for a single system"):
+        gmres(np.eye(3), np.ones((3, 2)), batched="columns", confirm=False)
