@@ -129,8 +129,8 @@ def edge_table(
 
     ``vectors``: first block and number of blocks of each vector that is computed; ``lists``: all
     edges into these vectors; ``modes``: number of modes; ``only_with_edges``: whether blocks
-    without edges are no nodes, otherwise they are computed as zero. Raises ValueError if there are too many
-    blocks, or matrices are too large, for 32-bit numbers.
+    without edges are no nodes, otherwise they are computed as zero. Raises ValueError if there are
+    too many blocks, or matrices are too large, for 32-bit numbers.
     """
     numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
     outputs, mode, children, words = numbers or [np.zeros(0, np.int64)] * 4
