@@ -43,12 +43,12 @@ def common_memory(
         None on all ranks if they are on several machines, or have no such memory or too little.
     """
 
-    def all_have(something: object) -> bool:
-        return bool(allgather(np.array([something is not None], np.uint8)).all())
+    def all_ranks(succeed: bool) -> bool:
+        return bool(allgather(np.array([succeed], np.uint8)).all())
 
     share = max(1, -(-size // (ranks * mmap.PAGESIZE))) * mmap.PAGESIZE  # of each rank
     with ExitStack() as stack:
-        name, number, memory = "", None, None
+        name, number, memory = "", -1, None
         if rank == 0:
             with suppress(OSError):
                 file, name = tempfile.mkstemp(prefix="batchkron-", dir=_FOLDER)
@@ -60,8 +60,8 @@ def common_memory(
             # otherwise a page that the system cannot give ends the process when it is written to
             os.posix_fallocate(opened.fileno(), rank * share, share)
             number = opened.fileno()
-        if not all_have(number):
+        if not all_ranks(number >= 0):
             return None
         with suppress(OSError):
             memory = np.frombuffer(mmap.mmap(number, ranks * share), np.uint8)
-        return memory if all_have(memory) else None
+        return memory if all_ranks(memory is not None) else None
