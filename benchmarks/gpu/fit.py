@@ -51,6 +51,12 @@ class Fitted(NamedTuple):
     held_out: Errors  # on a third of the runs, by a fit to the other two thirds
 
 
+def families_of(measured: Measurements) -> list[str]:
+    """The families that were measured, in the order of their table."""
+    names = {kernel.family for kernel in measured.kernels}
+    return [family.name for family in FAMILIES if family.name in names]
+
+
 def fit_family(name: str, measured: Measurements) -> Fitted:
     family = FAMILY_OF[name]
     kernels = tuple(one for one in measured.kernels if one.family == name)
@@ -163,7 +169,7 @@ def table_of(name: str, measured: Measurements, found: dict[str, Fitted]) -> dic
 def main(measurements: Path, output: Path | None) -> None:
     """Fit the costs of a device's kernels to MEASUREMENTS, print the errors."""
     measured = read(measurements)
-    found = {family.name: fit_family(family.name, measured) for family in FAMILIES}
+    found = {name: fit_family(name, measured) for name in families_of(measured)}
     print("family     kernels  chosen:   rms  bias  others:   rms  bias  held out:   rms  bias")
     for name, one in found.items():
         print(

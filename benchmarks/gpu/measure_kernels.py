@@ -53,8 +53,10 @@ SIZES = (*SMALL_SIZES, *LARGE_SIZES, 192, 256)
 MAX_ELEMENTS = 1 << 26  # of a random product's largest result
 MAX_RUN_ELEMENTS = 1 << 28
 COMPLEX, REDUCED = 0.06, 0.10  # shares of runs that are taken in complex, and in TF32
-# variants of a run that are timed beside the fastest one, and each family's share of all kernels
+# variants of a run that are timed beside the fastest one, and each family's share of all kernels;
+# those of other families are the last numbers
 OTHERS = {"fibres": 4, "registers": 2, "slices": 2, "panels": 4, "general": 0}
+OTHERS_USUALLY, SHARE_USUALLY = 2, 0.04
 SHARES = {"fibres": 0.42, "registers": 0.38, "slices": 0.04, "panels": 0.12, "general": 0.04}
 
 
@@ -111,7 +113,7 @@ def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[tu
         return
     yield fastest, True
     near = list(islice(family.near(run, fastest.variant, 1, 1.6, device), 60))
-    for variant in rng.sample(near, min(len(near), OTHERS[family.name])):
+    for variant in rng.sample(near, min(len(near), OTHERS.get(family.name, OTHERS_USUALLY))):
         kernel = family.kernel(run, variant, device) if variant != fastest.variant else None
         if kernel is not None:
             yield kernel, False
@@ -127,7 +129,7 @@ def drawn(count: int, rng: random.Random) -> list[tuple[Kernel, bool]]:
     found: list[tuple[Kernel, bool]] = []
     for family in FAMILIES:
         own = (pair for run in order for pair in kernels(family, run, rng))
-        found += islice(own, int(SHARES[family.name] * count))
+        found += islice(own, int(SHARES.get(family.name, SHARE_USUALLY) * count))
     rng.shuffle(found)
     return found
 

@@ -11,6 +11,7 @@ writes that file again, by the release of NVRTC that pyproject.toml names for th
 import json
 import multiprocessing
 import os
+import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -44,24 +45,6 @@ STAGED = "staged sums over edges"
 UNITS = "lists on matrix units"
 SLICES = "products by slices"
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
-
-TEMPLATES = {  # the kernel that a header defines
-    "cuda/batch/general.cuh": "batched_kron",
-    "cuda/batch/matrix_units.cuh": "batched_units",
-    "cuda/batch/registers.cuh": "batched_registers",
-    "cuda/batch/slices.cuh": "batched_slices",
-    "cuda/batch/unit_slices.cuh": "batched_unit_slices",
-    "cuda/batch/unsorted.cuh": "batched_unsorted",
-    "cuda/explicit/bands.cuh": "explicit_kron",
-    "cuda/explicit/tiles.cuh": "explicit_tiles",
-    "cuda/kron/fibres/kernel.cuh": "kron_fibres",
-    "cuda/kron/general.cuh": "kron_group",
-    "cuda/kron/panels.cuh": "kron_panels",
-    "cuda/kron/registers/kernel.cuh": "kron_registers",
-    "cuda/kron/slices.cuh": "kron_slices",
-    "cuda/segmented/general.cuh": "segmented_multiply",
-    "cuda/segmented/staged.cuh": "staged_sums",
-}
 
 # Shapes that the tests compile for each capability; the table has all of them for both. On sm_80
 # these have every template in every dtype and with every flag, which a test says.
@@ -149,6 +132,13 @@ def kernels_of(index, capability):
     if following is not None:
         _begun_shape(following, capability)
     return [kernel.result() for kernel in kernels]
+
+
+def is_of_its_header(kernel):
+    """Whether a kernel's name is that of a kernel that its header defines."""
+    text = device_sources()[kernel.header]
+    names = re.findall(r"__global__[^;{]*?\b(\w+)\(const", text)
+    return any(name in kernel.name for name in names)
 
 
 def rows_of(kernels):

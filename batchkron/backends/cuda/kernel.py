@@ -10,12 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from batchkron.backends.cuda.costs import constants_for
+from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import Count
 from batchkron.backends.cuda.kernel_family import LaunchShape, enabled
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -63,6 +64,8 @@ class TimedFamily(ABC, Generic[Work]):
     operation: str
     name: str
     variant_type: type[Any]
+    constants: ClassVar[dict[str, tuple[float, str]]] = {}
+    """The constants of the estimated time, in nanoseconds: where a fit begins, and what each is."""
 
     def accepts(self, work: Work, device: DeviceLimits) -> bool:
         """Whether there is a kernel for this work."""
@@ -94,7 +97,7 @@ class TimedFamily(ABC, Generic[Work]):
         counts = self.work(work, variant, device)
         if counts is None:
             return math.inf
-        return float(self.seconds(counts, constants_for(device.name, self.operation, self.name)))
+        return float(self.seconds(counts, costs_of(self, device.name)))
 
     def choose(self, work: Work, device: DeviceLimits) -> tuple[float, Any] | None:
         """Return the best variant and its estimated seconds; None where there is none."""
@@ -108,6 +111,17 @@ class TimedFamily(ABC, Generic[Work]):
         """Return the kernel of the variant that `choose` returns; None where there is none."""
         chosen = self.choose(work, device)
         return None if chosen is None else self.kernel(work, chosen[1], device)
+
+
+@cache
+def costs_of(family: TimedFamily[Any], device: str) -> SimpleNamespace:
+    """Return the constants of a family on a card: where it was not measured yet, those of a start.
+
+    See `costs_for`, also for ``device``.
+    """
+    start = {name: value for name, (value, _) in family.constants.items()}
+    fitted = costs_for(device).families.get(family.operation, {}).get(family.name, {})
+    return SimpleNamespace(**{**start, **fitted})
 
 
 def record(layout: np.dtype[Any], **values: Any) -> Array:

@@ -114,7 +114,7 @@ def test_the_shapes_on_sm_80_have_every_template_in_every_dtype_and_with_every_f
 @pytest.mark.parametrize(("index", "capability"), TESTED_SHAPES)
 def test_templates_compile(index, capability):
     for kernel in kernels_of(index, capability):
-        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
+        assert kernel_resources.is_of_its_header(kernel)
 
 
 @pytest.mark.parametrize(("index", "capability"), TESTED_SHAPES)
@@ -128,7 +128,7 @@ def test_kernels_take_no_more_registers_than_before(index, capability, table):
 @pytest.mark.parametrize("capability", DEVICES)
 def test_explicit_products_compile(dtype, capability):
     for kernel in kernels_for(explicit_programs, dtype, capability):
-        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
+        assert kernel_resources.is_of_its_header(kernel)
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -238,7 +238,7 @@ def test_whole_iterations_of_many_systems_compile(dtype, capability):
 def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, table):
     kernels = kernels_for(segmented_programs, dtype, capability)
     for kernel in kernels:
-        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
+        assert kernel_resources.is_of_its_header(kernel)
     grown = list(growth(kernels, table[f"{kernel_resources.SEGMENTED} {dtype}"]))
     assert not grown, "\n".join([*grown, AGAIN])
 

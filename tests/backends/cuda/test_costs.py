@@ -14,6 +14,7 @@ import pytest
 
 from batchkron.backends.cuda import costs
 from batchkron.backends.cuda.costs import CostTable, costs_for
+from batchkron.backends.cuda.kernel import costs_of
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -21,6 +22,8 @@ from batchkron.backends.cuda.steps import ModeRun
 
 ROOT = Path(__file__).parents[3]
 TABLES = sorted((ROOT / "batchkron" / "backends" / "cuda" / "costs").glob("*.json"))
+# families that have costs, in every table; others begin with the constants that they name
+MEASURED = json.loads(TABLES[0].read_text())["kron"]
 H100 = "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors"
 # Root mean square and mean of log(estimate / measured), of kernels that their family chooses, a
 # tenth above those of the worse card. Of panels that copy words in single precision the same kernel
@@ -32,6 +35,7 @@ LARGEST_ERRORS = {
     "panels": (0.175, 0.03),
     "general": (0.37, 0.06),
 }
+LARGEST_ERROR = (0.4, 0.1)  # of other families
 LARGEST_LOSS = 1.02  # mean time of the kernel of the least estimate over that of the fastest
 
 
@@ -69,14 +73,14 @@ def measured(name):
     return device, found
 
 
-def test_every_family_has_costs(table):
-    assert set(table["kron"]) == set(FAMILY_OF)
+def test_costs_are_of_families(table):
+    assert set(table["kron"]) <= set(FAMILY_OF)
     for family, values in table["kron"].items():
         assert set(values) == set(FAMILY_OF[family].constants)
         assert all(0 < value < math.inf for value in values.values())
 
 
-@pytest.mark.parametrize("family", FAMILY_OF)
+@pytest.mark.parametrize("family", MEASURED)
 def test_estimates_are_near_the_measured_times(table, family):
     device, kernels = measured(table["measurements"])
     assert device.name == table["device"]
@@ -86,7 +90,7 @@ def test_estimates_are_near_the_measured_times(table, family):
         if one.family.name == family and one.chosen
     ]
     assert len(logs) > 20
-    largest_rms, largest_bias = LARGEST_ERRORS[family]
+    largest_rms, largest_bias = LARGEST_ERRORS.get(family, LARGEST_ERROR)
     assert np.sqrt(np.mean(np.square(logs))) < largest_rms
     assert abs(np.mean(logs)) < largest_bias
 
@@ -106,7 +110,7 @@ def test_least_estimates_are_of_fast_kernels(table):
     assert math.exp(np.mean(losses)) < LARGEST_LOSS
 
 
-@pytest.mark.parametrize("family", FAMILY_OF)
+@pytest.mark.parametrize("family", MEASURED)
 def test_estimates_grow_with_the_array(table, family):
     """For the same tile. Some variants have another one where the array is longer."""
     device, kernels = measured(table["measurements"])
@@ -127,6 +131,14 @@ def test_a_fit_may_begin_at_the_constants_of_a_family(family):
     for start, explanation in FAMILY_OF[family].constants.values():
         assert 0 < start < math.inf
         assert explanation
+
+
+def test_a_family_that_was_not_measured_has_the_constants_of_a_start(monkeypatch):
+    general = FAMILY_OF["general"]
+    assert costs_of(general, H100).launch == costs_for(H100).families["kron"]["general"]["launch"]
+    monkeypatch.setattr(type(general), "name", "unmeasured")
+    found = vars(costs_of.__wrapped__(general, H100))
+    assert found == {name: value for name, (value, _) in general.constants.items()}
 
 
 def test_a_measured_card_has_its_own_table(table):
@@ -151,7 +163,7 @@ def test_another_card_has_the_nearest_table_and_says_so(name):
     found = costs_for(name)
     assert not found.is_exact
     assert found.device != name
-    assert set(found.families["kron"]) == set(FAMILY_OF)
+    assert found.families["kron"].keys() == MEASURED.keys()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from batchkron.backends.cuda.kron.families import FAMILY_OF
-
 ROOT = Path(__file__).parents[3]
 COSTS = ROOT / "batchkron" / "backends" / "cuda" / "costs"
 LARGEST_HELD_OUT_RMS = {  # of log(estimate / measured), a tenth above the worse card's
@@ -18,6 +16,8 @@ LARGEST_HELD_OUT_RMS = {  # of log(estimate / measured), a tenth above the worse
     "panels": 0.215,
     "general": 0.445,
 }
+LARGEST_OTHERS = 0.5  # the same of other families
+MEASURED = json.loads((COSTS / "h200.json").read_text())["kron"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,10 +35,14 @@ def fitted(request, source_root):
     table = json.loads((COSTS / f"{request.param}.json").read_text())
     assert table["measurements"] == f"{request.param}-kernels.json"
     measured = fit.read(ROOT / "benchmarks" / "results" / table["measurements"])
-    return table, measured, {name: fit.fit_family(name, measured) for name in FAMILY_OF}
+    return (
+        table,
+        measured,
+        {name: fit.fit_family(name, measured) for name in fit.families_of(measured)},
+    )
 
 
-@pytest.mark.parametrize("family", FAMILY_OF)
+@pytest.mark.parametrize("family", MEASURED)
 def test_committed_costs_are_those_of_the_fit(fitted, family):
     table, measured, found = fitted
     assert table["device"] == measured.device
@@ -46,6 +50,6 @@ def test_committed_costs_are_those_of_the_fit(fitted, family):
     assert table["kron"][family] == pytest.approx(found[family].costs, rel=0.02)
 
 
-@pytest.mark.parametrize("family", FAMILY_OF)
+@pytest.mark.parametrize("family", MEASURED)
 def test_estimates_hold_for_runs_that_the_fit_has_not_seen(fitted, family):
-    assert fitted[-1][family].held_out.rms < LARGEST_HELD_OUT_RMS[family]
+    assert fitted[-1][family].held_out.rms < LARGEST_HELD_OUT_RMS.get(family, LARGEST_OTHERS)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from types import SimpleNamespace
 from typing import Any
 
 
@@ -36,12 +35,6 @@ def costs_for(device: str) -> CostTable:
     table = min(_tables(), key=lambda one: _distance(one["device"], device))
     families = {name: part for name, part in table.items() if isinstance(part, dict)}
     return CostTable(table["device"], table["device"] == device, families)
-
-
-@cache
-def constants_for(device: str, operation: str, family: str) -> SimpleNamespace:
-    """Return the constants of a family's estimated times on a card, as attributes."""
-    return SimpleNamespace(**costs_for(device).families[operation][family])
 
 
 def _tables() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +25,6 @@ class KronFamily(TimedFamily[ModeRun]):
     """A `TimedFamily` for runs of neighbouring modes, of ``csrc/cuda/kron``."""
 
     operation = "kron"
-    constants: ClassVar[dict[str, tuple[float, str]]]
-    """The constants of the estimated time, in nanoseconds: where a fit begins, and what each is."""
 
     def near(
         self, run: ModeRun, centre: Any, changes: int, longer: float, device: DeviceLimits
@@ -45,7 +43,7 @@ class KronFamily(TimedFamily[ModeRun]):
         device: DeviceLimits,
         program: Program,
         launch: LaunchShape,
-        tile: Any,
+        tile: Any = None,
         modes: tuple[int, ...] | None = None,
         arguments: Array | None = None,
     ) -> Kernel:

@@ -9,7 +9,7 @@ import pytest
 from nvrtc import DEVICES, compile_program
 from plans import check_launch, check_runs, plan_of, product, square_run
 
-from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS, FibreVariant
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
@@ -120,7 +120,10 @@ def test_every_candidate_of_a_product_fits(index, capability):
 def test_families_are_a_choice_wherever_the_search_begins(precision):
     """All families that take the modes are tried; slices only in full precision."""
     case = KronCase(product([(8, 8)] * 5, 1024, 1, "f4", precision), DEVICES["90"])
-    wanted = {"registers", "fibres", "panels", "general"} | ({"slices"} if not precision else set())
+    runs = [square_run((8,) * n, 8, 8, "f4") for n in (1, 5)]
+    named = {"registers", "fibres", "panels", "general"} | ({"slices"} if not precision else set())
+    others = [one for one in FAMILIES if one.name not in {*named, "slices"}]
+    wanted = named | {one.name for one in others if any(one.accepts(r, case.device) for r in runs)}
     for name in ("registers", "general"):
         plan = plan_of([(8, 8)] * 5, 1024, 1, "f4", case.device, precision, families=(name,))
         choices = candidates(KronSpace(case, choice_of(plan)))
@@ -260,5 +263,7 @@ def test_large_complex_factors_are_left_to_panels_and_the_general_kernel():
     case = KronCase(product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"])
     rule = rule_of(case)
     assert {one.family for one in rule} <= {"panels", "general"}
+    smaller = {"registers", "fibres", "slices"}
     found = {one.family for choice in candidates(KronSpace(case, rule)) for one in choice}
-    assert found == {"panels", "general"}
+    assert {"panels", "general"} <= found
+    assert not found & smaller

@@ -79,7 +79,7 @@ def test_large_factors_go_to_matrix_units(size, precision):
         assert products <= wanted
         full = plan_of([(size, size)] * 2, 1024, 1, "f4", limits)
         assert seconds_of(plan) <= seconds_of(full)
-        fibres, run = plan[0].family, plan[0].run
+        fibres, run = plan[0].family, plan[0].work
         ways = [fibres.kernel(run, one, limits) for one in fibres.variants(run, limits)]
         assert on_units in {one.share.products for way in ways for one in way.tile.passes}
 
