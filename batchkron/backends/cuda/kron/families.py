@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from batchkron.backends.cuda.kron.direct import Direct
 from batchkron.backends.cuda.kron.fibres.family import Fibres
 from batchkron.backends.cuda.kron.general import General
 from batchkron.backends.cuda.kron.kernel import KronFamily
@@ -10,12 +9,5 @@ from batchkron.backends.cuda.kron.panels import Panels
 from batchkron.backends.cuda.kron.registers.family import Registers
 from batchkron.backends.cuda.kron.slices import Slices
 
-FAMILIES: tuple[KronFamily, ...] = (
-    Registers(),
-    Fibres(),
-    Slices(),
-    Panels(),
-    Direct(),
-    General(),
-)
+FAMILIES: tuple[KronFamily, ...] = (Registers(), Fibres(), Slices(), Panels(), General())
 FAMILY_OF = {family.name: family for family in FAMILIES}
