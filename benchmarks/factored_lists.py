@@ -1,16 +1,7 @@
 """Factored plans of batch lists: ``python -m benchmarks.factored_lists [--device cuda]``.
 
-- Lists of all products of an operator on a sparse grid: next to its sweeps, and product by product.
-- All pairs of cells of a sparse grid, each mode with a matrix for each pair of 1-D cells: how many
-  times fewer multiply-adds and less time than product by product.
-- Random lists, whose products share nothing: `plan("auto")` next to product by product.
-- Ten million products of a three-dimensional grid, and random ones: a processor's seconds
-  and memory of ``plan("auto")``, without the direct plan; the memory next to that of the list.
-
 Times are the least of several in turn, of one vector. The results are compared.
 """
-
-from __future__ import annotations
 
 import time
 import tracemalloc

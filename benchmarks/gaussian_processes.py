@@ -1,21 +1,9 @@
 """Training steps of GPyTorch: ``python -m benchmarks.gaussian_processes [--device cuda]``.
 
-The rows of Table 5 of FastKron (Jangda and Yadav, PPoPP 2024), and three of 20 000 points: a
-KISS-GP ("SKI") or the same behind a neural network ("LOVE"), which the paper trains for ten epochs
-with ten iterations of conjugate gradients and 16 probe vectors. Data sets are synthetic, of the
-published sizes, uniform in [-1, 1]^N. A step is the loss, its gradients, and Adam's update. Four
-ways take turns:
-
-- "GPyTorch" as it is;
-- "product", within accelerate(interpolation=False): Kronecker products by our kernels;
-- "interpolated", within accelerate(): the interpolation matrix is not formed, either;
-- "bound": GPyTorch, where a Kronecker product returns its operand. No product can do better, but it
-  learns nothing: its loss is meaningless.
-
-Figures are medians over the steps. Losses of the last step are compared with GPyTorch's.
+Four ways take turns: "GPyTorch" as it is; "product", with Kronecker products by our kernels;
+"interpolated", which forms no interpolation matrix, either; "bound", where a Kronecker product
+returns its operand: no product can do better, but it learns nothing. benchmarks/README.md has more.
 """
-
-from __future__ import annotations
 
 import argparse
 import sys
@@ -94,11 +82,9 @@ class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
         super().__init__(x, y, likelihood)
         self.mean_module = gpytorch.means.ConstantMean()
         kernel = gpytorch.kernels.RBFKernel(ard_num_dims=case.dimensions)
-        self.covar_module = gpytorch.kernels.ScaleKernel(
-            gpytorch.kernels.GridInterpolationKernel(
-                kernel, grid_size=case.size, num_dims=case.dimensions
-            )
-        )
+        grid = gpytorch.kernels.GridInterpolationKernel
+        made = grid(kernel, grid_size=case.size, num_dims=case.dimensions)
+        self.covar_module = gpytorch.kernels.ScaleKernel(made)
         self.features = network(case.dimensions) if model == "LOVE" else None
 
     def forward(self, x: Any) -> Any:
@@ -120,17 +106,12 @@ def network(dimensions: int) -> torch.nn.Module:
 def without_products() -> Iterator[None]:
     """Kronecker products return their operands, and their gradients are zeros."""
 
-    def nothing(product: Any, rhs: Any) -> Any:
-        return rhs
-
     def no_gradient(product: Any, left: Any, right: Any) -> Any:
         return tuple(torch.zeros_like(one) for one in product.representation())
 
+    nothing = dict.fromkeys(("_matmul", "_t_matmul"), lambda product, rhs: rhs)
     with mock.patch.multiple(
-        KroneckerProductLinearOperator,
-        _matmul=nothing,
-        _t_matmul=nothing,
-        _bilinear_derivative=no_gradient,
+        KroneckerProductLinearOperator, **nothing, _bilinear_derivative=no_gradient
     ):
         yield
 
@@ -246,20 +227,16 @@ def print_row(row: Row) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "device", "quick", "json")
-    parser.add_argument("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
-    parser.add_argument("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
-    parser.add_argument("--epochs", type=int, default=10, help="steps; the first is not timed")
-    parser.add_argument("--iterations", type=int, default=10, help="of conjugate gradients")
-    parser.add_argument("--probes", type=int, default=16, help="probe vectors")
-    parser.add_argument(
-        "--preconditioner",
-        type=int,
-        default=0,
-        help="its rank from 2000 points on; GPyTorch's default is 15, with which losses of "
-        "'interpolated' are other estimates",
-    )
+    add = parser.add_argument
+    add("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
+    add("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
+    add("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    add("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
+    add("--epochs", type=int, default=10, help="steps; the first is not timed")
+    add("--iterations", type=int, default=10, help="of conjugate gradients")
+    add("--probes", type=int, default=16, help="probe vectors")
+    rank = "its rank from 2000 points on; with GPyTorch's, 15, losses of 'interpolated' differ"
+    add("--preconditioner", type=int, default=0, help=rank)
     options = parser.parse_args(arguments)
     if options.epochs < 2:
         parser.error("--epochs must be 2 or more: the first step is not timed")

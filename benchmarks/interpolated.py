@@ -1,17 +1,9 @@
 """Interpolated Kronecker products: ``python -m benchmarks.interpolated [--threads 1,2]``.
 
-Two operators for points in a grid of 2 to 6 dimensions: W Wᵀ, the interpolation alone, and
-W (K_1 ⊗ … ⊗ K_N) Wᵀ. Ours is next to sparse matrices W of SciPy and, where it is installed, torch,
-in which a row has 4^N entries; between them, theirs takes batchkron's Kronecker product. Time, and
-the bytes that W takes, are reported. ``--device cuda`` does so on a device, next to cuSPARSE (by
-CuPy) and torch, for W and its transpose alone, too, and reports what memory and arithmetic allow,
-and the bytes of device memory that a way needs at most, vectors not counted. The rows of many
-dimensions in double precision:
-
-    python -m benchmarks.interpolated --modes 4,5,6 --dtypes float64 [--device cuda] --json PATH
+W Wᵀ, the interpolation alone, and W (K_1 ⊗ … ⊗ K_N) Wᵀ, next to sparse matrices W with 4^N entries
+in a row, between which peers take batchkron's Kronecker product; with ``--device cuda`` on a
+device.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -68,15 +60,9 @@ def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
         import torch
     except ImportError:
         return None
-    csr, turned = data.sparse, data.turned
     W, T = (
-        torch.sparse_csr_tensor(
-            torch.from_numpy(m.indptr),
-            torch.from_numpy(m.indices),
-            torch.from_numpy(m.data),
-            m.shape,
-        )
-        for m in (csr, turned)
+        torch.sparse_csr_tensor(*map(torch.from_numpy, (m.indptr, m.indices, m.data)), m.shape)
+        for m in (data.sparse, data.turned)
     )
     product, x = bk.KroneckerProduct(data.factors), torch.from_numpy(data.inputs[0].T.copy())
 
@@ -125,13 +111,8 @@ def measured(
 
 
 def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
-    return {
-        "sizes": data.sizes,
-        "points": data.count,
-        "batch": data.batch,
-        "dtype": data.dtype.name,
-        "kind": kind,
-    }
+    found = {"sizes": data.sizes, "points": data.count, "batch": data.batch}
+    return {**found, "dtype": data.dtype.name, "kind": kind}
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -142,7 +123,6 @@ def shown(row: dict[str, Any]) -> str:
 def all_data(
     options: argparse.Namespace, kinds: Sequence[str] = ("W",)
 ) -> Iterator[InterpolatedData]:
-    """Random points for each number of dimensions, fewer where a sparse W would be too large."""
     rng = np.random.default_rng(options.seed)
     for modes in options.modes:
         count = min(options.points, MAX_ENTRIES // 4**modes)
@@ -157,14 +137,9 @@ def cpu_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]
     for data in all_data(options, KINDS):
         for row in measured(data, options.threads, effort):
             seconds = row["seconds"].get(OURS, math.nan)
-            yield (
-                (
-                    f"{shown(row)}, {row['threads']}: {seconds * 1e6:.0f} µs, "
-                    f"{row.get('gain', math.nan):.2f} × {row.get('best_peer')}, "
-                    f"{row['less_memory']:.0f} × less memory"
-                ),
-                row,
-            )
+            text = f"{shown(row)}, {row['threads']}: {seconds * 1e6:.0f} µs, "
+            text += f"{row.get('gain', math.nan):.2f} × {row.get('best_peer')}, "
+            yield text + f"{row['less_memory']:.0f} × less memory", row
 
 
 def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -174,15 +149,10 @@ def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, An
         for kind in part.KINDS:
             row = described(data, kind) | part.measured_row(data, kind)
             took = row["ours"].get("microseconds", math.nan)
-            yield (
-                (
-                    f"{shown(row)}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
-                    f"gain {row.get('gain', math.nan):.2f}, "
-                    f"{row.get('less_memory', math.nan):.0f} × less memory "
-                    f"{row['ours'].get('reason', '')}"
-                ),
-                row,
-            )
+            text = f"{shown(row)}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
+            text += f"gain {row.get('gain', math.nan):.2f}, "
+            less = f"{row.get('less_memory', math.nan):.0f} × less memory"
+            yield f"{text}{less} {row['ours'].get('reason', '')}", row
 
 
 def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -199,13 +169,8 @@ def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, A
         for way in ways:
             row = described(data, "W transposed") | way | variant_time(data, way)
             text = ", ".join(f"{name} {value}" for name, value in way.items())
-            yield (
-                (
-                    f"{shown(row)}, {text or 'the rule'}: "
-                    f"{row.get('microseconds', math.nan):.1f} µs {row.get('reason', '')}"
-                ),
-                row,
-            )
+            took = f"{row.get('microseconds', math.nan):.1f} µs {row.get('reason', '')}"
+            yield f"{shown(row)}, {text or 'the rule'}: {took}", row
 
 
 def main() -> int:

@@ -1,7 +1,5 @@
 """Points in a grid, sparse matrices of their interpolation, and vectors: what is measured."""
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
 from typing import Any

@@ -1,13 +1,8 @@
 """Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``.
 
-The time of a product, and of it with all its gradients, compiled by `jax.jit`, next to a chain of
-JAX's own operations (reshape, matmul, transpose for each factor) compiled likewise, without TF32:
-one call that is waited for, and one of many in a loop of one compiled function, to which the
-host's call adds nothing. Contenders take turns; a figure is the median over all rounds. Each
-result and each gradient is compared once with the chain in float64.
+A product, and it with all its gradients, next to a chain of JAX's operations, without TF32: one
+call that is waited for, and one of many in a loop of one compiled function.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,24 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from batchkron.jax import kron_matmul
+from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.timing import in_turn, medians
+from benchmarks.shapes import chain, square_shapes
 
 Product = Callable[[Any, Sequence[Any]], Any]
 
 # Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
-SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
-    "256: 8^5": (256, (8,) * 5),
-    "128: 16^4": (128, (16,) * 4),
-    "256: 32^3": (256, (32,) * 3),
-    "1024: 64^2": (1024, (64,) * 2),
-    "1024: 128^2": (1024, (128,) * 2),
-    "1024: 3^7": (1024, (3,) * 7),
-    "20: 2^9": (20, (2,) * 9),
-    "4: 8^3": (4, (8,) * 3),
-    "33: 3,5,4,6": (33, (3, 5, 4, 6)),
-}
+SHAPES = square_shapes(
+    "256: 8^5 | 128: 16^4 | 256: 32^3 | 1024: 64^2; 128^2; 3^7 | 20: 2^9 | 4: 8^3 | 33: 3, 5, 4, 6"
+)
 ROUND_SECONDS = 0.02  # about the length of one contender's turn
 LOOPS = 32
 IN_A_LOOP = ", in a loop"
@@ -51,15 +40,6 @@ class Row:
     dtype: str
     microseconds: dict[str, float]
     wrong: list[str]
-
-
-def chain(x: Any, factors: Sequence[Any]) -> Any:
-    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
-    rows, y = x.shape[0], x
-    for factor in reversed(factors):
-        p, q = factor.shape
-        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).swapaxes(1, 2)
-    return y.reshape(rows, -1)
 
 
 def with_gradients(product: Product) -> Callable[..., Any]:
@@ -95,11 +75,11 @@ def repeated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
-        largest = np.abs(np.asarray(other)).max()
-        if not np.abs(np.asarray(one) - np.asarray(other)).max() <= tolerance * largest:
-            return True
-    return False
+    """Whether a leaf differs from the exact one by more than a share of its largest entry."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
+    return any(
+        not relative_error(np.asarray(one), np.asarray(other)) <= tolerance for one, other in pairs
+    )
 
 
 def measure(name: str, dtype: str, rounds: int) -> Row:

@@ -1,18 +1,7 @@
 """Kinetic problems: ``python -m benchmarks.kinetic [--asgard BUILD] [--json PATH]``.
 
-Three tables, with ``--asgard`` four:
-
-- the right-hand side of two-stream on sparse grids, with fields that follow the state and with
-  frozen ones: what the fields cost;
-- the time of a step of two-stream and of relaxation-1x1v;
-- steps next to those of ASGarD 0.9.0 on one thread, after its states have been compared with ours;
-- two-stream until a time, on a grid that follows the solution and on the sparse grid of the same
-  finest level, against the full grid: unknowns, error, seconds.
-
 Times are the least of several calls, in turns, so that both sides of a ratio see the same machine.
 """
-
-from __future__ import annotations
 
 import sys
 import time
@@ -63,7 +52,6 @@ def least_seconds(calls: dict[str, Call], device: str, turns: int) -> dict[str, 
 
 
 def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
-    """Return the times of a right-hand side with fields and with frozen ones."""
     problem = make("two-stream", level, DEGREE).to(device)
     u = problem.initial.copy()
     frozen, out = problem.frozen(u), u.copy()
@@ -144,19 +132,10 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
             for k, (seconds, norm) in enumerate(runs):
                 best[k], norms[k] = min(best[k], seconds), norm
         agreement = AGREEMENT[problem.name](max(problem.grid.levels))
-        found.append(
-            {
-                "problem": problem.name,
-                "levels": problem.grid.levels,
-                "method": method,
-                "unknowns": problem.unknowns,
-                "norms": norms,
-                "seconds": best[0],
-                "asgard": best[1:],
-                "ratio": min(best[1:]) / best[0],
-                "wrong": not np.allclose(norms, norms[0], rtol=agreement, atol=0.0),
-            }
-        )
+        own = {"problem": problem.name, "levels": problem.grid.levels, "method": method}
+        own |= {"unknowns": problem.unknowns, "norms": norms, "seconds": best[0]}
+        wrong = not np.allclose(norms, norms[0], rtol=agreement, atol=0.0)
+        found.append({**own, "asgard": best[1:], "ratio": min(best[1:]) / best[0], "wrong": wrong})
     return found
 
 
@@ -167,12 +146,10 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
     """
     full = make("two-stream", level, DEGREE, "full").to(device)
     rule = Adapt(max_level=level, **ADAPT)  # type: ignore[arg-type]
+    lower = range(level, ADAPT_START, -1)
     runs: list[tuple[str, Problem, dict[str, Any]]] = [
         ("full", full, {}),
-        *(
-            (f"sparse, level {lower}", make("two-stream", lower, DEGREE).to(device), {})
-            for lower in range(level, ADAPT_START, -1)
-        ),
+        *((f"sparse, level {k}", make("two-stream", k, DEGREE).to(device), {}) for k in lower),
         ("adapted", make("two-stream", ADAPT_START, DEGREE).to(device), {"adapt": rule}),
     ]
     found: list[dict[str, Any]] = []
@@ -183,17 +160,10 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
         u = last.to("cpu").on_grid(full.grid, last._on_host(result.u)).initial
         reference = u if reference is None else reference
         sizes = [record.get("unknowns", 0) for record in result.history]
-        error = np.linalg.norm(u - reference) / np.linalg.norm(reference)
-        found.append(
-            {
-                "grid": kind,
-                "unknowns": max([problem.unknowns, *sizes]),
-                "levels": last.grid.levels,
-                "error": float(error),
-                "steps": result.steps,
-                "seconds": result.seconds,
-            }
-        )
+        error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
+        own = {"grid": kind, "unknowns": max([problem.unknowns, *sizes]), "error": error}
+        levels = {"levels": last.grid.levels}
+        found.append({**own, **levels, "steps": result.steps, "seconds": result.seconds})
     return found
 
 
@@ -210,13 +180,12 @@ def next_lines(asgard: Asgard, turns: int, found: list[dict[str, Any]]) -> None:
 
 def main(words: list[str] | None = None) -> int:
     parser = parser_of(__doc__, "device", "asgard", "json")
-    parser.add_argument("--threads", type=int, help="threads of the CPU's kernels")
-    parser.add_argument("--levels", type=counts, default=LEVELS, help="of the first table")
-    parser.add_argument("--turns", type=int, default=50, help="measurements of each call")
-    parser.add_argument(
-        "--until", type=float, default=20.0, help="end of the adapted runs; 0 for none"
-    )
-    parser.add_argument("--adapted-level", type=int, default=ADAPTED_LEVEL)
+    add = parser.add_argument
+    add("--threads", type=int, help="threads of the CPU's kernels")
+    add("--levels", type=counts, default=LEVELS, help="of the first table")
+    add("--turns", type=int, default=50, help="measurements of each call")
+    add("--until", type=float, default=20.0, help="end of the adapted runs; 0 for none")
+    add("--adapted-level", type=int, default=ADAPTED_LEVEL)
     options = parser.parse_args(words)
     if options.threads:
         batchkron.set_num_threads(options.threads)

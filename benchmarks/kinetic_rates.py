@@ -6,8 +6,6 @@ dispersion relation (tests/support/dispersion.py). The status is 1 if a rate is 
 max(1 %, 1.5e-3), or than 1 % with ``--finer``.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,29 +31,13 @@ COLLISIONAL_WINDOW = (4.0, 20.0)
 
 @dataclass(frozen=True)
 class Case:
-    """A wave: a problem of the gallery, its equilibrium, and where its rate is fitted.
-
-    Attributes
-    ----------
-    name : str
-    settings : dict
-        Of the problem.
-    beams : list of Beam
-        The equilibrium; empty with collisions.
-    k : float
-    window : (float, float)
-        Times of the fit; a run ends with it.
-    """
+    """A wave: a problem of the gallery, its equilibrium, and where its rate is fitted."""
 
     name: str
-    settings: dict[str, float]
-    beams: list[Any]
+    settings: dict[str, float]  # of the problem
+    beams: list[Any]  # the equilibrium; empty with collisions
     k: float
-    window: tuple[float, float]
-
-
-def beams_at(drift: float) -> list[Any]:
-    return [theory.Beam([0.5], drift), theory.Beam([0.5], -drift)]
+    window: tuple[float, float]  # times of the fit; a run ends with it
 
 
 def landau(k: float, end: float) -> Case:
@@ -63,7 +45,8 @@ def landau(k: float, end: float) -> Case:
 
 
 def two_stream(drift: float, window: tuple[float, float], k: float = 0.2) -> Case:
-    return Case("two-stream-linear", {"drift": drift, "k": k}, beams_at(drift), k, window)
+    beams = [theory.Beam([0.5], drift), theory.Beam([0.5], -drift)]
+    return Case("two-stream-linear", {"drift": drift, "k": k}, beams, k, window)
 
 
 SMALL = {"amplitude": 1e-5}  # grows for long before it saturates
@@ -117,14 +100,9 @@ def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
             fitted, _ = theory.slope_at_maxima(times, values, case.window)
         else:
             fitted = theory.slope(times, values, case.window)
-    return {
-        "problem": case.name,
-        "settings": case.settings,
-        "k": case.k,
-        "unknowns": problem.unknowns,
-        "theory": float(rate),
-        "fitted": float(fitted),
-    }
+    found = {"problem": case.name, "settings": case.settings, "k": case.k}
+    found |= {"unknowns": problem.unknowns, "theory": float(rate), "fitted": float(fitted)}
+    return found
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -5,8 +5,6 @@ the chain multiplies no neighbours out. On a device there is also the chain on s
 others ("portions"), so few that those between the factors could stay in the second-level cache.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -51,7 +49,6 @@ CHAINS: dict[str, list[Pattern]] = {
 
 
 def calls_of(chain: Any, x: Any, vectors: Sequence[Any], portions: bool) -> dict[str, Call]:
-    """The ways to multiply x; ``vectors``: arrays for the results of the factors, from the left."""
     factors = list(chain.factors)
 
     def apart() -> None:
@@ -60,19 +57,19 @@ def calls_of(chain: Any, x: Any, vectors: Sequence[Any], portions: bool) -> dict
             given = factor.apply(given, out=out)
 
     y = vectors[0]
+
+    def each(parts: Sequence[slice]) -> None:
+        for part in parts:
+            chain.apply(x[part], out=y[part])
+
     found: dict[str, Call] = {"chain": partial(chain.apply, x, out=y), "factors": apart}
     for most in PORTIONS if portions else ():
         widest = max(max(one.shape) for one in factors)
         count = max(1, most // (2 * widest * x.dtype.itemsize))
         if count < len(x):
             parts = [slice(k, k + count) for k in range(0, len(x), count)]
-            found[f"portions of {most >> 20} MiB"] = partial(_each, chain, x, y, parts)
+            found[f"portions of {most >> 20} MiB"] = partial(each, parts)
     return found
-
-
-def _each(chain: Any, x: Any, y: Any, parts: Sequence[slice]) -> None:
-    for part in parts:
-        chain.apply(x[part], out=y[part])
 
 
 def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
@@ -108,20 +105,13 @@ def measured(
         result = vectors[0][:: max(1, len(vectors[0]) // 64)]
         results.append((result.get() if cuda else result).astype("float64"))
     error = max(relative_error(one, results[0]) for one in results)
-    return {
-        "chain": name,
-        "dtype": dtype,
-        "layout": layout,
-        "batch": batch,
-        "multiplied_out": [tuple(one.pattern) for one in chain._steps()],
-        "seconds": times_of(calls, cuda),
-        "difference": error,
-        "wrong": not error <= 100 * float(np.finfo(dtype).eps),
-    }
+    found = {"chain": name, "dtype": dtype, "layout": layout, "batch": batch}
+    found["multiplied_out"] = [tuple(one.pattern) for one in chain._steps()]
+    found |= {"seconds": times_of(calls, cuda), "difference": error}
+    return {**found, "wrong": not error <= 100 * float(np.finfo(dtype).eps)}
 
 
 def table(found: Sequence[dict[str, Any]]) -> list[str]:
-    """A Markdown table: µs of the chain, and how many times as long the others take."""
     names = list(dict.fromkeys(name for one in found for name in one["seconds"]))[1:]
     lines = [head(["chain", "dtype", "layout", "vectors", "steps", "µs", *names, "difference"])]
     for one in found:

@@ -1,10 +1,7 @@
 """Kronecker-sparse matrices on a CPU: ``python -m benchmarks.kronecker_sparse [--threads 1,2]``.
 
-Products of a batch of vectors with one matrix of the pattern (a, b, c, d), by the operator of
-batchkron, and by what NumPy and SciPy offer: einsum, matmul on permuted data (the "bmm" of Gonon,
-Zheng, Carrivain and Le, 2024, with its copies), sparse matrices in CSR and BSR, and a dense matrix.
-Patterns are the twelve of the quick set of the paper's generator, and some of each ratio
-(b + c) / (b c), drawn by a seed. A run measures what the file of --json lacks.
+Next to einsum, matmul on permuted data (the "bmm" of Gonon, Zheng, Carrivain and Le, 2024, with its
+copies), CSR, BSR, and a dense matrix. A run measures what the file of --json lacks.
 """
 
 from __future__ import annotations
@@ -181,10 +178,10 @@ def is_hopeless(data: SparseData, matrix: Any, ours: float) -> bool:
 def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
     op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
     apply = partial(op.apply, data.inputs[0], data.outputs[0])
-    calls: list[tuple[str, str, Callable[[], Any], bool]] = [
-        (OURS, "operator", apply, False),
-        ("einsum", "", einsum(data), True),
-        ("permuted matmul", "", permuted(data), True),
+    found = [
+        Contender(OURS, "operator", [apply]),
+        Contender("einsum", "", [einsum(data)], True),
+        Contender("permuted matmul", "", [permuted(data)], True),
     ]
     ours, left_out = second_call(apply), {}
     for name, variant, matrix in (
@@ -196,10 +193,9 @@ def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
         elif is_hopeless(data, matrix, ours):
             left_out[name] = "hopeless: by a few vectors"
         else:
-            calls.append((name, variant, by_matrix(data, matrix), True))
+            found.append(Contender(name, variant, [by_matrix(data, matrix)], True))
     if op.shape[0] * op.shape[1] <= MAX_DENSE:
-        calls.append(("dense", "", by_matrix(data, op.to_dense()), True))
-    found = [Contender(name, variant, [call], returns) for name, variant, call, returns in calls]
+        found.append(Contender("dense", "", [by_matrix(data, op.to_dense())], True))
     return found, left_out
 
 
@@ -240,20 +236,8 @@ def _key(one: dict[str, Any]) -> Key:
     return tuple(one["pattern"]), one["batch"], one["dtype"], one["layout"], one["threads"]
 
 
-def wanted_cells(batches: Sequence[int], patterns: int, seed: int) -> list[Key]:
-    return [
-        (pattern, batch, dtype, layout)
-        for batch in batches
-        for pattern in chosen_patterns(patterns, seed, batch)
-        for dtype in DTYPES
-        for layout in LAYOUTS
-    ]
-
-
 def line(cell: dict[str, Any]) -> str:
-    where = ", ".join(
-        str(cell[name]) for name in ("pattern", "batch", "dtype", "layout", "threads")
-    )
+    where = ", ".join(str(cell[name]) for name in ("pattern", *GROUP))
     if "gain" not in cell:
         return f"{where}: {cell['failed']}"
     return (
@@ -284,7 +268,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     threads = options.threads
     runs, effort = Runs(options.json), Effort(3, options.turn)
-    cells = wanted_cells(options.batch, options.patterns, options.seed)
+    cells = [
+        (pattern, batch, dtype, layout)
+        for batch in options.batch
+        for pattern in chosen_patterns(options.patterns, options.seed, batch)
+        for dtype in DTYPES
+        for layout in LAYOUTS
+    ]
     missing = [cell for cell in cells if any((*cell, count) not in runs.rows for count in threads)]
     print("pattern, batch, dtype, layout, threads: ours, gain over the best peer")
     done = 0

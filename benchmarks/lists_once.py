@@ -1,18 +1,8 @@
 """Batch lists that are used once: ``python -m benchmarks.lists_once [--threads 1,2]``.
 
-For each (d, n), a list whose outputs have 64 products each, in random order, is added to y
-
-- by `batchkron.batched_kron`,
-- by a new `batchkron.BatchedKron` and its `accumulate` (built and applied),
-- by `accumulate` of an operator that is there already (applied).
-
-Matrices are drawn from pools of 4096 (shared), or each product has matrices of its own. Times are
-the least of several in turn; the sums are compared. With ``--device cuda`` all arrays are CuPy's,
-each time ends when the device has done its work, and the first line is the time of an eager call of
-`batched_kron` on 1000 products, one of many in a row.
+By `batched_kron`, by a new operator, and by one that is there, with shared pools or matrices of
+each product's own; the least times of several in turn.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +55,6 @@ def on_device(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def eager_seconds(rng: np.random.Generator) -> float:
-    """The time of one call of many, on 1000 products of three 4 x 4 matrices on a device."""
     pools, ids, x, inputs, outputs, y = random_list(rng, 3, 4, "float64", True)
     few = slice(1000)
     call = partial(bk.batched_kron, *on_device((pools, ids[few], x, inputs[few], outputs[few], y)))
@@ -109,12 +98,9 @@ def main() -> None:
             times = measure(arguments, options.device)
             once, built, applied = times.values()
             pool = "shared" if shares else "own"
-            print(
-                f"({modes},{size})  {dtype}  {pool:6}  {count:7}  {once * 1e6:9.0f} µs  "
-                f"{built * 1e6:10.0f} µs  {applied * 1e6:5.0f} µs  {built / once:5.1f}  "
-                f"{once / applied:6.2f}",
-                flush=True,
-            )
+            shown = f"{once * 1e6:9.0f} µs  {built * 1e6:10.0f} µs  {applied * 1e6:5.0f} µs"
+            ratios = f"{built / once:5.1f}  {once / applied:6.2f}"
+            print(f"({modes},{size})  {dtype}  {pool:6}  {count:7}  {shown}  {ratios}", flush=True)
             case = {"modes": modes, "size": size, "dtype": dtype, "pool": pool}
             products = len(arguments[1])
             rows.append({**case, "products": products, "threads": count, "seconds": times})

@@ -3,8 +3,6 @@
 They are in the appendix B.1 of the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.core.tables import groups
@@ -44,7 +42,6 @@ def generated() -> list[Pattern]:
 
 
 def time_patterns() -> list[Pattern]:
-    """The 627 patterns of figure 8, whose times the tables have."""
     return [
         pattern
         for pattern in generated()
@@ -57,7 +54,6 @@ def by_ratio(patterns: Iterable[Pattern]) -> list[list[Pattern]]:
 
 
 def energy_patterns() -> list[Pattern]:
-    """The 651 patterns whose energies are measured."""
     found = [
         (a, b, c, d)
         for a in ENERGY_A

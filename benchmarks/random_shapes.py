@@ -1,7 +1,5 @@
 """Kron-Matmuls that nobody has chosen: drawn at random, the same ones for the same seed."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

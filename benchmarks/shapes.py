@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,7 @@ class Batch:
     contributions: int = 64
     only: int | None = None
 
-    MIN_FLOPS = 20e6  # of a list
-    MIN_BLOCKS = 8
+    MIN_FLOPS, MIN_BLOCKS = 20e6, 8  # of a list
     POOL = 256  # matrices of each mode
 
     @property
@@ -137,17 +138,39 @@ class Explicit:
 Shape = KronMatmul | Batch | Explicit
 
 
-def power(rows: int, size: int, modes: int) -> KronMatmul:
-    """``rows`` rows times ``modes`` factors size × size."""
-    return KronMatmul(rows, ((size, size),) * modes)
+def kron_matmuls(text: str) -> tuple[KronMatmul, ...]:
+    """The shapes of a text such as "64: 8^4; 3, 4 | 10: 52×50, 65×20"."""
+    found = []
+    for group in text.split("|"):
+        rows, _, shapes = group.partition(":")
+        found += [KronMatmul(int(rows), _factors(one)) for one in shapes.split(";")]
+    return tuple(found)
 
 
-def mixed(rows: int, *sizes: int) -> KronMatmul:
-    return KronMatmul(rows, tuple((size, size) for size in sizes))
+def _factors(text: str) -> tuple[tuple[int, int], ...]:
+    factors: list[tuple[int, int]] = []
+    for word in text.split(","):
+        size, _, count = word.partition("^")
+        p, _, q = size.partition("×")
+        factors += [(int(p), int(q or p))] * int(count or 1)
+    return tuple(factors)
 
 
-def rectangular(rows: int, *shapes: tuple[int, int]) -> KronMatmul:
-    return KronMatmul(rows, shapes)
+def square_shapes(text: str) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Rows and sizes of square factors by the shape's name, without spaces between sizes."""
+    shapes = kron_matmuls(text)
+    return {
+        one.name.replace(", ", ","): (one.rows, tuple(p for p, _ in one.factors)) for one in shapes
+    }
+
+
+def chain(x: Any, factors: Sequence[Any]) -> Any:
+    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, in any library."""
+    rows, y = x.shape[0], x
+    for factor in reversed(factors):
+        p, q = factor.shape
+        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).swapaxes(1, 2)
+    return y.reshape(rows, -1)
 
 
 def squares(*sizes: int) -> Explicit:

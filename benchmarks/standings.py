@@ -1,7 +1,5 @@
 """How our calls stand next to the best peer on random shapes: shares, medians, the worst ten."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,25 +64,17 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
     rows = []
     for what, own in groups(standings, lambda one: one.what).items():
         for plain, name in CLASSES.items():
-            found = figures(own, plain)
+            found, needed = figures(own, plain), 1.0 if plain else share
             if found["shapes"]:
-                needed = 1.0 if plain else share
-                rows.append(
-                    [
-                        *(what, name, str(found["shapes"]), f"≥ {NEEDED[plain]:.1f} ×"),
-                        f"{found['share']:.1%} (≥ {needed:.0%})",
-                        *(f"{found['median']:.2f}", f"{found['least']:.2f}"),
-                        "yes" if found["share"] >= needed else "NO",
-                    ]
-                )
-        middle = statistics.median(one.ratio for one in own)
-        least = min(one.ratio for one in own)
-        rows.append(
-            [
-                *(what, "all", str(len(own)), f"median ≥ {median:g} ×", "–"),
-                *(f"{middle:.2f}", f"{least:.2f}", "yes" if middle >= median else "NO"),
-            ]
-        )
+                ahead = f"{found['share']:.1%} (≥ {needed:.0%})"
+                texts = [what, name, found["shapes"], f"≥ {NEEDED[plain]:.1f} ×", ahead]
+                texts += [f"{found['median']:.2f}", f"{found['least']:.2f}"]
+                rows.append([*texts, "yes" if found["share"] >= needed else "NO"])
+        ratios = [one.ratio for one in own]
+        middle, least = statistics.median(ratios), min(ratios)
+        texts = [what, "all", len(own), f"median ≥ {median:g} ×", "–"]
+        met = "yes" if middle >= median else "NO"
+        rows.append([*texts, f"{middle:.2f}", f"{least:.2f}", met])
     header = ["call", "shapes", "number", "asked for", "ahead", "median", "least", "met"]
     return table(header, rows)
 
@@ -108,14 +98,9 @@ def worst_tables(standings: Sequence[Standing]) -> str:
 def standing_records(standings: Sequence[Standing]) -> list[dict[str, Any]]:
     return [
         {
-            "shape": one.draw.shape.name,
-            "dtype": one.draw.dtype,
-            "call": one.what,
-            "plain": one.draw.plain,
-            "seconds": one.seconds,
-            "best_peer": one.peer,
-            "best_peer_seconds": one.peer_seconds,
-            "ratio": one.ratio,
+            **{"shape": one.draw.shape.name, "dtype": one.draw.dtype, "call": one.what},
+            **{"plain": one.draw.plain, "seconds": one.seconds, "best_peer": one.peer},
+            **{"best_peer_seconds": one.peer_seconds, "ratio": one.ratio},
             "needed": NEEDED[one.draw.plain],
         }
         for one in standings

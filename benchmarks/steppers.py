@@ -5,8 +5,6 @@ by third-order Runge-Kutta with the fewest equal steps whose error is no larger.
 of time alone, against a run of far smaller tolerance. Counts, no times.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -76,7 +74,6 @@ def chosen(
 
 
 def equal(problem: Problem, until: float, steps: int) -> NDArray[Any] | None:
-    """Return the state after so many steps of third-order Runge-Kutta; None if it blew up."""
     result = evolve(
         problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps, allow_unstable=True
     )

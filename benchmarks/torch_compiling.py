@@ -4,8 +4,6 @@ What Inductor compiles there is in its cache on the disk, from which the benchma
 takes it.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -18,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.shapes import chain
+
 Task = tuple[int, tuple[int, ...], str]  # rows, sizes of square factors, dtype
 READY = "ready"
 
@@ -29,16 +29,6 @@ def operands(task: Task, device: str) -> tuple[Any, list[Any], Any]:
     x = torch.randn(count, math.prod(sizes), **made, requires_grad=True)
     factors = [(torch.randn(n, n, **made) / math.sqrt(n)).requires_grad_() for n in sizes]
     return x, factors, torch.randn(count, math.prod(sizes), **made)
-
-
-def chain(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, from the last one."""
-    rows = x.shape[0]
-    y = x
-    for factor in reversed(factors):
-        p, q = factor.shape
-        y = (y.reshape(-1, p) @ factor).reshape(rows, -1, q).transpose(1, 2)
-    return y.reshape(rows, -1)
 
 
 def with_gradients(function: Any, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
@@ -80,7 +70,6 @@ def failure(task: Task, device: str, backend: str, seconds: float) -> str:
 
 
 def work(task: Task, device: str, backend: str) -> None:
-    """Compile, and print what went wrong, a line."""
     warnings.simplefilter("ignore")
     given = operands(task, device)
     print(READY, flush=True)

@@ -1,16 +1,9 @@
 """Functions of batchkron.torch: ``python -m benchmarks.torch_layers [--device cuda]``.
 
-Two tables. The first one is what a call costs beside our own on arrays of NumPy or CuPy: tiny
-products, with an operator of the same signature that does nothing. The second one is the time of a
-product and of all its gradients, next to a chain of torch's operations (reshape, matmul, transpose
-for each factor, as GPyTorch has it), the same under torch.compile (``dynamic=False``), and
-linear_operator where it is installed. Contenders take turns; a figure is the median over all
-rounds. Each result and each gradient is compared once with the chain in float64. A chain that takes
-longer than ``--compile-seconds`` to compile is named and left out. With ``--graphs`` our product
-and the chain are measured as CUDA graphs, too, which leaves the host's time out of both.
+What a call costs beside our own on arrays; and a product with all its gradients next to a chain of
+torch's operations, the same under torch.compile, and linear_operator. A figure is the median over
+rounds in turn; each result and each gradient is compared once with the chain in float64.
 """
-
-from __future__ import annotations
 
 import importlib
 import math
@@ -29,30 +22,22 @@ from torch import Tensor
 import batchkron as bk
 from batchkron.torch import kron_matmul
 from benchmarks import torch_compiling
+from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.timing import in_turn, medians, nothing
-from benchmarks.torch_compiling import chain, compiled, operands, with_gradients
+from benchmarks.shapes import chain, square_shapes
+from benchmarks.torch_compiling import compiled, operands, with_gradients
 
 Result = TypeVar("Result")
 Call = Callable[[], object]
 Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
 
 # Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
-SHAPES: dict[str, tuple[int, tuple[int, ...]]] = {
-    "1024: 8^5": (1024, (8,) * 5),
-    "1024: 16^4": (1024, (16,) * 4),
-    "1024: 32^3": (1024, (32,) * 3),
-    "1024: 64^2": (1024, (64,) * 2),
-    "1024: 128^2": (1024, (128,) * 2),
-    "16: 64^3": (16, (64,) * 3),
-    "16: 32^4": (16, (32,) * 4),
-    "1024: 3^7": (1024, (3,) * 7),
-    "20: 2^9": (20, (2,) * 9),
-    "4: 8^3": (4, (8,) * 3),
-    "48: 24^3": (48, (24,) * 3),
-    "33: 3,5,4,6": (33, (3, 5, 4, 6)),
-}
+SHAPES = square_shapes(
+    "1024: 8^5; 16^4; 32^3; 64^2; 128^2 | 16: 64^3; 32^4 | 1024: 3^7 | 20: 2^9 | 4: 8^3 | 48: 24^3"
+    "| 33: 3, 5, 4, 6"
+)
 MAX_CPU_ELEMENTS = 1 << 23  # of x on the CPU; shapes with more have fewer rows there
 COMPILED = "chain, compiled"
 GRAPH = ", graph"  # what the name of a contender ends in if it is a CUDA graph
@@ -110,9 +95,8 @@ def microseconds(calls: dict[str, Call], rounds: int, device: str) -> dict[str, 
 def empty_operator() -> Any:
     """A registered operator with the signature of ours that returns an empty tensor."""
     library = torch.library.Library("batchkron_benchmark", "DEF")
-    library.define(
-        "nothing(Tensor x, Tensor[] arguments, Tensor[] lists, SymInt[] numbers) -> Tensor"
-    )
+    lists = "Tensor[] arguments, Tensor[] lists, SymInt[] numbers"
+    library.define(f"nothing(Tensor x, {lists}) -> Tensor")
 
     def nothing(x: Tensor, arguments: Any, lists: Any, numbers: Any) -> Tensor:
         return x.new_empty(x.shape)
@@ -136,19 +120,14 @@ def overheads(device: str, rounds: int) -> list[Row]:
         made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
         x = torch.randn(count, math.prod(sizes), **made)
         factors = [torch.randn(n, n, **made) for n in sizes]
-        if device == "cuda":
-            import cupy
-
-            arrays = [cupy.from_dlpack(one) for one in (x, *factors)]
-        else:
-            arrays = [one.numpy() for one in (x, *factors)]
-        calls: dict[str, Call] = {
-            "ours on arrays": partial(bk.gemkm, arrays[0], arrays[1:]),
-            "empty operator": partial(nothing_at_all, x, factors, [], []),
-            "ours in torch": partial(kron_matmul, x, factors),
-        }
+        module = importlib.import_module("cupy" if device == "cuda" else "numpy")
+        arrays = [module.from_dlpack(one) for one in (x, *factors)]
+        ours = partial(bk.gemkm, arrays[0], arrays[1:])
+        calls: dict[str, Call] = {"ours on arrays": ours}
+        calls["empty operator"] = partial(nothing_at_all, x, factors, [], [])
+        calls["ours in torch"] = partial(kron_matmul, x, factors)
         found = microseconds(calls, rounds, device)
-        values = [found[key] or 0.0 for key in calls]
+        values = [time or 0.0 for time in found.values()]
         remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
         rows.append(Row(name, dtype, found, [remark]))
     del kept
@@ -157,8 +136,7 @@ def overheads(device: str, rounds: int) -> list[Row]:
 
 def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     return any(
-        not float((one.double() - other).abs().max())
-        <= TOLERANCE[one.dtype] * float(other.abs().max())
+        not relative_error(one.double(), other) <= TOLERANCE[one.dtype]
         for one, other in zip(found, expected, strict=True)
     )
 
@@ -179,7 +157,6 @@ def contenders(compile_backend: str) -> dict[str, Function]:
 def products(
     device: str, rounds: int, names: Sequence[str], backend: str, limit: float, graphs: bool
 ) -> Iterator[Row]:
-    """A product and all its gradients, for each shape; ``limit`` is of seconds to compile."""
     for name in names:
         count, sizes = SHAPES[name]
         columns = math.prod(sizes)
@@ -194,8 +171,7 @@ def products(
             expected = with_gradients(chain, exact[0], exact[1:], g.double())
             calls: dict[str, Call] = {}
             notes, by = list(remarks), backend
-            why = "" if by == "none" else torch_compiling.failure(task, device, by, limit)
-            if why:
+            if by != "none" and (why := torch_compiling.failure(task, device, by, limit)):
                 notes.append(f"{COMPILED}: {why}")
                 by = "none"
             torch.compiler.reset()
@@ -242,17 +218,10 @@ def print_rows(rows: Sequence[Row]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
-    parser.add_argument(
-        "--compile",
-        default="inductor",
-        help="backend of torch.compile for the chain; 'none' leaves it out",
-    )
-    parser.add_argument(
-        "--compile-seconds", type=float, default=60.0, help="the limit for one shape and dtype"
-    )
-    parser.add_argument(
-        "--graphs", action="store_true", help="measure CUDA graphs of the same calls, too"
-    )
+    add = parser.add_argument
+    add("--compile", default="inductor", help="backend of torch.compile; 'none' leaves it out")
+    add("--compile-seconds", type=float, default=60.0, help="the limit for one shape and dtype")
+    add("--graphs", action="store_true", help="measure CUDA graphs of the same calls, too")
     options = parser.parse_args(arguments)
     if options.graphs and options.device != "cuda":
         parser.error("--graphs needs --device cuda")
@@ -264,9 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_rows(first)
     print("a product and all its gradients")
     second: list[Row] = []
-    limit = options.compile_seconds
-    given = options.rounds, options.shapes, options.compile, limit, options.graphs
-    for row in products(options.device, *given):
+    how = options.compile, options.compile_seconds, options.graphs
+    for row in products(options.device, options.rounds, options.shapes, *how):
         print_rows([row])
         second.append(row)
         tables = {"calls": first, "products": second}

@@ -1,22 +1,10 @@
 """A vision transformer with Kronecker-sparse layers: ``python -m benchmarks.vit [--device cuda]``.
 
-Section 4 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse matrices" (2024):
-the query, key and value layers and both feed-forward layers of a ViT become chains of two
-Kronecker-sparse matrices. Measured are linear layers alone, the feed-forward part, attention, a
-block, and the whole network, forward, and forward and backward. Three contenders take turns:
-
-- "dense": torch.nn.Linear with the dense matrices of the chains;
-- "bmm": chains by permutations and torch.bmm, the best of the paper's baselines;
-- "ours": batchkron.torch.KroneckerSparseLinear.
-
-All have the same weights, so all have the same results and gradients, which is checked. The first
-feed-forward layer of "ours" has its GELU in the layer; the others apply torch's. On a device each
-row is measured eagerly, and as a CUDA graph of the same calls, without the host's time. Published
-are ratios to the time of "dense" (tables 4 and 7, an A100, float32), and the share of the
-feed-forward layers in a forward pass (table 6).
+Section 4 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse matrices" (2024).
+"dense" are layers with the matrices of the chains, "bmm" chains by permutations and torch.bmm,
+"ours" KroneckerSparseLinear, of which the first feed-forward layer has its GELU; all have the same
+weights. Published are ratios to "dense" (tables 4 and 7) and shares of feed-forward layers (6).
 """
-
-from __future__ import annotations
 
 import argparse
 import copy
@@ -32,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from batchkron.torch import KroneckerSparseLinear
+from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.torch_layers import captured, microseconds
@@ -46,10 +35,7 @@ class Factory(Protocol):
 PATCH = 16  # pixels of a patch's side
 # Models: width, blocks, heads; the feed-forward part is four times as wide. "T/16" is for trying.
 SIZES = {
-    "T/16": (48, 2, 3),
-    "S/16": (384, 12, 6),
-    "B/16": (768, 12, 12),
-    "L/16": (1024, 24, 16),
+    **{"T/16": (48, 2, 3), "S/16": (384, 12, 6), "B/16": (768, 12, 12), "L/16": (1024, 24, 16)},
 }
 # Times over dense ones: bmm, the paper's kernel; S/16, float32, A100, 128 images of 224 pixels
 PUBLISHED = {
@@ -223,13 +209,10 @@ def twin(model: nn.Module, change: Callable[[KroneckerSparseLinear], nn.Module])
 
 def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
     n, _, heads = SIZES[size]
+    shapes = {"linear N x N": (n, n), "linear 4N x N": (n, 4 * n), "linear N x 4N": (4 * n, n)}
     return {
-        "linear N x N": lambda: sparse_linear(n, n, False),
-        "linear N x N, bias": lambda: sparse_linear(n, n, True),
-        "linear 4N x N": lambda: sparse_linear(n, 4 * n, False),
-        "linear 4N x N, bias": lambda: sparse_linear(n, 4 * n, True),
-        "linear N x 4N": lambda: sparse_linear(4 * n, n, False),
-        "linear N x 4N, bias": lambda: sparse_linear(4 * n, n, True),
+        **{name: partial(sparse_linear, *own, False) for name, own in shapes.items()},
+        **{f"{name}, bias": partial(sparse_linear, *own, True) for name, own in shapes.items()},
         "feed-forward": lambda: FeedForward(n, sparse_linear),
         "attention": lambda: Attention(n, heads, sparse_linear),
         "block": lambda: Block(n, heads, sparse_linear),
@@ -252,7 +235,6 @@ def forward(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
-    """A forward and a backward pass; returns the gradient of x."""
     model.zero_grad()
     given = x.detach().requires_grad_()
     model(given).backward(gradient)
@@ -261,8 +243,7 @@ def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
 
 
 def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
-    largest = float(expected.abs().max())
-    return not float((found.float() - expected).abs().max()) <= TOLERANCE[dtype] * largest
+    return not relative_error(found.float(), expected) <= TOLERANCE[dtype]
 
 
 def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
@@ -308,20 +289,17 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
 
 
 def print_row(row: Row) -> None:
-    base = row.milliseconds.get("dense")
-    shown = []
+    base, shown = row.milliseconds.get("dense"), []
     for k, who in enumerate(("bmm", "ours")):
-        if base is None or who not in row.milliseconds:
-            continue
-        known = f" (published {row.published[k]:.2f})" if row.published else ""
-        shown.append(f"{who} / dense {row.milliseconds[who] / base:.2f}{known}")
+        if base is not None and who in row.milliseconds:
+            known = f" (published {row.published[k]:.2f})" if row.published else ""
+            shown.append(f"{who} / dense {row.milliseconds[who] / base:.2f}{known}")
     times = ", ".join(f"{who} {time:.3f}" for who, time in row.milliseconds.items())
     notes = "; ".join([*shown, *row.remarks])
     print(f"{row.name:>20} {row.dtype}, {row.direction}: {times} ms; {notes}", flush=True)
 
 
 def shares(rows: Sequence[Row], size: str) -> list[str]:
-    """The share of both dense feed-forward layers of all blocks in the whole forward pass."""
     said = []
     depth = SIZES[size][1]
     for k, dtype in enumerate(("float16", "float32")):
@@ -334,27 +312,22 @@ def shares(rows: Sequence[Row], size: str) -> list[str]:
             both = times["linear 4N x N, bias"] + times["linear N x 4N, bias"]
             known = PUBLISHED_SHARES.get(size)
             published = f" (published {known[k]:.2f})" if known else ""
-            said.append(
-                f"feed-forward layers, {dtype}: {depth * both / times['ViT']:.2f}{published}"
-            )
+            share = f"{depth * both / times['ViT']:.2f}{published}"
+            said.append(f"feed-forward layers, {dtype}: {share}")
     return said
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
-    parser.add_argument("--size", choices=list(SIZES), default="S/16")
-    parser.add_argument("--images", type=int, help="of a batch; 128 on a device, 1 on a CPU")
-    parser.add_argument("--pixels", type=int, default=224, help="of an image's side")
-    parser.add_argument("--parts", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
-    parser.add_argument("--dtypes", nargs="+", choices=list(TOLERANCE))
-    both = ["forward", "both"]
-    parser.add_argument("--directions", nargs="+", choices=both, default=both)
-    parser.add_argument(
-        "--how",
-        nargs="+",
-        choices=["eager", "graph"],
-        help="calls as they are, or CUDA graphs of them; both on a device",
-    )
+    add, both = parser.add_argument, ["forward", "both"]
+    add("--size", choices=list(SIZES), default="S/16")
+    add("--images", type=int, help="of a batch; 128 on a device, 1 on a CPU")
+    add("--pixels", type=int, default=224, help="of an image's side")
+    add("--parts", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
+    add("--dtypes", nargs="+", choices=list(TOLERANCE))
+    add("--directions", nargs="+", choices=both, default=both)
+    how = "calls as they are, or CUDA graphs of them; both on a device"
+    add("--how", nargs="+", choices=["eager", "graph"], help=how)
     options = parser.parse_args(arguments)
     on_device = options.device == "cuda"
     options.images = options.images or (128 if on_device else 1)

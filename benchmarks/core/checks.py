@@ -1,7 +1,5 @@
 """Operands of a measurement, and whether a result on them is right."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

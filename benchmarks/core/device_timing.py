@@ -1,10 +1,8 @@
 """Times on the device: replays of captured graphs between two events."""
 
-from __future__ import annotations
-
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -81,7 +79,6 @@ def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
 
 
 def elapsed(stream: Any, work: Call) -> float:
-    """Microseconds on the device between the events around ``work``."""
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
     start.record(stream)
     work()
@@ -111,6 +108,23 @@ def count_energy() -> None:
     _counter.set(energy_counter(bus))
 
 
+def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bool]:
+    """A stream, what does all calls there so many times, and whether that is a graph."""
+
+    def work() -> None:
+        for _ in range(rounds):
+            for call in calls:
+                call()
+
+    stream = _stream()
+    with stream, on(stream):
+        graph = _captured(stream, work)
+    if graph is not None:
+        return stream, lambda: graph.launch(stream), True
+    _stream.cache_clear()  # a failed capture leaves the stream unusable
+    return _stream(), work, False
+
+
 def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) -> dict[str, Any]:
     """Power, and joules of a call of so many µs, if they are to be found; else nothing.
 
@@ -119,28 +133,13 @@ def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) 
     counter = _counter.get()
     if counter is None:
         return {}
-    stream = _stream()
-    rounds = max(1, int(BUSY_MICROSECONDS / (max(microseconds, 1e-3) * len(calls))))
-    rounds = min(rounds, MAX_ROUNDS)
-
-    def work() -> None:
-        for _ in range(rounds):
-            for call in calls:
-                call()
-
-    with stream, contender.on(stream):
-        graph = _captured(stream, work)
-    if graph is None:
-        _stream.cache_clear()
-        stream = _stream()
-    launches = max(1, int(BUSY_MICROSECONDS / (rounds * len(calls) * max(microseconds, 1e-3))))
+    one = max(microseconds, 1e-3) * len(calls)
+    rounds = min(max(1, int(BUSY_MICROSECONDS / one)), MAX_ROUNDS)
+    stream, work, _ = _repeated(calls, contender.on, rounds)
 
     def busy() -> None:
-        for _ in range(launches):
-            if graph is None:
-                work()
-            else:
-                graph.launch(stream)
+        for _ in range(max(1, int(BUSY_MICROSECONDS / (rounds * one)))):
+            work()
         stream.synchronize()
 
     with stream, contender.on(stream):
@@ -163,23 +162,12 @@ def timed(calls: Sequence[Call], on: On = nullcontext) -> Timing:
     with stream, on(stream):
         once()
         first = elapsed(stream, once)
-        rounds = max(1, min(MAX_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
-
-        def work() -> None:
-            for _ in range(rounds):
-                once()
-
-        graph = _captured(stream, work)
-    if graph is None:  # a failed capture leaves the stream unusable
-        _stream.cache_clear()
-        stream = _stream()
-        with stream, on(stream):
-            once()
-            times = [elapsed(stream, work) for _ in range(REPLAYS)]
-    else:
-        graph.launch(stream)
-        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPLAYS)]
-    return Timing(statistics.median(times) / (rounds * len(calls)), graph is not None)
+    rounds = max(1, min(MAX_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
+    stream, work, is_captured = _repeated(calls, on, rounds)
+    with stream, on(stream):
+        work()
+        times = [elapsed(stream, work) for _ in range(REPLAYS)]
+    return Timing(statistics.median(times) / (rounds * len(calls)), is_captured)
 
 
 def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = None) -> float:
@@ -239,23 +227,15 @@ def measure(
             return {"reason": f"wrong result, relative error {errors[variant]:.1e}"}
         firsts[variant] = _first_time(contender, calls)
     found: dict[str, Any] = {}
-    for variant in _fastest(firsts):
+    bound = SLOWER * min(firsts.values()) + 50  # µs that are allowed for noise in short ones
+    for variant in (variant for variant, first in firsts.items() if first <= bound):
         timing = timed(contender.calls[variant], contender.on)
         if not found or timing.microseconds < found["microseconds"]:
-            found = {
-                "microseconds": timing.microseconds,
-                "captured": timing.captured,
-                "variant": variant,
-                "relative_error": errors[variant],
-            }
+            how = {"captured": timing.captured, "variant": variant}
+            error = {"relative_error": errors[variant]}
+            found = {"microseconds": timing.microseconds, **how, **error}
     calls = contender.calls[found["variant"]]
     return found | energy_of(contender, calls, found["microseconds"])
-
-
-def _fastest(firsts: Mapping[str, float]) -> Iterator[str]:
-    """The variants that may be the fastest; 50 µs are allowed for noise in short ones."""
-    bound = SLOWER * min(firsts.values()) + 50
-    return (variant for variant, first in firsts.items() if first <= bound)
 
 
 def measured(make: Callable[[], Contender], *how: Any) -> dict[str, Any]:

@@ -5,12 +5,9 @@ between two of its moves, while the device is busy without a gap; the energy of 
 times the call's time. Nothing is subtracted for what the board would take when idle.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 MIN_SECONDS = 0.6  # between the first move of the counter and the last one
 MAX_SECONDS = 3.0  # after which a counter that does not move is given up
@@ -48,14 +45,6 @@ def energy_counter(bus: str) -> Counter:
     return joules
 
 
-@dataclass
-class Move:
-    """The counter at a time at which it was seen to move: seconds, joules."""
-
-    seconds: float
-    joules: float
-
-
 def watts(
     work: Callable[[], object],
     counter: Counter,
@@ -65,15 +54,15 @@ def watts(
 ) -> float:
     """The power while ``work``, which takes some 10 ms and waits for the device, is repeated."""
     begun, last = clock(), counter()
-    moves: list[Move] = []
+    moves: list[tuple[float, float]] = []  # seconds and joules, as they were seen
     while True:
         work()
         now, value = clock(), counter()
         if value != last:
-            moves.append(Move(now, value))
+            moves.append((now, value))
             last = value
-        if len(moves) > 1 and moves[-1].seconds - moves[0].seconds >= least:
-            first, end = moves[0], moves[-1]
-            return (end.joules - first.joules) / (end.seconds - first.seconds)
+        if len(moves) > 1 and moves[-1][0] - moves[0][0] >= least:
+            (began, first), (ended, end) = moves[0], moves[-1]
+            return (end - first) / (ended - began)
         if now - begun > most:
             raise EnergyError(f"not measured: the energy counter moved {len(moves)} times")

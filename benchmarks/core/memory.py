@@ -1,7 +1,5 @@
 """The device memory that a piece of work needs at most."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any

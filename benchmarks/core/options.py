@@ -1,7 +1,5 @@
 """What commands have in common: their usual options."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures, drawn by matplotlib."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,14 +1,12 @@
 """What a run writes: its figures as JSON, and the machine, versions and commit that they are of."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -56,6 +54,11 @@ def processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def default_processes() -> int:
+    """How many compile kernels, where none are asked for."""
+    return min(14, processors())
+
+
 def last_level_cache() -> int:
     units = {"K": 1 << 10, "M": 1 << 20}
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
@@ -74,7 +77,6 @@ def processor_name() -> str:
 
 
 def output_of(*command: str) -> str:
-    """The first line that a command prints, or nothing."""
     try:
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -120,25 +122,17 @@ def _host() -> dict[str, Any]:
 def _cuda_device() -> dict[str, Any]:
     import cupy
 
-    runtime = cupy.cuda.runtime
+    runtime, cublas = cupy.cuda.runtime, None
+    with suppress(Exception):
+        handle = cupy.cuda.device.get_cublas_handle()
+        cublas = str(int(cupy.cuda.cublas.getVersion(handle)))
     return {
         "device": runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode(),
         "memory_bytes": runtime.memGetInfo()[1],
         "driver": runtime.driverGetVersion(),
         "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-        "cublas": _or_none(lambda: str(_cublas_version(cupy))),
+        "cublas": cublas,
         "cupy": cupy.__version__,
         "torch": version_of("torch"),
         "jax": version_of("jax"),
     }
-
-
-def _cublas_version(cupy: Any) -> int:
-    return int(cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle()))
-
-
-def _or_none(call: Callable[[], str]) -> str | None:
-    try:
-        return call()
-    except Exception:
-        return None

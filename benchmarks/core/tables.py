@@ -1,9 +1,7 @@
 """Figures as text: times with their units, and tables in Markdown."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -20,8 +18,17 @@ def duration(seconds: float | None) -> str:
 
 
 def count_of(threads: int) -> str:
-    """A number of threads in words."""
     return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def machine_lines(machine: Mapping[str, Any]) -> str:
+    """The head of a report: what its figures belong to, with the versions of the peers."""
+    peers = "; ".join(f"{name} {version}" for name, version in machine["peers"].items())
+    return (
+        f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n\n"
+        f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; "
+        f"{peers or 'no peers'}"
+    )
 
 
 def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -1,7 +1,5 @@
 """Times of several contenders on the same data, in turn, so that a disturbance hits them all."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import math
@@ -28,7 +26,7 @@ SetThreads = Callable[[int], None]
 
 
 def nothing() -> None:
-    """Do nothing: there is no device to wait for."""
+    pass
 
 
 def waiter(device: str) -> Call:
@@ -59,16 +57,8 @@ def in_turn(
 ) -> dict[str, list[float]]:
     """The seconds of each call in each round; calls take turns, each round another one first.
 
-    Parameters
-    ----------
-    calls : dict of callable
-    rounds : int
-    seconds : float
-        About the length of a turn, in which a call is repeated.
-    wait : callable
-        Waits for the device.
-    rest : float
-        Seconds before a turn, in which threads of the contender before stop spinning.
+    A turn takes about ``seconds``, in which a call is repeated, after a ``rest`` in which threads
+    of the contender before stop spinning; ``wait`` waits for the device.
     """
     repeats = {}
     for name, call in calls.items():
@@ -109,7 +99,6 @@ class Contender:
     keeps: Sequence[object] = ()
 
     def result(self, data: Data) -> Array:
-        """Call once, on the first set."""
         returned = self.calls[0]()
         return np.asarray(returned) if self.returns else data.outputs[0]
 
@@ -169,7 +158,6 @@ class Lane:
         self.hopeless = False
 
     def sample(self) -> float:
-        """Seconds per call over ``loops`` calls."""
         calls = list(itertools.islice(self.calls, self.loops))
         start = time.perf_counter()
         for call in calls:
@@ -186,7 +174,6 @@ class Lane:
                 seconds = self.sample()
 
     def turn(self, seconds: float) -> None:
-        """Take samples for so long, at least one."""
         if not self.samples or statistics.median(self.samples) < seconds:
             self.warm_up()
         end = time.perf_counter() + seconds
@@ -204,15 +191,9 @@ class Lane:
     def times(self) -> Times:
         ordered = sorted(self.samples)
         quarter = len(ordered) // 4
-        return Times(
-            self.contender.name,
-            self.contender.variant,
-            self.threads,
-            statistics.median(ordered),
-            (ordered[quarter], ordered[-1 - quarter]),
-            ordered[0],
-            len(ordered),
-        )
+        quartiles = ordered[quarter], ordered[-1 - quarter]
+        who = self.contender.name, self.contender.variant, self.threads
+        return Times(*who, statistics.median(ordered), quartiles, ordered[0], len(ordered))
 
 
 def settle() -> None:
@@ -261,7 +242,6 @@ def measure(
     set_threads: SetThreads,
     effort: Effort,
 ) -> list[Times | Failure]:
-    """Time all contenders on all numbers of threads, round by round."""
     lanes, failures = verified(contenders, data, threads, set_threads)
     gc.collect()
     gc.disable()
@@ -289,7 +269,6 @@ def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
 
 
 def best_medians(results: Sequence[Result], threads: int) -> dict[str, float]:
-    """The median of the best variant of each contender on so many threads."""
     best: dict[str, float] = {}
     for result in results:
         if isinstance(result, Times) and result.threads == threads:

@@ -1,7 +1,5 @@
 """Time all cells, compare with the targets, print tables: `python -m benchmarks.cpu --help`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -15,19 +13,12 @@ from threadpoolctl import ThreadpoolController
 
 import batchkron as bk
 from benchmarks.core.records import available_memory, last_level_cache, machine, save
+from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import OURS, Failure, SetThreads
 from benchmarks.cpu import report
 from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
 from benchmarks.cpu.cells import Cell, Conditions, Key, measure_cell
-from benchmarks.cpu.contenders import Peer
-from benchmarks.cpu.moods import MOODS
-from benchmarks.cpu.options import (
-    chosen_cells,
-    chosen_effort,
-    chosen_threads,
-    chosen_tuning,
-    read_options,
-)
+from benchmarks.cpu.options import chosen_cells, read_options
 from benchmarks.cpu.peers import all_peers
 from benchmarks.cpu.random_run import measure_draws, print_tables
 from benchmarks.cpu.regimes import Regime
@@ -40,7 +31,6 @@ QUIET_LOAD = 0.3  # load average from which the report says that the machine was
 
 
 def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
-    """Return a function that sets the threads of all loaded libraries, and a list of these."""
     controller = ThreadpoolController()
 
     def set_threads(count: int) -> None:
@@ -49,26 +39,6 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
 
     libraries = [{**info, "filepath": Path(info["filepath"]).name} for info in controller.info()]
     return set_threads, libraries
-
-
-def absences(peers: Sequence[Peer], asked: Sequence[str] | None) -> dict[str, str]:
-    found = {}
-    for peer in peers:
-        left_out = asked is not None and peer.name not in asked
-        if why := "left out by --peers" if left_out else peer.missing():
-            found[peer.name] = why
-    return found
-
-
-def all_ceilings(
-    threads: Sequence[int], set_threads: SetThreads, array_bytes: int, quick: bool
-) -> dict[int, Ceilings]:
-    kernels = compile_kernels()
-    found = {}
-    for count in threads:
-        set_threads(count)
-        found[count] = measure_ceilings(kernels, count, array_bytes, quick)
-    return found
 
 
 def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
@@ -81,11 +51,7 @@ def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
 
 
 def print_head(machine: Mapping[str, Any]) -> None:
-    print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
-    print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")
-    print(
-        "; ".join(f"{name} {version}" for name, version in machine["peers"].items()) or "no peers"
-    )
+    print(machine_lines(machine))
     if machine["load_average"][0] > QUIET_LOAD:
         print(f"The machine was not quiet: load average {machine['load_average'][0]:.1f} at first")
     for name, why in machine["missing_peers"].items():
@@ -96,10 +62,7 @@ def print_report(
     regimes: Sequence[tuple[Regime, list[Key]]],
     cells: Mapping[Key, Cell],
     ceilings: Mapping[int, Ceilings],
-    machine: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Print all tables; return the verdicts for the file."""
-    print_head(machine)
     print(f"\n{report.ceilings_table(ceilings)}\n")
     judged = {
         regime.name: judge(regime, [cells[key] for key in keys], ceilings)
@@ -111,7 +74,7 @@ def print_report(
     print(f"## Summary\n\n{report.summary(judged, [regime for regime, _ in regimes], gains)}\n")
     verdicts = [verdict for own in judged.values() for verdict in own]
     print(f"## Missed\n\n{report.missed(verdicts, gains)}")
-    return [report.verdict_record(v) for v in verdicts] + [report.speedup_record(g) for g in gains]
+    return [report.verdict_record(verdict) for verdict in [*verdicts, *gains]]
 
 
 def prepare(
@@ -121,41 +84,35 @@ def prepare(
 
     Peers are loaded before `thread_setter`, which finds the libraries that are loaded.
     """
-    peers = all_peers(options.asgard, chosen_tuning(options))
-    missing = absences(peers, options.peers)
+    peers, missing = all_peers(options.asgard, options.tuning), {}
+    for peer in peers:
+        left_out = options.peers is not None and peer.name not in options.peers
+        if why := "left out by --peers" if left_out else peer.missing():
+            missing[peer.name] = why
     seed = np.random.SeedSequence().entropy if options.seed is None else options.seed
     set_threads, libraries = thread_setter()
-    conditions = Conditions(
-        peers=peers,
-        missing=missing,
-        set_threads=set_threads,
-        effort=chosen_effort(options),
-        array_bytes=min(array_bytes, QUICK_ARRAY_BYTES) if options.quick else array_bytes,
-        cache_bytes=cache,
-        rng=np.random.default_rng(seed),
-    )
-    settings = {
-        "quick": options.quick,
-        "seed": str(seed),
-        **asdict(conditions.effort),
-        "largest_array_bytes": conditions.array_bytes,
-        "tuning_seconds": chosen_tuning(options),
-    }
+    array_bytes = min(array_bytes, QUICK_ARRAY_BYTES) if options.quick else array_bytes
+    how = options.effort, array_bytes, cache, np.random.default_rng(seed)
+    settings = {"quick": options.quick, "seed": str(seed), **asdict(options.effort)}
+    settings |= {"largest_array_bytes": array_bytes, "tuning_seconds": options.tuning}
     versions = {peer.name: peer.version() for peer in peers if peer.name not in missing}
     described = machine(peers=versions, missing_peers=missing, libraries=libraries)
-    return conditions, {"machine": described, "settings": settings}
+    return Conditions(peers, missing, set_threads, *how), {
+        "machine": described,
+        "settings": settings,
+    }
 
 
 def random_main(options: argparse.Namespace, started: float) -> int:
-    threads, cache = chosen_threads(options), last_level_cache()
+    threads, cache = options.threads, last_level_cache()
     limit = 2 * cache if options.limit is None else int(options.limit * 2**20)
     chosen = draws(options.random, options.seed, limit)
     conditions, record = prepare(options, limit, cache)
-    moods = options.mood or list(MOODS)
-    record["settings"] |= {"shapes": options.random, "limit_bytes": limit, "moods": moods}
+    settings = {"shapes": options.random, "limit_bytes": limit, "moods": options.mood}
+    record["settings"] |= settings
     record["shapes"] = []
     measured = []
-    for one in measure_draws(chosen, conditions, threads, moods):
+    for one in measure_draws(chosen, conditions, threads, options.mood):
         measured.append(one)
         record["shapes"].append(one.record())
         save(options.json, record)
@@ -171,18 +128,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(arguments)
     if options.random:
         return random_main(options, started)
-    threads = chosen_threads(options)
-    regimes = chosen_cells(options, threads)
+    threads, regimes = options.threads, chosen_cells(options)
     free, cache = available_memory(), last_level_cache()
     allowed = free if options.memory is None else int(options.memory * 2**30)
-    array_bytes = allowed // ARRAYS_AT_ONCE
-    conditions, record = prepare(options, array_bytes, cache)
-    traffic_bytes = min(4 * cache, free // ARRAYS_AT_ONCE)
+    conditions, record = prepare(options, allowed // ARRAYS_AT_ONCE, cache)
+    kernels, traffic_bytes = compile_kernels(), min(4 * cache, free // ARRAYS_AT_ONCE)
 
-    def measured_ceilings() -> dict[int, Ceilings]:
-        return all_ceilings(threads, conditions.set_threads, traffic_bytes, options.quick)
+    def all_ceilings() -> Iterator[tuple[int, Ceilings]]:
+        for count in threads:
+            conditions.set_threads(count)
+            yield count, measure_ceilings(kernels, count, traffic_bytes, options.quick)
 
-    before = measured_ceilings()
+    before = dict(all_ceilings())
     cells: dict[Key, Cell] = {}
     record |= {"ceilings_before": before, "cells": []}
     keys = list(dict.fromkeys(key for _, own in regimes for key in own))
@@ -190,9 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cells[cell.key] = cell
         record["cells"].append(report.cell_record(cell))
         save(options.json, record)
-    after = measured_ceilings()
+    after = dict(all_ceilings())
     ceilings = {count: best_of(before[count], after[count]) for count in threads}
-    verdicts = print_report(regimes, cells, ceilings, record["machine"])
+    print_head(record["machine"])
+    verdicts = print_report(regimes, cells, ceilings)
     seconds = time.perf_counter() - started
     record |= {"ceilings_after": after, "ceilings": ceilings, "verdicts": verdicts}
     save(options.json, {**record, "seconds": seconds})

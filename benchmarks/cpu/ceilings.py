@@ -1,7 +1,5 @@
 """The machine's ceilings, measured in the run that uses them: flops, matrix multiplies, traffic."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
@@ -96,7 +94,6 @@ def traffic_rates(
 
 
 def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick: bool) -> Ceilings:
-    """All ceilings on so many threads; the caller has limited BLAS to them."""
     repetitions = 3 if quick else 7
     sizes = (768,) if quick else (512, 768, 1024, 1536)
     rates = traffic_rates(kernels, array_bytes, threads, repetitions)

@@ -1,7 +1,5 @@
 """One cell of the benchmark: a shape in one dtype, measured for all contenders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -100,7 +98,6 @@ def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -
 
 
 def measure_cell(key: Key, conditions: Conditions) -> Cell:
-    """Make the data, ask every contender for its variants, check their results, time them."""
     dtype = np.dtype(key.dtype)
     measured = key.shape.reduced(conditions.array_bytes // dtype.itemsize)
     cell = Cell(key, measured)
@@ -129,12 +126,8 @@ def offers_of(
 
 
 def results_of(
-    offers: Sequence[Contender | Absent],
-    data: Data,
-    threads: Sequence[int],
-    conditions: Conditions,
+    offers: Sequence[Contender | Absent], data: Data, threads: Sequence[int], conditions: Conditions
 ) -> list[Result]:
-    """The times of those that can be measured; then those that cannot."""
     contenders = [offer for offer in offers if isinstance(offer, Contender)]
     times = measure(contenders, data, threads, conditions.set_threads, conditions.effort)
     return [*times, *(offer for offer in offers if isinstance(offer, Absent))]

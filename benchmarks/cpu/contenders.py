@@ -1,7 +1,5 @@
 """What takes part in a measurement: batchkron's calls, and what a peer has to offer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 
@@ -58,7 +56,6 @@ class Batchkron(Peer):
     shapes = (KronMatmul, Batch, Explicit)
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
-        """The operator of the transposed factors, applied to every row."""
         operator = bk.KroneckerProduct([factor.T for factor in data.factors])
         pairs = zip(data.inputs, data.outputs, strict=True)
         if data.shape.rows == 1:
@@ -72,28 +69,20 @@ class Batchkron(Peer):
         blocks, mode = data.shape.blocks, data.shape.only
         operator: bk.BatchedKron | bk.SegmentedModeMultiply
         if mode is None:
-            operator = bk.BatchedKron(
-                data.pools,
-                data.ids,
-                data.sources,
-                data.targets,
-                num_inputs=blocks,
-                num_outputs=blocks,
-            )
+            lists = data.pools, data.ids, data.sources, data.targets
+            operator = bk.BatchedKron(*lists, num_inputs=blocks, num_outputs=blocks)
         else:
+            starts = data.shape.contributions * np.arange(blocks + 1)
+            before, behind = mode, data.shape.modes - 1 - mode
             operator = bk.SegmentedModeMultiply(
-                data.pools[mode],
-                data.shape.contributions * np.arange(blocks + 1),
-                data.ids[:, mode],
-                data.sources,
-                before=data.shape.size**mode,
-                behind=data.shape.size ** (data.shape.modes - 1 - mode),
+                *(data.pools[mode], starts, data.ids[:, mode], data.sources),
+                before=data.shape.size**before,
+                behind=data.shape.size**behind,
                 num_inputs=blocks,
             )
         pairs = zip(data.inputs, data.outputs, strict=True)
-        return [
-            Contender(self.name, "operator", [partial(operator.apply, *pair) for pair in pairs])
-        ]
+        calls = [partial(operator.apply, *pair) for pair in pairs]
+        return [Contender(self.name, "operator", calls)]
 
     def explicit(self, data: ExplicitData) -> Iterable[Contender]:
         calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]

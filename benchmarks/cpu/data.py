@@ -1,7 +1,5 @@
 """Fresh random operands of a shape, and what a result on them must be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any

@@ -4,8 +4,6 @@
 time, whose threads then wait for more work and spin. ``busy``: another process computes.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -51,7 +49,6 @@ def mood(name: str) -> Iterator[Between]:
 
 
 def blas_multiply() -> Between:
-    """A multiply of square matrices, on as many threads as BLAS is allowed."""
     a, b = np.random.default_rng(0).standard_normal((2, BLAS_SIZE, BLAS_SIZE))
     out = np.empty_like(a)
 

@@ -1,7 +1,5 @@
 """The command line of the benchmark, and the settings that follow from it."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,31 +47,19 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.seed = seed_of_today() if options.seed is None else options.seed
     elif options.mood or options.limit:
         parser.error("--mood and --limit are for --random")
+    options.mood = options.mood or list(MOODS)
+    mode = RANDOM if options.random else QUICK if options.quick else FULL
+    turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
+    options.effort = Effort(options.rounds or mode.rounds, turn)
+    if options.tuning is None:
+        full = TUNING_SECONDS[options.quick]
+        options.tuning = RANDOM_TUNING_SECONDS if options.random else full
+    few = [count for count in (1, 2) if count <= processors()]
+    options.threads = tuple(sorted(set(few if options.threads is None else options.threads)))
     return options
 
 
-def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
-    if options.threads is None:
-        return tuple(count for count in (1, 2) if count <= processors())
-    return tuple(sorted(set(options.threads)))
-
-
-def chosen_effort(options: argparse.Namespace) -> Effort:
-    mode = RANDOM if options.random else QUICK if options.quick else FULL
-    turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
-    return Effort(options.rounds or mode.rounds, turn)
-
-
-def chosen_tuning(options: argparse.Namespace) -> float:
-    if options.tuning is not None:
-        return float(options.tuning)
-    return RANDOM_TUNING_SECONDS if options.random else TUNING_SECONDS[options.quick]
-
-
-def chosen_cells(
-    options: argparse.Namespace, threads: tuple[int, ...]
-) -> list[tuple[Regime, list[Key]]]:
-    """The regimes that are asked for, with their cells; the process ends if there is none."""
+def chosen_cells(options: argparse.Namespace) -> list[tuple[Regime, list[Key]]]:
     chosen = []
     for regime in REGIMES:
         if options.regime and regime.name not in options.regime:
@@ -81,7 +67,7 @@ def chosen_cells(
         shapes = regime.quick if options.quick else regime.shapes
         if options.shape:
             shapes = tuple(shape for shape in regime.shapes if shape.name in options.shape)
-        if keys := keys_of(regime, shapes, threads):
+        if keys := keys_of(regime, shapes, options.threads):
             chosen.append((regime, keys))
     if not chosen:
         raise SystemExit("no such shape in these regimes; benchmarks/cpu/regimes.py lists them")

@@ -1,7 +1,5 @@
 """Shapes drawn at random: ours next to the best peer, and two threads next to one in each mood."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time
@@ -50,14 +48,10 @@ class Measured:
         ]
 
     def record(self) -> dict[str, Any]:
-        return {
-            "shape": self.draw.shape.name,
-            "dtype": self.draw.dtype,
-            "data_bytes": self.draw.bytes,
-            "flops": self.draw.shape.flops,
-            "results": result_records(self.results),
-            "moods": {name: result_records(results) for name, results in self.moods.items()},
-        }
+        draw, record = self.draw, result_records
+        found = {"shape": draw.shape.name, "dtype": draw.dtype, "data_bytes": draw.bytes}
+        moods = {name: record(results) for name, results in self.moods.items()}
+        return {**found, "flops": draw.shape.flops, "results": record(self.results), "moods": moods}
 
 
 def measure_draw(
@@ -113,20 +107,12 @@ def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]
     for one in measured:
         for name, results in one.moods.items():
             alone, together = (best_medians(results, count) for count in (few, many))
-            found += [
-                {
-                    "shape": one.draw.shape.name,
-                    "dtype": one.draw.dtype,
-                    "mood": name,
-                    "call": call,
-                    "threads": many,
-                    "seconds_on_one": alone[ours],
-                    "seconds": together[ours],
-                    "over_one": together[ours] / alone[ours],
-                }
-                for ours, call in OUR_CALLS.items()
-                if ours in alone and ours in together
-            ]
+            what = {"shape": one.draw.shape.name, "dtype": one.draw.dtype, "mood": name}
+            for ours, call in OUR_CALLS.items():
+                if ours in alone and ours in together:
+                    times = {"seconds_on_one": alone[ours], "seconds": together[ours]}
+                    own = {**what, "call": call, "threads": many, **times}
+                    found.append({**own, "over_one": together[ours] / alone[ours]})
     return found
 
 

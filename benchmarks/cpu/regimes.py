@@ -1,11 +1,9 @@
 """The regimes of the benchmark: what is measured, and what must be reached. Data only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.shapes import Batch, Shape, mixed, power, rectangular, squares
+from benchmarks.shapes import Batch, Shape, kron_matmuls, squares
 
 
 @dataclass(frozen=True)
@@ -53,229 +51,114 @@ def share(fraction: float, ceiling: str = "gemm") -> Bound:
     return Bound(f"{100 * fraction:g} % of {ceiling}", ceiling, fraction)
 
 
+def kron(name: str, title: str, shapes: str, quick: str, *ratio: float, **more: object) -> Regime:
+    """A regime of Kron-Matmuls; its shapes as texts of `kron_matmuls`."""
+    asked = more.pop("peers", None) or ratio[0]
+    few = kron_matmuls(quick) if quick else ()
+    return Regime(name, title, kron_matmuls(shapes), few, both(asked), **more)  # type: ignore[arg-type]
+
+
+def batches(name: str, title: str, shapes: str, quick: str, **more: object) -> Regime:
+    """A regime of batch lists; (d, n) are two digits, as 42 for d = 4 and n = 2, or d:n."""
+
+    def lists(text: str) -> tuple[Batch, ...]:
+        pairs = (word.split(":") if ":" in word else word for word in text.split())
+        return tuple(Batch(int(d), int(n)) for d, n in pairs)
+
+    return Regime(name, title, lists(shapes), lists(quick), **more)  # type: ignore[arg-type]
+
+
 TINY = Bound("≤ 1.4 µs + flops at 20 GFLOP/s", seconds=1.4e-6, flops_per_second=20e9)
 # not compared: bound to one x and one output, which is an easier task than a call with both
 TINY_BOUND = {"NumPy, bound": 0.0}
-TINY_PLANE = tuple(
-    [power(1, n, 1) for n in (2, 4, 8, 16, 64)] + [power(1, n, 2) for n in (2, 3, 4, 8, 16, 22)]
-)
-TINY_CUBE = (
-    *(power(1, 2, d) for d in (3, 4, 6, 9)),
-    *(power(1, 3, d) for d in (3, 4, 5)),
-    *(power(1, 4, d) for d in (3, 4)),
-    *(power(1, n, 3) for n in (5, 6, 7, 8)),
-    mixed(1, 2, 3, 4),
-    mixed(1, 5, 5, 5, 2),
-    mixed(1, 5, 5, 2, 10),
-)
-
-REAL_WORLD = (
-    power(20, 2, 7),
-    *(power(rows, 2, 9) for rows in (20, 50)),
-    power(20, 2, 10),
-    power(1, 2, 11),
-    rectangular(10, (52, 50), (65, 20)),
-    rectangular(50, (32, 8), (64, 128)),
-    rectangular(10, (52, 65), (50, 20)),
-    *(power(rows, 2, 9) for rows in (4, 8, 16, 20)),
-    *(power(rows, 8, 3) for rows in (4, 8, 16, 20)),
-    *(power(1024, n, 7) for n in (3, 4, 6)),
-    mixed(1, 5, 5, 5, 2),
-    mixed(1, 5, 5, 2, 25),
-    power(1526, 4, 6),
-    power(156, 8, 3),
-    power(2967, 4, 7),
-    power(16, 8, 8),
-    power(16, 16, 6),
-    power(16, 32, 6),
-    power(16, 64, 3),
-)
-
-# those of FastKron's powers and of the PDE-like shapes that no other regime has
-REMAINING = (
-    power(1024, 8, 5),
-    power(1024, 8, 6),
-    power(16, 8, 8),
-    *(power(1, 4, d) for d in (5, 6)),
-    power(1, 8, 4),
-)
+GEMM_55, GEMM_75 = (share(0.55),), (share(0.75),)
 
 REGIMES = (
-    Regime(
-        "tiny",
-        "one call on tiny data (Π ≤ 512, M = 1), d ≤ 2",
-        shapes=TINY_PLANE,
-        quick=(power(1, 8, 2),),
-        ratio=both({"NumPy": 1} | TINY_BOUND),
-        machine=(TINY,),
-        threads=(1,),
+    kron(
+        *("tiny", "one call on tiny data (Π ≤ 512, M = 1), d ≤ 2"),
+        "1: 2; 4; 8; 16; 64; 2^2; 3^2; 4^2; 8^2; 16^2; 22^2",
+        *("1: 8^2", 1),
+        **{"peers": {"NumPy": 1} | TINY_BOUND, "machine": (TINY,), "threads": (1,)},
     ),
-    Regime(
-        "tiny-cubes",
-        "one call on tiny data (Π ≤ 512, M = 1), d ≥ 3",
-        shapes=TINY_CUBE,
-        quick=(power(1, 2, 3), power(1, 8, 3)),
-        ratio=both({"NumPy": 3, "FastKron's function": 30} | TINY_BOUND),
-        machine=(TINY,),
-        threads=(1,),
+    kron(
+        *("tiny-cubes", "one call on tiny data (Π ≤ 512, M = 1), d ≥ 3"),
+        "1: 2^3; 2^4; 2^6; 2^9; 3^3; 3^4; 3^5; 4^3; 4^4; 5^3; 6^3; 7^3; 8^3; 2, 3, 4; 5, 5, 5, 2;"
+        "5, 5, 2, 10",
+        *("1: 2^3; 8^3", 3),
+        peers={"NumPy": 3, "FastKron's function": 30} | TINY_BOUND,
+        **{"machine": (TINY,), "threads": (1,)},
     ),
-    Regime(
-        "4-and-8",
-        "P = 4, 8; M ≥ 64, in cache",
-        shapes=(
-            *(power(64, 4, d) for d in (3, 4, 5, 6)),
-            *(power(1024, 4, d) for d in (3, 4)),
-            *(power(64, 8, d) for d in (2, 3, 4)),
-            power(156, 8, 3),
-            power(1024, 8, 3),
-        ),
-        quick=(power(64, 4, 5), power(64, 8, 4)),
-        ratio=both(3),
-        machine=(share(0.75),),
+    kron(
+        *("4-and-8", "P = 4, 8; M ≥ 64, in cache"),
+        "64: 4^3; 4^4; 4^5; 4^6 | 1024: 4^3; 4^4 | 64: 8^2; 8^3; 8^4 | 156: 8^3 | 1024: 8^3",
+        *("64: 4^5; 8^4", 3),
+        machine=GEMM_75,
     ),
-    Regime(
-        "16",
-        "P = 16",
-        shapes=(
-            power(64, 16, 2),
-            power(64, 16, 3),
-            power(16, 16, 4),
-            power(1024, 16, 4),
-            power(1024, 16, 5),
-            power(16, 16, 6),
-        ),
-        quick=(power(64, 16, 3),),
-        ratio=both(1.5),
-        machine=(share(0.75),),
+    kron(
+        *("16", "P = 16", "64: 16^2; 16^3 | 16: 16^4 | 1024: 16^4; 16^5 | 16: 16^6", "64: 16^3"),
+        1.5,
+        machine=GEMM_75,
     ),
-    Regime(
-        "odd",
-        "P = 3, 5, 6, 7 and mixed sizes",
-        shapes=(
-            *(power(64, n, d) for n in (3, 5, 6) for d in (3, 4, 5, 6)),
-            *(power(1, n, d) for n in (5, 6) for d in (4, 5, 6)),
-            power(1, 3, 6),
-            *(power(64, 7, d) for d in (3, 4, 5)),
-            power(1024, 6, 7),
-            mixed(64, 3, 4, 5, 6),
-            mixed(64, 8, 6, 4),
-            mixed(64, 2, 3, 5, 7, 4),
-        ),
-        quick=(power(64, 3, 6), power(64, 6, 4)),
-        ratio=both(3),
-        machine=(share(0.55),),
+    kron(
+        *("odd", "P = 3, 5, 6, 7 and mixed sizes"),
+        "64: 3^3; 3^4; 3^5; 3^6; 5^3; 5^4; 5^5; 5^6; 6^3; 6^4; 6^5; 6^6"
+        "| 1: 5^4; 5^5; 5^6; 6^4; 6^5; 6^6; 3^6 | 64: 7^3; 7^4; 7^5 | 1024: 6^7"
+        "| 64: 3, 4, 5, 6; 8, 6, 4; 2, 3, 5, 7, 4",
+        *("64: 3^6; 6^4", 3),
+        machine=GEMM_55,
     ),
-    Regime(
-        "2",
-        "P = 2",
-        shapes=(
-            *(power(64, 2, d) for d in (3, 4, 5, 6, 8, 10)),
-            power(1024, 2, 10),
-            power(1, 2, 11),
-            power(20, 2, 9),
-        ),
-        quick=(power(64, 2, 8),),
-        ratio=both(3),
+    kron(
+        *("2", "P = 2", "64: 2^3; 2^4; 2^5; 2^6; 2^8; 2^10 | 1024: 2^10 | 1: 2^11 | 20: 2^9"),
+        *("64: 2^8", 3),
         machine=(Bound("20 GFLOP/s on 2 threads", flops_per_second=20e9, threads=2),),
     ),
-    Regime(
-        "large",
-        "larger than cache (≥ 128 MB), P = 3, 4",
-        shapes=(
-            power(16384, 3, 7),
-            power(1024, 3, 10),
-            power(1024, 4, 7),
-            power(2048, 4, 7),
-            power(2967, 4, 7),
-            power(64, 4, 10),
-        ),
-        quick=(power(1024, 4, 7),),
-        ratio=both(3),
-        machine=(share(0.60, "bandwidth"), share(0.45)),
-        cold=True,
+    kron(
+        *("large", "larger than cache (≥ 128 MB), P = 3, 4"),
+        "16384: 3^7 | 1024: 3^10; 4^7 | 2048: 4^7 | 2967: 4^7 | 64: 4^10",
+        *("1024: 4^7", 3),
+        **{"machine": (share(0.60, "bandwidth"), share(0.45)), "cold": True},
     ),
-    Regime(
-        "one-row",
-        "M = 1, 8^5, 8^6",
-        shapes=(power(1, 8, 5), power(1, 8, 6)),
-        quick=(power(1, 8, 5),),
-        ratio=both({"FastKron": 1.2}),
-        machine=(share(0.45),),
+    kron(
+        *("one-row", "M = 1, 8^5, 8^6", "1: 8^5; 8^6", "1: 8^5"),
+        **{"peers": {"FastKron": 1.2}, "machine": (share(0.45),)},
     ),
-    Regime(
-        "64",
-        "64^3 class: P = 32, 64, 128",
-        shapes=(
-            power(1024, 32, 3),
-            power(1024, 32, 4),
-            power(16, 32, 5),
-            power(1024, 64, 2),
-            power(1024, 64, 3),
-            power(16, 64, 3),
-            power(16, 64, 4),
-            power(1024, 128, 2),
-            power(320, 128, 3),
-            power(16, 128, 3),
-        ),
-        quick=(power(16, 64, 3),),
-        ratio=both(1.05),
+    kron(
+        *("64", "64^3 class: P = 32, 64, 128"),
+        "1024: 32^3; 32^4 | 16: 32^5 | 1024: 64^2; 64^3 | 16: 64^3; 64^4 | 1024: 128^2"
+        "| 320: 128^3 | 16: 128^3",
+        *("16: 64^3", 1.05),
         machine=(share(0.80),),
     ),
-    Regime(
-        "real-world",
-        "all 28 real-world shapes of Table 4, both dtypes",
-        shapes=REAL_WORLD,
-        quick=(
-            power(20, 2, 9),
-            rectangular(50, (32, 8), (64, 128)),
-            mixed(1, 5, 5, 2, 25),
-        ),
-        ratio=both(1),
+    kron(
+        *("real-world", "all 28 real-world shapes of Table 4, both dtypes"),
+        "20: 2^7; 2^9 | 50: 2^9 | 20: 2^10 | 1: 2^11 | 10: 52×50, 65×20 | 50: 32×8, 64×128"
+        "| 10: 52×65, 50×20 | 4: 2^9 | 8: 2^9 | 16: 2^9 | 20: 2^9 | 4: 8^3 | 8: 8^3 | 16: 8^3"
+        "| 20: 8^3 | 1024: 3^7; 4^7; 6^7 | 1: 5, 5, 5, 2; 5, 5, 2, 25 | 1526: 4^6 | 156: 8^3"
+        "| 2967: 4^7 | 16: 8^8; 16^6; 32^6; 64^3",
+        *("20: 2^9 | 50: 32×8, 64×128 | 1: 5, 5, 2, 25", 1),
     ),
-    Regime(
-        "remaining",
-        "the remaining powers and PDE-like shapes",
-        shapes=REMAINING,
-        quick=(),
-        ratio=both(1),
+    # those of FastKron's powers and of the PDE-like shapes that no other regime has
+    kron(
+        *("remaining", "the remaining powers and PDE-like shapes"),
+        *("1024: 8^5; 8^6 | 16: 8^8 | 1: 4^5; 4^6; 8^4", "", 1),
     ),
-    Regime(
-        "batch-3",
-        "batched, n = 3, or d ≥ 5",
-        shapes=tuple(
-            Batch(d, n)
-            for d, n in ((2, 3), (3, 3), (4, 3), (5, 2), (5, 3), (5, 4), (6, 2), (6, 3), (6, 4))
-        ),
-        quick=(Batch(3, 3), Batch(5, 3)),
-        ratio={"float64": 3, "float32": 6},
-        machine=(share(0.55),),
+    batches(
+        *("batch-3", "batched, n = 3, or d ≥ 5", "23 33 43 52 53 54 62 63 64", "33 53"),
+        **{"ratio": {"float64": 3, "float32": 6}, "machine": GEMM_55},
     ),
-    Regime(
-        "batch-4",
-        "batched, n = 4, d ≥ 2",
-        shapes=tuple(Batch(d, 4) for d in (2, 3, 4, 5, 6)),
-        quick=(Batch(3, 4),),
-        ratio=both(2.5),
-        machine=(share(0.60),),
+    batches(
+        *("batch-4", "batched, n = 4, d ≥ 2", "24 34 44 54 64", "34"),
+        **{"ratio": both(2.5), "machine": (share(0.60),)},
     ),
-    Regime(
-        "batch-2",
-        "batched, n = 2, d ≤ 4, and d = 1",
-        shapes=(*(Batch(d, 2) for d in (1, 2, 3, 4)), Batch(1, 3), Batch(1, 4)),
-        quick=(Batch(1, 4), Batch(3, 2)),
+    batches(
+        *("batch-2", "batched, n = 2, d ≤ 4, and d = 1", "12 22 32 42 13 14", "14 32"),
         ratio=both(1.5),
     ),
-    Regime(
-        "batch-any",
-        "batched, n = 5, 6, 8, 12, 16, any d that fits",
-        shapes=tuple(
-            Batch(d, n)
-            for n, maximum in ((5, 6), (6, 5), (8, 4), (12, 3), (16, 3))
-            for d in range(1, maximum + 1)
-        ),
-        quick=(Batch(3, 5), Batch(2, 8)),
-        ratio=both(3),
-        machine=(share(0.55),),
+    batches(
+        *("batch-any", "batched, n = 5, 6, 8, 12, 16, any d that fits"),
+        "15 25 35 45 55 65 16 26 36 46 56 18 28 38 48 1:12 2:12 3:12 1:16 2:16 3:16",
+        "35 28",
+        **{"ratio": both(3), "machine": GEMM_55},
     ),
     Regime(
         "segmented",
@@ -293,10 +176,7 @@ REGIMES = (
         "explicit",
         "explicit kron",
         shapes=(
-            squares(1024, 32),
-            squares(64, 512),
-            squares(3, 2000),
-            squares(8, 8, 8, 8),
+            *(squares(1024, 32), squares(64, 512), squares(3, 2000), squares(8, 8, 8, 8)),
             *(squares(m, n) for n in (32, 64) for m in (32, 64, 128, 256, 512)),
             *(squares(n, n) for n in (48, 96)),
             *(squares(m, 4096 // m) for m in (4, 16, 256)),

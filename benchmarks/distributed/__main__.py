@@ -1,19 +1,8 @@
 """Ranks of MPI on devices or processors: ``python -m benchmarks.distributed --launch G``.
 
-With ``--device cuda`` each rank has a device: correctness of all operators, solvers and runs; the
-rate of the links; FastKron's Figure 11 and long vectors on several grids, by NCCL and by stores to
-the memory of other devices, with exchanges after groups of multiplies and after each one; sparse
-grids; batches of systems. With ``--device cpu`` each rank is a process of one thread. The most
-important comes first, and nothing is begun after ``--seconds``.
-
-``--launch`` compiles kernels, by several processes, before it starts the ranks; a cell that ends
-the ranks, or hangs, is left out when they are started again. Under ``mpiexec -n G``, without
-``--launch``, it ends all.
-
-``--peer`` runs on one device, without MPI: stores to G buffers.
+``--launch`` compiles kernels before it starts the ranks, and starts them again behind a cell that
+ends them, or hangs. ``--peer`` runs on one device, without MPI: stores to G buffers.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -32,7 +21,16 @@ def main() -> int:
 
         return 0 if one_device.run(options.json) else 1
     if options.launch:
-        return 0 if _launch(options) else 1
+        from benchmarks.distributed.launch import launch
+
+        words, work = ["--device", options.device], None
+        words += ["--quick"] if options.quick else []
+        words += ["--only", *options.only] if options.only else []
+        if options.device == "cuda" and options.processes:
+            from benchmarks.distributed.compiling import compile_kernels
+
+            work = partial(compile_kernels, options.launch, options.quick, options.processes)
+        return 0 if launch(options.launch, words, options.json, options.seconds, work) else 1
     from benchmarks.distributed.cells import run_cells
     from benchmarks.distributed.parts import cells_of, described
     from benchmarks.distributed.ranks import Ranks
@@ -57,20 +55,6 @@ def _options() -> argparse.Namespace:
     if options.launch and options.json is None:
         parser.error("--launch needs --json")
     return options
-
-
-def _launch(options: argparse.Namespace) -> bool:
-    from benchmarks.distributed.launch import launch
-
-    words = ["--device", options.device]
-    words += ["--quick"] if options.quick else []
-    words += ["--only", *options.only] if options.only else []
-    work = None
-    if options.device == "cuda" and options.processes:
-        from benchmarks.distributed.compiling import compile_kernels
-
-        work = partial(compile_kernels, options.launch, options.quick, options.processes)
-    return launch(options.launch, words, options.json, options.seconds, work)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """What all ranks measure together, one after another, and how it goes on after a failure."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import sys
@@ -19,17 +17,7 @@ LIMIT_SECONDS = 45.0  # after which a cell hangs, beside three times what it is 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement.
-
-    Parameters
-    ----------
-    part, name : str
-        The part of the run that it belongs to, and what it is.
-    seconds : float
-        About what it takes; it is not begun with less time left.
-    work : callable
-        ``work(ranks)``, called on all ranks; False if something is wrong.
-    """
+    """One measurement: about how long it takes, and ``work(ranks)``, False if it is wrong."""
 
     part: str
     name: str
@@ -57,7 +45,6 @@ class Progress:
     under_way: str | None = None
 
     def read(self) -> list[dict[str, Any]]:
-        """Take what an earlier attempt has written; return its records."""
         if self.path is None or not self.path.exists():
             return []
         known = json.loads(self.path.read_text())
@@ -65,17 +52,9 @@ class Progress:
         return list(known["cases"])
 
     def write(self, described: dict[str, Any], records: Sequence[dict[str, Any]]) -> None:
-        known = {
-            **described,
-            "right": self.right and not self.failed,
-            "finished": self.finished,
-            "under_way": self.under_way,
-            "failed": self.failed,
-            "left_out": self.left_out,
-            "done": self.done,
-            "cases": list(records),
-        }
-        save(self.path, known)
+        known = {"right": self.right and not self.failed, "finished": self.finished}
+        known |= {"under_way": self.under_way, "failed": self.failed, "left_out": self.left_out}
+        save(self.path, {**described, **known, "done": self.done, "cases": list(records)})
 
 
 def run_cells(
@@ -93,22 +72,26 @@ def run_cells(
     progress = Progress(path)
     ranks.records[:] = ranks.host.broadcast(progress.read() if ranks.rank == 0 else None, 0) or []
     ended = ranks.host.broadcast([*progress.done, *progress.failed], 0)
+
+    def write(under_way: str | None) -> None:
+        progress.under_way = under_way
+        if ranks.rank == 0:
+            progress.write(described, ranks.records)
+
     for cell in cells:
         if cell.label in ended or (only and cell.part not in only):
             continue
         if not ranks.has_time(cell.seconds):
             progress.left_out.append(cell.label)
             continue
-        progress.under_way = cell.label
-        _write(ranks, progress, described)
+        write(cell.label)
         ranks.say(f"{cell.label}  (after {ranks.elapsed():.0f} s)")
         progress.right = _done(ranks, cell) and progress.right
         progress.done.append(cell.label)
-        progress.under_way = None
-        _write(ranks, progress, described)
+        write(None)
         ranks.free()
     progress.finished = True
-    _write(ranks, progress, described)
+    write(None)
     for label in progress.left_out:
         ranks.say(f"{label}: left out, no time is left")
     return progress.right and not progress.failed
@@ -126,8 +109,3 @@ def _done(ranks: Ranks, cell: Cell) -> bool:
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _write(ranks: Ranks, progress: Progress, described: dict[str, Any]) -> None:
-    if ranks.rank == 0:
-        progress.write(described, ranks.records)

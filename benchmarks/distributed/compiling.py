@@ -1,7 +1,5 @@
 """Compile the kernels of a run, by several processes and on one device, before its ranks start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -30,7 +28,6 @@ Piece = tuple[int, int, str, int, int]
 
 
 def compile_kernels(ranks: int, quick: bool, processes: int) -> None:
-    """Put the kernels of all cells into the cache; what fails is compiled by the ranks."""
     for problem in compile_all(jobs_of(ranks, quick), processes):
         print(f"not compiled: {problem}", flush=True)
 
@@ -42,7 +39,7 @@ def jobs_of(ranks: int, quick: bool) -> list[Job]:
     checks += [partial(check_solvers, transport="nccl", names=[name]) for name in METHODS]
     checks += [partial(check_operators, transport="nccl", names=[name]) for name in OPERATORS]
     checks += [partial(check_operators, transport="peer", names=OPERATORS[:1])]
-    checks += [partial(_sweeps, level=level) for level in levels]
+    checks += [partial(apply_sweeps, level=level, degree=1, transport="nccl") for level in levels]
     checks += [partial(_systems, systems=count) for count in counts]
     pieces = sorted(set(_pieces(ranks, quick)), reverse=True)
     owners = sorted({parts for _, parts in grids(ranks)} - {1})
@@ -62,7 +59,6 @@ def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
 
 
 def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: int) -> None:
-    """The kernel of a local multiply that writes to the memory of its owners, if there is one."""
     import cupy
 
     from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
@@ -77,7 +73,6 @@ def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: i
 
 
 def compile_check(ranks: int, check: Callable[[Any], object]) -> None:
-    """The kernels of what ranks do together, by ranks that share a device."""
     simulate(ranks, lambda communicator: check(RanksOfOneDevice(communicator)))
 
 
@@ -96,16 +91,12 @@ class RanksOfOneDevice(Ranks):
         return self.host
 
     def say(self, *text: object) -> None:
-        """Print nothing."""
+        pass
 
     def record(self, **values: Any) -> dict[str, Any]:
         return values
 
     report = record
-
-
-def _sweeps(ranks: Ranks, level: int) -> None:
-    apply_sweeps(ranks, level, 1, "nccl")
 
 
 def _systems(ranks: Ranks, systems: int) -> None:

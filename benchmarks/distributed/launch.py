@@ -1,7 +1,5 @@
 """Start ranks, and start them again behind a cell that has ended them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -50,7 +48,7 @@ def launch(
         command = [mpiexec(), "-n", str(ranks), sys.executable, "-m", "benchmarks.distributed"]
         command += [*words, "--json", str(path), "--seconds", str(left)]
         text = _run(command, left + GRACE_SECONDS)
-        known = _read(path)
+        known = json.loads(path.read_text()) if path.exists() else None
         if known is not None and known["finished"]:
             return bool(known["right"])
         without_progress = 0 if _note_failure(path, known, text) else without_progress + 1
@@ -58,18 +56,13 @@ def launch(
 
 
 def _run(command: Sequence[str], seconds: float) -> str:
-    """Run a command, show what it prints, and return the last lines of it."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         environment.setdefault(name, "1")
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-    process = subprocess.Popen(
-        ["timeout", "-k", "5", str(seconds), *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    )
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = ["timeout", "-k", "5", str(seconds), *command]
+    process = subprocess.Popen(command, env=environment, **how)
     lines: list[str] = []
     assert process.stdout is not None
     for line in process.stdout:
@@ -80,12 +73,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
     return "".join(lines)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text()) if path.exists() else None
-
-
 def _note_failure(path: Path, known: dict[str, Any] | None, text: str) -> bool:
-    """Write down which cell has ended the ranks; return whether there is one."""
     if known is None or known["under_way"] is None:
         return False
     print(f"{known['under_way']}: FAILED", flush=True)

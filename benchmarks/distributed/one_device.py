@@ -3,8 +3,6 @@
 Only addresses matter for what a store does; the time is that of one pass over memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,8 @@ from benchmarks.core.timing import Call
 
 REPEATS = 20
 CASES = (
-    (64, 4, 16, "float32"),
-    (64, 4, 8, "float64"),
-    (32, 5, 4, "float32"),
-    (128, 3, 64, "float32"),
+    *((64, 4, 16, "float32"), (64, 4, 8, "float64")),
+    *((32, 5, 4, "float32"), (128, 3, 64, "float32")),
 )
 
 
@@ -101,22 +97,13 @@ def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
         f"{name:22} G = {G}: {multiplies} multiplies {1e3 * local:7.3f} ms, "
         f"stored to owners {1e3 * both:7.3f} ms: {both / local:.2f} times "
         f"({1e-12 * rate:.2f} TB/s), by the last multiply {1e3 * spread:7.3f} ms: "
-        f"{spread / local:.2f} times"
-        f"{'' if right else '  WRONG'}",
+        f"{spread / local:.2f} times{'' if right else '  WRONG'}",
         flush=True,
     )
-    return {
-        "case": name,
-        "G": G,
-        "multiplies": multiplies,
-        "local_seconds": local,
-        "stored_seconds": both,
-        "ratio": both / local,
-        "spread_seconds": spread,
-        "spread_ratio": spread / local,
-        "store_bytes_per_second": rate,
-        "right": right,
-    }
+    record = {"case": name, "G": G, "multiplies": multiplies, "local_seconds": local}
+    record |= {"stored_seconds": both, "ratio": both / local, "spread_seconds": spread}
+    record |= {"spread_ratio": spread / local, "store_bytes_per_second": rate}
+    return record | {"right": right}
 
 
 def _seconds(call: Call) -> float:

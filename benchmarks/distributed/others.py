@@ -1,7 +1,5 @@
 """Sparse grids and batches of small systems on ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ import batchkron as bk
 from batchkron.distributed import distribute
 from batchkron.problems import make
 from batchkron.solvers import Cg
+from benchmarks.distributed.products import is_planned
 from benchmarks.distributed.ranks import Ranks
 
 FACTOR = 8  # rows of the factors of a small system, which has FACTOR^3 unknowns
@@ -38,20 +37,14 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
     work, most = op.plan.work, ranks.together(counted)
     busiest = alone * float(work.max() / work.sum())
     sending = most / rate if rate and most else 0.0
+    least = min(seconds, graph or math.inf)
     entry = ranks.report(
         case=f"sweeps, continuity-6d, level {level}, degree {degree}",
-        unknowns=int(whole.shape[0]),
-        transport=transport,
-        seconds=seconds,
-        graph_seconds=graph,
-        alone_seconds=alone,
-        busiest_seconds=busiest,
-        counted_bytes=counted,
-        bytes_right=bool(ranks.together(float(counted != op.volume().own_bytes)) == 0),
-        sending_seconds=sending,
-        imbalance=float(work.max() / work.mean()),
-        of_bound=max(busiest, sending) / min(seconds, graph or math.inf),
-        efficiency=alone / ranks.size / min(seconds, graph or math.inf),
+        **{"unknowns": int(whole.shape[0]), "transport": transport, "seconds": seconds},
+        **{"graph_seconds": graph, "alone_seconds": alone, "busiest_seconds": busiest},
+        **{"counted_bytes": counted, "bytes_right": is_planned(ranks, op, counted)},
+        **{"sending_seconds": sending, "imbalance": float(work.max() / work.mean())},
+        **{"of_bound": max(busiest, sending) / least, "efficiency": alone / ranks.size / least},
     )
     return bool(entry["bytes_right"])
 
@@ -80,7 +73,6 @@ def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
 
 
 def run_systems(ranks: Ranks, systems: int) -> None:
-    """Measure solves of many systems, dealt out to ranks, beside all of them on one."""
     begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
     own = solve_systems(ranks, systems, begin, end)
     seconds = ranks.seconds(own)

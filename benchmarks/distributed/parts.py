@@ -1,7 +1,5 @@
 """The cells of a run in their order, the most important first."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator
 from functools import partial
@@ -9,20 +7,11 @@ from typing import Any
 
 import batchkron as bk
 from benchmarks.core.records import output_of, processor_name
+from benchmarks.distributed import products
 from benchmarks.distributed.cells import Cell
 from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
 from benchmarks.distributed.others import run_sweeps, run_systems
-from benchmarks.distributed.products import (
-    FIGURE_11,
-    LONG,
-    ON_CPU,
-    QUICK,
-    WAYS,
-    Case,
-    grids,
-    measure_link,
-    run_product,
-)
+from benchmarks.distributed.products import FIGURE_11, LONG, ON_CPU, QUICK, WAYS, Case, grids
 from benchmarks.distributed.ranks import Ranks
 
 SWEEP_LEVELS, SYSTEMS = (6, 7, 8), (4096, 65536)
@@ -67,7 +56,8 @@ def _checks(ranks: Ranks, transport: str) -> Iterator[Cell]:
 
 def _link(ranks: Ranks, transport: str, size: int) -> Cell:
     size = 16 << 20 if ranks.quick else size
-    return Cell("links", transport, 2, partial(measure_link, transport=transport, bytes_each=size))
+    work = partial(products.measure_link, transport=transport, bytes_each=size)
+    return Cell("links", transport, 2, work)
 
 
 def _sweeps_and_systems(ranks: Ranks, transport: str) -> Iterator[Cell]:
@@ -97,19 +87,14 @@ def _products(
                     continue
                 transport, exchange, transpose = way
                 text = f"{case.label} {grid} {transport}, {exchange}"
-                work = partial(run_product, case=case, grid=grid, way=way)
+                work = partial(products.run_product, case=case, grid=grid, way=way)
                 yield Cell(part, f"{text}{', transposed' if transpose else ''}", seconds, work)
 
 
 def described(ranks: Ranks) -> dict[str, Any]:
-    found = {
-        "ranks": ranks.size,
-        "device": ranks.device,
-        "version": bk.__version__,
-        "commit": output_of("git", "rev-parse", "--short", "HEAD"),
-        "processor": processor_name(),
-        "python": platform.python_version(),
-    }
+    found = {"ranks": ranks.size, "device": ranks.device, "version": bk.__version__}
+    found |= {"commit": output_of("git", "rev-parse", "--short", "HEAD")}
+    found |= {"processor": processor_name(), "python": platform.python_version()}
     if ranks.device == "cuda":
         properties = ranks.module.cuda.runtime.getDeviceProperties(ranks.number)
         found["device_name"] = properties["name"].decode()

@@ -1,7 +1,5 @@
 """Kronecker products on ranks: FastKron's Figure 11, and long vectors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +30,8 @@ class Case:
 
 
 # FastKron's Figure 11 has a block of 4 GiB in float32 on each device.
-FIGURE_11 = [
-    Case(P, 4, rows, dtype) for dtype in ("float32", "float64") for P, rows in ((64, 64), (128, 4))
-]
+DTYPES = ("float32", "float64")
+FIGURE_11 = [Case(P, 4, rows, dtype) for dtype in DTYPES for P, rows in ((64, 64), (128, 4))]
 LONG = [Case(64, 5, 1, "float32", all_rows=True)]
 ON_CPU = [Case(64, 4, 16, "float64", all_rows=True)]
 QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", all_rows=True)]
@@ -58,7 +55,6 @@ def grids(ranks: int) -> list[tuple[int, int]]:
 
 
 def measure_link(ranks: Ranks, transport: str, bytes_each: int) -> None:
-    """Measure the bytes a second that a rank sends while all of them send to all others."""
     rate = None
     if ranks.size > 1 and (transport != "peer" or ranks.can_store()):
         rate = _link_rate(ranks, transport, bytes_each)
@@ -119,10 +115,7 @@ def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
 
 
 def run_product(
-    ranks: Ranks,
-    case: Case,
-    grid: tuple[int, int],
-    way: tuple[str, str, bool],
+    ranks: Ranks, case: Case, grid: tuple[int, int], way: tuple[str, str, bool]
 ) -> bool:
     """Measure one product, print a line and keep a record; return whether bytes are the plan's."""
     transport, exchange, transpose = way
@@ -135,10 +128,10 @@ def run_product(
     op = distribute(whole, comm, grid, rows=rows, exchange=exchange, transpose=transpose)
     own_rows = op.layout.rows_of(ranks.rank)
     shape = (own_rows.stop - own_rows.start, op.shape[1])
+    fits = 1.0
     try:
         x = ranks.random(shape, case.dtype)
         y = ranks.module.empty(shape, np.dtype(case.dtype))
-        fits = 1.0
     except MemoryError:
         fits = 0.0
     if ranks.together(-fits) > -1:
@@ -152,23 +145,20 @@ def run_product(
     rate = ranks.rate(transport)
     sending = most / rate if rate and most else 0.0
     bound = max(alone or 0.0, sending)
+    how = {"grid": list(grid), "transport": transport, "exchange": exchange, "transpose": transpose}
+    found = {"seconds": seconds, "alone_seconds": alone, "counted_bytes": counted}
+    found |= {"planned_bytes": volume.own_bytes, "bytes_right": is_planned(ranks, op, counted)}
     entry = ranks.report(
-        case=case.label,
-        grid=list(grid),
-        transport=transport,
-        exchange=exchange,
-        transpose=transpose,
-        seconds=seconds,
-        alone_seconds=alone,
-        counted_bytes=counted,
-        planned_bytes=volume.own_bytes,
-        bytes_right=bool(ranks.together(float(counted != volume.own_bytes)) == 0),
-        most_bytes=most,
-        sending_seconds=sending,
+        **{"case": case.label, **how, **found, "most_bytes": most, "sending_seconds": sending},
         of_bound=bound / seconds if bound else None,
         efficiency=alone / seconds if alone else None,
     )
     return bool(entry["bytes_right"])
+
+
+def is_planned(ranks: Ranks, op: Any, counted: int) -> bool:
+    """Whether all ranks have sent the bytes of the plan."""
+    return bool(ranks.together(float(counted != op.volume().own_bytes)) == 0)
 
 
 def factors_of(case: Case) -> list[np.ndarray]:

@@ -1,7 +1,5 @@
 """The ranks of a run: where their arrays are, how long they take, how much time is left."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import math
@@ -23,16 +21,7 @@ START_SECONDS = 60.0  # in which the ranks find each other, or something hangs
 
 
 class Ranks:
-    """All ranks, on devices or processors, with the seconds of the whole run.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-    seconds : float
-        After which nothing new is begun.
-    quick : bool
-        Small cases, to try the program.
-    """
+    """All ranks, on devices or processors; nothing new is begun after ``seconds``."""
 
     def __init__(self, device: str, seconds: float, quick: bool = False) -> None:
         self.host = world()
@@ -52,7 +41,6 @@ class Ranks:
             faulthandler.cancel_dump_traceback_later()
 
     def transport(self, name: str) -> Communicator:
-        """The communicator of "mpi", "nccl", "nccl, no overlap" or "peer"."""
         if name == "mpi":
             return self.host
         if name == "peer":
@@ -130,7 +118,6 @@ class Ranks:
         return statistics.median(times)
 
     def together(self, value: float, *, maxima: bool = True) -> float:
-        """Return the largest of the ranks' numbers, or their sum."""
         values = np.array([value], float)
         self.host.allreduce(values, maxima=maxima)
         return float(values[0])

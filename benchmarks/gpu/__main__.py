@@ -1,7 +1,5 @@
 """Compile, measure, judge, print: `python -m benchmarks.gpu --help`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import groups
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.compiling import (
     Job,
@@ -22,7 +21,6 @@ from benchmarks.gpu.compiling import (
     compile_atomic,
     compile_function,
     compile_sparse,
-    default_processes,
     jobs_of,
 )
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
@@ -37,22 +35,10 @@ from benchmarks.gpu.report.standing import (
 )
 from benchmarks.standings import standing_records
 
-ROOT = Path(__file__).parents[2]
-
 
 def need_cupy() -> None:
     if importlib.util.find_spec("cupy") is None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
-
-
-def read_energy() -> None:
-    from benchmarks.core.device_timing import count_energy
-    from benchmarks.core.energy import EnergyError
-
-    try:
-        count_energy()
-    except EnergyError as error:
-        sys.exit(f"--energy: {error}")
 
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
@@ -77,12 +63,9 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
 
 
 def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
-    """Kernels of Kronecker-sparse matrices: many cases have the same ones, so a job has many."""
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for choice in choices:
-        if choice.part == "kronecker-sparse":
-            groups.setdefault((choice.dtype, choice.case.layout), []).append(choice.case)
-    return [partial(compile_sparse, cases, dtype) for (dtype, _), cases in groups.items()]
+    own = [one for one in choices if one.part == "kronecker-sparse"]
+    found = groups(own, lambda one: (one.dtype, one.case.layout))
+    return [partial(compile_sparse, [c.case for c in cases], k[0]) for k, cases in found.items()]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
@@ -118,10 +101,10 @@ def ablate(options: Namespace) -> int:
     if options.part is None and options.case is None:
         cells = ablation.cells_without_choice(cells, families, options.dtype)
     others = [one for one in cells if one.part != "kronecker-sparse"]
-    processes = default_processes() if options.processes is None else options.processes
     began = time.perf_counter()
     kernels = ablation.sparse_jobs(cells, families)
-    compile_all([*kernels, *ablation.ablation_jobs(jobs(others), families)], processes)
+    found_jobs = [*kernels, *ablation.ablation_jobs(jobs(others), families)]
+    compile_all(found_jobs, options.processes)
     report: dict[str, Any] = {"machine": machine("cuda", options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = []
@@ -165,9 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile_of:
         return add_profiles(options)
     if options.energy:
-        read_energy()
-    processes = default_processes() if options.processes is None else options.processes
-    failures = compile_all(jobs(options.choices), processes)
+        from benchmarks.core.device_timing import count_energy
+        from benchmarks.core.energy import EnergyError
+
+        try:
+            count_energy()
+        except EnergyError as error:
+            sys.exit(f"--energy: {error}")
+    failures = compile_all(jobs(options.choices), options.processes)
     report: dict[str, Any] = {"machine": machine("cuda", options.commit), "cells": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     report["failures_to_compile"] = failures

@@ -4,8 +4,6 @@ Nobody else is measured. A result without a family is compared with the one befo
 Several families whose names are joined by + are switched off together.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +22,7 @@ from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
 from batchkron.backends.cuda.kron_sum.systems import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
+from benchmarks.core.checks import relative_error
 from benchmarks.core.tables import groups, head, row
 from benchmarks.gpu import ablated_sparse
 from benchmarks.gpu.cases.list_cases import HUGE
@@ -125,7 +124,6 @@ def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
 
 
 def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
-    """A job for each kernel of Kronecker-sparse matrices: many cells have the same ones."""
     chosen = [one for one in cells if one.part == ablated_sparse.PART]
     if not chosen:
         return []
@@ -177,7 +175,6 @@ def systems_subject(count: int, sizes: Sequence[int], dtype: str) -> tuple[Make,
 
 
 def systems() -> list[Choice]:
-    """Kronecker sums of many systems, of which the benchmark has no cells."""
     return [
         Choice("systems", f"{count} systems {'×'.join(map(str, sizes))}", dtype, (count, sizes))
         for count, sizes in SYSTEMS
@@ -197,6 +194,8 @@ def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
 
 
 def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
+    from benchmarks.core.device_timing import timed
+
     where = choice.part, choice.name, choice.dtype
     with without(), used_families() as used:
         calls = make()
@@ -206,7 +205,7 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     asked = used_of(families, used)
     if not asked:
         return
-    with_all = microseconds(calls)
+    with_all = timed(calls).microseconds
     expected = out.copy()
     for name in asked:
         with without(*name.split("+")):
@@ -225,22 +224,14 @@ def current_limits() -> DeviceLimits:
     return device_limits(cupy.cuda.Device().id)
 
 
-def microseconds(calls: Sequence[Callable[[], object]]) -> float:
-    from benchmarks.core.device_timing import timed
-
-    return timed(calls).microseconds
-
-
 def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
     """The time without a family; the result must be the one before."""
-    import cupy
-
-    from benchmarks.core.device_timing import TOLERANCE
+    from benchmarks.core.device_timing import TOLERANCE, timed
 
     out.fill(math.nan)
     calls = make()
-    time = microseconds(calls)
-    error = float(cupy.abs(out - expected).max() / cupy.abs(expected).max())
+    time = timed(calls).microseconds
+    error = relative_error(out, expected)
     if not error <= 10 * TOLERANCE[dtype]:
         raise WrongError(f"relative difference {error:.1e}")
     return time
@@ -256,20 +247,17 @@ def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
 
 
 def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
-    """A line for each family: cells, mean gain, least and largest, the verdict."""
     lines = [head(["family", "cells", "only one", "mean gain", "least", "largest", "in"])]
     cells = by_family(found)
     for name in families:
         own = cells.get(name, [])
-        factors = sorted(
-            ((one.factor, one) for one in own if one.factor is not None), key=lambda pair: pair[0]
-        )
+        factors = sorted((one.factor, k) for k, one in enumerate(own) if one.factor is not None)
         mean, alone = mean_gain(own), len(own) - len(factors)
         if mean is None:
             lines.append(row([name, len(own), alone, *"––––"]))
             continue
-        (least, _), (largest, where) = factors[0], factors[-1]
-        short = "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
+        (least, _), (largest, last) = factors[0], factors[-1]
+        where, short = own[last], "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
         texts = [name, len(own), alone, f"{mean:.2f}{short}", f"{least:.2f}", f"{largest:.2f}"]
         lines.append(row([*texts, f"{where.part} {where.case} {where.dtype}"]))
     return lines

@@ -1,13 +1,7 @@
 """Kronecker-sparse matrices in the ablation: cells, what their plans have, and their calls.
 
-Beside families of kernels, these can be switched off: products by cuBLAS, vectors that are
-transposed, values that a thread block keeps for several tiles, values that an operator has prepared
-(without, a function copies them in each call), and matrix units in float32 with precision="tf32x3"
-(without, it multiplies on ordinary cores). In float16 and float64 the matrix units are those of the
-tiles: no other family has any.
+benchmarks/README.md says what `WAYS` are, which can be switched off beside families of kernels.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -45,15 +39,11 @@ WAYS = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
 
 
 def choices(dtype: str | None) -> list[Choice]:
-    """The cells that are measured where none are asked for, of one dtype or of all."""
-    dtypes: list[tuple[str, Sequence[Any]]] = [
-        *((one, (*FIRST, *SMALL, *LARGE)) for one in SPARSE_DTYPES),
-        (PRECISION, FIRST),
-    ]
+    small = (*FIRST, *SMALL, *LARGE)
     cases = [
         (one, SparseCase(pattern, layout))
-        for one, patterns in dtypes
-        for pattern in patterns
+        for one in (*SPARSE_DTYPES, PRECISION)
+        for pattern in (FIRST if one == PRECISION else small)
         for layout in LAYOUTS
         if dtype in (None, one)
     ]

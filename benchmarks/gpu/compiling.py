@@ -4,14 +4,10 @@ Each process builds the operators that will be measured, which compiles their ke
 built in managed memory, which takes no room on the device until it is touched.
 """
 
-from __future__ import annotations
-
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -40,28 +36,21 @@ def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
         reserve(product, fitting.rows, 1)
 
 
-def compile_function(shape: KronMatmul, dtype: str) -> None:
+def compile_function(shape: KronMatmul, dtype: str, inner: int = 1) -> None:
     from batchkron.backends import backend_on
     from batchkron.spec.kron import KronSpec
 
     inputs, outputs = zip(*shape.factors, strict=True)
     cuda: Any = backend_on("cuda")
-    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, np.dtype(dtype))).prepare()
+    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, inner, np.dtype(dtype))).prepare()
 
 
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
-    """The kernels of functions: all factors at once, and one at a time."""
-    from batchkron.backends import backend_on
-    from batchkron.spec.kron import KronSpec
-
     compile_function(shape, dtype)
     inputs = [p for p, _ in shape.factors]
-    scalar = np.dtype(dtype)
-    cuda: Any = backend_on("cuda")
-    for mode, (p, q) in enumerate(shape.factors):
+    for mode, factor in enumerate(shape.factors):
         outer = shape.rows * math.prod(inputs[:mode])
-        inner = math.prod(inputs[mode + 1 :])
-        cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).prepare()
+        compile_function(KronMatmul(outer, (factor,)), dtype, math.prod(inputs[mode + 1 :]))
 
 
 def compile_batch(case: BatchCase | ListCase, dtype: str, accumulation: str = "owner") -> None:
@@ -93,7 +82,6 @@ def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
 
 
 def compile_program(program: Program) -> None:
-    """Compile a kernel into the cache on disk."""
     import cupy
 
     from batchkron.backends.cuda.runtime.device import load_kernel
@@ -114,7 +102,6 @@ def _quietly(job: Job) -> str:
 
 
 def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
-    """Do all jobs in several processes; return what went wrong."""
     if processes < 1 or not jobs:
         return []
     context = multiprocessing.get_context("spawn")  # a device's context does not survive a fork
@@ -128,13 +115,6 @@ def _outcome(future: Future[str]) -> str:
     return future.result() if error is None else f"{type(error).__name__}: {error}"
 
 
-def default_processes() -> int:
-    count = os.cpu_count() or 1
-    with suppress(AttributeError):
-        count = len(os.sched_getaffinity(0))
-    return min(14, count)
-
-
 def jobs_of(
     kron: Sequence[tuple[Any, ...]],
     functions: Sequence[tuple[KronMatmul, str]],
@@ -142,11 +122,9 @@ def jobs_of(
     lists: Sequence[tuple[ListCase, str]] = (),
 ) -> list[Job]:
     """The jobs of all cases, the longest first; ``kron``: arguments of `compile_kron`."""
-    long_lists = sorted(lists, key=lambda pair: -pair[0].products)
-    longest = sorted(batches, key=lambda pair: -pair[0].products)
+    batch_lists = (sorted(own, key=lambda pair: -pair[0].products) for own in (lists, batches))
     return [
-        *(partial(compile_batch, *pair) for pair in long_lists),
-        *(partial(compile_batch, *pair) for pair in longest),
+        *(partial(compile_batch, *pair) for own in batch_lists for pair in own),
         *(partial(compile_kron, *pair) for pair in kron),
         *(partial(compile_functions, *pair) for pair in functions),
     ]

@@ -1,7 +1,5 @@
 """Products of ours on a device: operands, calls, and what a result must be. No peers here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, reduce
@@ -63,7 +61,6 @@ class Subject:
 
 
 def contender_of(made: Any) -> Contender:
-    """A contender, of calls if it is none yet."""
     return made if isinstance(made, Contender) else Contender(OURS, {"": made})
 
 
@@ -130,25 +127,20 @@ def random_ids(count: int, below: int, seed: int) -> Array:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int32)
 
 
-def batch_list(case: BatchCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
-    rng = np.random.default_rng(2)
-    pools = rng.standard_normal((case.modes, case.POOL, case.size, case.size)).astype(dtype)
-    ids = rng.integers(0, case.POOL, (case.products, case.modes), dtype=np.int32)
-    inputs = rng.integers(0, case.blocks, case.products, dtype=np.int32)
+def list_of(case: BatchCase | ListCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
+    """Pools, of a `ListCase` on the device; factor ids, inputs and outputs, sorted by output."""
     outputs = np.repeat(np.arange(case.blocks, dtype=np.int32), case.CONTRIBUTIONS)
-    return list(pools), ids, inputs, outputs
-
-
-def list_of(case: ListCase, dtype: str) -> tuple[list[Array], Any, Any, Any]:
-    pools = [
-        random_array((case.POOL, p, q), dtype, seed) for seed, (p, q) in enumerate(case.factors)
-    ]
-    ids = np.empty((case.products, len(case.factors)), np.int32)
-    for mode in range(len(case.factors)):
-        ids[:, mode] = random_ids(case.products, case.POOL, mode + 1).get()
-    inputs = random_ids(case.products, case.blocks, 20).get()
-    outputs = np.repeat(np.arange(case.blocks, dtype=np.int32), case.CONTRIBUTIONS)
-    return pools, ids, inputs, outputs
+    count = case.products
+    if isinstance(case, BatchCase):
+        rng = np.random.default_rng(2)
+        pools = rng.standard_normal((case.modes, case.POOL, case.size, case.size)).astype(dtype)
+        ids = rng.integers(0, case.POOL, (count, case.modes), dtype=np.int32)
+        return list(pools), ids, rng.integers(0, case.blocks, count, dtype=np.int32), outputs
+    shapes = enumerate(case.factors)
+    drawn = [random_array((case.POOL, *shape), dtype, seed) for seed, shape in shapes]
+    modes = range(1, 1 + len(case.factors))
+    columns = [random_ids(count, case.POOL, mode).get() for mode in modes]
+    return drawn, np.stack(columns, 1), random_ids(count, case.blocks, 20).get(), outputs
 
 
 class ListSubject(Subject):
@@ -169,9 +161,7 @@ class ListSubject(Subject):
 
     @cached_property
     def content(self) -> tuple[list[Any], Any, Any, Any]:
-        if isinstance(self.case, ListCase):
-            return list_of(self.case, self.dtype)
-        pools, *lists = batch_list(self.case, self.dtype)
+        pools, *lists = list_of(self.case, self.dtype)
         if self.sums == "owner":
             return pools, *lists
         order = np.random.default_rng(3).permutation(self.case.products)
@@ -190,7 +180,6 @@ class ListSubject(Subject):
 
     @cached_property
     def expected(self) -> Array:
-        """The first block of the last vector's product."""
         pools, ids, inputs, outputs = self.content
         chosen = np.flatnonzero(outputs == 0)
         rows, places = np.unique(inputs[chosen], return_inverse=True)
@@ -249,7 +238,6 @@ class ExplicitSubject(Subject):
 
     @cached_property
     def expected(self) -> Array:
-        """A row in the middle."""
         places = np.unravel_index(self.row, self.sizes)
         rows = [matrix.get()[k] for matrix, k in zip(self.matrices, places, strict=True)]
         return reduce(np.kron, rows)

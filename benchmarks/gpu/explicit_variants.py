@@ -7,8 +7,6 @@ part "explicit", beside the driver's fill of the same memory and its copy from o
 other. A rate counts what is read, each matrix once, and what is written.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -59,10 +57,7 @@ TILE_VARIANTS = (
     TileVariant(512, 32 * KIB, 64 * KIB),
     TileVariant(512, 64 * KIB, 128 * KIB),
 )
-WAYS: tuple[tuple[Family, Sequence[Any]], ...] = (
-    (BANDS, BAND_VARIANTS),
-    (TILES, TILE_VARIANTS),
-)
+WAYS: tuple[tuple[Family, Sequence[Any]], ...] = ((BANDS, BAND_VARIANTS), (TILES, TILE_VARIANTS))
 
 
 def has_kernel(sizes: Sequence[int], dtype: str, out: Any, family: Family, variant: Any) -> bool:
@@ -91,13 +86,8 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
 
     def record(family: str, variant: Any, microseconds: float) -> dict[str, Any]:
         moved = written if family == "driver" else explicit_traffic(sizes, dtype)
-        rate = moved / microseconds / 1e6
-        return common | {
-            "family": family,
-            "variant": str(variant),
-            "microseconds": microseconds,
-            "terabytes_per_second": rate,
-        }
+        own = {"family": family, "variant": str(variant), "microseconds": microseconds}
+        return common | own | {"terabytes_per_second": moved / microseconds / 1e6}
 
     for name, work in (("fill", filled), ("copy", copied)):
         calls = [partial(work, out) for out in outs]
@@ -114,8 +104,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
             if not bool((outs[-1] == expected).all()):
                 yield common | {"family": family.name, "variant": str(variant), "wrong": True}
                 continue
-            microseconds = timed(calls).microseconds
-            yield record(family.name, variant, microseconds)
+            yield record(family.name, variant, timed(calls).microseconds)
 
 
 def filled(out: Any) -> None:
@@ -136,12 +125,10 @@ def main() -> int:
     begun, rows = time.perf_counter(), []
     for sizes in EXPLICIT:
         name = squares(*sizes).name
-        if not any(fnmatchcase(name, pattern) for pattern in options.case):
-            continue
         for dtype in DTYPES:
-            if options.dtype not in (None, dtype) or (
-                time.perf_counter() - begun > options.seconds
-            ):
+            is_asked = any(fnmatchcase(name, pattern) for pattern in options.case)
+            late = time.perf_counter() - begun > options.seconds
+            if late or not is_asked or options.dtype not in (None, dtype):
                 continue
             own = list(measured(sizes, dtype))
             rows += own

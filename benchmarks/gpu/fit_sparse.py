@@ -1,13 +1,4 @@
-"""Fit the costs of kernels of Kronecker-sparse matrices to measured ones; needs no device.
-
-python -m benchmarks.gpu.fit_sparse MEASUREMENTS.json [--write COSTS.json]
-
-MEASUREMENTS.json is of `benchmarks.gpu.measure_sparse`. Prints how good the estimates are, and what
-the choice by them costs; --write puts the costs of "kron_sparse" in a file of
-``batchkron/backends/cuda/costs``.
-"""
-
-from __future__ import annotations
+"""Fit the costs of kernels of Kronecker-sparse matrices to measured ones; needs no device."""
 
 import json
 import math
@@ -34,7 +25,6 @@ Record = Mapping[str, Any]
 
 
 def kernel_of(record: Record, limits: DeviceLimits) -> Kernel | None:
-    """The kernel that was measured, None if there is none by that name any more."""
     (family,) = [one for one in FAMILIES if one.name == record["family"]]
     if len(record["variant"]) != len(family.variant_type.__slots__):
         return None
@@ -95,12 +85,9 @@ def main(measurements: Path, write: Path | None) -> None:
         found = family.seconds(work, SimpleNamespace(**table[name]))
         estimates[own] = found
         errors = np.log(found / times)
-        near = weights[own] == 1
-        print(
-            f"{name}: {len(own)} kernels, error {errors_of(errors).rms:.3f}, of the good ones",
-            end=" ",
-        )
-        print(f"{errors_of(errors[near]).rms:.3f}, bias {errors_of(errors[near]).bias:+.3f}")
+        (every, _), (rms, bias) = errors_of(errors), errors_of(errors[weights[own] == 1])
+        said = f"{name}: {len(own)} kernels, error {every:.3f}"
+        print(f"{said}, of the good ones {rms:.3f}, bias {bias:+.3f}")
     losses = choice(records, list(estimates))
     for dtype in dict.fromkeys(one["dtype"] for one in records):
         own_losses = [loss for loss, one in losses if one["dtype"] == dtype]

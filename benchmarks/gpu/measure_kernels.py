@@ -1,13 +1,8 @@
 """Time single kernels of Kron-Matmuls on the device: what `benchmarks.gpu.fit` fits costs to.
 
-    python -m benchmarks.gpu.measure_kernels KERNELS.json --kernels 3000 --seconds 300
-
-takes runs of neighbouring modes of the benchmark's products and of random ones. For each run it
-times the kernel of least estimate of each family, and some variants near it. Kernels are compiled
-by several processes and timed one at a time; large vectors do not come from a cache.
+Of runs of neighbouring modes of the benchmark's products and of random ones, the kernel of least
+estimate of each family, and some near it. Large vectors do not come from a cache.
 """
-
-from __future__ import annotations
 
 import datetime
 import math
@@ -15,7 +10,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import as_completed
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
 
@@ -29,12 +24,7 @@ from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.plan import prepared_call
 from batchkron.backends.cuda.kron.tuned import LoadedKernels, random_factors
-from batchkron.backends.cuda.runtime.device import (
-    current_device,
-    device_limits,
-    options_for,
-    place,
-)
+from batchkron.backends.cuda.runtime.device import current_device, device_limits, options_for, place
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.backends.cuda.tuning.compilers import Compilers
@@ -42,7 +32,7 @@ from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.trials import Trial
 from batchkron.spec.kron import KronSpec
 from benchmarks.gpu.cases.cases import KRON, PDE
-from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, write
+from benchmarks.gpu.measured_kernels import MeasuredKernel, write
 from benchmarks.shapes import KronMatmul
 
 SMALL_SIZES = tuple(range(2, 17))  # of factors of random products
@@ -92,16 +82,9 @@ def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
                 if run.L * run.R * sizes > MAX_RUN_ELEMENTS:
                     continue
                 is_reduced = dtype == "float32" and rng.random() < REDUCED
-                yield ModeRun(
-                    0,
-                    run.inputs,
-                    run.outputs,
-                    run.L,
-                    run.R,
-                    run.dtype,
-                    products=PRODUCTS[rng.choice(("tf32", "tf32x3"))] if is_reduced else 0,
-                    constant=rng.random() < 0.5,
-                    fixed_columns=True,
+                products = PRODUCTS[rng.choice(("tf32", "tf32x3"))] if is_reduced else 0
+                yield replace(
+                    run, first=0, products=products, constant=rng.random() < 0.5, fixed_columns=True
                 )
 
 
@@ -149,19 +132,9 @@ def timed(kernel: Kernel, code: CompiledKernel, device: int) -> float:
 
 def measured(kernel: Kernel, chosen: bool, microseconds: float) -> MeasuredKernel:
     run = kernel.work
-    return MeasuredKernel(
-        kernel.family.name,
-        run.inputs,
-        run.outputs,
-        run.L,
-        run.R,
-        run.dtype.name,
-        run.products,
-        run.constant,
-        astuple(kernel.variant),
-        chosen,
-        round(microseconds, 3),
-    )
+    what = run.inputs, run.outputs, run.L, run.R, run.dtype.name, run.products, run.constant
+    variant = astuple(kernel.variant)
+    return MeasuredKernel(kernel.family.name, *what, variant, chosen, round(microseconds, 3))
 
 
 @click.command()
@@ -173,7 +146,6 @@ def main(output: Path, count: int, seconds: float, seed: int) -> None:
     """Time kernels on the current device and write OUTPUT."""
     begin = time.monotonic()
     device = current_device()
-    limits = device_limits(device)
     queue = drawn(count, random.Random(seed))
     click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
     found: list[MeasuredKernel] = []
@@ -191,7 +163,7 @@ def main(output: Path, count: int, seconds: float, seed: int) -> None:
             if len(found) % 100 == 0:
                 cupy.get_default_memory_pool().free_all_blocks()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    write(output, Measurements(limits.name, limits, today, tuple(found)))
+    write(output, device_limits(device), today, found)
     click.echo(f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {failures}")
 
 

@@ -1,14 +1,7 @@
-"""Times of kernels of Kronecker-sparse matrices, many variants of each product.
+"""Time kernels of Kronecker-sparse matrices: what `benchmarks.gpu.fit_sparse` fits costs to.
 
-python -m benchmarks.gpu.measure_sparse MEASUREMENTS.json [--variants 10] [--dtype NAME] [--all]
-
-Of each family, and of those with kept values or some neighbouring j in a warp, the variants with
-the least estimates and some others, for the twelve first patterns of the benchmark, or for all.
-Costs are fitted to the file by `python -m benchmarks.gpu.fit_sparse`. Results are compared with the
-definition.
+The variants with the least estimates of each family and kind, and some others.
 """
-
-from __future__ import annotations
 
 import time
 from collections import defaultdict
@@ -25,15 +18,11 @@ from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
-from batchkron.backends.cuda.runtime.device import (
-    device_limits,
-    device_name,
-    ready_stream,
-)
+from batchkron.backends.cuda.runtime.device import device_limits, device_name, ready_stream
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import save
+from benchmarks.core.records import default_processes, save
 from benchmarks.gpu.cases.sparse_cases import (
     FIRST,
     LAYOUTS,
@@ -42,7 +31,7 @@ from benchmarks.gpu.cases.sparse_cases import (
     shape_of,
     sparse_patterns,
 )
-from benchmarks.gpu.compiling import compile_all, compile_program, default_processes
+from benchmarks.gpu.compiling import compile_all, compile_program
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
 MANY_THREADS = 256  # of a multiprocessor

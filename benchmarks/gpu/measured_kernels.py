@@ -1,10 +1,8 @@
 """Files of measured kernels of Kron-Matmuls: one kernel a line, after a header."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,38 +39,20 @@ class MeasuredKernel(NamedTuple):
         return ModeRun(0, *sizes, dtype, self.products, self.constant, fixed_columns=True)
 
 
-@dataclass(frozen=True)
-class Measurements:
-    """Kernels that were measured on one device."""
-
-    device: str
-    limits: DeviceLimits
-    date: str
-    kernels: tuple[MeasuredKernel, ...]
-
-
-def read(path: Path) -> Measurements:
+def read(path: Path) -> tuple[str, DeviceLimits, list[MeasuredKernel]]:
     content = json.loads(path.read_text())
-    kernels = tuple(map(_kernel, content["kernels"]))
-    return Measurements(
-        content["device"], DeviceLimits(*content["limits"]), content["date"], kernels
-    )
+    made = (MeasuredKernel(*row) for row in content["kernels"])
+    kernels = [
+        one._replace(
+            inputs=tuple(one.inputs), outputs=tuple(one.outputs), variant=tuple(one.variant)
+        )
+        for one in made
+    ]
+    return content["device"], DeviceLimits(*content["limits"]), kernels
 
 
-def write(path: Path, measured: Measurements) -> None:
-    header: dict[str, Any] = {
-        "device": measured.device,
-        "date": measured.date,
-        "limits": astuple(measured.limits),
-        "columns": MeasuredKernel._fields,
-    }
-    lines = [json.dumps(header)[:-1] + ', "kernels": [']
-    lines.append(",\n".join(json.dumps(one, separators=(",", ":")) for one in measured.kernels))
-    path.write_text("\n".join([*lines, "]}"]) + "\n")
-
-
-def _kernel(row: Sequence[Any]) -> MeasuredKernel:
-    one = MeasuredKernel(*row)
-    return one._replace(
-        inputs=tuple(one.inputs), outputs=tuple(one.outputs), variant=tuple(one.variant)
-    )
+def write(path: Path, limits: DeviceLimits, date: str, kernels: Sequence[MeasuredKernel]) -> None:
+    header: dict[str, Any] = {"device": limits.name, "date": date, "limits": astuple(limits)}
+    header["columns"] = MeasuredKernel._fields
+    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in kernels)
+    path.write_text(f'{json.dumps(header)[:-1]}, "kernels": [\n{lines}\n]}}\n')

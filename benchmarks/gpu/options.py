@@ -1,7 +1,5 @@
 """The command's options, and the cells that they choose."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.options import parser_of
+from benchmarks.core.records import default_processes
 from benchmarks.gpu.cases.cases import (
     ABLATION,
     BATCHES,
@@ -113,6 +112,8 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--commit", help="of the source, where it is no checkout")
     options = parser.parse_args(arguments)
+    if options.processes is None:
+        options.processes = default_processes()
     if options.random is not None:
         others = ("part", "case", "dtype", "ablate", "profile", "profile_of")
         if any(getattr(options, name) for name in others):

@@ -6,8 +6,6 @@ reads what `python -m benchmarks.gpu --json` has written, draws the picture, and
 Markdown. Products whose floor is shorter than a launch are in the table only. No device is needed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,32 +32,17 @@ LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn
 
 @dataclass(frozen=True)
 class Point:
-    """A measured product.
-
-    Attributes
-    ----------
-    name, dtype : str
-        As in the file.
-    intensity : float
-        Flops for each byte that one pass over memory would read and write.
-    rate : float
-        Flops per second, as measured.
-    floor : float
-        The least time in µs.
-    moved : tuple of float
-        What each kernel reads and writes, as a multiple of that one pass.
-    """
+    """A measured product: name and dtype as in the file."""
 
     name: str
     dtype: str
-    intensity: float
-    rate: float
-    floor: float
-    moved: tuple[float, ...]
+    intensity: float  # flops for each byte that one pass over memory would read and write
+    rate: float  # flops per second, as measured
+    floor: float  # the least time in µs
+    moved: tuple[float, ...]  # what each kernel reads and writes, as a multiple of that one pass
 
     @property
     def share(self) -> float:
-        """The rate over that of the roof."""
         return self.rate / min(FLOPS, self.intensity * COPY)
 
     @property
@@ -81,14 +64,9 @@ def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
     shapes = {case.name: case.shape for case in KRON}
     for cell in report["cells"]:
         if cell["part"] == "kron" and "tflops" in cell:
-            yield Point(
-                cell["case"],
-                cell["dtype"],
-                cell["tflops"] / cell["terabytes_per_second"],
-                1e12 * cell["tflops"],
-                cell["floor"],
-                moved(shapes[cell["case"]], cell["dtype"]),
-            )
+            name, dtype, rate = cell["case"], cell["dtype"], cell["tflops"]
+            intensity, passes = rate / cell["terabytes_per_second"], moved(shapes[name], dtype)
+            yield Point(name, dtype, intensity, 1e12 * rate, cell["floor"], passes)
 
 
 def figure(value: float) -> str:
@@ -118,7 +96,6 @@ def row(point: Point) -> list[str]:
 
 
 def draw(points: Sequence[Point], path: Path) -> list[Any]:
-    """Draw products under the roof, and under those of several passes; return labels' boxes."""
     pyplot = figures()
     roof = Roof(COPY / 1e12, FLOPS / 1e12)
     figure, axis = pyplot.subplots(figsize=(9.6, 7.2))

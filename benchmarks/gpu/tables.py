@@ -1,21 +1,17 @@
 """The tables of docs/results/gpu.md, made of what a run has written.
 
-    python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/results/gpu.md
-
-reads what `python -m benchmarks.gpu --json` has written and writes the figures of that run into the
-page's tables. Which cases a table has, and in which order, is the page's; the table of what was
-profiled has all cells that were. Tables of parts that were not run, other ones and the text stay as
-they are. No device is needed.
+Which cases a table has, and in which order, is the page's; the table of what was profiled has all
+cells that were. Tables of parts that were not run, other ones and the text stay as they are.
 """
-
-from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.tables import table
 from benchmarks.gpu.profiling.profiling import USES
 from benchmarks.gpu.report.report import ratio, shown
 
@@ -37,18 +33,9 @@ def _over_floor(cell: Cell) -> str:
     return ratio(cell["ours_over_floor"]) if cell["floor"] >= 1 else "–"
 
 
-def _cpu(cell: Cell) -> str:
-    return _time(next(iter(cell["peers"].values())))
-
-
 def _twice(columns: str) -> str:
     """The head of columns for both dtypes."""
     return f"f32, {columns}, f64, {columns}"
-
-
-def _gain(cell: Cell) -> str:
-    """How many times longer the best peer takes."""
-    return ratio(1 / cell["ours_over_best_peer"])
 
 
 # What a column shows of a cell; those named after a dtype begin the columns of that dtype.
@@ -60,8 +47,8 @@ COLUMNS: dict[str, Callable[[Cell], str]] = {
     "function": lambda cell: _time(cell["function"]),
     "owner": lambda cell: _time(cell["owner"]),
     "× floor": _over_floor,
-    "× best peer": _gain,
-    "CPU": _cpu,
+    "× best peer": lambda cell: ratio(1 / cell["ours_over_best_peer"]),
+    "CPU": lambda cell: _time(next(iter(cell["peers"].values()))),
     "of floor": lambda cell: f"{100 / cell['ours_over_floor']:.0f} %",
     "note": lambda cell: str(cell["note"]),
     "by functions": lambda cell: ratio(cell["factor_of_functions"]),
@@ -94,15 +81,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def with_tables(text: str, cells: Sequence[Cell]) -> str:
     """A page whose tables have the figures of these cells."""
-    lines, found = text.splitlines(), []
-    while lines:
-        count = next((k for k, line in enumerate(lines) if not line.startswith("|")), len(lines))
-        if count:
-            found += new_table(lines[:count], cells)
-        else:
-            count = 1
-            found.append(lines[0])
-        del lines[:count]
+    found: list[str] = []
+    for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
+        lines = list(group)
+        found += new_table(lines, cells) if is_table else lines
     return "\n".join(found) + "\n"
 
 
@@ -119,7 +101,7 @@ def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
         part = TABLES.get(kind)
         own = {(one["case"], one["dtype"]): one for one in cells if one["part"] == part}
         rows = [figures(head, name, own) for name, *_ in rows] if own else []
-    return laid_out([head, *rows]) if rows else list(lines)
+    return table(head, rows).splitlines() if rows else list(lines)
 
 
 def figures(head: Sequence[str], name: str, cells: Mapping[tuple[str, str], Cell]) -> list[str]:
@@ -158,15 +140,6 @@ def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
             case, part = cell["case"], cell["part"]
             name = case if case.startswith(part) else f"{part} {case}"
             yield [name, cell["dtype"], *used, cell["profile"]["reason"]]
-
-
-def laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
-    head, *rest = (
-        "| " + " | ".join(t.ljust(width) for t, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    )
-    return [head, "| " + " | ".join("-" * width for width in widths) + " |", *rest]
 
 
 if __name__ == "__main__":

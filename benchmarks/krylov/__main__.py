@@ -1,7 +1,5 @@
 """Time Krylov methods beside SciPy's or CuPy's: `python -m benchmarks.krylov --help`."""
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import sys
@@ -17,22 +15,9 @@ from batchkron import solvers
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.timing import Call, waiter
+from benchmarks.krylov import cases
 from benchmarks.krylov.batches import batch_records
-from benchmarks.krylov.cases import (
-    DEVICE_OPERATORS,
-    DEVICE_UNKNOWNS,
-    ITERATIONS,
-    METHODS,
-    OPERATORS,
-    UNKNOWNS,
-    Case,
-    operator_of,
-    peer_operator,
-    right_hand_side,
-    side,
-    times_of,
-    tolerance_name,
-)
+from benchmarks.krylov.cases import ITERATIONS, Case, operator_of, peer_operator, side, times_of
 
 # times the peer's speed
 TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
@@ -47,28 +32,24 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def cases_on(device: str) -> list[Case]:
-    unknowns = UNKNOWNS if device == "cpu" else DEVICE_UNKNOWNS
-    operators = OPERATORS if device == "cpu" else DEVICE_OPERATORS
-    return [Case(m, o, n) for n in unknowns for o in operators for m in METHODS]
-
-
-def peer_of(device: str) -> tuple[str, Any]:
-    if device == "cpu":
-        return "SciPy", scipy_linalg
-    import cupyx.scipy.sparse.linalg as cupy_linalg
-
-    return "CuPy", cupy_linalg
+    unknowns, operators = cases.UNKNOWNS, cases.OPERATORS
+    if device == "cuda":
+        unknowns, operators = cases.DEVICE_UNKNOWNS, cases.DEVICE_OPERATORS
+    return [Case(m, o, n) for n in unknowns for o in operators for m in cases.METHODS]
 
 
 def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
-    """Time the same number of iterations by a solver object, our function, the peer's function."""
-    A, b = operator_of(case, module), right_hand_side(side(case), module)
+    A, b = operator_of(case, module), cases.right_hand_side(side(case), module)
     options: dict[str, Any] = {"rtol": 1e-15, "maxiter": ITERATIONS}
-    name, library = peer_of(device)
+    name, library = "SciPy", scipy_linalg
+    if device == "cuda":
+        import cupyx.scipy.sparse.linalg as library
+
+        name = "CuPy"
     peer = getattr(library, case.method, None)
     if peer is None:  # CuPy has no bicgstab; its cgs has two products an iteration as well
         name, peer = f"{name}'s cgs", library.cgs
-    peer_options: dict[str, Any] = {"maxiter": ITERATIONS, tolerance_name(peer): 1e-15}
+    peer_options: dict[str, Any] = {"maxiter": ITERATIONS, cases.tolerance_name(peer): 1e-15}
     made: dict[str, Any] = {}
     if case.method == "gmres":
         restart = ITERATIONS // 2
@@ -88,14 +69,8 @@ def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
     seconds = times_of(contenders, waiter(device))
     ratio = seconds[name] / seconds["batchkron"]
     target = 1.0 if case.method == "gmres" and case.unknowns > 100_000 else TARGETS[device](case)
-    return {
-        "case": case.name,
-        "seconds": seconds,
-        "iterations": int(result.iterations),
-        "right": right,
-        "ratio": ratio,
-        "target": target,
-    }
+    found = {"case": case.name, "seconds": seconds, "iterations": int(result.iterations)}
+    return {**found, "right": right, "ratio": ratio, "target": target}
 
 
 def to_host(array: Any) -> np.ndarray:

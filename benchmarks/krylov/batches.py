@@ -1,7 +1,5 @@
 """Many small systems at once, beside a loop of solves and dense factorisations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import cycle
@@ -14,14 +12,8 @@ import batchkron as bk
 from batchkron.solvers import Cg, Gmres
 from benchmarks.core.records import version_of
 from benchmarks.core.timing import Call, seconds_of, waiter
-from benchmarks.krylov.cases import (
-    batch,
-    bytes_of_a_solve,
-    bytes_of_an_iteration,
-    dense,
-    times_of,
-    tolerance_name,
-)
+from benchmarks.krylov import cases
+from benchmarks.krylov.cases import dense, times_of
 
 RTOL = 1e-8
 SAMPLED = 32  # systems of the loop that are solved; it is taken to be as long for the others
@@ -31,7 +23,7 @@ TARGET_OF_FLOOR = 0.4  # floor over time
 
 
 def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
-    op, factors, b = batch(systems, module)
+    op, factors, b = cases.batch(systems, module)
     size = b.shape[1]
     wait = waiter("cpu" if module is np else "cuda")
     matrices = module.asarray(dense(factors[:SAMPLED]))
@@ -50,11 +42,11 @@ def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
         record = {
             "case": f"{systems} systems of {size}, {loop}",
             "seconds": seconds,
-            "iterations": [int(result.iterations.min()), int(result.iterations.max())],
             "right": right,
-            "ratio": seconds[turns] / seconds["batchkron"],
-            "target": TARGET_ON_CPU if module is np else TARGET,
         }
+        record["iterations"] = [int(result.iterations.min()), int(result.iterations.max())]
+        record["ratio"] = seconds[turns] / seconds["batchkron"]
+        record["target"] = TARGET_ON_CPU if module is np else TARGET
         if lu is not None:
             record["over_lu"] = lu / seconds["batchkron"]
         if module is not np:
@@ -63,21 +55,21 @@ def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
 
 
 def floors(size: int, result: Any, seconds: float, speed: float, is_cg: bool) -> dict[str, float]:
-    """Fractions of what memory's speed allows, with vectors read in each iteration, and once."""
-    found = {"of_floor_once": bytes_of_a_solve(size) * result.iterations.size / speed / seconds}
+    # in float64: matrices, b and x once; of cg in memory x, r, p read and written, p, q and q
+    solve, iteration = 8 * (3 * cases.FACTOR**2 + 2 * size), 9 * 8 * size
+    found = {"of_floor_once": solve * result.iterations.size / speed / seconds}
     if is_cg:
-        moved = bytes_of_an_iteration(size) * int(result.iterations.sum())
+        moved = iteration * int(result.iterations.sum())
         found |= {"of_floor": moved / speed / seconds, "of_floor_target": TARGET_OF_FLOOR}
     return found
 
 
 def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any) -> float:
-    """Seconds of one solve, the mean over a few of the systems."""
     library = scipy_linalg
     if module is not np:
         import cupyx.scipy.sparse.linalg as library
     solve = getattr(library, name)
-    tolerance = tolerance_name(solve)
+    tolerance = cases.tolerance_name(solve)
     ops = [bk.KroneckerSum(list(each)) for each in factors[:SAMPLED]]
     if module is not np:
         ops = [op.to("cuda") for op in ops]
@@ -106,7 +98,6 @@ def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
 
 
 def bandwidth(module: Any) -> float:
-    """Bytes a second that a copy of 1 GiB moves."""
     source = module.zeros(1 << 27)
     target = module.empty_like(source)
 

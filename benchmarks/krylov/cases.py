@@ -1,7 +1,5 @@
 """What is solved: operators and right-hand sides, on NumPy's or CuPy's arrays."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Mapping
@@ -75,10 +73,13 @@ def peer_operator(case: Case, module: Any) -> Any:
             import cupyx.scipy.sparse.linalg as library
         shape = (case.unknowns, case.unknowns)
         return library.LinearOperator(shape, matvec=product, dtype=np.float64)
-    modes = 2 if case.unknowns < 1_000_000 else 3
-    n = round(case.unknowns ** (1 / modes))
-    op = bk.KroneckerSum([second_difference(n)] * modes)
+    op = bk.KroneckerSum([second_difference(n) for n in modes_of(case)])
     return op if module is np else op.to("cuda")
+
+
+def modes_of(case: Case) -> list[int]:
+    modes = 2 if case.unknowns < 1_000_000 else 3
+    return [round(case.unknowns ** (1 / modes))] * modes
 
 
 def right_hand_side(size: int, module: Any) -> Any:
@@ -97,7 +98,6 @@ def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
 
 
 def dense(factors: np.ndarray) -> np.ndarray:
-    """The matrices of some systems of `batch`, (systems, 512, 512)."""
     size = FACTOR**3
     result = np.zeros((len(factors), size, size))
     for mode in range(3):
@@ -107,19 +107,5 @@ def dense(factors: np.ndarray) -> np.ndarray:
     return result
 
 
-def bytes_of_an_iteration(size: int) -> int:
-    """What cg moves at least: x, r, p are read and written, p, q and q by the product."""
-    return 9 * 8 * size
-
-
-def bytes_of_a_solve(size: int) -> int:
-    """What the solve of a system moves at least, in float64: its matrices, b and x, once."""
-    return 8 * (3 * FACTOR**2 + 2 * size)
-
-
 def side(case: Case) -> int:
-    """The unknowns that the operator really has."""
-    if case.operator != "kronecker sum":
-        return case.unknowns
-    modes = 2 if case.unknowns < 1_000_000 else 3
-    return int(math.pow(round(case.unknowns ** (1 / modes)), modes))
+    return case.unknowns if case.operator != "kronecker sum" else math.prod(modes_of(case))

@@ -1,10 +1,4 @@
-"""SciPy's solvers with our operators on two threads and on one.
-
-Between products SciPy works on vectors in NumPy, and with BLAS, whose threads go on spinning for a
-while after each call and take the processors from ours. Exit status 1: two threads are slower.
-"""
-
-from __future__ import annotations
+"""SciPy's solvers with our operators on two threads and on one; status 1: two are slower."""
 
 import sys
 import warnings
@@ -27,13 +21,6 @@ MAX_RATIO = 1.1  # of two threads to one; runs of the same contender differ by a
 NAMES = {1: "one thread", 2: "two threads"}
 
 
-def operators_of(sizes: Sequence[int]) -> dict[str, Any]:
-    return {
-        "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
-        "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
-    }
-
-
 def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
     iterations = ITERATIONS if b.size < MANY else ITERATIONS // 4
     with_cg = partial(scipy_linalg.cg, A, b, rtol=1e-15, maxiter=iterations)
@@ -42,14 +29,18 @@ def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
     return {"cg": with_cg, "gmres": with_gmres}
 
 
-def on_threads(number: int, solve: Callable[[], Any]) -> Any:
-    bk.set_num_threads(number)
-    return solve()
-
-
 def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
     found = []
-    for name, A in operators_of(sizes).items():
+    operators = {  # symmetric and positive definite
+        "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
+        "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
+    }
+
+    def on_threads(number: int, solve: Callable[[], Any]) -> Any:
+        bk.set_num_threads(number)
+        return solve()
+
+    for name, A in operators.items():
         for method, solve in solves(A, right_hand_side(A.shape[0], np)).items():
             contenders = {NAMES[number]: partial(on_threads, number, solve) for number in NAMES}
             seconds = times_of(contenders)

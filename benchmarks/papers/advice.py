@@ -1,17 +1,8 @@
 """Fits the table of `batchkron.kronecker_sparse.advise` to measured times.
 
-    python -m benchmarks.papers.advice --device cpu benchmarks/results/xeon-kronecker-sparse.json
-    python -m benchmarks.papers.advice --device cuda FILE ... [--write]
-
-reads files of `benchmarks.kronecker_sparse`, of the tables of `benchmarks.papers`, or of the part
-"kronecker-sparse" of `benchmarks.gpu`, and prints in which share of the cells the table names the
-faster one of ours and dense, and the fastest of all three; also by tables to which the cell's
-pattern did not contribute. ``--write`` puts it in the place of the package's table. Of a CPU the
-times of one thread are taken. Contenders that were stopped early count as slower, but their times
-are not fitted. What the table says of a dtype is from the first file that has it.
+Of a CPU the times of one thread are taken. Contenders that were stopped early count as slower, but
+their times are not fitted. What the table says of a dtype is from the first file that has it.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -85,14 +76,10 @@ def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
             found = {"batchkron": cell["ours"], **cell["peers"]}
             seconds = {k: 1e-6 * v["microseconds"] for k, v in found.items() if "microseconds" in v}
         early = cell.get("stopped_early", ())
-        known, stopped = (
-            {
-                NAMES[name]: value
-                for name, value in seconds.items()
-                if name in NAMES and (name in early) == given_up
-            }
-            for given_up in (False, True)
-        )
+        known, stopped = dict[Way, float](), dict[Way, float]()
+        for name, value in seconds.items():
+            if name in NAMES:
+                (stopped if name in early else known)[NAMES[name]] = value
         if known:
             pattern, batch = Pattern(*cell["pattern"]), cell.get("batch", GPU_BATCH)
             yield Measured(pattern, batch, cell["dtype"], cell["layout"], known, stopped)
@@ -224,11 +211,6 @@ def written(table: CostTable) -> str:
     return json.dumps({"machine": table.machine, "rates": rates}, indent=1) + "\n"
 
 
-def machine_of(report: Mapping[str, Any]) -> str:
-    machine = report["machine"]
-    return str(machine.get("device") or f"{machine['processor']}, 1 thread")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, help="results of one machine")
@@ -236,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="replace the package's table")
     options = parser.parse_args(arguments)
     reports = [json.loads(path.read_text()) for path in options.files]
-    machines = {machine_of(report) for report in reports}
+    described = (report["machine"] for report in reports)
+    machines = {str(m.get("device") or f"{m['processor']}, 1 thread") for m in described}
     if len(machines) > 1:
         sys.exit(f"times of several machines: {', '.join(sorted(machines))}")
     cells = first_of_each_dtype(reports)

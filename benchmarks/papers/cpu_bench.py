@@ -1,7 +1,5 @@
 """The contenders on a CPU: ours, and what NumPy and SciPy offer for the paper's baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

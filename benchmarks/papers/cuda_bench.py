@@ -1,7 +1,5 @@
 """The contenders on a CUDA device: ours on CuPy's arrays, the paper's baselines in torch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import warnings
@@ -47,10 +45,6 @@ def has_large_blocks(key: Key) -> bool:
     return side > MAX_BLOCK and side & (side - 1) == 0 and dtype != "float64"
 
 
-def refuse_blocks() -> Call:
-    raise RuntimeError(f"not measured: blocks of more than {MAX_BLOCK} rows")
-
-
 class CudaBench(Bench):
     """Runs contenders on one stream, captured in graphs of torch where that is possible."""
 
@@ -79,18 +73,11 @@ class CudaBench(Bench):
         return stack
 
     def compile(self, keys: Sequence[Key]) -> None:
-        """Compile our kernels; what fails is compiled again where it is measured."""
         found = sparse_programs(map(shape_of, keys))
         programs = [one for one in found if one not in self._compiled]
         jobs = [partial(compile_program, one) for one in programs]
         print(*compile_all(jobs, self._processes), sep="\n")
         self._compiled.update(programs)
-
-    def _placed(self, values: Any) -> Any:
-        """Return the values on the device, copied once for all problems that share them."""
-        if self._values[0] is not values:
-            self._values = values, cupy.asarray(values)
-        return self._values[1]
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         _, _, dtype, layout = given.key
@@ -99,7 +86,9 @@ class CudaBench(Bench):
             source = cupy.take(few, repeated, axis=0)
         else:
             source = cupy.take(cupy.ascontiguousarray(few.T), repeated, axis=1)
-        values = torch_chain.tensor(self._placed(given.values))
+        if self._values[0] is not given.values:  # several problems share them
+            self._values = given.values, cupy.asarray(given.values)
+        values = torch_chain.tensor(self._values[1])
         x = torch_chain.tensor(source)
 
         def ours() -> Call:
@@ -114,11 +103,12 @@ class CudaBench(Bench):
             with self._on():
                 return ours()
 
+        def refused() -> Call:
+            raise RuntimeError(f"not measured: blocks of more than {MAX_BLOCK} rows")
+
         cupy.cuda.Device().synchronize()
         makers = {OURS: ours_bound, **{name: partial(bound, make) for name, make in MAKERS.items()}}
-        if has_large_blocks(given.key):
-            makers["bsr"] = refuse_blocks
-        return makers
+        return makers | ({"bsr": refused} if has_large_blocks(given.key) else {})
 
     def run(self, call: Call) -> Any:
         with self._on():

@@ -1,15 +1,8 @@
 """Figure 7 of Gonon et al. (2024): the energy of a product, over the least of the baselines.
 
-    python -m benchmarks.papers.energy --device cuda --json PATH [--part I/N] [--plot PATH]
-
-Joules are the power of the whole board by NVML's counter, while a contender runs again and again
-for 0.6 s, times the time of a call; what the board takes when idle is not subtracted. The paper
-measures 651 patterns in float32 by pyJoules; its median is 0.85, and less than 1 in 72 %. There, as
+The paper measures 651 patterns in float32; its median is 0.85, and less than 1 in 72 %. There, as
 here, each contender has the layout in which it takes less, and the baselines are bmm, einsum, bsr.
-Contenders far slower than the fastest have no energy.
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -17,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import boxes
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import groups, head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.options import run
 from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, Cell
@@ -28,24 +21,19 @@ PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent wh
 
 def energies(cells: Iterable[Cell], dtype: str) -> dict[Pattern, dict[str, float]]:
     """The least joules of each contender over both layouts, of patterns that have both."""
-    found: dict[Pattern, dict[str, list[float]]] = {}
-    layouts: dict[Pattern, set[str]] = {}
-    for cell in cells:
-        if cell.dtype != dtype or OURS not in cell.joules:
-            continue
-        layouts.setdefault(cell.pattern, set()).add(cell.layout)
-        own = found.setdefault(cell.pattern, {})
-        for name, joules in cell.joules.items():
-            own.setdefault(name, []).append(joules)
-    return {
-        pattern: {name: min(values) for name, values in own.items()}
-        for pattern, own in found.items()
-        if layouts[pattern] == set(LAYOUTS)
-    }
+    found = {}
+    own = (cell for cell in cells if cell.dtype == dtype and OURS in cell.joules)
+    for pattern, both in groups(own, lambda cell: cell.pattern).items():
+        if {cell.layout for cell in both} == set(LAYOUTS):
+            names = dict.fromkeys(name for cell in both for name in cell.joules)
+            found[pattern] = {
+                name: min(cell.joules[name] for cell in both if name in cell.joules)
+                for name in names
+            }
+    return found
 
 
 def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict[Pattern, float]:
-    """Our energy over the least of the baselines, for each pattern."""
     found = {}
     for pattern, joules in energies(cells, dtype).items():
         others = [joules[name] for name in baselines if name in joules]

@@ -1,15 +1,9 @@
 """Figures 1 and 3 of the report on the explicit product (Mahmoud, 2018), measured again.
 
-    python -m benchmarks.papers.explicit_product [--device cuda] [--json PATH] [--plot PATH]
-
-measures what the file lacks: A (M × M) ⊗ B (N × N) in float32 for the sizes of figure 3, and the
-three configurations of figure 1. The table has the report's columns, % of bandwidth, seconds and
-GFLOP/s, with its numbers, of a Tesla K40, beside ours. Bytes are those of the report,
-4 M² + 4 N² + 4 (M N)²; flops are (M N)². 100 % are the bytes per second at which the same device
-fills an array in the same run; the report's are those of the K40's data sheet.
+A (M × M) ⊗ B (N × N) in float32 next to the report's numbers, of a Tesla K40. Bytes are those of
+the report, 4 M² + 4 N² + 4 (M N)²; flops are (M N)². 100 % are the bytes per second at which the
+same device fills an array in the same run; the report's are those of the K40's data sheet.
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -31,16 +25,11 @@ from benchmarks.papers.measuring import on_host
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {
-    (32, 32): (1.49275, 0.000930996, 1.04894),
-    (64, 32): (2.03664, 0.0027275, 1.43217),
-    (128, 32): (2.69394, 0.00824653, 1.89474),
-    (256, 32): (2.74051, 0.0324241, 1.92758),
-    (512, 32): (2.75906, 0.128823, 1.94065),
-    (1024, 32): (2.76374, 0.514418, 1.94395),
-    (32, 64): (0.766877, 0.00724357, 0.539271),
-    (64, 64): (1.21952, 0.0182067, 0.858199),
-    (128, 64): (1.35984, 0.0653001, 0.957119),
-    (256, 64): (1.41011, 0.251877, 0.99255),
+    **{(32, 32): (1.49275, 0.000930996, 1.04894), (64, 32): (2.03664, 0.0027275, 1.43217)},
+    **{(128, 32): (2.69394, 0.00824653, 1.89474), (256, 32): (2.74051, 0.0324241, 1.92758)},
+    **{(512, 32): (2.75906, 0.128823, 1.94065), (1024, 32): (2.76374, 0.514418, 1.94395)},
+    **{(32, 64): (0.766877, 0.00724357, 0.539271), (64, 64): (1.21952, 0.0182067, 0.858199)},
+    **{(128, 64): (1.35984, 0.0653001, 0.957119), (256, 64): (1.41011, 0.251877, 0.99255)},
     (512, 64): (1.41911, 1.00111, 0.998892),
 }
 BEYOND = (1024, 64)  # is not in the figure; 17 GB
@@ -58,7 +47,6 @@ Size = tuple[int, int]
 
 
 def bytes_of(size: Size) -> int:
-    """Bytes that the report counts."""
     m, n = size
     return 4 * (m * m + n * n + (m * n) ** 2)
 
@@ -89,7 +77,6 @@ class CpuProducts:
         return available_memory()
 
     def product(self, size: Size, rng: np.random.Generator) -> tuple[Call, Callable[[], bool]]:
-        """Return a call that writes the product, and what compares its result."""
         host = [rng.standard_normal((n, n)).astype(np.float32) for n in size]
         a, b = map(self.module.asarray, host)
         side = size[0] * size[1]
@@ -123,13 +110,11 @@ class CudaProducts(CpuProducts):
 
 
 def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
-    """Whether some rows of a result are right, to the last bit."""
     side = len(a) * len(b)
-    for at in {0, side // 3, side - 1}:
-        expected = np.multiply.outer(a[at // len(b)], b[at % len(b)]).ravel()
-        if not np.array_equal(row_of(at), expected):
-            return False
-    return True
+    return all(
+        np.array_equal(row_of(at), np.multiply.outer(a[at // len(b)], b[at % len(b)]).ravel())
+        for at in {0, side // 3, side - 1}
+    )
 
 
 def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[str]:
@@ -173,7 +158,6 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, float]]:
-    """Flops per byte and 10^9 flops per second of the measured products of a configuration."""
     found = []
     for size in CONFIGURATIONS[configuration]:
         seconds, flops = time_of(report, size), (size[0] * size[1]) ** 2

@@ -1,20 +1,8 @@
 """Table 5 of FastKron (Jangda and Yadav, PPoPP 2024): GPyTorch's SKI, SKIP and LOVE.
 
-    python -m benchmarks.papers.gaussian_processes [--device cuda] [--json PATH] [--seconds S]
-
-measures what the file lacks of eight data sets, synthetic and of the published sizes, and prints
-the published factors, of one V100, beside ours. A training step is timed as by
-`benchmarks.gaussian_processes`: GPyTorch's, that with our products ("product"), that with our
-interpolated operators ("interpolated"), and with no products at all ("bound": no multiply can do
-better in the place of GPyTorch's). The paper's program for SKIP runs SKI unchanged: the row of SKIP
-has the times of SKI. Its LOVE is SKI behind a neural network. What LOVE is for, predictions with
-variances, is a second table: the first one, which computes what is kept, and others after it, by
-GPyTorch and by our operators, the memory that they take on a device, and how far both ways differ.
-
-``--quick`` takes two small cases, on a CPU some seconds.
+The paper's program for SKIP runs SKI unchanged: the row of SKIP has the times of SKI. Its LOVE is
+SKI behind a neural network. What LOVE is for, predictions with variances, is a second table.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -142,21 +130,10 @@ def _times(made: Prediction) -> tuple[dict[str, Any], tuple[Any, Any], float]:
 
 
 def differences(found: Sequence[Any], expected: Sequence[Any], prior: float) -> dict[str, float]:
-    """Return how far means and standard deviations differ.
+    """How far means and variances are from the expected ones; ``prior``: the variance without data.
 
-    Parameters
-    ----------
-    found, expected : sequence of Tensor
-        Means and variances.
-    prior : float
-        The variance without data.
-
-    Returns
-    -------
-    dict of float
-        ``mean``: the largest difference of the means by the range of those expected; ``deviation``:
-        that of the standard deviations by the one without data. A variance is a difference of
-        numbers of the size of the prior's: relative to itself it may have no digit in float32.
+    Means by the range of those expected; deviations by the one without data: a variance is a
+    difference of numbers of that size, and relative to itself may have no digit in float32.
     """
     (mean, variance), (their_mean, their_variance) = found, expected
     spread = float(their_mean.max() - their_mean.min()) or 1.0

@@ -1,14 +1,7 @@
 """Tables 3, 5 and 8 of Gonon et al. (2024): in which share of patterns a contender is faster.
 
-    python -m benchmarks.papers.kronecker_sparse [--device cuda] [--json PATH] [--part I/N]
-
-measures what the file lacks of the paper's 627 patterns with a batch of 25 088 vectors, in two
-dtypes and both layouts, and prints the paper's numbers beside ours. A share counts patterns, and a
-gain is the median of (time of the others / time) over the patterns in which it is faster, as in the
-paper.
+A gain is the median of (time of the others / time) over the patterns in which it is faster.
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -26,30 +19,15 @@ Times = dict[str, float]  # of one pattern, by contender
 
 @dataclass(frozen=True)
 class Claim:
-    """A row of a table: some contenders against others, with the published share and gain.
+    """Some contenders against others, by their least times, with the published share and gain."""
 
-    Attributes
-    ----------
-    table : str
-        Of the paper.
-    dtype : str
-    layout : str
-        "" where each contender has the better one of both layouts.
-    faster, slower : sequence of str
-        The least time of the first ones is compared with that of the others.
-    share : float
-        Published percentage of patterns.
-    gain : float
-        Published median factor.
-    """
-
-    table: str
+    table: str  # of the paper
     dtype: str
-    layout: str
+    layout: str  # "" where each contender has the better one of both layouts
     faster: Sequence[str]
     slower: Sequence[str]
-    share: float
-    gain: float
+    share: float  # percent of the patterns
+    gain: float  # median factor
 
 
 CLAIMS = (
@@ -95,13 +73,8 @@ def outcome(
     found = (gain(own, faster, slower) for own in times)
     gains = [one for one in found if one is not None]
     ahead = [one for one in gains if one > 1]
-    nan = float("nan")
-    return (
-        len(gains),
-        len(ahead),
-        statistics.median(ahead) if ahead else nan,
-        statistics.median(gains) if gains else nan,
-    )
+    medians = (statistics.median(own) if own else float("nan") for own in (ahead, gains))
+    return (len(gains), len(ahead), *medians)  # type: ignore[return-value]
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
@@ -120,7 +93,6 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def lost(cells: Iterable[Cell]) -> Iterator[str]:
-    """Yield the cells in which a baseline is faster than ours, the worst first."""
     found = []
     for cell in cells:
         others = {name: cell.seconds[name] for name in BASELINES if name in cell.seconds}

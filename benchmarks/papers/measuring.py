@@ -50,7 +50,6 @@ class Bench:
         return call()
 
     def vectors(self, result: Any, given: Problem) -> Array:
-        """Return the sampled vectors of a result, one in each row, in double precision."""
         raise NotImplementedError
 
     def once(self, call: Call) -> float:
@@ -68,27 +67,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a cell multiplies, on the host, and some vectors of the right result.
-
-    Attributes
-    ----------
-    key : tuple
-        Pattern, batch, dtype, layout.
-    values : (a, b, c, d)
-    few : (at most `DISTINCT`, a c d)
-        Vectors that the batch repeats, one after another.
-    chosen : sequence of int
-        Those of the few whose results are compared.
-    expected, bound : (len(chosen), a b d)
-        The result in double precision, and the largest error that is right.
-    """
+    """What a cell multiplies, on the host, and some vectors of the right result."""
 
     key: Key
-    values: Array
-    few: Array
-    chosen: Array
-    expected: Array
-    bound: Array
+    values: Array  # (a, b, c, d)
+    few: Array  # (at most `DISTINCT`, a c d): vectors that the batch repeats, one after another
+    chosen: Array  # those of the few whose results are compared
+    expected: Array  # their results in double precision, (len(chosen), a b d)
+    bound: Array  # the largest error that is right
 
     @property
     def repeated(self) -> Array:
@@ -153,14 +139,8 @@ def keys_of(
 
 
 def measure_contender(
-    bench: Bench,
-    cell: Cell,
-    given: Problem,
-    makers: Mapping[str, Callable[[], Call]],
-    name: str,
-    energy: bool,
+    bench: Bench, cell: Cell, given: Any, makers: Any, name: str, energy: bool
 ) -> None:
-    """Check and time a contender, and find its energy."""
     if name in cell.stopped_early:  # in an earlier run
         cell.stopped_early.remove(name)
     call = makers[name]()
@@ -190,29 +170,24 @@ def text_of(error: Exception) -> str:
 
 
 def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -> None:
-    """Measure contenders, ours first; what fails has no time, and the others go on."""
-    prepared = None
+    given = makers = None
     try:
         given = problem(cell.key, bench.module)
-        prepared = given, bench.prepare(given)
+        makers = bench.prepare(given)
     except Exception as error:
         cell.failed |= dict.fromkeys(names, text_of(error))
-    if prepared is None:
-        bench.release()
-        return
-    for name in sorted(names, key=lambda name: name != OURS):
+    for name in sorted(names, key=lambda name: name != OURS) if makers is not None else ():
         try:
-            measure_contender(bench, cell, *prepared, name, energy)
+            measure_contender(bench, cell, given, makers, name, energy)
         except Exception as error:
             cell.failed[name] = text_of(error)
         if name in cell.failed:  # now that no traceback holds its arrays
             bench.release()
-    del prepared
+    del given, makers
     bench.release()
 
 
 def check(found: Array, given: Problem) -> None:
-    """Compare some vectors with the result in double precision."""
     worst = np.abs(found - given.expected) / given.bound
     if not (worst <= 1).all():
         raise ArithmeticError(f"wrong result, {np.nanmax(worst):.1e} times the bound")

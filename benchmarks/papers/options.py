@@ -1,23 +1,16 @@
 """What the commands of all tables on Kronecker-sparse matrices have in common."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core import options
-from benchmarks.gpu.compiling import default_processes
-from benchmarks.papers.measuring import (
-    Bench,
-    DeviceLostError,
-    keys_of,
-    line,
-    measure_missing,
-)
+from benchmarks.core.records import default_processes
+from benchmarks.papers.measuring import Bench, DeviceLostError, keys_of, line, measure_missing
 from benchmarks.papers.results import DTYPES, NAMES, Cell, Results
 from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
 
@@ -27,13 +20,10 @@ DEVICE_LOST = 3  # the exit status: another process may go on
 def parse_part(text: str) -> tuple[int, int]:
     """(I, N) of "I/N"."""
     number, _, count = text.partition("/")
-    try:
-        part = int(number), int(count)
-    except ValueError:
-        part = 0, 0
-    if not 1 <= part[0] <= part[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is no part; expected I/N, such as 2/5")
-    return part
+    with suppress(ValueError):
+        if 1 <= int(number) <= int(count):
+            return int(number), int(count)
+    raise argparse.ArgumentTypeError(f"{text!r} is no part; expected I/N, such as 2/5")
 
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
@@ -76,24 +66,21 @@ def run(
     return cells
 
 
-def bench_of(given: argparse.Namespace, energy: bool) -> Bench:
-    if given.device == "cuda":
-        from benchmarks.papers.cuda_bench import CudaBench
-
-        return CudaBench(energy, given.commit, given.processes)
-    from benchmarks.papers.cpu_bench import CpuBench
-
-    return CpuBench()
-
-
 def measured_results(
     given: Any, patterns: Sequence[Pattern], names: Sequence[str], energy: bool = False
 ) -> Results:
-    """The cells of the file after measuring, on a device if one is given, what it lacks."""
     begun = time.perf_counter()
     if given.device is None:
         return Results(given.json)
-    bench = bench_of(given, energy)
+    bench: Bench
+    if given.device == "cuda":
+        from benchmarks.papers.cuda_bench import CudaBench
+
+        bench = CudaBench(energy, given.commit, given.processes)
+    else:
+        from benchmarks.papers.cpu_bench import CpuBench
+
+        bench = CpuBench()
     results = Results(given.json, bench.machine)
     keys = keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
     if given.retry:

@@ -1,7 +1,5 @@
 """The file of measured cells, to which runs append."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -25,45 +23,29 @@ Key = tuple[Pattern, int, str, str]
 
 @dataclass
 class Cell:
-    """One product: a pattern, a batch, a dtype and a layout, and what was measured.
-
-    Attributes
-    ----------
-    seconds : dict
-        The time of each contender.
-    joules : dict
-        The energy of one product of each contender, where it was measured.
-    failed : dict
-        Why a contender has no time, or no energy (under its name and " energy").
-    stopped_early : list of str
-        Contenders far slower than the fastest, whose time is that of their second call.
-    commit : str
-        Of the source that was measured last.
-    """
+    """One product: a pattern, a batch, a dtype and a layout, and what was measured."""
 
     pattern: Pattern
     batch: int
     dtype: str
     layout: str
     seconds: dict[str, float] = field(default_factory=dict)
-    joules: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    stopped_early: list[str] = field(default_factory=list)
-    commit: str = ""
+    joules: dict[str, float] = field(default_factory=dict)  # of one product
+    failed: dict[str, str] = field(default_factory=dict)  # "NAME energy": has no energy, and why
+    stopped_early: list[str] = field(default_factory=list)  # slow: the time of their second call
+    commit: str = ""  # of the source that was measured last
 
     @property
     def key(self) -> Key:
         return self.pattern, self.batch, self.dtype, self.layout
 
     def lacks(self, names: Iterable[str], energy: bool) -> list[str]:
-        found = []
-        for name in names:
-            is_timed = name in self.seconds or name in self.failed
-            has_energy = name in self.joules or name in self.failed
-            has_energy = has_energy or f"{name} energy" in self.failed
-            if not is_timed or (energy and not has_energy):
-                found.append(name)
-        return found
+        def lacks(name: str) -> bool:
+            has_energy = name in self.joules or f"{name} energy" in self.failed
+            is_timed = name in self.seconds and (has_energy or not energy)
+            return not is_timed and name not in self.failed
+
+        return [name for name in names if lacks(name)]
 
 
 class Results:

@@ -1,12 +1,7 @@
 """Figures 4, 9 and 14 of Gonon et al. (2024): the share of bmm's time in which it rewrites vectors.
 
-    python -m benchmarks.papers.rewrites [--device cuda] [--json PATH] [--part I/N] [--plot PATH]
-
-The share is (time of bmm - time of its multiply alone) / time of bmm, where the multiply alone
-works on vectors that are permuted already. The paper has up to 45 %, and 50 % in its abstract.
+The multiply alone works on vectors that are permuted already.
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -23,7 +18,6 @@ PUBLISHED = 45  # percent, the most of figure 4
 
 
 def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[float]]:
-    """Percentages of bmm's time by the ratio (b + c) / (b c)."""
     found: dict[float, list[float]] = {}
     for cell in cells:
         if (cell.dtype, cell.layout) != (dtype, layout) or not {"bmm", ALONE} <= set(cell.seconds):

@@ -1,18 +1,8 @@
 """Figures 6, 10, 11 and 12 of Gonon et al. (2024), and 13, 15, 16 and 17 in half precision.
 
-    python -m benchmarks.papers.speedups [--device cuda] [--json PATH] [--part I/N] [--plot PATH]
-
-| figures | what |
-| --- | --- |
-| 6, 13 | our gain over min(bmm, einsum, bsr) by (b + c) / (b c), where dense and CSR are slower |
-| 10, 15 | gain of min(ours, bmm, einsum, bsr) over min(dense, CSR) by the size M N of the matrix |
-| 11, 16 | gain of bmm over min(einsum, bsr) by M N |
-| 12, 17 | time in batch-first over time in batch-last of each contender |
-
-But for the last, each contender has its better layout.
+Gains by (b + c) / (b c), where dense and CSR are slower, and by the size M N; and times in
+batch-first over those in batch-last. But for the last, each contender has its better layout.
 """
-
-from __future__ import annotations
 
 import math
 import statistics
@@ -21,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import groups, head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.kronecker_sparse import Times, gain, times_of
 from benchmarks.papers.options import run
@@ -45,7 +35,6 @@ def gains_by_ratio(times: Mapping[Pattern, Times]) -> Groups:
 def gains_by_size(
     times: Mapping[Pattern, Times], faster: Sequence[str], slower: Sequence[str]
 ) -> Groups:
-    """Gains by M N, the number of entries of the dense matrix."""
     found: Groups = {}
     for pattern, own in times.items():
         a, b, c, d = pattern
@@ -56,24 +45,19 @@ def gains_by_size(
 
 
 def layout_ratios(cells: Iterable[Cell], dtype: str) -> dict[str, list[float]]:
-    """Times in batch-first over those in batch-last, by the contender."""
-    seconds: dict[tuple[Pattern, str], dict[str, float]] = {}
-    for cell in cells:
-        if cell.dtype == dtype:
-            for name, own in cell.seconds.items():
-                seconds.setdefault((cell.pattern, name), {})[cell.layout] = own
+    own = [cell for cell in cells if cell.dtype == dtype]
     found: dict[str, list[float]] = {}
-    for name in (OURS, *BASELINES):
-        pairs = [own for (_, known), own in seconds.items() if known == name]
-        both = [own for own in pairs if len(own) == len(LAYOUTS)]
-        if both:
-            found[name] = [own[LAYOUTS[0]] / own[LAYOUTS[1]] for own in both]
-    return found
+    for both in groups(own, lambda cell: cell.pattern).values():
+        times = {cell.layout: cell.seconds for cell in both}
+        first, last = (times.get(layout, {}) for layout in LAYOUTS)
+        for name in first.keys() & last.keys() & {OURS, *BASELINES}:
+            found.setdefault(name, []).append(first[name] / last[name])
+    return {name: found[name] for name in (OURS, *BASELINES) if name in found}
 
 
-def by_decade(groups: Groups) -> Groups:
+def by_decade(sizes: Groups) -> Groups:
     found: Groups = {}
-    for size, own in groups.items():
+    for size, own in sizes.items():
         found.setdefault(10.0 ** math.floor(math.log10(size)), []).extend(own)
     return found
 
@@ -97,9 +81,9 @@ def _gain_table(columns: Mapping[str, Groups], first: str, form: str) -> Iterato
         text for title in columns for text in (f"{title}: patterns", "median gain", "ahead in %")
     ]
     yield head([first, *titles])
-    groups = [(f"{key:{form}}", [own.get(key, []) for own in columns.values()]) for key in keys]
-    whole = [[one for own in groups.values() for one in own] for groups in columns.values()]
-    for label, rows in [*groups, ("all", whole)]:
+    parts = [(f"{key:{form}}", [own.get(key, []) for own in columns.values()]) for key in keys]
+    whole = [[one for each in own.values() for one in each] for own in columns.values()]
+    for label, rows in [*parts, ("all", whole)]:
         texts = []
         for own in rows:
             texts += [str(len(own)), f"{statistics.median(own):.2f}" if own else "–"]

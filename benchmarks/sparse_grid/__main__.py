@@ -1,8 +1,5 @@
 """Time right-hand sides and steps on sparse grids: `python -m benchmarks.sparse_grid --help`."""
 
-from __future__ import annotations
-
-import argparse
 import os
 import statistics
 import sys
@@ -17,6 +14,7 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, processors, save
+from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import Call, in_turn
 from benchmarks.sparse_grid import memory, report
 from benchmarks.sparse_grid.asgard import Asgard
@@ -24,15 +22,6 @@ from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
 from benchmarks.sparse_grid.contenders import asgards, disagreement, ours
 
 TURN = 0.02  # seconds that a turn should take
-
-
-def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    usual = "asgard", "quick", "threads", "rounds", "json", "plot"
-    parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
-    parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
-    options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (3 if options.quick else 15)
-    return options
 
 
 def measure_case(
@@ -66,15 +55,6 @@ def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int
     return found
 
 
-def measure_memory(case: Case, asgard: Asgard | None) -> dict[str, int | None]:
-    loaded, peak = memory.measure(case, None)
-    found: dict[str, int | None] = {"batchkron": peak - loaded, "ASGarD": None}
-    if asgard is not None:
-        loaded, peak = memory.measure(case, asgard.build)
-        found["ASGarD"] = peak - loaded
-    return found
-
-
 def measure_growth(
     cases: Sequence[Case], threads: Sequence[int], rounds: int
 ) -> list[dict[str, Any]]:
@@ -94,21 +74,18 @@ def measure_growth(
             bk.set_num_threads(count)
             seconds = min(in_turn(product, rounds, TURN)["product"])
             products.append({"threads": count, "seconds": seconds})
-        found.append(
-            {
-                **asdict(case),
-                "unknowns": problem.unknowns,
-                "multiply_adds": operator.multiply_adds,
-                "products": products,
-                "setup": setup,
-            }
-        )
+        counted = {"unknowns": problem.unknowns, "multiply_adds": operator.multiply_adds}
+        found.append({**asdict(case), **counted, "products": products, "setup": setup})
         print(f"measured a product of {case.label}", file=sys.stderr)
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = read_options(arguments)
+    usual = "asgard", "quick", "threads", "rounds", "json", "plot"
+    parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
+    parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (3 if options.quick else 15)
     asgard, peers = Asgard(options.asgard).found()
     threads, rounds = options.threads, options.rounds
     cases = QUICK if options.quick else CASES
@@ -116,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in cases:
         found = measure_case(case, asgard, threads, rounds)
         if "memory" not in options.skip:
-            found["memory"] = measure_memory(case, asgard)
+            builds = {"batchkron": None} | ({"ASGarD": asgard.build} if asgard else {})
+            peaks = {name: memory.measure(case, build) for name, build in builds.items()}
+            own = {name: peak - loaded for name, (loaded, peak) in peaks.items()}
+            found["memory"] = {"ASGarD": None, **own}
         record["cases"].append(found)
         print(f"measured {case.label}", file=sys.stderr)
         save(options.json, record)
@@ -132,11 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def print_report(record: dict[str, Any]) -> None:
     machine = record["machine"]
-    print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
-    print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")
-    print(
-        "; ".join(f"{name} {version}" for name, version in machine["peers"].items()) or "no peers"
-    )
+    print(machine_lines(machine))
     print(f"load average {machine['load_average'][0]:.1f} before, {record['load_after'][0]:.1f}")
     print(f"after\n\n## Times\n\n{report.times_table(record['cases'])}")
     for found in record["cases"]:

@@ -21,13 +21,7 @@ LIBRARY = "libasgard.so"
 
 
 class Asgard:
-    """The build of one version.
-
-    Parameters
-    ----------
-    build : Path or None
-        The folder that CMake has built it in.
-    """
+    """The build of one version, in the folder where CMake has built it."""
 
     def __init__(self, build: Path | None) -> None:
         self.build = None if build is None else build.resolve()
@@ -53,7 +47,6 @@ class Asgard:
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        """What CMake was told: names and values of its cache."""
         assert self.build is not None
         found = {}
         for line in (self.build / "CMakeCache.txt").read_text().splitlines():
@@ -71,7 +64,6 @@ class Asgard:
 
     @cached_property
     def library(self) -> ctypes.CDLL:
-        """The driver, compiled with ASGarD's own flags when it is newer."""
         assert self.build is not None
         target = self.build / "batchkron_driver.so"
         newest = max(DRIVER.stat().st_mtime, (self.build / LIBRARY).stat().st_mtime)
@@ -99,10 +91,7 @@ class Asgard:
         assert self.build is not None
         settings = self.settings
         compiler = settings.get("CMAKE_CXX_COMPILER") or shutil.which("g++") or "c++"
-        flags = [
-            *settings["CMAKE_CXX_FLAGS"].split(),
-            *settings["CMAKE_CXX_FLAGS_RELEASE"].split(),
-        ]
+        flags = f"{settings['CMAKE_CXX_FLAGS']} {settings['CMAKE_CXX_FLAGS_RELEASE']}".split()
         source = Path(settings["CMAKE_HOME_DIRECTORY"])
         command = [compiler, "-std=c++17", *flags, "-fopenmp", "-fPIC", "-shared", str(DRIVER)]
         command += [f"-I{source / 'src'}", f"-I{self.build}", f"-L{self.build}", "-lasgard"]
@@ -117,15 +106,9 @@ class Asgard:
             return (c_double * dims)(*values)
 
         handle = self.library.make_problem(
-            dims,
-            case.level,
-            case.degree,
-            doubles(box.half_widths),
-            doubles(box.velocities),
-            doubles(box.numbers),
-            (c_int * dims)(*map(int, box.sines)),
-            box.omega,
-            dt,
+            *(dims, case.level, case.degree),
+            *map(doubles, (box.half_widths, box.velocities, box.numbers)),
+            *((c_int * dims)(*map(int, box.sines)), box.omega, dt),
         )
         return AsgardProblem(self.library, handle, case.label)
 
@@ -136,7 +119,6 @@ class Asgard:
         return AsgardProblem(self.library, handle, words)
 
     def two_stream(self, words: str, dt: float) -> AsgardProblem:
-        """Return the two-stream instability; ``words`` are levels, degree and method."""
         handle = self.library.make_two_stream(words.encode(), dt)
         return AsgardProblem(self.library, handle, f"two-stream {words}")
 

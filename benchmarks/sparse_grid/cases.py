@@ -1,7 +1,5 @@
 """The cases: problems of the gallery on sparse grids."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,23 +57,14 @@ class Case:
 
 
 CASES = (
-    Case("continuity-2d", 7, 2),
-    Case("continuity-2d", 8, 2),
-    Case("continuity-2d", 8, 3),
-    Case("continuity-3d", 7, 2),
-    Case("continuity-6d", 3, 2),
-    Case("continuity-6d", 4, 2),
-    Case("continuity-6d", 5, 2),
+    *(Case("continuity-2d", 7, 2), Case("continuity-2d", 8, 2), Case("continuity-2d", 8, 3)),
+    *(Case("continuity-3d", 7, 2), *(Case("continuity-6d", level, 2) for level in (3, 4, 5))),
 )
 QUICK = (Case("continuity-2d", 5, 2), Case("continuity-3d", 4, 2), Case("continuity-6d", 2, 2))
 
 # how the time grows with the grid: to 34 million unknowns, vectors of a quarter of a gibibyte
-GROWTH = tuple(
-    Case(name, level, 2)
-    for name, levels in (
-        ("continuity-2d", range(4, 17)),
-        ("continuity-3d", range(4, 14)),
-        ("continuity-6d", range(2, 9)),
-    )
-    for level in levels
+GROWTH = (
+    *(Case("continuity-2d", level, 2) for level in range(4, 17)),
+    *(Case("continuity-3d", level, 2) for level in range(4, 14)),
+    *(Case("continuity-6d", level, 2) for level in range(2, 9)),
 )

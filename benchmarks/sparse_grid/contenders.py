@@ -1,7 +1,5 @@
 """What is timed: a right-hand side and a step, ours and ASGarD's, after both are found right."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from batchkron.problems import Problem
@@ -15,7 +13,6 @@ CHECKED_STEPS = 3
 
 
 def ours(problem: Problem) -> dict[str, Call]:
-    """Return our calls by their work: sources included, as `evolve` calls them."""
     u = np.array(problem.exact_coefficients(TIME))
     out, state = np.empty_like(u), u.copy()
     stepper = SspRk3(problem, problem.stepper.dt)

@@ -1,11 +1,8 @@
 """Crank-Nicolson steps of diffusion-2d next to ASGarD: `python -m benchmarks.sparse_grid.implicit`.
 
-Both solve f_t = Δf on the unit square, values given at the boundary, degree 2, from t = 0 with
-equal steps. Each solver takes the largest power of ten as tolerance for which the state at the end
-has a relative error of at most 1e-6 against a far smaller tolerance; the fastest ones are compared.
+Each solver takes the largest power of ten as tolerance for which the state at the end has a
+relative error of at most 1e-6 against a far smaller tolerance; the fastest ones are compared.
 """
-
-from __future__ import annotations
 
 import os
 import statistics
@@ -38,10 +35,7 @@ AGREEMENT = 1e-6  # of the norms after a few short steps
 
 OURS = (("auto", "gmres"), ("auto", "cg"), ("multiplicative-combination", "gmres"))
 ASGARDS = (
-    "-sv gmres -pc jacobi -isi 2000 -isn 50",
-    "-sv gmres -pc jacobi -isi 2000 -isn 100",
-    "-sv gmres -pc jacobi -isi 2000 -isn 200",
-    "-sv gmres -pc jacobi -isi 2000 -isn 400",
+    *(f"-sv gmres -pc jacobi -isi 2000 -isn {cycle}" for cycle in (50, 100, 200, 400)),
     "-sv bicgstab -pc jacobi -isi 20000",
 )
 DIRECT = "-sv direct"
@@ -49,17 +43,7 @@ DIRECT = "-sv direct"
 
 @dataclass(frozen=True)
 class Run:
-    """All steps of one run.
-
-    Attributes
-    ----------
-    state : ndarray
-        At the end.
-    setup : float
-        Seconds before the first step.
-    steps : list of float
-        Seconds of each step.
-    """
+    """All steps of one run: the state at the end, seconds before the first, and of each step."""
 
     state: NDArray[Any]
     setup: float
@@ -149,18 +133,14 @@ def measure(contenders: dict[str, Steps], rounds: int) -> list[dict[str, Any]]:
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             runs[name].append(contenders[name](found[name][0]))
-    return [
-        {
-            "name": name,
-            "tolerance": found[name][0],
-            "error": found[name][1],
-            "setup": min(run.setup for run in own),
-            "step": statistics.median(step for run in own for step in run.steps),
-            "least_step": min(step for run in own for step in run.steps),
-            "first_step": statistics.median(run.steps[0] for run in own),
-        }
-        for name, own in runs.items()
-    ]
+    records = []
+    for name, own in runs.items():
+        record: dict[str, Any] = {"name": name, "tolerance": found[name][0]}
+        steps = [step for run in own for step in run.steps]
+        record |= {"error": found[name][1], "setup": min(run.setup for run in own)}
+        record |= {"step": statistics.median(steps), "least_step": min(steps)}
+        records.append({**record, "first_step": statistics.median(run.steps[0] for run in own)})
+    return records
 
 
 def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) -> dict[str, Any]:
@@ -186,15 +166,13 @@ def times_table(records: Sequence[dict[str, Any]]) -> str:
         for who in ("batchkron", "ASGarD"):
             for entry in record[who]:
                 tolerance = "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}"
+                # what the first step takes longer than others is before it, too
+                longer = max(0.0, entry["first_step"] - entry["step"])
+                before = float(entry["setup"] + longer)
                 texts = [record["level"], record["unknowns"], who, entry["name"], tolerance]
-                texts += [f"{entry['error']:.0e}", duration(_setup(entry))]
+                texts += [f"{entry['error']:.0e}", duration(before)]
                 rows.append([*texts, duration(entry["step"]), f"{entry['step'] / fastest:.1f}"])
     return table(heads, rows)
-
-
-def _setup(entry: dict[str, Any]) -> float:
-    """Return the time before the first step, plus what that step takes longer than others."""
-    return float(entry["setup"] + max(0.0, entry["first_step"] - entry["step"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,12 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asgard is not None:
         asgard.library.set_threads(1)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
-    record: dict[str, Any] = {
-        "machine": machine(**peers),
-        "rounds": options.rounds,
-        "blas_threads": threads,
-    }
-    record |= {"dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
+    record: dict[str, Any] = {"machine": machine(**peers), "rounds": options.rounds}
+    record |= {"blas_threads": threads, "dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
     for level in options.levels:
         record["levels"].append(measure_level(level, asgard, options.rounds, options.direct))
         print(f"measured level {level}", file=sys.stderr)

@@ -1,11 +1,8 @@
 """Peak memory of one case in a process of its own: `python -m benchmarks.sparse_grid.memory`.
 
 Arguments: "batchkron" or "asgard", name, level, degree, and for ASGarD its build. Prints the bytes
-that the process had with everything loaded and a tiny case run, and the peak after the case: its
-problem, right-hand sides, steps.
+before, with everything loaded and a tiny case run, and the peak after the case.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -36,7 +33,6 @@ def run(case: Case, build: Path | None) -> None:
 
 
 def measure(case: Case, build: Path | None) -> tuple[int, int]:
-    """Return (loaded, peak) of a case in a new process."""
     words = ["asgard" if build else "batchkron", case.name, str(case.level), str(case.degree)]
     command = [sys.executable, "-m", "benchmarks.sparse_grid.memory", *words]
     command += [str(build)] if build else []

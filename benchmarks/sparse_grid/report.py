@@ -1,7 +1,5 @@
 """The tables and the plot of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,19 +18,13 @@ def times_table(records: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for record in records:
         for entry in record["times"]:
-            ratio = entry["ratio"]
-            rows.append(
-                [
-                    record["label"],
-                    str(record["unknowns"]),
-                    str(entry["threads"]),
-                    entry["work"],
-                    duration(entry["batchkron"]["median"]),
-                    duration(entry["ASGarD"]["median"] if entry["ASGarD"] else None),
-                    "–" if ratio is None else f"{ratio:.2f}",
-                    "not measured" if ratio is None else "yes" if ratio >= GOAL else "**no**",
-                ]
-            )
+            ratio, other = entry["ratio"], entry["ASGarD"]
+            verdict = "not measured" if ratio is None else "yes" if ratio >= GOAL else "**no**"
+            texts = [record["label"], record["unknowns"], entry["threads"], entry["work"]]
+            times = [
+                duration(one["median"] if one else None) for one in (entry["batchkron"], other)
+            ]
+            rows.append([*texts, *times, "–" if ratio is None else f"{ratio:.2f}", verdict])
     return table(heads, rows) + "\n"
 
 
@@ -42,15 +34,8 @@ def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
     for record in records:
         own, other = record["memory"]["batchkron"], record["memory"]["ASGarD"]
         verdict = "not measured" if other is None else "yes" if own <= other else "**no**"
-        rows.append(
-            [
-                record["label"],
-                mebibytes(8 * record["unknowns"]),
-                mebibytes(own),
-                mebibytes(other),
-                verdict,
-            ]
-        )
+        sizes = [mebibytes(one) for one in (8 * record["unknowns"], own, other)]
+        rows.append([record["label"], *sizes, verdict])
     return table(heads, rows) + "\n"
 
 

@@ -3,8 +3,6 @@
 Later versions have no kernel for batch lists any more: 0.7.0a1 is the one to take.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

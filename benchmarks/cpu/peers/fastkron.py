@@ -1,7 +1,5 @@
 """FastKron's library for x86, through the handle of its Python package."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
@@ -84,7 +82,6 @@ class FastKron(Peer):
             yield self.function(data)
 
     def buffers(self, handle: Any, data: KronMatmulData) -> list[Array]:
-        """Two buffers of the size that it asks for, the data's own where they are large enough."""
         ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
         needed = max(handle.gekmmSizes(data.inputs[0].shape, ps, qs))
         return [b if b.size >= needed else np.ones(needed, data.dtype) for b in data.scratch]

@@ -1,7 +1,5 @@
 """What NumPy, SciPy and opt_einsum offer: chains of multiplies, a contraction, stored products."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
@@ -39,23 +37,12 @@ class NumPy(Peer):
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         """The rotating chain; and chains whose views and buffers are bound to x and ``out``."""
-        yield Contender(
-            self.name,
-            "rotating",
-            [partial(rotate, data.factors[::-1], x) for x in data.inputs],
-            returns=True,
-        )
+        rotating = [partial(rotate, data.factors[::-1], x) for x in data.inputs]
+        yield Contender(self.name, "rotating", rotating, returns=True)
         pairs = list(zip(data.inputs, data.outputs, strict=True))
-        yield Contender(
-            BOUND,
-            "rotating",
-            [partial(run, rotating_steps(data, x, out)) for x, out in pairs],
-        )
-        yield Contender(
-            BOUND,
-            "mode by mode",
-            [partial(run, mode_steps(data, x, out)) for x, out in pairs],
-        )
+        for variant, steps in (("rotating", rotating_steps), ("mode by mode", mode_steps)):
+            calls = [partial(run, steps(data, x, out)) for x, out in pairs]
+            yield Contender(BOUND, variant, calls)
 
     def batch(self, data: BatchData) -> Iterable[Contender]:
         """Gather, one batched multiply for each mode, sum over the contributions."""
@@ -152,7 +139,6 @@ class NumPyKron(Peer):
         return np.__version__
 
     def explicit(self, data: ExplicitData) -> Iterable[Contender]:
-        """The function; for two factors the multiply with ``out`` under a name of its own."""
         # as many calls as others have outputs to rotate through, though this one allocates its own
         calls = [partial(reduce, np.kron, data.factors) for _ in data.outputs]
         yield Contender(self.name, "function", list(calls), returns=True)
@@ -163,7 +149,6 @@ class NumPyKron(Peer):
 
 
 def broadcast(a: Array, b: Array, out: Array) -> None:
-    """Write A ⊗ B as one multiply of four indices."""
     blocks = out.reshape(len(a), len(b), a.shape[1], b.shape[1])
     np.multiply(a[:, None, :, None], b[None, :, None, :], out=blocks)
 
@@ -181,7 +166,6 @@ class OptEinsum(Peer):
         return version_of("opt_einsum")
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
-        """One contraction; the rows and each mode have an index of their own."""
         opt_einsum = import_module("opt_einsum")
         modes = range(1, 1 + len(data.factors))
         read, written = [f"i{k}" for k in modes], [f"o{k}" for k in modes]
@@ -195,14 +179,8 @@ class OptEinsum(Peer):
         expression = opt_einsum.contract_expression(
             f"{','.join(operands)}->{result}", tensor, *data.shape.factors
         )
-        calls = [
-            partial(contract, expression, x.reshape(tensor), data.factors) for x in data.inputs
-        ]
+        calls = [partial(expression, x.reshape(tensor), *data.factors) for x in data.inputs]
         yield Contender(self.name, "cached path", list(calls), returns=True)
-
-
-def contract(expression: Any, x: Array, factors: list[Array]) -> Any:
-    return expression(x, *factors)
 
 
 class SciPyBlocks(Peer):

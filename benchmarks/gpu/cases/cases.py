@@ -4,12 +4,10 @@ Times are in µs. A recorded time that is known for several cases together is a 
 least to the most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.shapes import KronMatmul, mixed, power, rectangular
+from benchmarks.shapes import KronMatmul, kron_matmuls
 
 DTYPES = ("float32", "float64")
 Recorded = float | tuple[float, float]
@@ -91,71 +89,67 @@ def kron_figures(
     }
 
 
-TINY = kron_figures((1.8, (5, 7), (16, 25)), (1.8, (5, 8), (14, 21)))
-CUBES = kron_figures((1.8, 3.3, 14), (1.8, 3.8, 10))
-PAIRS = kron_figures((2.5, 10.5, 15), (2.5, 17, 11))
-ODD = kron_figures((2, (11, 14), (10, 14)), (2, (18, 20), 10))
 NOTHING = {dtype: Figures() for dtype in DTYPES}
 
+
+def kron_cases(*pairs: tuple[str, Mapping[str, Figures]]) -> tuple[KronCase, ...]:
+    """Cases of shapes as texts of `kron_matmuls`, with their figures."""
+    return tuple(KronCase(shape, own) for text, own in pairs for shape in kron_matmuls(text))
+
+
 # FastKron's figure 9 and table 4, but for 16: 32^6, whose rows alone take seconds to check
-KRON = (
-    KronCase(power(1024, 8, 5), kron_figures((85, 246, 645), (190, 390, 922))),
-    KronCase(power(1024, 8, 6), kron_figures((1150, 2213, 5365), (2300, 3339, 8174), (750, 1400))),
-    KronCase(power(1024, 16, 4), kron_figures((280, 515, 1163), (560, 818, 1512), (180, 330))),
-    KronCase(power(1024, 16, 5), kron_figures((4700, 9972, 21412), (9400, 17148, 28081))),
-    KronCase(power(1024, 32, 3), kron_figures((140, 315, 446), (290, 680, 544), (None, 170))),
-    KronCase(power(1024, 32, 4), kron_figures((5500, 12872, 17180), (9400, 28386, 21091))),
-    KronCase(power(1024, 64, 2), kron_figures((22, 41, 55), (21, 89, 67))),
-    KronCase(
-        power(1024, 64, 3), kron_figures((2000, 3413, 3702), (2350, 8289, 5057), (None, 1800))
+KRON = kron_cases(
+    ("1024: 8^5", kron_figures((85, 246, 645), (190, 390, 922))),
+    ("1024: 8^6", kron_figures((1150, 2213, 5365), (2300, 3339, 8174), (750, 1400))),
+    ("1024: 16^4", kron_figures((280, 515, 1163), (560, 818, 1512), (180, 330))),
+    ("1024: 16^5", kron_figures((4700, 9972, 21412), (9400, 17148, 28081))),
+    ("1024: 32^3", kron_figures((140, 315, 446), (290, 680, 544), (None, 170))),
+    ("1024: 32^4", kron_figures((5500, 12872, 17180), (9400, 28386, 21091))),
+    ("1024: 64^2", kron_figures((22, 41, 55), (21, 89, 67))),
+    ("1024: 64^3", kron_figures((2000, 3413, 3702), (2350, 8289, 5057), (None, 1800))),
+    ("1024: 128^2", kron_figures((165, 282, 237), (150, 550, 292))),
+    ("320: 128^3", kron_figures((9900, 16398, 12949), (8900, 31265, 18727))),
+    ("16: 8^8", kron_figures((1250, 2967, 6501), (2400, 4860, 10238))),
+    ("16: 16^6", kron_figures((1300, 2998, 6391), (2400, 4909, 8328))),
+    ("16: 32^5", kron_figures((3300, 8124, 9822), (6800, 17784, 13003), (None, 4700))),
+    ("16: 64^4", kron_figures((2650, 4604, 4798), (2700, 11071, 6670))),
+    ("16: 128^3", kron_figures((495, 822, 673), (450, 1594, 855))),
+    ("1024: 3^7", kron_figures((8, 926, 60), (14, 2056, 83))),
+    ("1024: 6^7", kron_figures((1400, 26286, 6419), (2700, 28271, 9652))),
+    ("1024: 4^7", kron_figures((42, 177, 322), (85, 248, 589))),
+    ("2967: 4^7", kron_figures((120, 493, 881), (240, 829, 1640))),
+    ("1526: 4^6", kron_figures((16, 56, 105), (30, 89, 200))),
+    ("16: 64^3", kron_figures((32, 61, 74), (36, 129, 104))),
+    (
+        "20: 2^7 | 4: 2^9 | 8: 2^9 | 16: 2^9 | 20: 2^9 | 50: 2^9 | 20: 2^10 | 1: 2^11",
+        kron_figures((1.8, (5, 7), (16, 25)), (1.8, (5, 8), (14, 21))),
     ),
-    KronCase(power(1024, 128, 2), kron_figures((165, 282, 237), (150, 550, 292))),
-    KronCase(power(320, 128, 3), kron_figures((9900, 16398, 12949), (8900, 31265, 18727))),
-    KronCase(power(16, 8, 8), kron_figures((1250, 2967, 6501), (2400, 4860, 10238))),
-    KronCase(power(16, 16, 6), kron_figures((1300, 2998, 6391), (2400, 4909, 8328))),
-    KronCase(
-        power(16, 32, 5), kron_figures((3300, 8124, 9822), (6800, 17784, 13003), (None, 4700))
-    ),
-    KronCase(power(16, 64, 4), kron_figures((2650, 4604, 4798), (2700, 11071, 6670))),
-    KronCase(power(16, 128, 3), kron_figures((495, 822, 673), (450, 1594, 855))),
-    KronCase(power(1024, 3, 7), kron_figures((8, 926, 60), (14, 2056, 83))),
-    KronCase(power(1024, 6, 7), kron_figures((1400, 26286, 6419), (2700, 28271, 9652))),
-    KronCase(power(1024, 4, 7), kron_figures((42, 177, 322), (85, 248, 589))),
-    KronCase(power(2967, 4, 7), kron_figures((120, 493, 881), (240, 829, 1640))),
-    KronCase(power(1526, 4, 6), kron_figures((16, 56, 105), (30, 89, 200))),
-    KronCase(power(16, 64, 3), kron_figures((32, 61, 74), (36, 129, 104))),
-    KronCase(power(20, 2, 7), TINY),
-    *(KronCase(power(rows, 2, 9), TINY) for rows in (4, 8, 16, 20, 50)),
-    KronCase(power(20, 2, 10), TINY),
-    KronCase(power(1, 2, 11), TINY),
-    *(KronCase(power(rows, 8, 3), CUBES) for rows in (4, 8, 16, 20)),
-    KronCase(power(156, 8, 3), kron_figures((2, 3.5, 15), (2, 3.9, 11))),
-    KronCase(rectangular(10, (52, 50), (65, 20)), PAIRS),
-    KronCase(rectangular(10, (52, 65), (50, 20)), PAIRS),
-    KronCase(rectangular(50, (32, 8), (64, 128)), kron_figures((3, 6.9, 7.2), (3, 9.4, 7.1))),
-    KronCase(mixed(1, 5, 5, 5, 2), ODD),
-    KronCase(mixed(1, 5, 5, 2, 25), ODD),
+    ("4: 8^3 | 8: 8^3 | 16: 8^3 | 20: 8^3", kron_figures((1.8, 3.3, 14), (1.8, 3.8, 10))),
+    ("156: 8^3", kron_figures((2, 3.5, 15), (2, 3.9, 11))),
+    ("10: 52×50, 65×20; 52×65, 50×20", kron_figures((2.5, 10.5, 15), (2.5, 17, 11))),
+    ("50: 32×8, 64×128", kron_figures((3, 6.9, 7.2), (3, 9.4, 7.1))),
+    ("1: 5, 5, 5, 2; 5, 5, 2, 25", kron_figures((2, (11, 14), (10, 14)), (2, (18, 20), 10))),
 )
 
 # float32 on matrix units, where they are allowed: apart from the table in full precision
 PRECISIONS = ("tf32x3", "tf32")
-PRECISION = tuple(
-    KronCase(shape, {"tf32x3": Figures(goal), "tf32": Figures()})
-    for shape, goal in (
-        (power(1024, 64, 3), 1500),
-        (power(1024, 128, 2), 120),
-        (power(320, 128, 3), 6800),
-        (power(16, 64, 4), 2100),
-        (power(16, 128, 3), 340),
+PRECISION = kron_cases(
+    *(
+        (text, {"tf32x3": Figures(goal), "tf32": Figures()})
+        for text, goal in (
+            *(("1024: 64^3", 1500), ("1024: 128^2", 120), ("320: 128^3", 6800)),
+            *(("16: 64^4", 2100), ("16: 128^3", 340)),
+        )
     )
 )
 
 # as in discretizations of differential equations: only to be no slower than any peer
-PDE = tuple(
-    KronCase(power(rows, size, modes), NOTHING)
-    for rows in (1, 64)
-    for size in (2, 3, 4, 5, 6, 8)
-    for modes in (3, 4, 5, 6)
+PDE = kron_cases(
+    *(
+        (f"{rows}: {size}^3; {size}^4; {size}^5; {size}^6", NOTHING)
+        for rows in (1, 64)
+        for size in (2, 3, 4, 5, 6, 8)
+    )
 )
 
 
@@ -168,25 +162,20 @@ def batch_figures(
     }
 
 
-BATCHES = (
-    BatchCase(1, 4, batch_figures((800, 1251), (420, 1238))),
-    BatchCase(2, 2, batch_figures((520, 1240), (300, 1133))),
-    BatchCase(2, 4, batch_figures((500, 1010), (260, 782))),
-    BatchCase(2, 8, batch_figures((480, 1656))),
-    BatchCase(3, 2, batch_figures((430, 1476), (260, 1139))),
-    BatchCase(3, 3, batch_figures((400, 1358), (260, 1039))),
-    BatchCase(3, 4, batch_figures((300, 1143), (170, 934))),
-    BatchCase(3, 6, batch_figures((260, 1922))),
-    BatchCase(3, 8, batch_figures((240, 1887))),
-    BatchCase(4, 2, batch_figures((350, 1245), (220, 952))),
-    BatchCase(4, 3, batch_figures((280, 2450), (170, 1838))),
-    BatchCase(4, 4, batch_figures((220, 1943), (130, 1266))),
-    BatchCase(4, 5, batch_figures((240, 2481))),
-    BatchCase(5, 3, batch_figures((250, 2519), (150, 1733))),
-    BatchCase(5, 4, batch_figures((240, 2079))),
-    BatchCase(6, 2, batch_figures((240, 1253), (150, 1031))),
-    BatchCase(6, 3, batch_figures((270, 2838), (150, 2093))),
-    BatchCase(6, 4, batch_figures((290, 2712), (150, 2359))),
+# (d, n): float64's goal and ASGarD's time, then those of float32
+BATCHES = tuple(
+    BatchCase(*case, batch_figures(*figures))
+    for case, *figures in (
+        *(((1, 4), (800, 1251), (420, 1238)), ((2, 2), (520, 1240), (300, 1133))),
+        *(((2, 4), (500, 1010), (260, 782)), ((2, 8), (480, 1656))),
+        *(((3, 2), (430, 1476), (260, 1139)), ((3, 3), (400, 1358), (260, 1039))),
+        *(((3, 4), (300, 1143), (170, 934)), ((3, 6), (260, 1922)), ((3, 8), (240, 1887))),
+        *(((4, 2), (350, 1245), (220, 952)), ((4, 3), (280, 2450), (170, 1838))),
+        *(((4, 4), (220, 1943), (130, 1266)), ((4, 5), (240, 2481))),
+        *(((5, 3), (250, 2519), (150, 1733)), ((5, 4), (240, 2079))),
+        *(((6, 2), (240, 1253), (150, 1031)), ((6, 3), (270, 2838), (150, 2093))),
+        ((6, 4), (290, 2712), (150, 2359)),
+    )
 )
 
 NODE = 1.1  # of a graph: 0.7 to 1.5 were measured
@@ -221,13 +210,14 @@ def small_batch(modes: int, size: int, unknowns: int) -> BatchCase:
     return BatchCase(modes, size, figures, unknowns)
 
 
-SMALL_BATCHES = (
-    *(
-        small_batch(d, n, 4_000)
-        for d, n in ((1, 4), (2, 4), (3, 2), (3, 3), (3, 4), (4, 4), (6, 2), (6, 3))
-    ),
-    *(small_batch(d, n, 8_000) for d, n in ((2, 4), (3, 4), (6, 3))),
-    *(small_batch(d, n, 32_000) for d, n in ((2, 4), (3, 3), (3, 4), (4, 4), (6, 3))),
+SMALL_BATCHES = tuple(
+    small_batch(d, n, unknowns)
+    for unknowns, cases in (
+        (4_000, ((1, 4), (2, 4), (3, 2), (3, 3), (3, 4), (4, 4), (6, 2), (6, 3))),
+        (8_000, ((2, 4), (3, 4), (6, 3))),
+        (32_000, ((2, 4), (3, 3), (3, 4), (4, 4), (6, 3))),
+    )
+    for d, n in cases
 )
 
 # what the gain of tuning is measured for
@@ -240,25 +230,16 @@ TUNED = {
 
 # sizes of the square factors of explicit products; the goal is a rate of reading and writing
 EXPLICIT = (
-    (8192, 2),
-    (5461, 3),
-    (2341, 7),
-    (1024, 17),
-    (1024, 32),
-    (256, 64),
-    (501, 33),
-    (64, 512),
-    (3, 2000),
-    (3, 2001),
-    (8, 8, 8, 8),
+    *((8192, 2), (5461, 3), (2341, 7), (1024, 17), (1024, 32), (256, 64), (501, 33), (64, 512)),
+    *((3, 2000), (3, 2001), (8, 8, 8, 8)),
 )
 EXPLICIT_GOAL = 4.2e12  # bytes per second
 
 # FastKron's published gain of fusing factors, for each factor size that has one
-ABLATION = (
-    (power(1024, 8, 5), 2.20),
-    (power(1024, 4, 7), None),
-    (power(1024, 16, 4), None),
-    (power(1024, 32, 3), 1.15),
-    (power(1024, 64, 2), None),
+ABLATION = tuple(
+    zip(
+        kron_matmuls("1024: 8^5; 4^7; 16^4; 32^3; 64^2"),
+        (2.20, None, None, 1.15, None),
+        strict=True,
+    )
 )

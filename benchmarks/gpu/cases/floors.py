@@ -1,7 +1,5 @@
 """The least time that an H200 allows, in µs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -55,7 +53,6 @@ def batch_floor(case: BatchCase, dtype: str) -> float:
 
 
 def atomic_floor(case: BatchCase, dtype: str) -> float:
-    """As `batch_floor`, or the time of an atomic addition for each element of each product."""
     additions = 1e6 * case.products * case.block / ATOMICS[dtype]
     return max(batch_floor(case, dtype), additions)
 
@@ -65,7 +62,6 @@ def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
 
 
 def explicit_traffic(sizes: Sequence[int], dtype: str) -> int:
-    """Bytes that are written, and read if each matrix is read once."""
     return explicit_bytes(sizes, dtype) + sum(n * n for n in sizes) * _itemsize(dtype)
 
 

@@ -1,7 +1,5 @@
 """Batch lists beyond ASGarD's: any factors, 32 million unknowns, several vectors. Data, floors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -98,31 +96,18 @@ def sector_bytes(elements: int, itemsize: int) -> float:
     return float(np.mean([_up(place + size, SECTOR) for place in places]))
 
 
-def block_bytes(case: ListCase, dtype: str) -> float:
-    itemsize = np.dtype(dtype).itemsize
-    return case.products * case.vectors * sector_bytes(case.input_block, itemsize)
-
-
-def factor_bytes(case: ListCase, dtype: str) -> float:
-    """Bytes gathered from pools, whose matrices begin at sectors: once for all vectors."""
-    itemsize = np.dtype(dtype).itemsize
-    return float(case.products * sum(_up(p * q * itemsize, SECTOR) for p, q in case.factors))
-
-
-def list_bytes(case: ListCase) -> int:
-    """Bytes of the list: for each product an input of four and ids of two bytes."""
-    return case.products * (4 + 2 * len(case.factors))
-
-
 def list_floor(case: ListCase, dtype: str, gather_rate: float | None = None) -> float:
     """Least µs: of arithmetic, of whole sectors through the second-level cache, and of memory.
 
     ``gather_rate``: bytes per second of random blocks, where x is larger than that cache.
     """
     itemsize = np.dtype(dtype).itemsize
-    blocks, ids = block_bytes(case, dtype), list_bytes(case)
+    blocks = case.products * case.vectors * sector_bytes(case.input_block, itemsize)
+    # matrices of pools begin at sectors, and are gathered once for all vectors
+    factors = case.products * sum(_up(p * q * itemsize, SECTOR) for p, q in case.factors)
+    ids = case.products * (4 + 2 * len(case.factors))  # inputs of four bytes, ids of two
     written = case.vectors * case.blocks * case.output_block * itemsize
-    cached = (blocks + factor_bytes(case, dtype) + ids) / GATHER
+    cached = (blocks + factors + ids) / GATHER
     if gather_rate is None:
         memory = (ids + 2 * written) / COPY
     else:

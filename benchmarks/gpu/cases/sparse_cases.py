@@ -1,7 +1,5 @@
 """Kronecker-sparse matrices that are measured: patterns, layouts, floors. No device is needed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -78,7 +76,6 @@ class SparseCase:
 
 @cache
 def sparse_patterns() -> tuple[Pattern, ...]:
-    """The first ones, and some of each ratio (b + c) / (b c), drawn by a seed."""
     rng = np.random.default_rng(SEED)
     others = (
         (a, b, c, d)

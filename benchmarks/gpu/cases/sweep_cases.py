@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,17 +58,9 @@ class SweepCase:
         return bk.SparseGridOperator(SparseGrid.sparse([self.level] * self.axes), terms, self.SIZE)
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """A 1-D operator's blocks in another precision."""
-
-    rows: Any
-    columns: Any
-    blocks: Any
-
-
-def converted(given: Any, dtype: str) -> Blocks:
-    return Blocks(given.rows, given.columns, given.blocks.astype(dtype))
+def converted(given: Any, dtype: str) -> SimpleNamespace:
+    blocks = given.blocks.astype(dtype)
+    return SimpleNamespace(rows=given.rows, columns=given.columns, blocks=blocks)
 
 
 def sweep_floors(op: SparseGridOperator, dtype: str) -> dict[str, float]:
@@ -87,14 +80,7 @@ def sweep_floors(op: SparseGridOperator, dtype: str) -> dict[str, float]:
 
 
 SWEEPS = (
-    SweepCase(2, 8),
-    SweepCase(2, 13),
-    SweepCase(3, 7),
-    SweepCase(3, 7, product=True),
-    SweepCase(6, 4),
-    SweepCase(6, 4, product=True),
-    SweepCase(6, 5),
-    SweepCase(6, 7),
-    SweepCase(6, 8),
-    SweepCase(6, 10),
+    *(SweepCase(2, 8), SweepCase(2, 13), SweepCase(3, 7), SweepCase(3, 7, product=True)),
+    *(SweepCase(6, 4), SweepCase(6, 4, product=True)),
+    *(SweepCase(6, level) for level in (5, 7, 8, 10)),
 )

@@ -1,7 +1,5 @@
 """Batch lists next to gathers and batched multiplies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 
@@ -33,8 +31,8 @@ def batch_cells(choice: Choice) -> Iterator[Cell]:
         cell.more["gathered_terabytes_per_second"] = gathered
     pools, ids, inputs, outputs = subject.content
     on_device = [cupy.asarray(pool) for pool in pools]
-    columns = [cupy.asarray(ids[:, mode].astype(np.int64)) for mode in range(case.modes)]
-    sources, targets = cupy.asarray(inputs.astype(np.int64)), cupy.asarray(outputs.astype(np.int64))
+    columns = [cupy.asarray(one.astype(np.int64)) for one in (*ids.T, inputs, outputs)]
+    *columns, sources, targets = columns
     lists, vectors = (case, on_device, columns, sources), (subject.x, subject.out)
 
     def by_cublas() -> Contender:
@@ -42,8 +40,7 @@ def batch_cells(choice: Choice) -> Iterator[Cell]:
         return Contender("cuBLAS", calls, cublas.library().on)
 
     def by_torch() -> Contender:
-        calls = gathers.torch_calls(*lists, targets, *vectors)
-        return Contender("torch", calls, torch_chain.on)
+        return Contender("torch", gathers.torch_calls(*lists, targets, *vectors), torch_chain.on)
 
     needed = gathers.needed_bytes(case, subject.x.itemsize)
     free = cupy.cuda.runtime.memGetInfo()[0]

@@ -1,8 +1,6 @@
 """Explicit products next to CuPy's and torch's."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -30,7 +28,13 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
         cell.more["terabytes_per_second_moved"] = moved / cell.microseconds / 1e6
 
     def by_torch() -> Contender:
-        calls = [torch_kron(subject.matrices, out) for out in subject.outs]
+        torch = torch_chain.torch
+        *left, last = map(torch_chain.tensor, subject.matrices)
+
+        def call(target: Any) -> Any:  # two matrices at a time
+            return lambda: torch.kron(reduce(torch.kron, left), last, out=target)
+
+        calls = [call(torch_chain.tensor(out)) for out in subject.outs]
         return Contender("torch", {"": calls}, torch_chain.on)
 
     def cupy_kron() -> None:
@@ -42,10 +46,3 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
     subject.outs.clear()
     cell.peers["CuPy"] = subject.time_of(lambda: [cupy_kron])
     yield cell
-
-
-def torch_kron(matrices: Sequence[Any], out: Any) -> Any:
-    torch = torch_chain.torch
-    *left, last = [torch_chain.tensor(matrix) for matrix in matrices]
-    target = torch_chain.tensor(out)
-    return lambda: torch.kron(reduce(torch.kron, left), last, out=target)

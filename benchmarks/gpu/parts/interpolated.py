@@ -4,8 +4,6 @@ Three products with vectors as columns: W, its transpose, and W (K_1 ⊗ … ⊗
 take our Kronecker product on the grid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +15,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
+from benchmarks.core.checks import relative_error
 from benchmarks.core.device_timing import Contender, measured, random_array
 from benchmarks.core.memory import peak_bytes
 from benchmarks.gpu.cases.floors import interpolation_floor
@@ -32,36 +31,39 @@ Product = Callable[[Any], Any]
 
 def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str, Any]:
     """The time of our transpose with other constants of ``segments.py``, or why there is none."""
-    x = random_array((data.count, data.batch), data.dtype.name)
-    y = cupy.empty((data.operator.shape[1], data.batch), data.dtype)
-    few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
-    expected = _expected(data, "W transposed", x[:, few].get().astype(np.float64))
-
-    def error() -> float:
-        found = y[:, few].get().astype(np.float64)
-        return float(np.abs(found - expected).max() / np.abs(expected).max())
+    x, y, error = _arrays(data, "W transposed")
 
     def ours() -> Contender:
         moved = bk.Interpolation(data.points, data.grid, data.dtype).to("cuda")
         return Contender("batchkron", {"": [partial(moved.T.matmat, x, out=y)]})
 
     with patch.multiple(segments, **constants):
-        return measured(ours, data.dtype.name, y, error)
+        return measured(ours, data.dtype.name, y, partial(error, y))
 
 
-def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+def _arrays(data: InterpolatedData, kind: str) -> tuple[Any, Any, Callable[[Any], float]]:
+    """Vectors, memory for their products, and what finds the error of these, by SciPy."""
     rows, cells = data.operator.shape
     out_size, in_size = {"W": (rows, cells), "W transposed": (cells, rows)}.get(kind, (rows, rows))
     x = random_array((in_size, data.batch), data.dtype.name)
-    y = cupy.empty((out_size, data.batch), data.dtype)
+    few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
+    W, expected = data.matrices.matrix(), x[:, few].get().astype(np.float64)
+    if kind != "W":
+        expected = W.T @ expected
+    if kind == "W K":
+        expected = bk.gekmm([factor.astype(np.float64) for factor in data.factors], expected)
+    expected = expected if kind == "W transposed" else W @ expected
+
+    def error(y: Any) -> float:
+        return relative_error(y[:, few].get().astype(np.float64), expected)
+
+    return x, cupy.empty((out_size, data.batch), data.dtype), error
+
+
+def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+    x, y, error = _arrays(data, kind)
     held: dict[str, Any] = {}  # what the last call has returned
     taken: dict[str, int] = {}  # bytes of device memory at most, without the result
-    few = np.linspace(0, data.batch - 1, min(data.batch, CHECKED)).astype(int)
-    expected = _expected(data, kind, x[:, few].get().astype(np.float64))
-
-    def error() -> float:
-        found = held["y"][:, few].get().astype(np.float64)
-        return float(np.abs(found - expected).max() / np.abs(expected).max())
 
     def contender(name: str, make: Callable[[], Product]) -> Contender:
         made: list[Any] = []
@@ -81,13 +83,17 @@ def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         return Contender(name, {"": [call]}, *on)
 
     def ours() -> Product:
-        alone = partial(bk.Interpolation, data.points, data.grid, data.dtype)
-        moved = (_whole(data) if kind == "W K" else alone()).to("cuda")
+        if kind == "W K":
+            whole: Any = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
+        else:
+            whole = bk.Interpolation(data.points, data.grid, data.dtype)
+        moved = whole.to("cuda")
         return partial((moved.T if kind == "W transposed" else moved).matmat, out=y)
 
     def run(name: str, make: Callable[[], Product]) -> dict[str, Any]:
         held.clear()
-        return measured(partial(contender, name, make), data.dtype.name, y, error)
+        found = partial(contender, name, make)
+        return measured(found, data.dtype.name, y, lambda: error(held["y"]))
 
     row: dict[str, Any] = {
         "ours": run("batchkron", ours),
@@ -108,22 +114,7 @@ def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
     return row
 
 
-def _whole(data: InterpolatedData) -> bk.InterpolatedKronecker:
-    return bk.InterpolatedKronecker(data.points, data.grid, data.factors)
-
-
-def _expected(data: InterpolatedData, kind: str, x: Any) -> Any:
-    W = data.matrices.matrix()
-    if kind == "W":
-        return W @ x
-    on_grid = W.T @ x
-    if kind == "W transposed":
-        return on_grid
-    return W @ bk.gekmm([factor.astype(np.float64) for factor in data.factors], on_grid)
-
-
 def _between(data: InterpolatedData) -> Product:
-    """What peers do on the grid between Wᵀ and W."""
     return bk.KroneckerProduct(data.factors).to("cuda").matmat
 
 

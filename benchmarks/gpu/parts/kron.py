@@ -1,7 +1,5 @@
 """Kron-Matmuls next to cuBLAS and torch, and the gain of fusing their factors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +13,7 @@ from benchmarks.gpu.cases.floors import kron_bytes, kron_floor, precision_floor
 from benchmarks.gpu.data import KronSubject, buffers_of, contender_of, subject_of
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, torch_chain
-from benchmarks.gpu.peers.chains import chain
+from benchmarks.gpu.peers.chains import chain, places
 from benchmarks.gpu.report.report import Cell
 from benchmarks.shapes import KronMatmul
 
@@ -50,7 +48,6 @@ def kron_cells(choice: Choice) -> Iterator[Cell]:
 
 
 def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | dict[str, Any]]:
-    """What makes the chain of each other library, or the "reason" for there being none."""
     placed = [cupy.asarray(factor) for factor in subject.factors]
     chains = subject.shape, placed, subject.pairs, buffers_of(subject.shape, subject.dtype)
 
@@ -66,19 +63,18 @@ def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | dict[s
 
 def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]) -> list[Any]:
     """One call of `gekmm` with a single factor for each mode."""
-    buffers = buffers_of(shape, factors[0].dtype.name)
-    steps = chain(shape, "in place")
+    buffers, steps = buffers_of(shape, factors[0].dtype.name), chain(shape, "in place")
 
     def bound(x: Any, y: Any) -> Any:
-        calls, source = [], x
-        for number, step in enumerate(steps):
-            last_mode = step.form == "right"
-            batch, others = (step.others, 1) if last_mode else (step.batch, step.others)
-            target = y if number == len(steps) - 1 else buffers[number % 2]
-            view = source.reshape(-1)[: batch * step.C * others].reshape(batch, step.C, others)
-            into = target.reshape(-1)[: batch * step.K * others].reshape(batch, step.K, others)
+        calls = []
+        for step, arrays in zip(steps, places(len(steps), x, y, buffers), strict=True):
+            last = step.form == "right"
+            batch, others = (step.others, 1) if last else (step.batch, step.others)
+            view, into = (
+                one.reshape(-1)[: batch * size * others].reshape(batch, size, others)
+                for one, size in zip(arrays, (step.C, step.K), strict=True)
+            )
             calls.append(partial(bk.gekmm, [factors[step.mode]], view, out=into))
-            source = target
         return partial(cublas.run_all, calls)
 
     return [bound(x, y) for x, y in pairs]

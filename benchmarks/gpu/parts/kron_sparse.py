@@ -1,7 +1,5 @@
 """Kronecker-sparse matrices next to what torch offers: batched and dense multiplies, CSR, BSR."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from typing import Any

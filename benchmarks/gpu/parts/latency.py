@@ -3,8 +3,6 @@
 Operators are called by `apply`; functions, eagerly only, with and without `out=`.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
@@ -14,6 +12,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.checks import relative_error
 from benchmarks.core.device_timing import call_microseconds, elapsed, random_array
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.options import Choice
@@ -37,18 +36,18 @@ def latency_cells(_: Choice) -> Iterator[Cell]:
         call = partial(device.apply, x, out=out)
         times = {"call": call_microseconds(call, CALLS, REPEATS), "node": node_microseconds(call)}
         for kind, goal in GOALS.items():
-            ours = {"microseconds": times[kind], "relative_error": relative_error(out, expected)}
+            ours = {"microseconds": times[kind], "relative_error": error_of(out, expected)}
             yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
     for name, call, expected in function_calls():
         ours = {
             "microseconds": call_microseconds(call, CALLS, REPEATS),
-            "relative_error": relative_error(call(), expected),
+            "relative_error": error_of(call(), expected),
         }
         yield Cell("latency", f"{name} call", "float64", ours, figures=Figures(GOALS["call"]))
 
 
-def relative_error(result: Any, expected: Any) -> float:
-    return float(np.abs(result.get() - expected).max() / np.abs(expected).max())
+def error_of(result: Any, expected: Any) -> float:
+    return relative_error(result.get(), expected)
 
 
 def tiny_operators() -> Iterator[tuple[str, Any]]:
@@ -83,7 +82,6 @@ def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
 
 
 def node_microseconds(call: Callable[[], object]) -> float:
-    """GPU time of one of many calls that a graph holds."""
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     with stream:

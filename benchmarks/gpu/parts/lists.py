@@ -1,7 +1,5 @@
 """Batch lists of any factors next to their floors; several vectors next to one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -23,7 +21,6 @@ SOURCE = Path(__file__).with_name("gather.cu")
 
 @cache
 def gather_rate(block: int, blocks: int, dtype: str) -> float:
-    """Measured bytes per second of reading random blocks of a vector of ``blocks`` blocks."""
     x = random_array((blocks * block,), dtype)
     size = block * x.itemsize
     word = max(width for width in WORDS if size % width == 0)

@@ -1,7 +1,5 @@
 """Shapes drawn at random: our operator and function next to the chains of other libraries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -82,7 +80,6 @@ def in_both_ways(subject: KronSubject, make: Callable[[], Any]) -> dict[str, Any
 
 
 def by_jax(subject: KronSubject) -> dict[str, Any]:
-    """JAX's time, which is that of an eager call; or why there is none."""
     if absent := jax_chain.missing():
         return {"reason": absent}
     pairs = subject.pairs

@@ -1,7 +1,5 @@
 """Seconds to the first result."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -31,7 +29,6 @@ GOALS = {"first process": 2e6, "second process": 5e4}  # µs
 
 
 def start_cells(_: Choice) -> Iterator[Cell]:
-    """Time a first process, which compiles the kernels, and a second, which finds them."""
     with tempfile.TemporaryDirectory() as folder:
         places = os.pathsep.join(sys.path)  # finds what this process has found
         environment = {

@@ -1,7 +1,5 @@
 """Operators on sparse grids next to their floors and to the CPU."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from functools import partial
@@ -19,7 +17,6 @@ from benchmarks.gpu.data import SweepSubject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
-Array = Any
 CPU_SECONDS = 0.3  # of timing on the CPU, within these bounds of rounds
 MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
@@ -39,14 +36,6 @@ def launches_of(call: Call) -> int:
     return len(count)
 
 
-def cpu_microseconds(op: bk.SparseGridOperator, x: Array, out: Array) -> float:
-    op.matvec(x, out=out)
-    times: list[float] = []
-    while len(times) < MIN_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MAX_ROUNDS):
-        times.append(seconds_of(partial(op.matvec, x, out=out)))
-    return 1e6 * statistics.median(times)
-
-
 def sweep_cells(choice: Choice) -> Iterator[Cell]:
     case, dtype = choice.case, choice.dtype
     made: list[Any] = []
@@ -55,7 +44,11 @@ def sweep_cells(choice: Choice) -> Iterator[Cell]:
     subject = SweepSubject(case, dtype, op)
     host = subject.pairs[-1][0].get()
     subject.expected = np.empty_like(host)
-    cpu = {"microseconds": cpu_microseconds(op, host, subject.expected), "captured": True}
+    op.matvec(host, out=subject.expected)
+    times: list[float] = []
+    while len(times) < MIN_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MAX_ROUNDS):
+        times.append(seconds_of(partial(op.matvec, host, out=subject.expected)))
+    cpu = {"microseconds": 1e6 * statistics.median(times), "captured": True}
     floors, size = sweep_floors(op, dtype), op.shape[0]
     calls = subject.calls_of(op)
     cell = Cell("sweeps", case.name, dtype, subject.time_of(lambda: calls))

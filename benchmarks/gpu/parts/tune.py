@@ -1,7 +1,5 @@
 """What tuning gains over the rule (the choice by estimated times), and how long it takes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,15 +56,8 @@ def tune_cells(choice: Choice, seconds: float) -> Iterator[Cell]:
         cell.ours = {"microseconds": outcome.microseconds, "captured": True}
         cell.peers["rule"] = {"microseconds": outcome.rule_microseconds, "captured": True}
         cell.note = "" if outcome.is_complete else "bounds reached"
-        cell.more = {
-            "gain": outcome.gain,
-            "tried": outcome.tried,
-            "pruned": outcome.pruned,
-            "failed": outcome.failed,
-            "seconds": outcome.seconds,
-            "complete": outcome.is_complete,
-            "choice": outcome.choice,
-            "failures": list(outcome.reasons),
-        }
+        names = "gain", "tried", "pruned", "failed", "seconds", "choice"
+        cell.more = {name: getattr(outcome, name) for name in names}
+        cell.more |= {"complete": outcome.is_complete, "failures": list(outcome.reasons)}
     if cell.ours:
         yield cell

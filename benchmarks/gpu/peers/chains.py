@@ -1,9 +1,9 @@
 """A Kron-Matmul as a chain of matrix multiplies that any BLAS can do. Pure arithmetic on sizes."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.shapes import KronMatmul
 
@@ -52,6 +52,15 @@ def chain(shape: KronMatmul, form: str) -> list[Multiply]:
             steps.append(Multiply("left", mode, batch, C, K, math.prod(sizes[mode + 1 :])))
         sizes[mode] = K
     return steps
+
+
+def places(count: int, x: Any, out: Any, buffers: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Where each multiply of a chain reads and writes: from x to ``out`` by two buffers in turn."""
+    source = x
+    for number in range(count):
+        target = out if number == count - 1 else buffers[number % 2]
+        yield source, target
+        source = target
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ CuPy's own functions refuse to be captured in a graph where they call cuBLAS, so
 which CuPy has loaded is called directly: the same kernels, and nothing on the host between them.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from typing import Any
 
 import cupy
 
-from benchmarks.gpu.peers.chains import FORMS, Gemm, Multiply, chain, gemm
+from benchmarks.gpu.peers.chains import FORMS, Gemm, Multiply, chain, gemm, places
 from benchmarks.shapes import KronMatmul
 
 Array = Any  # cupy.ndarray
@@ -44,23 +42,12 @@ class Library:
         if status:
             raise RuntimeError(f"cuBLAS status {status}")
 
-    def version(self) -> str:
-        """Its release."""
-        number = ctypes.c_int()
-        self._check(self._library.cublasGetVersion_v2(self._handle, ctypes.byref(number)))
-        return str(number.value)
-
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
         """Run on a stream, with memory of our own, as a captured graph must."""
         self._check(self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
-        self._check(
-            self._library.cublasSetWorkspace_v2(
-                self._handle,
-                ctypes.c_void_p(self._workspace.ptr),
-                ctypes.c_size_t(WORKSPACE_BYTES),
-            )
-        )
+        memory = ctypes.c_void_p(self._workspace.ptr), ctypes.c_size_t(WORKSPACE_BYTES)
+        self._check(self._library.cublasSetWorkspace_v2(self._handle, *memory))
         yield
 
     def call(self, one: Gemm, factor: Array, x: Array, y: Array) -> Call:
@@ -69,14 +56,22 @@ class Library:
         function = getattr(self._library, f"cublas{letter}gemmStridedBatched")
         alpha, beta = scalar(1), scalar(0)
         operands = (factor, x) if one.factor_first else (x, factor)
+        matrices = [
+            (
+                ctypes.c_void_p(array.data.ptr),
+                ctypes.c_int(one.leading[place]),
+                ctypes.c_longlong(one.strides[place]),
+            )
+            for place, array in enumerate((*operands, y))
+        ]
         arguments = [
             self._handle,
             *map(ctypes.c_int, (*one.transposed, one.m, one.n, one.k)),
             ctypes.byref(alpha),
-            *self._matrix(operands[0], one, 0),
-            *self._matrix(operands[1], one, 1),
+            *matrices[0],
+            *matrices[1],
             ctypes.byref(beta),
-            *self._matrix(y, one, 2),
+            *matrices[2],
             ctypes.c_int(one.batch),
         ]
 
@@ -85,26 +80,10 @@ class Library:
 
         return run
 
-    @staticmethod
-    def _matrix(array: Array, one: Gemm, place: int) -> tuple[Any, ...]:
-        return (
-            ctypes.c_void_p(array.data.ptr),
-            ctypes.c_int(one.leading[place]),
-            ctypes.c_longlong(one.strides[place]),
-        )
-
 
 @cache
 def library() -> Library:
     return Library()
-
-
-def version() -> str | None:
-    """The library's release, None where it cannot be loaded."""
-    try:
-        return library().version()
-    except Exception:
-        return None
 
 
 def run_all(calls: Sequence[Call]) -> None:
@@ -112,31 +91,18 @@ def run_all(calls: Sequence[Call]) -> None:
         call()
 
 
-def bound(
-    steps: Sequence[Multiply],
-    factors: Sequence[Array],
-    x: Array,
-    out: Array,
-    buffers: Sequence[Array],
-) -> Call:
-    """A chain from x to ``out``, with results between them in two buffers."""
-    blas, source, calls = library(), x, []
-    for number, step in enumerate(steps):
-        last = number == len(steps) - 1
-        target = out if last else buffers[number % 2]
+def bound(steps: Sequence[Multiply], factors: Sequence[Array], *given: Any) -> Call:
+    blas, calls = library(), []
+    for step, (source, target) in zip(steps, places(len(steps), *given), strict=True):
         calls.append(blas.call(gemm(step), factors[step.mode], source, target))
-        source = target
     return partial(run_all, calls)
 
 
 def kron_calls(
-    shape: KronMatmul,
-    factors: Sequence[Array],
-    pairs: Sequence[tuple[Array, Array]],
-    buffers: Sequence[Array],
+    shape: KronMatmul, factors: Sequence[Array], pairs: Sequence[Any], buffers: Sequence[Array]
 ) -> dict[str, list[Call]]:
     """The calls of each form of the chain. ``factors`` are A_k (outputs, inputs) on the device."""
     return {
-        form: [bound(chain(shape, form), factors, x, out, buffers) for x, out in pairs]
+        form: [bound(chain(shape, form), factors, *pair, buffers) for pair in pairs]
         for form in FORMS
     }

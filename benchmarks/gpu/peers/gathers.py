@@ -4,9 +4,7 @@ All blocks of x and all factors are gathered, each mode is one batch of multipli
 next mode in front, and the products of an output are added.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,26 +18,22 @@ from benchmarks.gpu.peers.cublas import Call
 Array = Any
 
 
-def multiplies(case: BatchCase) -> list[Multiply]:
-    n = case.size
-    return [
-        Multiply("turned", mode, case.products, n, n, case.block // n) for mode in range(case.modes)
-    ]
-
-
 def needed_bytes(case: BatchCase, itemsize: int) -> int:
     """Memory of one chain: two buffers, factors of one mode, indices."""
     elements = 2 * case.block + case.size**2
     return case.products * (elements * itemsize + 8 * (case.modes + 2))
 
 
+def _steps(case: BatchCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """A batch of multiplies for each mode, where it reads and writes, and what each mode has."""
+    n, buffers = case.size, given[0]
+    for mode, own in enumerate(zip(*given[1:], strict=True)):
+        step = Multiply("turned", mode, case.products, n, n, case.block // n)
+        yield step, buffers[mode % 2], buffers[(mode + 1) % 2], *own
+
+
 def cublas_calls(
-    case: BatchCase,
-    pools: Sequence[Array],
-    ids: Sequence[Array],
-    inputs: Array,
-    x: Array,
-    y: Array,
+    case: BatchCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
 ) -> dict[str, list[Call]]:
     """Gathers and sums by CuPy, multiplies by cuBLAS.
 
@@ -48,48 +42,30 @@ def cublas_calls(
     buffers = [cupy.empty((case.products, case.block), x.dtype) for _ in range(2)]
     gathered = cupy.empty((case.products, case.size, case.size), x.dtype)
     calls: list[Call] = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
-    blas = cublas.library()
-    for step in multiplies(case):
-        source, target = buffers[step.mode % 2], buffers[(step.mode + 1) % 2]
-        pool, indices = pools[step.mode], ids[step.mode]
+    for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
         calls.append(partial(cupy.take, pool, indices, axis=0, out=gathered))
         one = gemm(step, own_factors=True)
-        calls.append(blas.call(one, gathered, source, target))
+        calls.append(cublas.library().call(one, gathered, source, target))
     result = buffers[case.modes % 2].reshape(-1, case.CONTRIBUTIONS, case.block)
     calls.append(partial(cupy.sum, result, axis=1, out=y))
     return {"": [partial(cublas.run_all, calls)]}
 
 
 def torch_calls(
-    case: BatchCase,
-    pools: Sequence[Array],
-    ids: Sequence[Array],
-    inputs: Array,
-    outputs: Array,
-    x: Array,
-    y: Array,
+    case: BatchCase, pools: Any, ids: Any, inputs: Array, outputs: Array, x: Array, y: Array
 ) -> dict[str, list[Call]]:
     """index_select, bmm and index_add_."""
     torch, tensor = torch_chain.torch, torch_chain.tensor
-    first, result = tensor(x), tensor(y)
-    count, n = case.products, case.size
-    buffers = [torch.empty((count, case.block), dtype=first.dtype, device="cuda") for _ in range(2)]
-    gathered = torch.empty((count, n, n), dtype=first.dtype, device="cuda")
-    calls: list[Call] = [
-        partial(torch.index_select, first, 0, tensor(inputs), out=buffers[0]),
-        result.zero_,
-    ]
-    for step in multiplies(case):
-        source, target = buffers[step.mode % 2], buffers[(step.mode + 1) % 2]
-        pool, indices = tensor(pools[step.mode]), tensor(ids[step.mode])
-        calls.append(partial(torch.index_select, pool, 0, indices, out=gathered))
-        calls.append(
-            partial(
-                torch.bmm,
-                source.view(count, n, step.others).transpose(1, 2),
-                gathered.transpose(1, 2),
-                out=target.view(count, step.others, n),
-            )
-        )
+    first, result, count, n = tensor(x), tensor(y), case.products, case.size
+    made = {"dtype": first.dtype, "device": "cuda"}
+    buffers = [torch.empty((count, case.block), **made) for _ in range(2)]
+    gathered = torch.empty((count, n, n), **made)
+    select = torch.index_select
+    calls: list[Call] = [partial(select, first, 0, tensor(inputs), out=buffers[0]), result.zero_]
+    for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
+        calls.append(partial(select, tensor(pool), 0, tensor(indices), out=gathered))
+        vectors = source.view(count, n, step.others).transpose(1, 2)
+        out = target.view(count, step.others, n)
+        calls.append(partial(torch.bmm, vectors, gathered.transpose(1, 2), out=out))
     calls.append(partial(result.index_add_, 0, tensor(outputs), buffers[case.modes % 2]))
     return {"": [partial(cublas.run_all, calls)]}

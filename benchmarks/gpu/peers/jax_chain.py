@@ -3,13 +3,11 @@
 XLA runs on streams of its own, so that its calls cannot be captured in a graph of ours.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import metadata, util
+from importlib import util
 from typing import Any
 
 from benchmarks.shapes import KronMatmul
@@ -38,11 +36,6 @@ def missing() -> str:
     return ""
 
 
-def version() -> str:
-    """Its release, found without an import."""
-    return metadata.version("jax") if util.find_spec("jax") else ""
-
-
 def compiled(shape: KronMatmul) -> Callable[[Array, Sequence[Array]], Array]:
     """A function of x and A_k (outputs, inputs); each multiply puts its mode behind all others."""
     jax = _jax()
@@ -57,10 +50,6 @@ def compiled(shape: KronMatmul) -> Callable[[Array, Sequence[Array]], Array]:
     return jax.jit(chain)  # type: ignore[no-any-return]
 
 
-def placed(array: Array) -> Array:
-    return _jax().dlpack.from_dlpack(array)
-
-
 class Chain:
     """The chain on inputs in turn; ``result`` is the last one."""
 
@@ -68,12 +57,11 @@ class Chain:
         self, shape: KronMatmul, factors: Sequence[Array], inputs: Sequence[Array]
     ) -> None:
         self._call = compiled(shape)
-        self._factors = [placed(factor) for factor in factors]
-        self._inputs = [placed(x) for x in inputs]
+        placed = _jax().dlpack.from_dlpack  # on the same memory
+        self._factors, self._inputs = list(map(placed, factors)), list(map(placed, inputs))
         self.result: Array = None
 
     def run(self) -> None:
-        """Multiply every input once, without waiting."""
         for x in self._inputs:
             self.result = self._call(x, self._factors)
 

@@ -1,12 +1,10 @@
 """Chains of torch's multiplies, on the memory of CuPy's arrays. torch need not be installed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from benchmarks.gpu.peers.chains import FORMS, Multiply, chain
+from benchmarks.gpu.peers.chains import FORMS, Multiply, chain, places
 from benchmarks.shapes import KronMatmul
 
 try:
@@ -29,13 +27,7 @@ def missing() -> str:
     return ""
 
 
-def version() -> str:
-    """Its release."""
-    return str(torch.__version__) if torch is not None else ""
-
-
 def on(stream: Any) -> Any:
-    """Run on a CuPy stream."""
     return torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr))
 
 
@@ -45,42 +37,24 @@ def tensor(array: Any) -> Tensor:
 
 def multiply(step: Multiply, factor: Tensor, x: Tensor, y: Tensor) -> Call:
     """A multiply, ready to be called, between flat tensors; ``factor`` is A (K, C)."""
-    source, target = x[: step.batch * step.C * step.others], y[: step.elements]
-    if step.form == "left":
-        return partial(
-            torch.bmm,
-            factor.expand(step.batch, step.K, step.C),
-            source.view(step.batch, step.C, step.others),
-            out=target.view(step.batch, step.K, step.others),
-        )
+    batch, C, K, others = step.batch, step.C, step.K, step.others
+    source, target = x[: batch * C * others], y[: step.elements]
     if step.form == "right":
-        return partial(
-            torch.mm,
-            source.view(step.others, step.C),
-            factor.t(),
-            out=target.view(step.others, step.K),
-        )
-    return partial(
-        torch.bmm,
-        source.view(step.batch, step.C, step.others).transpose(1, 2),
-        factor.mT.expand(step.batch, step.C, step.K),
-        out=target.view(step.batch, step.others, step.K),
-    )
+        return partial(torch.mm, source.view(others, C), factor.t(), out=target.view(others, K))
+    vectors = source.view(batch, C, others)
+    if step.form == "left":
+        out = target.view(batch, K, others)
+        return partial(torch.bmm, factor.expand(batch, K, C), vectors, out=out)
+    matrices = factor.mT.expand(batch, C, K)
+    out = target.view(batch, others, K)
+    return partial(torch.bmm, vectors.transpose(1, 2), matrices, out=out)
 
 
-def bound(
-    steps: Sequence[Multiply],
-    factors: Sequence[Tensor],
-    x: Tensor,
-    out: Tensor,
-    buffers: Sequence[Tensor],
-) -> Call:
-    """A chain from x to ``out``, with results between them in two buffers; all flat."""
-    calls, source = [], x
-    for number, step in enumerate(steps):
-        target = out if number == len(steps) - 1 else buffers[number % 2]
-        calls.append(multiply(step, factors[step.mode], source, target))
-        source = target
+def bound(steps: Sequence[Multiply], factors: Sequence[Tensor], *given: Any) -> Call:
+    calls = [
+        multiply(step, factors[step.mode], *pair)
+        for step, pair in zip(steps, places(len(steps), *given), strict=True)
+    ]
 
     def run() -> None:
         for call in calls:
@@ -90,15 +64,11 @@ def bound(
 
 
 def kron_calls(
-    shape: KronMatmul,
-    factors: Sequence[Any],
-    pairs: Sequence[tuple[Any, Any]],
-    buffers: Sequence[Any],
+    shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any], buffers: Sequence[Any]
 ) -> dict[str, list[Call]]:
-    matrices = [tensor(factor) for factor in factors]
-    between = [tensor(buffer) for buffer in buffers]
-    vectors = [(tensor(x).view(-1), tensor(out).view(-1)) for x, out in pairs]
+    matrices, between = ([tensor(one) for one in arrays] for arrays in (factors, buffers))
+    vectors = [[tensor(one).view(-1) for one in pair] for pair in pairs]
     return {
-        form: [bound(chain(shape, form), matrices, x, out, between) for x, out in vectors]
+        form: [bound(chain(shape, form), matrices, *pair, between) for pair in vectors]
         for form in FORMS
     }

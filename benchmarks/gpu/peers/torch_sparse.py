@@ -4,8 +4,6 @@ Each function takes torch, the values (a, b, c, d) and x of a layout, and return
 arguments that returns the product. torch need not be installed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +52,6 @@ def _multiply(torch: Any, blocks: Tensor, x: Tensor, layout: str) -> Tensor:
 
 
 def bmm(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    """A batched multiply between two permutations."""
     blocks = block_values(values)
 
     def call() -> Tensor:

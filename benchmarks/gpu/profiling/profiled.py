@@ -1,13 +1,8 @@
-"""Call each of some cells once.
+"""Call each of some cells once: ``ncu … benchmarks.gpu.profiling.profiled CELLS.json SECONDS``.
 
-    ncu … python -m benchmarks.gpu.profiling.profiled CELLS.json SECONDS
-
-Only what lies between CuPy's `profiler.start` and `stop` is to be profiled: for each cell a marker
-kernel and one call, which is not the first. Large vectors have fewer rows, since a profiler repeats
-each kernel tens of times and restores what it has written.
+Only what lies between CuPy's `profiler.start` and `stop` is profiled: for each cell a marker kernel
+and a call that is not the first. Large vectors have fewer rows: a profiler repeats each kernel.
 """
-
-from __future__ import annotations
 
 import json
 import sys

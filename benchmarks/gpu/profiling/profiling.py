@@ -1,7 +1,5 @@
 """What limits the cells that missed their goal, by Nsight Compute: one process for each part."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -17,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.tables import head, row
+
 Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
 ROOT = Path(__file__).parents[3]
@@ -24,12 +24,8 @@ PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "ex
 STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
 MARKER = "cell_marker"  # the kernel before those of a cell
 SECTIONS = (
-    "SpeedOfLight",
-    "ComputeWorkloadAnalysis",
-    "MemoryWorkloadAnalysis_Tables",
-    "SchedulerStats",
-    "WarpStateStats",
-    "Occupancy",
+    *("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"),
+    *("SchedulerStats", "WarpStateStats", "Occupancy"),
 )
 PERCENTAGES = {
     "memory": r"(gpu__dram|dram)__?throughput\.avg\.pct_of_peak_sustained_elapsed",
@@ -119,11 +115,11 @@ def profiles_of(log: Iterable[str]) -> list[Profile | None]:
     first = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     rows = list(csv.DictReader(lines[first:]))[1:]  # the first one has units
     cells: list[list[dict[str, str]]] = []
-    for row in rows:
-        if row["Kernel Name"].startswith(MARKER):
+    for kernel in rows:
+        if kernel["Kernel Name"].startswith(MARKER):
             cells.append([])
         elif cells:
-            cells[-1].append(row)
+            cells[-1].append(kernel)
     return [profile_of(cell) for cell in cells]
 
 
@@ -151,14 +147,8 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
 
 def _run(command: Sequence[str], seconds: float) -> str:
     """Run a command and all that it starts; return its last words where it fails."""
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **how)
     try:
         said, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -193,19 +183,15 @@ def _time(cell: Cell) -> float:
 
 
 def _excess(cell: Cell) -> float:
-    """How many times the goal a cell takes, else the best peer's time."""
     return _time(cell) / cell["goal"] if cell["goal"] else cell["ours_over_best_peer"] or 1.0
 
 
 def profile_table(cells: Sequence[Cell]) -> list[str]:
-    names = (*USES, "occupancy")
-    heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
-    rows = [heads, ["---"] * len(heads)]
+    names, lines = (*USES, "occupancy"), list[str]()
     for cell in cells:
-        profile = cell.get("profile")
-        if profile:
+        if profile := cell.get("profile"):
             shown = [f"{profile['percent'].get(name, 0):.0f}" for name in names]
-            rows.append(
-                [f"{cell['part']} {cell['case']}", cell["dtype"], *shown, profile["reason"]]
-            )
-    return [f"| {' | '.join(row)} |" for row in rows] if len(rows) > 2 else []
+            texts = [f"{cell['part']} {cell['case']}", cell["dtype"], *shown, profile["reason"]]
+            lines.append(row(texts))
+    heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
+    return [*head(heads).splitlines(), *lines] if lines else []

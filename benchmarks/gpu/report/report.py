@@ -1,7 +1,5 @@
 """Verdicts, tables, and what is written to the file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,29 +50,15 @@ class Cell:
         return {name: time for name, time in times.items() if time is not None}
 
     @property
-    def best_peer(self) -> float | None:
-        return min(self.measured_peers.values(), default=None)
-
-    @property
-    def joules(self) -> float | None:
-        return self.ours.get("joules")
-
-    @property
-    def least_peer_joules(self) -> float | None:
-        found = [peer["joules"] for peer in self.peers.values() if "joules" in peer]
-        return min(found, default=None)
-
-    @property
     def ratio(self) -> float | None:
-        if self.microseconds is None or self.best_peer is None:
-            return None
-        return self.microseconds / self.best_peer
+        return self._over(min(self.measured_peers.values(), default=None))
 
     @property
     def over_floor(self) -> float | None:
-        if self.microseconds is None or not self.floor:
-            return None
-        return self.microseconds / self.floor
+        return self._over(self.floor)
+
+    def _over(self, time: float | None) -> float | None:
+        return self.microseconds / time if self.microseconds is not None and time else None
 
     def shortfalls(self) -> list[str]:
         """What is missed, empty where all is reached."""
@@ -106,27 +90,19 @@ class Cell:
         return "met"
 
     def record(self) -> dict[str, Any]:
+        figures = self.figures
         return {
-            "part": self.part,
-            "case": self.name,
-            "dtype": self.dtype,
-            "ours": dict(self.ours),
+            **{"part": self.part, "case": self.name, "dtype": self.dtype, "ours": dict(self.ours)},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
-            "recorded": dict(self.figures.recorded),
-            "goal": self.figures.goal,
-            "stretch": self.figures.stretch,
-            "floor": self.floor,
-            "ours_over_best_peer": self.ratio,
-            "ours_over_floor": self.over_floor,
-            "note": self.note,
-            "verdict": self.verdict(),
-            "shortfalls": self.shortfalls(),
+            "recorded": dict(figures.recorded),
+            **{"goal": figures.goal, "stretch": figures.stretch, "floor": self.floor},
+            **{"ours_over_best_peer": self.ratio, "ours_over_floor": self.over_floor},
+            **{"note": self.note, "verdict": self.verdict(), "shortfalls": self.shortfalls()},
             **self.more,
         }
 
 
 def least(time: Recorded) -> float:
-    """A recorded time, the least of several."""
     return time[0] if isinstance(time, tuple) else time
 
 
@@ -155,10 +131,6 @@ def millijoules(joules: float | None) -> str:
     return "–" if joules is None else f"{1e3 * joules:.3g}"
 
 
-def recorded_times(cell: Cell) -> str:
-    return ", ".join(f"{name} {shown(time)}" for name, time in cell.figures.recorded.items())
-
-
 def more_times(cell: Cell) -> list[str]:
     more, found = cell.more, []
     if cell.part == "ablation":
@@ -171,9 +143,10 @@ def more_times(cell: Cell) -> list[str]:
     if cell.part == "tune":
         keys = ("tried", "pruned", "failed", "seconds")
         found += [f"{key} {more[key]:.0f}" for key in keys if key in more]
-    if cell.joules is not None:
-        found.append(f"{cell.ours['watts']:.0f} W, {millijoules(cell.joules)} mJ")
-        found.append(f"best peer {millijoules(cell.least_peer_joules)} mJ")
+    if "joules" in cell.ours:
+        joules = [peer["joules"] for peer in cell.peers.values() if "joules" in peer]
+        found.append(f"{cell.ours['watts']:.0f} W, {millijoules(cell.ours['joules'])} mJ")
+        found.append(f"best peer {millijoules(min(joules, default=None))} mJ")
     return found
 
 
@@ -183,7 +156,8 @@ def line(cell: Cell) -> str:
     if cell.ratio is not None:
         parts.append(f"ours/best peer {ratio(cell.ratio)}")
     if cell.figures.recorded:
-        parts.append(f"recorded: {recorded_times(cell)}")
+        known = (f"{name} {shown(time)}" for name, time in cell.figures.recorded.items())
+        parts.append(f"recorded: {', '.join(known)}")
     parts.append(f"goal {shown(cell.figures.goal)}")
     parts.append(f"floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)")
     note = f" ({cell.note})" if cell.note else ""
@@ -204,7 +178,6 @@ class Printer:
 
 
 def absences(cells: Sequence[Cell]) -> list[str]:
-    """Why peers were not measured, or wrong, a line for each reason, with the first cell."""
     found: dict[str, str] = {}
     for cell in cells:
         for name, peer in cell.peers.items():

@@ -1,12 +1,12 @@
 """How we stand next to the best peer: on random shapes, and on Kronecker-sparse matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.core.tables import groups
 from benchmarks.gpu.report.report import Cell
+from benchmarks.patterns import LAYOUTS
 from benchmarks.random_shapes import Draw
 from benchmarks.standings import Standing, standing, summary, worst_tables
 
@@ -49,27 +49,21 @@ def print_standings(standings: Sequence[Standing], wrong: Sequence[str]) -> None
 
 
 def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """A record for each dtype and layout, and one for each dtype of both layouts compared."""
-    groups: dict[str, dict[str, list[Cell]]] = {}
-    for cell in cells:
-        if cell.part == SPARSE and cell.microseconds:
-            layouts = groups.setdefault(cell.dtype, {"batch-first": [], "batch-last": []})
-            layouts[cell.more["layout"]].append(cell)
+    own = [one for one in cells if one.part == SPARSE and one.microseconds]
     found: list[dict[str, Any]] = []
-    for dtype, layouts in groups.items():
-        found += [
-            {"dtype": dtype, "layout": k} | _figures(own) for k, own in layouts.items() if own
-        ]
-        last = {cell.more["pattern"]: cell.microseconds for cell in layouts["batch-last"]}
-        ratios = [
-            (cell.microseconds or 0.0) / (last[cell.more["pattern"]] or 1.0)
-            for cell in layouts["batch-first"]
-            if cell.more["pattern"] in last
-        ]
+    for dtype, of_dtype in groups(own, lambda one: one.dtype).items():
+        layouts = groups(of_dtype, lambda one: one.more["layout"])
+        for layout in LAYOUTS:
+            if layout in layouts:
+                found.append({"dtype": dtype, "layout": layout} | _figures(layouts[layout]))
+        first, last = (
+            {cell.more["pattern"]: cell.microseconds or 0.0 for cell in layouts.get(layout, ())}
+            for layout in LAYOUTS
+        )
+        ratios = [time / last[pattern] for pattern, time in first.items() if pattern in last]
         if ratios:
-            figures = {"median_ratio": median(ratios), "largest_ratio": max(ratios)}
             compared = {"dtype": dtype, "layout": "first over last", "cells": len(ratios)}
-            found.append(compared | figures)
+            found.append(compared | {"median_ratio": median(ratios), "largest_ratio": max(ratios)})
     return found
 
 

@@ -67,17 +67,20 @@ def test_figures_of_a_product_under_the_roof():
 
 
 def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
-    shapes = importlib.import_module("benchmarks.shapes")
     moved = gpu("roofline").moved
+
+    def kron(text):
+        return importlib.import_module("benchmarks.shapes").kron_matmuls(text)[0]
+
     for shape, dtype, expected in [
-        (shapes.power(1024, 4, 7), "float32", (1,)),  # registers
-        (shapes.power(320, 128, 3), "float64", (1, 1, 1)),  # fibres
-        (shapes.power(16, 8, 8), "float64", (1, 1)),  # slices, with columns and without
-        (shapes.power(64, 300, 1), "float32", (1,)),  # any size
-        (shapes.rectangular(50, (32, 8), (64, 128)), "float64", (5 / 6, 1 / 2)),  # panels
+        (kron("1024: 4^7"), "float32", (1,)),  # registers
+        (kron("320: 128^3"), "float64", (1, 1, 1)),  # fibres
+        (kron("16: 8^8"), "float64", (1, 1)),  # slices, with columns and without
+        (kron("64: 300^1"), "float32", (1,)),  # any size
+        (kron("50: 32×8, 64×128"), "float64", (5 / 6, 1 / 2)),  # panels
     ]:
         assert moved(shape, dtype) == pytest.approx(expected), (shape.name, dtype)
-    wide = shapes.rectangular(2, (2, 600), (600, 2))  # its intermediate result is the larger one
+    wide = kron("2: 2×600, 600×2")  # its intermediate result is the larger one
     first, second = moved(wide, "float32")
     assert first == pytest.approx(second)
     assert first == pytest.approx((2 * 1200 + 2 * 4) / (2 * 1200 * 2))
