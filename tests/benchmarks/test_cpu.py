@@ -1,5 +1,6 @@
 """The CPU benchmark runs from the command to the file, also where no peer is installed."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -57,3 +58,17 @@ def test_ceilings_and_versions_are_in_the_file(smallest_run):
     assert record["machine"]["batchkron"]
     assert record["settings"]["seed"]
     assert "## Summary" in printed
+
+
+def test_the_page_has_the_tables_of_the_files(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    tables = importlib.import_module("benchmarks.cpu.tables")
+    names = "zen5-cpu.json", "zen5-cpu-large.json"
+    files = [str(ROOT / "benchmarks" / "results" / name) for name in names]
+    assert tables.main(files) == 0
+    assert capsys.readouterr().out in (ROOT / "docs" / "results" / "cpu.md").read_text()
+    assert tables.main([*files, "--missed"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert "| 4-and-8 | 64: 8^4 | float32 | 1 | 98.2 µs | 2.25 (≥ 3.00) FastKron |  |" in rows
+    verdicts = tables.verdicts_of(map(Path, files))
+    assert len(rows) == 2 + sum(one["met"] is False for one in verdicts)
