@@ -1,18 +1,18 @@
 """The tables of docs/results/gpu.md, made of what a run has written.
 
-Which cases a table has, and in which order, is the page's; the table of what was profiled has all
-cells that were. Tables of parts that were not run, other ones and the text stay as they are.
+Which cases a table has, and in which order, is the page's. Without a page it prints what was
+profiled. Tables of parts that were not run, other ones and the text stay as they are.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.tables import table
-from benchmarks.gpu.profiling.profiling import USES
+from benchmarks.gpu.profiling.profiling import profile_table
 from benchmarks.gpu.report.report import ratio, shown
 
 Cell = Mapping[str, Any]
@@ -68,14 +68,17 @@ TABLES = {
     f"rows: factors, {_twice('by functions')}, published": "ablation",
 }
 CALLS = "operator, one row, eager call, in a graph"
-PROFILED = "cell, dtype, multiply-add, float64, matrix, issue, memory, L2, shared, reason"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 2:
-        raise SystemExit("usage: python -m benchmarks.gpu.tables RESULTS.json PAGE.md")
-    report, page = json.loads(Path(arguments[0]).read_text()), Path(arguments[1])
-    page.write_text(with_tables(page.read_text(), report["cells"]))
+    if len(arguments) not in (1, 2):
+        raise SystemExit("usage: python -m benchmarks.gpu.tables RESULTS.json [PAGE.md]")
+    cells = json.loads(Path(arguments[0]).read_text())["cells"]
+    if len(arguments) == 1:
+        print("\n".join(profile_table(cells)))
+        return 0
+    page = Path(arguments[1])
+    page.write_text(with_tables(page.read_text(), cells))
     return 0
 
 
@@ -92,9 +95,7 @@ def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     """A table with the figures of these cells, or as it is where it is not of this run."""
     head, _, *rows = ([text.strip() for text in line.strip("|").split("|")] for line in lines)
     kind = ", ".join(head)
-    if kind == PROFILED:
-        rows = [*profiled(cells)]
-    elif kind == CALLS:
+    if kind == CALLS:
         own = {one["case"]: one for one in cells if one["part"] == "latency"}
         rows = [call(name, own) for name, *_ in rows] if own else []
     else:
@@ -130,16 +131,6 @@ def leading(cell: Cell | None, unit: str) -> str:
 
 def call(name: str, cells: Mapping[str, Cell]) -> list[str]:
     return [name, *(_time(cells[f"{name} {what}"]["ours"]) for what in ("call", "node"))]
-
-
-def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
-    for cell in cells:
-        if "profile" in cell and cell["profile"].get("percent"):
-            percent = cell["profile"]["percent"]
-            used = [f"{percent[what]:.0f}" for what in USES]
-            case, part = cell["case"], cell["part"]
-            name = case if case.startswith(part) else f"{part} {case}"
-            yield [name, cell["dtype"], *used, cell["profile"]["reason"]]
 
 
 if __name__ == "__main__":
