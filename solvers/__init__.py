@@ -23,6 +23,8 @@ from .krylov.iteration.workspace_cache import free_workspaces
 from .krylov.minres import Minres, minres
 from .krylov.systems.result import KrylovResult, Status
 from .lanczos import LogdetEstimate, logdet_slq
+from .least_squares.lsmr import LsmrResult, lsmr
+from .least_squares.lsqr import LsqrResult, lsqr
 from .preconditioners.choice import PreconditionerWarning
 from .spectra.eigs import eigs
 from .spectra.eigsh import eigsh
@@ -47,6 +49,8 @@ __all__ = [
     "GrowthFit",
     "KrylovResult",
     "LogdetEstimate",
+    "LsmrResult",
+    "LsqrResult",
     "Minres",
     "PreconditionerWarning",
     "Quantity",
@@ -69,6 +73,8 @@ __all__ = [
     "gmres",
     "lobpcg",
     "logdet_slq",
+    "lsmr",
+    "lsqr",
     "minres",
     "preconditioners",
     "steppers",

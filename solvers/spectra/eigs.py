@@ -27,6 +27,8 @@ _ORDERS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "SR": lambda values: values.real,
     "LI": lambda values: -np.abs(values.imag),
     "SI": lambda values: np.abs(values.imag),
+    "LIc": lambda values: -values.imag,
+    "SIc": lambda values: values.imag,
     "LA": lambda values: -values.real,
     "SA": lambda values: values.real,
 }
@@ -61,10 +63,10 @@ def eigs(
     sigma : number, optional
         Find eigenvalues near it, as those of (A - sigma I)⁻¹, which is applied by `gmres`.
     which : {"LM", "SM", "LR", "SR", "LI", "SI"}
-        The largest or smallest modulus, real part, or modulus of the imaginary part: of λ, with
-        ``sigma`` of 1 / (λ - sigma). A conjugate pair of a real A may be cut. What lies inside the
-        spectrum, as "SM" and "SI" mostly do, converges slowly, if at all, and others may come in
-        its place: take ``sigma``.
+        The largest or smallest modulus, real part, or imaginary part (its modulus, for a real A):
+        of λ, with ``sigma`` of 1 / (λ - sigma). A conjugate pair of a real A may be cut. What lies
+        inside the spectrum, as "SM" and "SI" mostly do, converges slowly, if at all, and others
+        may come in its place: take ``sigma``.
     v0 : array_like, (N,), optional
         The vector to begin with; a random one by default.
     ncv : int, optional
@@ -84,8 +86,8 @@ def eigs(
     Returns
     -------
     EigenResult
-        ``values``, complex unless all are real, in the order of ``which``, ``vectors`` (N, k), ``residual_norms``,
-        ``statuses``, ``products``; unpacks as ``values, vectors``.
+        ``values``, complex unless all are real, in the order of ``which``, ``vectors`` (N, k),
+        ``residual_norms``, ``statuses``, ``products``; unpacks as ``values, vectors``.
 
     Raises
     ------
@@ -168,6 +170,8 @@ def krylov_pairs(
         raise ValueError("M and OPinv are of A - sigma I; pass sigma, too")
     direct = Multiplied(A, "A", start)
     inverse = None if sigma is None else _Inverse(direct, sigma, M, OPinv, 0.01 * tol, start)
+    if which in ("LI", "SI") and start.dtype.kind == "c":
+        which += "c"
     order = _both_ends if which == "BE" else lambda values: np.argsort(_ORDERS[which](values))
     pairs = iterate_krylov(
         inverse or direct,

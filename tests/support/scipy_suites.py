@@ -17,7 +17,7 @@ import scipy.sparse.linalg as spla
 # The argument of SciPy's tests: none before 1.18, then the namespace that its operators have.
 NAMESPACE = getattr(spla.aslinearoperator(np.zeros((1, 1))), "_xp", None)
 XP = () if NAMESPACE is None else (NAMESPACE,)
-_MARKS_OF_A_PLUGIN = {"fail_slow", "skip_xp_backends"}
+_MARKS_OF_A_PLUGIN = {"fail_slow", "skip_xp_backends", "xslow"}
 
 
 class _Marks:
