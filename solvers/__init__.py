@@ -25,6 +25,7 @@ from .krylov.systems.result import KrylovResult, Status
 from .lanczos import LogdetEstimate, logdet_slq
 from .least_squares.lsmr import LsmrResult, lsmr
 from .least_squares.lsqr import LsqrResult, lsqr
+from .matrix_equations import solve_lyapunov, solve_sylvester
 from .preconditioners.choice import PreconditionerWarning
 from .spectra.eigs import eigs
 from .spectra.eigsh import eigsh
@@ -77,5 +78,7 @@ __all__ = [
     "lsqr",
     "minres",
     "preconditioners",
+    "solve_lyapunov",
+    "solve_sylvester",
     "steppers",
 ]

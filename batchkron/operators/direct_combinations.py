@@ -122,6 +122,17 @@ class MultipleMethods(DirectOperator[Related]):
         phase = _phase_of_power(self.scalar, 1)
         return left if phase == 1 else phase * left, abs(self.scalar) * values, right
 
+    def pinv(self, rcond: float | None = None) -> Related:
+        """Return A⁺ / c; as for A, and LinAlgError if c is 0."""
+        scalar = self._invertible(self.dtype)
+        return cast(Related, self.operator.pinv(rcond) / scalar)
+
+    def lstsq(self, b: ArrayLike, rcond: float | None = None) -> Any:
+        """Minimise ‖c A x - b‖ as `lstsq` of A does; as for A, and LinAlgError if c is 0."""
+        scalar = self._invertible(self.dtype)
+        found = self.operator.lstsq(b, rcond)
+        return found._replace(x=found.x / scalar, s=abs(scalar) * found.s)
+
     def inverse(self) -> Related:
         """Return A⁻¹ / c; as for A.
 

@@ -42,9 +42,12 @@ _OTHER_WAYS = {
     "phi_apply": "a KroneckerSum has it, and batchkron.solvers.evolve with the method "
     '"exponential-euler" computes φ-functions of any operator',
     "eigh": "batchkron.eigh(A) takes sums of Kronecker products whose factors commute, and "
-    "scipy.sparse.linalg.eigsh(A) finds some eigenpairs of any Hermitian operator",
-    "eig": "scipy.sparse.linalg.eigs(A) finds some eigenpairs of any operator",
+    "batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
+    "eig": "batchkron.solvers.eigs(A) finds some eigenpairs of any operator",
     "svd": "scipy.sparse.linalg.svds(A) finds some singular values of any operator",
+    "cholesky": "numpy.linalg.cholesky(A.to_dense()) computes it for a small one",
+    "pinv": "batchkron.solvers.lsqr(A, b) solves least squares with any operator",
+    "lstsq": "batchkron.solvers.lsqr(A, b) solves least squares with any operator",
 }
 
 
@@ -230,6 +233,18 @@ class DirectOperator(SciPyOperator[Related]):
     def svd(self) -> tuple[Related, Array, Related]:
         """Return U, s and Vᴴ as of `KroneckerProduct.svd`; raise TypeError as `eigh`."""
         return cast("tuple[Related, Array, Related]", self._by_whole("svd")())
+
+    def cholesky(self) -> Related:
+        """Return L as of `KroneckerProduct.cholesky`; raise TypeError as `eigh`."""
+        return cast(Related, self._by_whole("cholesky")())
+
+    def pinv(self, rcond: float | None = None) -> Related:
+        """Return A⁺ as of `KroneckerProduct.pinv`; raise TypeError as `eigh`."""
+        return cast(Related, self._by_whole("pinv")(rcond))
+
+    def lstsq(self, b: ArrayLike, rcond: float | None = None) -> Any:
+        """Return `KroneckerProduct.lstsq` of one Kronecker product; raise TypeError as `eigh`."""
+        return self._by_whole("lstsq")(b, rcond)
 
     def inverse(self) -> Related:
         """Return A⁻¹ as of `KroneckerProduct.inverse`; raise TypeError as `eigh`."""

@@ -30,11 +30,13 @@ from batchkron.backends import (
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Identity, Operator
+from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.placement import on_device
+from batchkron.operators.pseudo_inverse import FactorValues, LeastSquares, cholesky_factors
 from batchkron.operators.scaling import balanced, kernel_factors, multiplied, outer_product
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import identity_flags, one_product_spec
@@ -477,6 +479,132 @@ class KroneckerProduct(ValuedOperator):
         values, left = self._placed([part[1] for part in parts], [part[0] for part in parts])
         right = KroneckerProduct([part[2] for part in parts]).to(self.device)
         return left, values, cast(KroneckerProduct, right)
+
+    def cholesky(self) -> KroneckerProduct:
+        """Return L = L_1 ⊗ … ⊗ L_d, lower triangular, with A = L Lᴴ, by the factors' roots.
+
+        Returns
+        -------
+        KroneckerProduct
+            On the operator's device, with positive diagonal entries.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not Hermitian up to rounding, see the notes of `batchkron.eigh`.
+        numpy.linalg.LinAlgError
+            If A is not positive definite.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> K = bk.KroneckerProduct([[4.0, 2.0], [2.0, 5.0]], [[9.0]])
+        >>> K.cholesky().to_dense()
+        array([[6., 0.],
+               [3., 6.]])
+        """
+        self._refuse_batch("cholesky")
+        roots = KroneckerProduct(cholesky_factors(self.factors))
+        return cast(KroneckerProduct, roots.to(self.device))
+
+    def pinv(self, rcond: float | None = None) -> Operator:
+        """Return the pseudo-inverse A⁺, (N, M), by the factors' singular values.
+
+        Parameters
+        ----------
+        rcond : float, optional
+            Singular values of A, the products of those of the factors, count as zero if they are at
+            most rcond times the largest; max(M, N) eps by default, as for a dense matrix.
+
+        Returns
+        -------
+        Operator
+            On the operator's device: a `KroneckerProduct` if what counts as zero is so for single
+            factors already, as with full rank. Otherwise V diag(1/s) Uᴴ, with Π min(P_k, Q_k)
+            numbers.
+
+        Raises
+        ------
+        ValueError
+            If rcond is not in [0, 1).
+
+        Notes
+        -----
+        A cutoff for each factor by itself is another operator: of factors with the singular values
+        (1, 1e-9) each, the product has 1e-18, which is rounding.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> A = bk.KroneckerProduct([[1.0, 1.0], [1.0, 1.0]], [[2.0], [0.0]])
+        >>> A.pinv().to_dense()
+        array([[0.125, 0.   , 0.125, 0.   ],
+               [0.125, 0.   , 0.125, 0.   ]])
+        """
+        self._refuse_batch("pinv")
+        found = FactorValues(self.factors, rcond)
+        factors = found.inverse_factors()
+        if factors is not None:
+            return KroneckerProduct(factors).to(self.device)
+        left, right = KroneckerProduct(found.left).H, KroneckerProduct(found.right).H
+        return (right @ Diagonal(found.inverse_values()) @ left).to(self.device)
+
+    def lstsq(self, b: ArrayLike, rcond: float | None = None) -> LeastSquares:
+        """Minimise ‖A x - b‖ by the factors' singular values; x is the solution of least length.
+
+        Parameters
+        ----------
+        b : array_like, (M,) or (M, K)
+            On the operator's device.
+        rcond : float, optional
+            As for `pinv`.
+
+        Returns
+        -------
+        LeastSquares
+            ``x``, ``residuals``, ``rank`` and ``s`` as of `numpy.linalg.lstsq`, on the operator's
+            device; x is a tensor if b is one. Of rectangular factors s has fewer values, as zeros
+            that follow from the shapes are not in it.
+
+        Raises
+        ------
+        ValueError
+            If b does not fit, or rcond is not in [0, 1).
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> A = bk.KroneckerProduct([[1.0], [1.0]], [[2.0, 0.0], [0.0, 1.0]])
+        >>> x, residuals, rank, s = A.lstsq([2.0, 1.0, 4.0, 1.0])
+        >>> x.round(12), residuals.round(12), rank
+        (array([1.5, 1. ]), array([2.]), 2)
+        """
+        self._refuse_batch("lstsq")
+        if any_foreign(b):
+            found: list[LeastSquares] = []
+
+            def solution(b: Array) -> Array:
+                found.append(self.lstsq(b, rcond))
+                return found[0].x
+
+            x = self._in_kind(solution, b)
+            return found[0]._replace(x=x)
+        rows, columns = self.shape
+        rhs = direct.right_hand_side(b, rows, self._arrays)
+        parts = FactorValues(self.factors, rcond)
+        left, right = (
+            cast(KroneckerProduct, KroneckerProduct(one).to(self.device))
+            for one in (parts.left, parts.right)
+        )
+        weights = on_device(parts.inverse_values(), self.device)
+        x = right.H @ self._arrays.ascontiguousarray(((left.H @ rhs).T * weights).T)
+        rank = int(parts.kept.sum())
+        residuals = self._arrays.empty(0, x.real.dtype)
+        if rank == columns < rows:
+            squares = abs(rhs - self @ x) ** 2
+            residuals = squares.reshape(rows, -1).sum(axis=0)
+        values = -np.sort(-outer_product(parts.values))
+        return LeastSquares(x, residuals, rank, on_device(values, self.device))
 
     def eig(self) -> tuple[Array, KroneckerProduct]:
         """Return eigenvalues and eigenvectors, A V = V diag(values), of square factors.

@@ -28,8 +28,9 @@ class Rectangular:
 
     def __init__(self, A: Any, like: Vector) -> None:
         refuse_foreign(A, "A", b=like)
-        shape = tuple(getattr(A, "shape", None) or ())
-        if len(shape) != 2 or getattr(A, "batch_shape", ()):
+        known: Any = getattr(A, "shape", None)
+        shape = tuple(known or ())
+        if len(shape) != 2 or getattr(A, "batch_shape", None):
             raise ValueError(f"A has shape {shape}; expected one operator (M, N)")
         if ranks_of(A) is not None:
             raise TypeError("A is distributed; least squares have no sums over ranks")
