@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
 
 from batchkron.callers import users_level
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.kronecker_terms import terms_of
 
+from .base import round_scale
 from .bases import ModeBases
 from .block_jacobi import block_jacobi, blocks_of
 from .combination import CombinationPreconditioner
@@ -17,6 +22,7 @@ from .factorised import TooLargeError
 from .fibre_inverse import FibreInverse
 from .small_terms import without_small
 from .subgrids import subgrids
+from .trials import Trial, fastest
 
 __all__ = ["COMBINATIONS", "PreconditionerWarning", "automatic"]
 
@@ -28,9 +34,13 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "factorised-combination": {"local": "factorised"},
     "kronecker-sum": {"local": "sum"},
     "kronecker-product": {"local": "product"},
+    "unmixed-sum": {"local": "unmixed"},
+    "scaled-sum": {"local": "scaled"},
 }
 _WARNED: WeakSet[Any] = WeakSet()  # operators of which a warning has been given
 _MAX_ROWS = 1024  # of the factors of blocks that are inverted where terms are not known; by hand
+_TRIED: WeakKeyDictionary[Any, dict[Any, list[Trial]]] = WeakKeyDictionary()
+_MAX_PRODUCTS = 25  # with A, of all trials for one operator and scale
 _SMALL = 1e-3  # size, relative to the largest term, of terms that may be left out of M
 
 
@@ -58,7 +68,7 @@ def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) 
     # KroneckerTerms there are no products with the operator.
     in_parts = len(terms.sizes) == 2 and not isinstance(operator, KroneckerTerms)
     usual = COMBINATIONS["symmetric-combination" if in_parts else "combination"]
-    bases, reason = _exact_bases(terms, str(getattr(operator, "device", "cpu")))
+    bases, reason = _exact_bases(terms, scale, str(getattr(operator, "device", "cpu")))
     if bases is not None:
         M = CombinationPreconditioner(operator, scale, **usual, dtype=dtype, bases=bases)
         M.remarks = (f"chosen because {reason}",)
@@ -68,18 +78,50 @@ def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) 
         M = CombinationPreconditioner(
             operator, scale, **factorised, dtype=dtype, factorised_at=factorised_at
         )
-    except TooLargeError:
-        return CombinationPreconditioner(operator, scale, **usual, dtype=dtype)
+    except TooLargeError as fault:
+        return _fastest(operator, terms, scale, dtype, usual, str(fault))
     M.remarks = (f"chosen because {reason}",)
     return M
 
 
-def _exact_bases(terms: KroneckerTerms, device: str) -> tuple[ModeBases | None, str]:
+def _fastest(
+    operator: Any,
+    terms: KroneckerTerms,
+    scale: Any,
+    dtype: Any,
+    usual: dict[str, Any],
+    reason: str,
+) -> Any:
+    """Return the best of a few preconditioners in a trial, known ones without another trial."""
+    if isinstance(operator, KroneckerTerms) or getattr(operator, "communicator", None) is not None:
+        return CombinationPreconditioner(operator, scale, **usual, dtype=dtype)
+    makers: dict[str, Callable[[], Any]] = {
+        name: partial(CombinationPreconditioner, operator, scale, **COMBINATIONS[name], dtype=dtype)
+        for name in ("unmixed-sum", "scaled-sum", "combination")
+    }
+    if terms.cells is not None:
+        makers["block-jacobi"] = partial(block_jacobi, operator, scale, dtype=dtype)
+    known = _TRIED.setdefault(operator, {})
+    key = (round_scale(scale), np.dtype(terms.dtype if dtype is None else dtype))
+    if key not in known:
+        known[key] = fastest(makers, operator, scale, _MAX_PRODUCTS)[1]
+    trials = known[key]
+    M = makers[min(trials, key=lambda trial: trial.rate).name]()
+    rates = ", ".join(f"{trial.name} {trial.rate:.3f}" for trial in trials)
+    text = f"chosen by residuals' reduction per product: {rates}; {reason}"
+    if isinstance(M, CombinationPreconditioner):
+        M.remarks = (text,)
+    else:
+        M._known.remark = text
+    return M
+
+
+def _exact_bases(terms: KroneckerTerms, scale: Any, device: str) -> tuple[ModeBases | None, str]:
     """Return bases in which the full grids are solved exactly, or None, and the reason."""
     grids = sorted(subgrids(terms), key=lambda grid: sum(grid.levels))  # the cheap ones first
     if not all(grid.complete for grid in grids):
         return None, "the grid has only parts of its full grids"
-    large = without_small(terms, _SMALL)
+    large = without_small(terms, _SMALL, scale)
     candidates = [terms] if len(large.terms) == len(terms.terms) else [terms, large]
     for own in candidates:
         bases = ModeBases(own)

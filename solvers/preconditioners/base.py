@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import math
 from abc import ABC, abstractmethod
 from numbers import Complex
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
-__all__ = ["Preconditioner", "check_scale", "dtype_with_scale"]
+__all__ = ["Preconditioner", "check_scale", "dtype_with_scale", "round_scale"]
 
 
 class Preconditioner(ABC):
@@ -122,3 +123,14 @@ def dtype_with_scale(scale: Any, terms: np.dtype[Any], dtype: Any) -> np.dtype[A
     if own.kind not in "fc":
         raise TypeError(f"dtype is {own}; expected float32, float64, complex64 or complex128")
     return own
+
+
+def round_scale(scale: Any) -> Any:
+    """Return the power of two next to a real scale; another scale is returned as it is.
+
+    What is computed once for several scales is computed for this one: so it depends on the present
+    scale only, and resumed runs have the same.
+    """
+    if scale is None or not scale or complex(scale).imag:
+        return scale
+    return math.copysign(2.0 ** round(math.log2(abs(scale))), scale)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
 from .automatic import COMBINATIONS, PreconditionerWarning, automatic
+from .base import round_scale
 from .block_jacobi import block_jacobi
 from .combination import CombinationPreconditioner
 from .fibre_inverse import FibreInverse
@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
     >>> preconditioners.names()[3:7]
     ('combination', 'factorised-combination', 'kronecker-sum', 'kronecker-product')
     >>> preconditioners.names()[7:]
-    ('fibre-inverse', 'block-jacobi', 'none')
+    ('unmixed-sum', 'scaled-sum', 'fibre-inverse', 'block-jacobi', 'none')
     """
     return _NAMES
 
@@ -146,7 +146,7 @@ class NamedPreconditioner:
 
     def __call__(self, operator: Any, scale: Any) -> Any:
         """Return M for the operator A and the number c."""
-        at = _round_scale(scale)
+        at = round_scale(scale)
         if operator is self._operator and hasattr(self._made, "shifted"):
             if at != self._at and getattr(self._made, "keeps_factors", False):
                 self._move(at)
@@ -164,16 +164,6 @@ class NamedPreconditioner:
             self._made.rescale(scale)
         else:
             self._made = self._made.shifted(scale)
-
-
-def _round_scale(scale: Any) -> Any:
-    """Return the power of two next to a real scale, for which factors are computed.
-
-    So they depend on the present scale only, and resumed runs have the same.
-    """
-    if scale is None or not scale or complex(scale).imag:
-        return scale
-    return math.copysign(2.0 ** round(math.log2(abs(scale))), scale)
 
 
 def _check(name: Any) -> None:

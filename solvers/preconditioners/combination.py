@@ -27,7 +27,7 @@ from .subgrids import Subgrid, coloured_levels, subgrids
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 
 Composition: TypeAlias = Literal["additive", "multiplicative", "symmetric"]
-_LOCALS = ("exact", "factorised", "sum", "product")
+_LOCALS = ("exact", "factorised", "sum", "product", "unmixed", "scaled")
 _COMPOSITIONS = ("additive", "multiplicative", "symmetric")
 _MAX_ROWS = 4096  # largest size of 1-D matrices, which are factorised as dense; chosen by hand
 
@@ -45,11 +45,13 @@ class CombinationPreconditioner(Preconditioner):
         The operator A, which must know its Kronecker terms.
     scale : scalar, optional
         The number in I - scale · A; None stands for B = A.
-    local : {"exact", "factorised", "sum", "product"}
+    local : {"exact", "factorised", "sum", "product", "unmixed", "scaled"}
         The solver on full grids. "exact": diagonalisation of the terms' matrices, see Notes;
         "factorised": sparse LU factors, which are exact for all coefficients, on those unknowns
         that the grid has; "sum": fast diagonalisation of the nearest Kronecker sum; "product": the
-        inverse of the nearest Kronecker product.
+        inverse of the nearest Kronecker product; "unmixed": fast diagonalisation of the sum of the
+        terms that act on one mode each; "scaled": the same, scaled to the diagonal of B in the
+        functions of the finest cells.
     composition : {"additive", "multiplicative", "symmetric"}
         "additive": M as above. For the others, the finest full grids are divided into two classes
         by the parity of their largest level; M_1 and M_2 are the sums above for the part of the
@@ -226,6 +228,11 @@ class CombinationPreconditioner(Preconditioner):
         if multiplies and not (isinstance(A, Operator) and A.dtype == self.dtype and A.capturable):
             return False
         return self.device != "cpu" and all(group.is_swept for group in self._groups)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that "factorised" stores: of factors, inverses, and matrices for other scales."""
+        return sum(g.numbers for g in self._groups if isinstance(g, FactorisedGrids))
 
     @property
     def keeps_factors(self) -> bool:

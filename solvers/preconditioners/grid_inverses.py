@@ -17,11 +17,11 @@ from .nearest import nearest_product, nearest_sum
 from .shared_modes import SharedModes
 from .subgrids import Subgrid
 from .swept_grids import SweptGrids
-from .tensor_inverse import FullGrid
+from .tensor_inverse import FullGrid, ScaledInverse
 
 __all__ = ["GridInverses", "Local"]
 
-Local: TypeAlias = Literal["exact", "factorised", "sum", "product"]
+Local: TypeAlias = Literal["exact", "factorised", "sum", "product", "unmixed", "scaled"]
 
 
 class GridInverses:
@@ -101,10 +101,14 @@ class GridInverses:
         if self._local == "product":
             inverses = [np.linalg.inv(factor) for factor in nearest_product(grid.stacks())]
             return KroneckerProduct(inverses).astype(dtype).to(device)
-        nearest = nearest_sum(grid.stacks())
-        return FullGrid(ModeBases(sum_terms(nearest)), (0,) * len(nearest), None).inverse(
-            dtype, device
-        )
+        factors = nearest_sum(grid.stacks()) if self._local == "sum" else grid.unmixed_factors()
+        levels = (0,) * len(factors)
+        inverse = FullGrid(ModeBases(sum_terms(factors)), levels, None).inverse(dtype, device)
+        if self._local != "scaled":
+            return inverse
+        transforms = grid.nodal_transforms()
+        ratio = grid.diagonal_ratio(factors, transforms)
+        return ScaledInverse(inverse, transforms, ratio, dtype, device)
 
     def solve(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return B⁻¹ x, (N,), if the only grid is the whole tensor product."""

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from batchkron.functions.kron import gekmm
 from batchkron.operators import KroneckerProduct, on_device
 from batchkron.operators.factor_by_factor import solve_triangular_sum
+from batchkron.operators.scaling import norm
 
 from .bases import ModeBases, ModeBasis, dtype_of_solves, trivial_basis
+from .wavelets import wavelets
 
 Vector = NDArray[Any]
 
@@ -104,7 +106,39 @@ class SchurInverse:
         return (z.real if self._real else z).astype(self._dtype, copy=False)
 
 
-TensorInverse: TypeAlias = DiagonalInverse | OneModeInverse | SchurInverse
+class ScaledInverse:
+    """W D^-½ Wᵀ S⁻¹ W D^-½ Wᵀ: an inverse S⁻¹ for an S scaled to the diagonal of another matrix.
+
+    W = W_1 ⊗ … ⊗ W_d is orthogonal, D is diag(Wᵀ B W) / diag(Wᵀ S W) for a matrix B. Source: P.
+    Concus, G. H. Golub, SIAM J. Numer. Anal. 10 (1973).
+    """
+
+    def __init__(
+        self,
+        inner: DiagonalInverse | OneModeInverse | SchurInverse,
+        transforms: Sequence[Vector],
+        ratio: Vector,
+        dtype: Any,
+        device: str,
+    ) -> None:
+        self._inner = inner
+        self._forward = KroneckerProduct([W.T for W in transforms]).astype(dtype).to(device)
+        self._back = KroneckerProduct(transforms).astype(dtype).to(device)
+        size = np.abs(ratio)
+        scale = 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0))
+        self._scale = on_device(scale.astype(dtype), device)
+
+    def apply(self, x: Vector) -> Vector:
+        """Return the product with x, (N,); a fresh array."""
+        return self._scaled(self._inner.apply(self._scaled(x)))
+
+    def _scaled(self, x: Vector) -> Vector:
+        y = self._forward.apply(x)
+        np.multiply(y, self._scale, out=y)
+        return self._back.apply(y)
+
+
+TensorInverse: TypeAlias = DiagonalInverse | OneModeInverse | SchurInverse | ScaledInverse
 
 
 class FullGrid:
@@ -189,6 +223,55 @@ class FullGrid:
                 np.eye(rows[0]) if number < 0 else matrices[number]
             )
         return sums
+
+    def unmixed_factors(self) -> list[Vector]:
+        """Return the factors of a Kronecker sum of B's terms on one mode each.
+
+        For a mode without such terms those on several modes are taken that have their largest
+        matrix there, the others' matrices being replaced by the mean of their diagonals.
+        """
+        rows = self._rows()
+        alone: list[Any] = [0.0] * len(rows)
+        mixed: list[Any] = [0.0] * len(rows)
+        identity: Any = 0.0
+        for coefficient, numbers in self._terms:
+            own = {
+                mode: self._bases.matrices(mode, self._levels[mode])[number]
+                for mode, number in enumerate(numbers)
+                if number >= 0
+            }
+            if not own:
+                identity = identity + coefficient
+                continue
+            main = max(own, key=lambda mode: float(norm(own[mode])) / math.sqrt(rows[mode]))
+            for mode, matrix in own.items():
+                if mode != main:
+                    coefficient = coefficient * np.trace(matrix) / rows[mode]
+            sums = alone if len(own) == 1 else mixed
+            sums[main] = sums[main] + coefficient * own[main]
+        found = [
+            np.zeros((n, n)) + (rest if np.ndim(single) == 0 else single)
+            for n, single, rest in zip(rows, alone, mixed, strict=True)
+        ]
+        found[0] = found[0] + identity * np.eye(rows[0])
+        return found
+
+    def nodal_transforms(self) -> list[Vector]:
+        """Return W_k of each mode, dense; the identity where the filters are not known."""
+        known = self._bases.terms.transforms or (None,) * len(self._levels)
+        return [
+            np.eye(n) if filters is None else wavelets(level, filters).toarray()
+            for n, filters, level in zip(self._rows(), known, self._levels, strict=True)
+        ]
+
+    def diagonal_ratio(self, factors: Sequence[Vector], transforms: Sequence[Vector]) -> Vector:
+        """Return diag(Wᵀ B W) / diag(Wᵀ S W), (Π n_k,), of a Kronecker sum S given by factors."""
+        pairs = zip(self.stacks(), transforms, strict=True)
+        own = [np.einsum("ji,tjk,ki->ti", W, stack, W, optimize=True) for stack, W in pairs]
+        whole = sum(reduce(np.kron, parts) for parts in zip(*own, strict=True))
+        parts = [np.diag(W.T @ S @ W) for S, W in zip(factors, transforms, strict=True)]
+        scaled = reduce(lambda x, y: np.add.outer(x, y).ravel(), parts)
+        return np.asarray(whole / _regular(scaled))
 
     def _residual(self, inverse: TensorInverse) -> float:
         """Return ‖v - B M v‖ / ‖v‖ for a random v, M being the inverse."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import bsr_matrix, csr_matrix
+from scipy.sparse import csr_matrix
 
 from batchkron.operators.couplings import Ids
 
 from ..bases import ModeBases
+from ..wavelets import sum_of_blocks, wavelets
 
-__all__ = ["LocalMatrices", "wavelet_blocks"]
+__all__ = ["LocalMatrices"]
 
 _ROUNDING = (
     1e-14  # entries of a 1-D matrix below this, relative to the largest, are rounding errors
@@ -86,7 +86,7 @@ class LocalMatrices:
         size = int(np.prod(self.sizes))
         if not sum(map(len, keys)):
             return csr_matrix((count * size, count * size))
-        return _sum_of_blocks(np.concatenate(keys), np.concatenate(blocks), count)
+        return sum_of_blocks(np.concatenate(keys), np.concatenate(blocks), count)
 
     def _pairs(
         self, numbers: Sequence[int], levels: Sequence[int], cells: Ids, nodal: bool
@@ -109,7 +109,7 @@ class LocalMatrices:
             dense = self._bases.matrices(mode, level)[number]
             filters = self.filters[mode]
             if nodal and filters is not None:
-                W = _wavelets(level, filters.tobytes(), n)
+                W = wavelets(level, filters)
                 dense = W.T @ (W.T @ dense.T).T
             size = np.abs(dense)
             dense = np.where(size > _ROUNDING * size.max(initial=0.0), dense, 0.0)
@@ -122,43 +122,3 @@ class LocalMatrices:
 def _numbered(used: NDArray[np.bool_]) -> Ids:
     """Return -1 where a pair is not used, and the number of the pair among those that are."""
     return np.where(used, np.cumsum(used).reshape(used.shape) - 1, -1)
-
-
-def _sum_of_blocks(keys: Ids, blocks: Matrix, count: int) -> csr_matrix:
-    """Return the matrix of ``count``² blocks, their sums at the keys row · count + column."""
-    order = np.argsort(keys, kind="stable")
-    places, starts = np.unique(keys[order], return_index=True)
-    sums = np.add.reduceat(blocks[order], starts, axis=0)
-    starts_of_rows = np.searchsorted(places, np.arange(count + 1) * count)
-    size = count * blocks.shape[1]
-    found = bsr_matrix((sums, places % count, starts_of_rows), shape=(size, size)).tocsr()
-    found.eliminate_zeros()
-    return found
-
-
-@cache
-def _wavelets(level: int, filters: bytes, n: int) -> csr_matrix:
-    rows, columns, blocks = wavelet_blocks(level, np.frombuffer(filters).reshape(4, n, n))
-    return _sum_of_blocks(rows * (1 << level) + columns, blocks, 1 << level)
-
-
-def wavelet_blocks(level: int, filters: Matrix) -> tuple[Ids, Ids, Matrix]:
-    """Return the orthogonal transform W from nodal to hierarchical coefficients, by blocks.
-
-    Returns
-    -------
-    rows, columns : ndarray of int64, (count,)
-        The hierarchical cell, and the finest cell.
-    blocks : ndarray, (count, n, n)
-        Every hierarchical cell has a block for each finest cell inside it.
-    """
-    # own functions of a cell of each height by those of the finest cells inside it, in turn
-    own, found = np.eye(filters.shape[1])[None], []
-    for height in range(level - 1, -1, -1):
-        wavelets = np.concatenate([filters[2] @ own, filters[3] @ own])
-        cells = ((1 << height) + np.arange(1 << height)).repeat(len(wavelets))
-        found.append((cells, np.arange(1 << level), np.tile(wavelets, (1 << height, 1, 1))))
-        own = np.concatenate([filters[0] @ own, filters[1] @ own])
-    found.append((np.zeros(len(own), np.int64), np.arange(len(own)), own))
-    rows, columns, blocks = zip(*found, strict=True)
-    return np.concatenate(rows), np.concatenate(columns), np.concatenate(blocks)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.operators.couplings import Ids
 
-from .local_matrices import wavelet_blocks
+from ..wavelets import wavelet_blocks
 
 __all__ = ["NodalSweeps"]
 
