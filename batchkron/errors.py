@@ -35,3 +35,14 @@ class NotPhysicalError(ArithmeticError):
             f"t = {self.time:.6g}, and a term divides by it or takes its root; expected positive "
             "values. Take a finer grid or a smaller step, or look at the initial state"
         )
+
+
+class PointValueError(NotPhysicalError):
+    """A function of the state, or of places, is not finite at a point; the text says where."""
+
+    def __init__(self, text: str) -> None:
+        ArithmeticError.__init__(self, text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text

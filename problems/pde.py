@@ -39,6 +39,7 @@ from .discretization.parts import (
     EdgeFunction,
     ExactSolution,
     OperatorTerm,
+    PointwiseOperator,
     SeparableVector,
     StepperSettings,
 )
@@ -62,6 +63,7 @@ from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
 from .statement.arguments import (
+    AnyTerm,
     axes_of,
     exact_of,
     initial_of,
@@ -76,6 +78,7 @@ from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes
+from .statement.pointwise import Pointwise, PointwiseTerm, central, with_axes
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
@@ -102,8 +105,8 @@ class PDE(Statement):
         The coordinates; points, levels and modes are given in their order.
     terms : Term or (nested) sequence of them
         The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains of them with
-        ``@``, `lenard_bernstein`, `bgk`; at least one term, unless there are sources (give
-        sources=0.0 for f_t = 0).
+        ``@``, `pointwise`, `lenard_bernstein`, `bgk`; at least one term, unless there are sources
+        (give sources=0.0 for f_t = 0).
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
@@ -160,7 +163,7 @@ class PDE(Statement):
     def __init__(
         self,
         axes: Sequence[Axis],
-        terms: Term | Iterable[Any],
+        terms: AnyTerm | Iterable[Any],
         *,
         boundary: Boundary | Mapping[Any, Boundary],
         initial: SeparableFunction | Callable[..., Any] | str | None = None,
@@ -176,12 +179,13 @@ class PDE(Statement):
     ) -> None:
         box = axes_of(axes)
         known, function = exact_of(exact, box)
-        own, gains = terms_of(terms, box, sources)
+        own, gains, at_points = terms_of(terms, box, sources)
         separable, functions = sources_of(sources, box, known)
         values: dict[str, Any] = {
             "axes": box,
             "terms": own,
             "gains": gains,
+            "pointwise": at_points,
             "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
             "sources": separable,
@@ -327,6 +331,7 @@ class PDE(Statement):
             gains=self.gains,
             source_functions=self.source_functions,
             edge_functions=made.edge_functions,
+            pointwise=made.pointwise,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )
@@ -370,7 +375,30 @@ class PDE(Statement):
         """Return all parts of the problem that depend on the finest levels."""
         terms, sources, edges = self._assemble(resolved, space, fields, allow_ill_posed)
         exact = self._exact(space)
-        return LevelParts(tuple(terms), tuple(sources), tuple(edges), exact, space.masses, stepper)
+        return LevelParts(
+            tuple(terms),
+            tuple(sources),
+            tuple(edges),
+            self._at_points(space),
+            exact,
+            space.masses,
+            stepper,
+        )
+
+    def _at_points(self, space: DGSpace) -> tuple[PointwiseOperator, ...]:
+        """Return the pointwise terms; those of the same function are one operator."""
+        members: dict[Pointwise, list[PointwiseTerm]] = {}
+        for term in self.pointwise:
+            members.setdefault(term.function, []).append(term)
+        found = []
+        for function, own in members.items():
+            plain = [central(term.term) for term in own]
+            _check_coefficients(plain, space)
+            traces = chain_traces(plain, space)
+            parts = [part for term in plain for part in resolve(term, space, traces)]
+            operators = tuple(assemble_term(part, space) for part in parts)
+            found.append(PointwiseOperator(with_axes(own[0], self.axes), operators, function.extra))
+        return tuple(found)
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):

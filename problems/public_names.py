@@ -30,6 +30,7 @@ from .statement.bgk import bgk
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from .statement.collisions import lenard_bernstein
 from .statement.fields import FieldExpression, Moment, Poisson
+from .statement.pointwise import pointwise
 from .statement.separable import Separable, SeparableAt, SeparableSum
 from .statement.terms import Term, div, grad, laplacian, mass, penalty
 from .statement.time_functions import TimeFunction
@@ -80,6 +81,7 @@ __all__ = [
     "make",
     "mass",
     "penalty",
+    "pointwise",
     "save_problem",
     "time",
 ]

@@ -24,6 +24,7 @@ __all__ = [
     "ExactSolution",
     "Masses",
     "OperatorTerm",
+    "PointwiseOperator",
     "SeparableVector",
     "StepperSettings",
     "check_adapt",
@@ -132,6 +133,32 @@ class SeparableVector:
     def __repr__(self) -> str:
         sizes = " ⊗ ".join(str(factor.size) for factor in self.factors)
         return f"<SeparableVector {time_text(self.time)} * {sizes} coefficients>"
+
+
+@dataclass(frozen=True, eq=False)
+class PointwiseOperator:
+    """The sum of terms that act on a function of the state, Σ time(t) (A_1 ⊗ … ⊗ A_d) F(f).
+
+    Attributes
+    ----------
+    function : FunctionOfAxes
+        F, a function of the state, all axes and the time.
+    terms : tuple of OperatorTerm
+        What acts on it; none has a field.
+    extra : int
+        By how much the degree of the functions through the points is higher than that of states.
+    """
+
+    function: FunctionOfAxes
+    terms: tuple[OperatorTerm, ...]
+    extra: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", tuple(self.terms))
+        if not (isinstance(self.function, FunctionOfAxes) and self.function.state):
+            raise TypeError("function must be a FunctionOfAxes of the state")
+        if self.extra not in (0, 1):
+            raise ValueError(f"extra is {self.extra!r}; expected 0 or 1")
 
 
 @dataclass(frozen=True, eq=False)

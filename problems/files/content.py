@@ -14,6 +14,7 @@ from ..discretization.parts import (
     EdgeFunction,
     Masses,
     OperatorTerm,
+    PointwiseOperator,
     SeparableVector,
     StepperSettings,
 )
@@ -48,6 +49,7 @@ class ProblemContent:
     gains: tuple[MaxwellianGain, ...] = ()
     source_functions: tuple[FunctionOfAxes, ...] = ()
     edge_functions: tuple[EdgeFunction, ...] = ()
+    pointwise: tuple[PointwiseOperator, ...] = ()
     adapt: AdaptSettings | None = None
     well_posed_until: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

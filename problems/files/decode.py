@@ -41,6 +41,7 @@ from .content import ProblemContent
 from .fields import decode_fields
 from .functions import decode_functions
 from .gains import decode_gains
+from .pointwise import split_pointwise
 from .schema import ATTRIBUTES, OPTIONAL_ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem", "decode_times"]
@@ -68,6 +69,7 @@ def decode_problem(document: Document) -> ProblemContent:
     masses = _decode_masses(document, grid, degree + 1)
     gains = decode_gains(document, axes)
     functions = decode_functions(document, axes)
+    own, at_points = split_pointwise(document, terms, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
@@ -82,7 +84,7 @@ def decode_problem(document: Document) -> ProblemContent:
             axes=axes,
             degree=degree,
             grid=grid,
-            terms=terms,
+            terms=own,
             sources=sources,
             initial=array_of(document, "initial"),
             exact=exact,
@@ -92,6 +94,7 @@ def decode_problem(document: Document) -> ProblemContent:
             masses=masses,
             gains=gains,
             source_functions=functions,
+            pointwise=at_points,
             adapt=adapt,
             well_posed_until=(
                 number_of(document, "well_posed_until")

@@ -21,8 +21,9 @@ from ..discretization.parts import OperatorTerm, SeparableVector
 from .adapt import encode_adapt
 from .content import ProblemContent
 from .fields import encode_fields
-from .functions import encode_functions, fingerprints, refuse_edge_functions
+from .functions import encode_functions, refuse_callables
 from .gains import encode_gains
+from .pointwise import all_terms, encode_pointwise
 from .schema import FORMAT, check_counts
 
 __all__ = ["encode_problem", "problem_hash"]
@@ -39,10 +40,15 @@ def encode_problem(content: ProblemContent) -> Document:
     TypeError or ValueError if units or provenance are not plain JSON data, sources or boundary data
     are callables, or there are more terms, sources or parts than a file may have.
     """
-    refuse_edge_functions(content.edge_functions)
+    refuse_callables(content)
+    return _document(content)
+
+
+def _document(content: ProblemContent) -> Document:
+    """Return the document of a problem; callables have a hash of values for their text."""
     grid, n = content.grid, content.degree + 1
     parts = () if content.exact is None else content.exact.parts
-    check_counts(len(content.terms), len(content.sources), len(parts), grid.dimensions)
+    check_counts(len(all_terms(content)), len(content.sources), len(parts), grid.dimensions)
     datasets: dict[str, Value] = {
         "name": (content.name,),
         "axes/name": tuple(axis.name for axis in content.axes),
@@ -52,10 +58,11 @@ def encode_problem(content: ProblemContent) -> Document:
         "grid/kind": (grid.kind,),
         "grid/levels": np.array(grid.levels, dtype=np.int64),
         "grid/cells": grid.cells,
-        **_encode_terms(content.terms, grid.dimensions, n),
+        **_encode_terms(all_terms(content), grid.dimensions, n),
+        **encode_pointwise(content),
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),
-        **encode_functions(content.source_functions),
+        **encode_functions(content),
         **encode_adapt(content.adapt),
         **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
         "initial": content.initial,
@@ -97,10 +104,8 @@ def problem_hash(content: ProblemContent) -> str:
     s(t), and checkpoints of versions that did not store them remain valid. Callables, which files
     do not hold, count by their values at some points.
     """
-    document = encode_problem(replace(content, source_functions=(), edge_functions=()))
+    document = _document(content)
     datasets, attributes = dict(document.datasets), dict(document.attributes)
-    edges = [edge.function for edge in content.edge_functions]
-    datasets |= fingerprints([*content.source_functions, *edges], content.t0)
     datasets.pop(_EXPLICIT, None)
     attributes.pop(_WELL_POSED, None)
     return replace(document, attributes=attributes, datasets=datasets).content_hash

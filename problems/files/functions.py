@@ -1,4 +1,4 @@
-"""Sources that are functions of all axes in a problem's file: the texts of formulas."""
+"""Functions of all axes in a problem's file: the texts of formulas. Callables are refused."""
 
 from __future__ import annotations
 
@@ -13,46 +13,44 @@ from batchkron.storage.document import Value
 from batchkron.storage.file_errors import refusing
 from batchkron.storage.schema import texts_of
 
-from ..discretization.parts import EdgeFunction
 from ..statement.axis import Axis
 from ..statement.functions import FunctionOfAxes, function_of_axes
+from .content import ProblemContent
 
-__all__ = ["decode_functions", "encode_functions", "fingerprints", "refuse_edge_functions"]
+__all__ = ["check_function_count", "decode_functions", "encode_functions", "formula_or_values",
+           "refuse_callables"]  # fmt: skip
 
 _PATH = "sources/functions"
-_MAX_FUNCTIONS = 64  # of one problem; each is computed at all points of the grid
-_SAMPLES = 64  # points and times at which a callable is identified
+_MAX_FUNCTIONS = 64  # of one kind in a problem; each is computed at all points of the grid
+_SAMPLES = 64  # points at which a callable is identified
 
 
-def encode_functions(functions: Sequence[FunctionOfAxes]) -> dict[str, Value]:
-    """Return the dataset of the formulas; none without functions. Callables are refused."""
-    if len(functions) > _MAX_FUNCTIONS:
-        raise ValueError(
-            f"the problem has {len(functions)} sources that are functions; a file holds at most "
-            f"{_MAX_FUNCTIONS}"
-        )
-    for function in functions:
+def refuse_callables(content: ProblemContent) -> None:
+    """Refuse a problem with sources, boundary data or terms that are Python functions."""
+    others = "give it as the text of a formula, such as {}, or as a Separable or a sum of them"
+    advice = [others.format("'sin(x * y) * exp(-t)'")] * len(content.source_functions)
+    advice += ["give it as a Separable or a sum of them"] * len(content.edge_functions)
+    advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(content.pointwise)
+    functions = [
+        *content.source_functions,
+        *(edge.function for edge in content.edge_functions),
+        *(operator.function for operator in content.pointwise),
+    ]
+    for function, instead in zip(functions, advice, strict=True):
         if function.text is None:
+            kind = getattr(function.function, "__qualname__", type(function.function).__name__)
             raise TypeError(
-                f"{_named(function)}, which problem files do not hold; give it as the text of a "
-                "formula, such as 'sin(x * y) * exp(-t)', or as a Separable or a sum of them"
+                f"{function.name} is the Python function {kind}, which problem files do not hold; "
+                f"{instead}"
             )
-    texts = tuple(str(function.text) for function in functions)
+
+
+def encode_functions(content: ProblemContent) -> dict[str, Value]:
+    """Return the dataset of sources and boundary data that are functions; none without them."""
+    functions = [*content.source_functions, *(edge.function for edge in content.edge_functions)]
+    check_function_count(_PATH, len(functions))
+    texts = tuple(formula_or_values(function, content.t0) for function in functions)
     return {_PATH: texts} if texts else {}
-
-
-def refuse_edge_functions(edges: Sequence[EdgeFunction]) -> None:
-    """Refuse boundary data that are callables, with TypeError."""
-    for edge in edges:
-        raise TypeError(
-            f"{_named(edge.function)}, which problem files do not hold; give the data as a "
-            "Separable or a sum of them"
-        )
-
-
-def _named(function: FunctionOfAxes) -> str:
-    kind = getattr(function.function, "__qualname__", type(function.function).__name__)
-    return f"{function.name} is the Python function {kind}"
 
 
 def decode_functions(document: Document, axes: Sequence[Axis]) -> tuple[FunctionOfAxes, ...]:
@@ -60,29 +58,39 @@ def decode_functions(document: Document, axes: Sequence[Axis]) -> tuple[Function
     if _PATH not in document.datasets:
         return ()
     texts = texts_of(document, _PATH)
-    if len(texts) > _MAX_FUNCTIONS:
-        raise ProblemFileError(
-            f"dataset '{_PATH}' has {len(texts)} functions; expected at most {_MAX_FUNCTIONS}"
-        )
     found = []
-    for number, text in enumerate(texts):
-        with refusing(f"dataset '{_PATH}'"):
-            found.append(function_of_axes(f"sources[{number}]", text, axes, in_time=True))
+    with refusing("the sources"):
+        check_function_count(_PATH, len(texts))
+        for number, text in enumerate(texts):
+            name = f"{_PATH}[{number}]"
+            found.append(function_of_axes(name, text, axes, in_time=True))
     return tuple(found)
 
 
-def fingerprints(functions: Sequence[FunctionOfAxes], t0: float) -> dict[str, Value]:
-    """Return the dataset by which a problem's hash tells its functions apart."""
-    texts = tuple(_fingerprint(own, t0) if own.text is None else own.text for own in functions)
-    return {_PATH: texts} if texts else {}
+def check_function_count(path: str, count: int) -> None:
+    """Refuse more functions than a file may have, with ProblemFileError."""
+    if count > _MAX_FUNCTIONS:
+        raise ProblemFileError(
+            f"dataset '{path}' has {count} functions; expected at most {_MAX_FUNCTIONS}"
+        )
 
 
-def _fingerprint(function: FunctionOfAxes, t0: float) -> str:
-    """Return a text of a callable's values at points and times that are always the same."""
+def formula_or_values(function: FunctionOfAxes, t0: float) -> str:
+    """Return the text of a formula; of a callable a hash of values, which tells it apart.
+
+    They are those at points and times that are always the same, for the hash of a problem.
+    """
+    if function.text is not None:
+        return function.text
     shares = np.random.default_rng(7).uniform(size=(len(function.axes) + 1, _SAMPLES))
     points = [
         axis.lower + axis.length * own for axis, own in zip(function.axes, shares, strict=False)
     ]
     times = [t0, *(t0 + float(share) for share in shares[-1, :3])] if function.in_time else [t0]
-    values = np.array([function(*points, t) for t in times])
+    values = np.array(
+        [
+            function.of_state(shares[-1], points, t) if function.state else function(*points, t)
+            for t in times
+        ]
+    )
     return f"a Python function, values {hashlib.sha256(values.tobytes()).hexdigest()}"

@@ -45,10 +45,10 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         The datasets by path. The names in the shapes are the numbers of axes (d), of functions per
         cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
         pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
-        the exact solution (parts), of sources that are functions of all axes
-        (functions), of formulas (fields), of modes that are fields, of those that are derivatives,
-        of values of functions in fields (samples), of Gauss points in a cell (points), of unknowns,
-        and of coefficients (size_k) and finest cells (cells_k) along axis k.
+        the exact solution (parts), of sources that are functions of all axes (functions), of
+        functions of the state (at_points), of formulas (fields), of modes that are fields, of those
+        that are derivatives, of values of functions in fields (samples), of Gauss points in a cell
+        (points), of unknowns, and of coefficients (size_k) and finest cells (cells_k) along axis k.
 
     Examples
     --------
@@ -81,6 +81,9 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "adapt/rule": Field("text", (1,), "adapt"),
         "gains/maxwellian": Field("text", ("gains",), "gains"),
         "sources/time": Field("text", ("sources",)),
+        "pointwise/formula": Field("text", ("at_points",), "pointwise"),
+        "pointwise/extra": Field("int64", ("at_points",), "pointwise"),
+        "pointwise/of_term": Field("int64", ("terms",), "pointwise"),
         "sources/functions": Field("text", ("functions",), "functions"),
         "sources/explicit": Field("int64", ("sources",), "explicit"),
         "exact/time": Field("text", ("parts",), "exact"),

@@ -17,9 +17,9 @@ from ..statement.time import TimeFunction
 
 __all__ = [
     "check_axes",
+    "check_functions",
     "check_gains",
     "check_masses",
-    "check_source_functions",
     "check_terms",
     "check_times",
     "check_vectors",
@@ -69,19 +69,19 @@ def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: M
             )
 
 
-def check_source_functions(
+def check_functions(
     functions: Sequence[FunctionOfAxes], axes: Sequence[Axis], grid: SparseGrid, n: int
 ) -> None:
     """Check that each is a function of the axes, and that there are points of the grid for it."""
     for number, function in enumerate(functions):
         if not isinstance(function, FunctionOfAxes):
             raise TypeError(
-                f"source_functions[{number}] must be a FunctionOfAxes, as a PDE makes of its "
-                f"sources, got {type(function).__name__}"
+                f"functions[{number}] must be a FunctionOfAxes, as a PDE makes of its sources, "
+                f"got {type(function).__name__}"
             )
         if function.axes != tuple(axes):
             raise ValueError(
-                f"source_functions[{number}] is a function of {', '.join(map(str, function.axes))};"
+                f"{function.name} is a function of {', '.join(map(str, function.axes))};"
                 f" expected {', '.join(map(str, axes))}"
             )
     if functions:

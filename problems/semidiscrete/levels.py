@@ -14,6 +14,7 @@ from ..discretization.parts import (
     ExactSolution,
     Masses,
     OperatorTerm,
+    PointwiseOperator,
     SeparableVector,
     StepperSettings,
 )
@@ -32,6 +33,7 @@ class LevelParts:
     terms : tuple of OperatorTerm
     sources : tuple of SeparableVector
     edge_functions : tuple of EdgeFunction
+    pointwise : tuple of PointwiseOperator
     exact : ExactSolution, ExactFunction or None
     masses : tuple of (ndarray or None)
     stepper : StepperSettings
@@ -41,6 +43,7 @@ class LevelParts:
     terms: tuple[OperatorTerm, ...]
     sources: tuple[SeparableVector, ...]
     edge_functions: tuple[EdgeFunction, ...]
+    pointwise: tuple[PointwiseOperator, ...]
     exact: ExactSolution | ExactFunction | None
     masses: Masses
     stepper: StepperSettings

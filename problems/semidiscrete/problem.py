@@ -83,6 +83,8 @@ class Problem(ProblemValue, OutputMethods):
         formulas. They are interpolated at points of the grid; files hold formulas only.
     edge_functions : sequence of EdgeFunction, optional
         Sources that come from boundary data which are callables; files do not hold them.
+    pointwise : sequence of PointwiseOperator, optional
+        Terms of functions of the state, as `pointwise` makes them; files hold those of formulas.
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.
@@ -219,6 +221,11 @@ class Problem(ProblemValue, OutputMethods):
         True
         """
         check_vector("u", u, self.initial)
+        if self.pointwise:
+            raise ValueError(
+                "the problem has pointwise terms, which are no operators, so that it cannot be "
+                "frozen; explicit and IMEX methods take it"
+            )
         if not self.has_fields:
             return self
         if self.gains:
@@ -424,8 +431,12 @@ class Problem(ProblemValue, OutputMethods):
 
     @property
     def is_linear(self) -> bool:
-        """Whether `rhs` is A(t) u + s(t): without fields, and if no subclass overrides `rhs`."""
-        return type(self).rhs is Problem.rhs and not self.has_fields
+        """Whether `rhs` is A(t) u + s(t).
+
+        Without fields and pointwise terms, and if no subclass overrides `rhs`.
+        """
+        is_own = type(self).rhs is Problem.rhs
+        return is_own and not (self.has_fields or self.pointwise)
 
     @property
     def operator(self) -> Operator:

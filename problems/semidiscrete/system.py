@@ -23,6 +23,7 @@ from .edges import EdgeOnGrid
 from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
+from .fields.pointwise import PointwiseOfState
 from .fields.terms import FieldTerms
 from .operators import (
     TermGroup,
@@ -89,6 +90,7 @@ class System:
         ValueError
             If a term depends on time, or on the state by a field.
         """
+        self._refuse_pointwise()
         self._refuse_fields(self.problem.terms)
         if not self.problem.is_constant:
             raise ValueError(
@@ -114,6 +116,7 @@ class System:
         ValueError
             If a term depends on the state by a field.
         """
+        self._refuse_pointwise()
         self._refuse_fields(self.problem.terms)
         return operator_sum(self._groups, t)
 
@@ -140,7 +143,7 @@ class System:
             If one of these terms depends on the state by a field.
         """
         self._refuse_fields([term for term in self.problem.terms if not term.one_sided])
-        if not any(term.one_sided for term in self.problem.terms):
+        if not (self.problem.pointwise or any(term.one_sided for term in self.problem.terms)):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
 
@@ -159,7 +162,7 @@ class System:
             return None
         explicit = [s.explicit for s in problem.sources]
         explicit += [s.explicit for s in problem.edge_functions]
-        is_whole = len(own) == len(problem.terms) and not any(explicit)
+        is_whole = len(own) == len(problem.terms) and not (any(explicit) or problem.pointwise)
         return ImplicitFields(
             FieldTerms(problem, own),
             self._implicit_sources,
@@ -175,8 +178,14 @@ class System:
         -------
         ImplicitFields or None
             A new object; None for a problem without fields.
+
+        Raises
+        ------
+        ValueError
+            If there are pointwise terms.
         """
         problem = self.problem
+        self._refuse_pointwise()
         if not problem.has_fields:
             return None
         terms = FieldTerms(problem, problem.terms)
@@ -201,6 +210,10 @@ class System:
             If a term has a field as coefficient, so that its operator depends on the state, or a
             source is a function of all axes and the time.
         """
+        if self.problem.pointwise:
+            raise TypeError(
+                "the problem has pointwise terms, which cannot be spread over ranks yet"
+            )
         if self.problem.has_fields:
             raise TypeError(
                 "the problem has fields, so that its operators depend on the state, and cannot be "
@@ -380,7 +393,8 @@ class System:
         """
         sources, moving = self._sources.parts, self._sources.moving
         if self.problem.device == "cpu":
-            if self.problem.has_fields or self._gains or moving or len(self._groups) > 1:
+            known = self.problem.has_fields or self._gains or self._pointwise
+            if known or moving or len(self._groups) > 1:
                 return SplitRightSide(((None, self._write_product),), sources)
             (group,) = self._groups
             factor = None if group.time.is_constant else group.time
@@ -393,10 +407,12 @@ class System:
         ]
         if self._gains:
             products.append((None, self._gains.write))
+        if self._pointwise:
+            products.append((None, self._pointwise.write))
         if moving:
             products.append((None, moving.write))
         terms = self._field_terms
-        repeats = not moving and (terms is None or terms.is_repeatable)
+        repeats = not (moving or self._pointwise) and (terms is None or terms.is_repeatable)
         turn = nullcontext if self._following is None else self._following.turn
         return SplitRightSide(tuple(products), sources, repeats, turn)
 
@@ -409,6 +425,8 @@ class System:
                 group.accumulate(t, u, out)
         if self._gains:
             self._gains.accumulate(t, u, out)
+        if self._pointwise:
+            self._pointwise.accumulate(t, u, out)
 
     def _write_constant_terms(
         self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]
@@ -523,6 +541,10 @@ class System:
         return GainsOfState(self.problem)
 
     @cached_property
+    def _pointwise(self) -> PointwiseOfState:
+        return PointwiseOfState(self.problem)
+
+    @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
         return self._assembled([term for term in self.problem.terms if not term.one_sided])
 
@@ -583,6 +605,17 @@ class System:
             self._field_terms.accumulate(t, u, out)
         if self._gains:
             self._gains.accumulate(t, u, out)
+        if self._pointwise:
+            self._pointwise.accumulate(t, u, out)
+
+    def _refuse_pointwise(self) -> None:
+        """Raise ValueError if a term is a function of the state at points."""
+        if self.problem.pointwise:
+            raise ValueError(
+                f"the operator of {self.problem.name!r} depends on the state: a term has a "
+                "pointwise function. Explicit methods (ssp-rk3, rk4, …) need no operator, and IMEX "
+                "methods (ark2, ark3) take that of the other terms"
+            )
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:
         """Raise ValueError if one of these terms depends on the state."""

@@ -21,6 +21,7 @@ from ..discretization.parts import (
     ExactSolution,
     Masses,  # noqa: F401
     OperatorTerm,  # noqa: F401
+    PointwiseOperator,  # noqa: F401
     SeparableVector,  # noqa: F401
     StepperSettings,
     check_adapt,
@@ -34,9 +35,9 @@ from ..statement.functions import FunctionOfAxes  # noqa: F401
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
+    check_functions,
     check_gains,
     check_masses,
-    check_source_functions,
     check_terms,
     check_times,
     check_vectors,
@@ -63,7 +64,7 @@ class ProblemValue(ProblemContent):
     other_levels: OtherLevels | None = None
 
     def __post_init__(self) -> None:
-        functions = "source_functions", "edge_functions"
+        functions = "source_functions", "edge_functions", "pointwise"
         for name in ("axes", "terms", "sources", "masses", "gains", *functions):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
@@ -100,9 +101,12 @@ class ProblemValue(ProblemContent):
         masses = check_masses(self.masses, grid, n)
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
+        for operator in self.pointwise:
+            check_terms(operator.terms, grid, n)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
-        check_source_functions([*self.source_functions, *edges], self.axes, grid, n)
+        at_points = (operator.function for operator in self.pointwise)
+        check_functions([*self.source_functions, *edges, *at_points], self.axes, grid, n)
         check_vectors("sources", self.sources, grid, n)
         if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .axis import Axis
 from .axis_names import with_named_axes
@@ -16,10 +16,14 @@ from .function_checks import check_function
 from .functions import FunctionOfAxes, function_of_axes, is_function_of_axes
 from .gains import MaxwellianGain
 from .number_checks import is_number
+from .pointwise import Pointwise, PointwiseTerm, damping_of, with_axes
 from .separable import Separable, SeparableAt, SeparableFunction, separable_parts
-from .terms import Term, flatten_terms
+from .terms import Term, mass
 
-__all__ = ["axes_of", "exact_of", "initial_of", "sources_of", "terms_of", "volumes_of"]
+AnyTerm: TypeAlias = Term | MaxwellianGain | Pointwise | PointwiseTerm
+"""What may be among the terms of a PDE."""
+
+__all__ = ["AnyTerm", "axes_of", "exact_of", "initial_of", "sources_of", "terms_of", "volumes_of"]
 
 
 def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -43,9 +47,12 @@ def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def terms_of(
-    terms: Term | Iterable[Any], axes: tuple[Axis, ...], sources: object
-) -> tuple[tuple[Term, ...], tuple[MaxwellianGain, ...]]:
-    """Return a term, or the terms of nested sequences, as one flat tuple, and the gains among them.
+    terms: AnyTerm | Iterable[Any], axes: tuple[Axis, ...], sources: object
+) -> tuple[tuple[Term, ...], tuple[MaxwellianGain, ...], tuple[PointwiseTerm, ...]]:
+    """Return a term, or the terms of nested sequences, as flat tuples.
+
+    They are the terms, among them the penalties of pointwise ones; the gains; and the pointwise
+    terms.
 
     Raises
     ------
@@ -53,8 +60,17 @@ def terms_of(
         If one is not a term or acts along an axis that the PDE does not have, or if there are
         neither terms nor sources.
     """
-    given = with_named_axes(flatten_terms(terms), axes)
-    flat = tuple(with_position(term, axes) for term in given if isinstance(term, Term))
+    given = with_named_axes(_flatten(terms), axes)
+    at_points = tuple(
+        PointwiseTerm(mass(axes[0]), term) if isinstance(term, Pointwise) else term
+        for term in given
+        if isinstance(term, (Pointwise, PointwiseTerm))
+    )
+    for term in at_points:
+        with_axes(term, axes)  # refuses what is not possible
+    damping = (damping_of(term) for term in at_points)
+    plain = (*given, *(term for term in damping if term is not None))
+    flat = tuple(with_position(term, axes) for term in plain if isinstance(term, Term))
     gains = tuple(gain_with_position(g, axes) for g in given if isinstance(g, MaxwellianGain))
     if not given and isinstance(sources, (tuple, list)) and not sources:
         raise ValueError(
@@ -68,7 +84,19 @@ def terms_of(
                     f"terms[{k}] acts along {factor.axis}, which is not among the PDE's axes; "
                     f"these are {', '.join(map(str, axes))}"
                 )
-    return flat, gains
+    return flat, gains, at_points
+
+
+def _flatten(terms: object) -> tuple[AnyTerm, ...]:
+    """Return a term, or those of nested sequences, as one flat tuple."""
+    if isinstance(terms, AnyTerm):
+        return (terms,)
+    if isinstance(terms, Iterable) and not isinstance(terms, (str, Mapping)):
+        return tuple(term for entry in terms for term in _flatten(entry))
+    raise TypeError(
+        f"terms holds {type(terms).__name__}; expected div(...), grad(...), penalty(...), "
+        "mass(...), laplacian(...), pointwise(...), chains of them with @, or sequences of these"
+    )
 
 
 def exact_of(

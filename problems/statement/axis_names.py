@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .axis import Axis
+from .pointwise import PointwiseTerm
 from .terms import AxisName, Term
 
 __all__ = ["with_named_axes"]
@@ -22,12 +23,14 @@ def with_named_axes(terms: Sequence[_Kind], axes: tuple[Axis, ...]) -> tuple[_Ki
     ValueError
         If the PDE has no axis with such a name.
     """
-    return tuple(
-        _named(term, k, axes) if isinstance(term, Term) else term for k, term in enumerate(terms)
-    )
+    return tuple(_named(term, k, axes) for k, term in enumerate(terms))
 
 
-def _named(term: Term, number: int, axes: tuple[Axis, ...]) -> Term:
+def _named(term: Any, number: int, axes: tuple[Axis, ...]) -> Any:
+    if isinstance(term, PointwiseTerm):
+        return replace(term, term=_named(term.term, number, axes))
+    if not isinstance(term, Term):
+        return term
     known = {axis.name: axis for axis in axes}
 
     def found(axis: Axis) -> Axis:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.errors import PointValueError
 
 from .axis import Axis
 from .formula import Formula
@@ -39,6 +40,9 @@ class FunctionOfAxes:
         array for each axis, in their order.
     in_time : bool
         Whether it depends on the time, which the callable then takes last, or by the name "t".
+    state : bool
+        Whether it is a function of the state "f", too; then the callable takes only that, if its
+        arguments are not named so.
     """
 
     name: str
@@ -46,6 +50,7 @@ class FunctionOfAxes:
     axes: tuple[Axis, ...] = field(repr=False)
     names: tuple[str, ...] | None
     in_time: bool
+    state: bool = False
 
     @property
     def text(self) -> str | None:
@@ -64,12 +69,29 @@ class FunctionOfAxes:
         *points, t = points_and_time
         return checked_values(self.name, lambda: self._call(points, t), self.axes, points, t)
 
-    def _call(self, points: Sequence[Values], t: float) -> Any:
-        known = {axis.name: own for axis, own in zip(self.axes, points, strict=True)} | {"t": t}
+    def of_state(self, f: Values, points: Sequence[Values], t: float) -> Values:
+        """Return the values (points,) of a function of the state, whose values f are given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As above.
+        PointValueError
+            If a value is not finite; it is a `NotPhysicalError`.
+        """
+        return checked_values(
+            self.name, lambda: self._call(points, t, f), self.axes, points, t, PointValueError
+        )
+
+    def _call(self, points: Sequence[Values], t: float, f: Values | None = None) -> Any:
+        known = {axis.name: own for axis, own in zip(self.axes, points, strict=True)}
+        known |= {"t": t, "f": f} if self.state else {"t": t}
         if isinstance(self.function, Formula):
             return self.function(known)
         if self.names is not None:
             return self.function(**{name: known[name] for name in self.names})
+        if self.state:
+            return self.function(f)
         return self.function(*points, t) if self.in_time else self.function(*points)
 
 
@@ -79,7 +101,12 @@ def is_function_of_axes(value: object) -> bool:
 
 
 def function_of_axes(
-    name: str, value: Callable[..., Any] | str, axes: Sequence[Axis], *, in_time: bool
+    name: str,
+    value: Callable[..., Any] | str,
+    axes: Sequence[Axis],
+    *,
+    in_time: bool,
+    state: bool = False,
 ) -> FunctionOfAxes:
     """Return a callable or the text of a formula as a function of all axes.
 
@@ -93,6 +120,9 @@ def function_of_axes(
     axes : sequence of Axis
     in_time : bool
         Whether it may depend on time.
+    state : bool
+        Whether it is a function of the state, "f"; a callable that takes no other names takes that
+        alone.
 
     Raises
     ------
@@ -101,12 +131,16 @@ def function_of_axes(
     """
     box = tuple(axes)
     known = (*(axis.name for axis in box), *(("t",) if in_time else ()))
+    if state:
+        if "f" in known:
+            raise ValueError(f"{name}: an axis is named 'f', as the state; give it another name")
+        known = ("f", *known)
     if isinstance(value, str):
         try:
             formula = Formula(value, known)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return FunctionOfAxes(name, formula, box, None, "t" in formula.names)
+        return FunctionOfAxes(name, formula, box, None, "t" in formula.names, state)
     if not callable(value):
         raise TypeError(
             f"{name} is {type(value).__name__}; expected a function of the coordinates "
@@ -117,29 +151,35 @@ def function_of_axes(
             f"{name} is {value.__module__}.{value.__name__}, which takes single numbers; expected "
             "a function of arrays, written with NumPy"
         )
+    counts = (1,) if state else (len(box), len(box) + 1) if in_time else (len(box),)
     if isinstance(value, np.ufunc):  # further arrays would be overwritten
-        if value.nin - len(box) not in (0, int(in_time)):
+        if value.nin not in counts:
             raise TypeError(
                 f"{name} is np.{value.__name__}, a function of {value.nin} arrays; expected one of "
                 f"the coordinates ({', '.join(known)})"
             )
-        return FunctionOfAxes(name, value, box, None, value.nin > len(box))
+        return FunctionOfAxes(name, value, box, None, value.nin > len(box), state)
     try:
         signature = inspect.signature(value, follow_wrapped=False)
     except (TypeError, ValueError):  # as of some functions that are no Python: one array per axis
-        return FunctionOfAxes(name, value, box, None, False)
+        return FunctionOfAxes(name, value, box, None, False, state)
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     parameters = signature.parameters.values()
     needed = [each.name for each in parameters if each.default is each.empty]
     if needed and all(each.kind in kinds and each.name in known
                       for each in parameters if each.default is each.empty):  # fmt: skip
-        return FunctionOfAxes(name, value, box, tuple(needed), "t" in needed)
-    for count in (len(box), len(box) + 1) if in_time else (len(box),):
+        if state and "f" not in needed:
+            raise TypeError(
+                f"{name} is a function of ({', '.join(needed)}) and not of the state, which has "
+                "the name f; what does not depend on it is a source"
+            )
+        return FunctionOfAxes(name, value, box, tuple(needed), "t" in needed, state)
+    for count in counts:
         try:
             signature.bind(*[None] * count)
         except TypeError:
             continue
-        return FunctionOfAxes(name, value, box, None, count > len(box))
+        return FunctionOfAxes(name, value, box, None, count > len(box), state)
     raise TypeError(
         f"{name} is a function of ({', '.join(needed)}); expected one of the coordinates "
         f"({', '.join(known)}), each an array: by these names, or as many in this order"
@@ -152,14 +192,18 @@ def checked_values(
     axes: Sequence[Axis],
     points: Sequence[Values],
     t: float,
+    error: type[Exception] = ValueError,
 ) -> Values:
-    """Return what a call gives for points, (points,), after checks; see `FunctionOfAxes`."""
+    """Return what a call gives for points, (points,), after checks; see `FunctionOfAxes`.
+
+    ``error`` is raised for values that are not finite.
+    """
     shape, module = points[0].shape, array_module(points[0])
     try:
         with np.errstate(all="ignore"):
             values = module.asarray(call())
-    except Exception as error:
-        error.add_note(
+    except Exception as raised:
+        raised.add_note(
             f"This came from {name}: it is called with an array of {points[0].size} numbers for "
             f"each of {', '.join(axis.name for axis in axes)}, the coordinates of points, and with "
             "the time if it takes that; write it with NumPy functions (np.cos, np.where), not with "
@@ -180,7 +224,7 @@ def checked_values(
         place = ", ".join(
             f"{axis.name} = {float(own[first])!r}" for axis, own in zip(axes, points, strict=True)
         )
-        raise ValueError(
+        raise error(
             f"{name} is {float(values[first])} at {place}, t = {t!r}; expected finite values"
         )
     return values  # type: ignore[no-any-return]

@@ -9,10 +9,11 @@ from numbers import Real
 from typing import Any
 
 from .axis import Axis
-from .boundary import Condition, Inflow, Neumann, chain_conditions, check_data, ends_text
+from .boundary import Condition, Inflow, Neumann, Periodic, chain_conditions, check_data, ends_text
 from .coefficients import Function
 from .functions import FunctionOfAxes
 from .gains import MaxwellianGain
+from .pointwise import PointwiseTerm
 from .separable import Separable
 from .terms import Term, term_text
 from .text import axes_text, count
@@ -27,7 +28,8 @@ class Statement:
     """The parts of an initial value problem f_t = Σ terms(f) + Σ sources on a box.
 
     `batchkron.problems.PDE` makes them from its arguments of the same names, which it documents.
-    ``gains`` are those among the terms, which have no operator.
+    ``gains`` are those among the terms, which have no operator; so are ``pointwise``, functions of
+    the state, the penalties of whose fluxes are terms.
     ``initial``, ``sources`` and ``exact`` are the separable parts of sums. ``initial`` may be a
     function of all axes; it is None if the initial state is that of ``exact_function``, a callable
     exact solution. ``source_functions`` are the sources that are functions of all axes.
@@ -36,6 +38,7 @@ class Statement:
     axes: tuple[Axis, ...]
     terms: tuple[Term, ...]
     gains: tuple[MaxwellianGain, ...]
+    pointwise: tuple[PointwiseTerm, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
     initial: tuple[Separable, ...] | FunctionOfAxes | None
     sources: tuple[Separable, ...] | str
@@ -53,6 +56,7 @@ class Statement:
         if len(self.terms) > _TERMS_SHOWN:
             terms.append(f"… {count(len(self.terms) - _TERMS_SHOWN, 'more term')}")
         terms += [gain.text() for gain in self.gains]
+        terms += [term.text() for term in self.pointwise]
         number = len(self.sources) + len(self.source_functions)
         sources = self.sources if isinstance(self.sources, str) else str(number)
         known = "known" if self.exact or self.exact_function is not None else "not known"
@@ -89,6 +93,7 @@ def check_statement(pde: Statement) -> None:
                 check_data(where, data, pde.axes)
     _check_slopes(pde)
     _check_inflow(pde)
+    _check_pointwise(pde)
 
 
 def _check_inflow(pde: Statement) -> None:
@@ -111,6 +116,18 @@ def _check_inflow(pde: Statement) -> None:
                     f"give the chain its own condition: div({name}, boundary=NoFlux()) @ "
                     f"grad({name}) where nothing may pass, or div({name}, boundary=Neumann()) @ "
                     f"grad({name}, boundary=Dirichlet(data)) where the value is given"
+                )
+
+
+def _check_pointwise(pde: Statement) -> None:
+    """Refuse a div of a function of the state along an axis that is not periodic."""
+    for term in pde.pointwise:
+        for factor in term.term.factors:
+            ends = factor.boundary or pde.boundary[factor.axis]
+            if factor.kind == "div" and not isinstance(ends[0], Periodic):
+                raise ValueError(
+                    f"{term.text()} acts along axis {factor.axis.name!r}, which is not periodic; "
+                    "ends with conditions are not possible yet for functions of the state"
                 )
 
 

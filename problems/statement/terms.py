@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -11,7 +11,6 @@ from .boundary import Boundary, Condition, ends_text, parse_ends
 from .coefficients import FLUX_SIGNS, ByDegree, Flux, Function
 from .fields import FieldExpression
 from .function_checks import check_function
-from .gains import MaxwellianGain
 from .number_checks import finite_number, is_number
 from .text import time_text
 from .time import TimeFunction, constant
@@ -21,7 +20,6 @@ __all__ = [
     "Term",
     "TermFactor",
     "div",
-    "flatten_terms",
     "grad",
     "laplacian",
     "mass",
@@ -335,18 +333,6 @@ def laplacian(
     if not chosen:
         raise ValueError("axes is empty; give at least one axis")
     return tuple(div(axis, k, time=time) @ grad(axis) for axis in chosen)
-
-
-def flatten_terms(terms: object) -> tuple[Term | MaxwellianGain, ...]:
-    """Return a term, or the terms and gains of nested sequences, as one flat tuple."""
-    if isinstance(terms, (Term, MaxwellianGain)):
-        return (terms,)
-    if isinstance(terms, Iterable) and not isinstance(terms, (str, Mapping)):
-        return tuple(term for entry in terms for term in flatten_terms(entry))
-    raise TypeError(
-        f"terms holds {type(terms).__name__}; expected div(...), grad(...), penalty(...), "
-        "mass(...), laplacian(...), chains of them with @, or sequences of these"
-    )
 
 
 def _term(

@@ -112,7 +112,7 @@ REFUSED = [
         "3 entries",
     ),
     (lambda: Dirichlet("zero"), ValueError, "only word for data"),
-    (lambda: Neumann(np.cos), TypeError, "must be a number, a Separable"),
+    (lambda: Neumann(object()), TypeError, "must be a number, a Separable"),
     (
         lambda: PDE([X], div(X), boundary=Dirichlet(Separable(q=1.0)), initial=0.0),
         ValueError,

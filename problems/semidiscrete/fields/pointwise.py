@@ -1,0 +1,80 @@
+"""Functions of the state at points of a problem's grid, and the operators that act on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import on_device
+
+from ...discretization.interpolation.transform import PointTransform
+from ...discretization.parts import PointwiseOperator
+from ...statement.functions import FunctionOfAxes
+from ..operators import TermGroup, group_terms
+from ..value import ProblemValue
+
+__all__ = ["PointwiseOfState"]
+
+Values = NDArray[np.float64]
+
+
+_OfPoints: TypeAlias = tuple[
+    PointTransform, list[Values], list[tuple[FunctionOfAxes, Sequence[TermGroup]]]
+]
+"""Points with their coordinates, and the functions there with the operators that act on each."""
+
+
+class PointwiseOfState:
+    """The sum of all pointwise terms of a problem, which may have none, for a state.
+
+    The state's values at the points are computed once for all functions on the same points.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+    """
+
+    def __init__(self, problem: ProblemValue) -> None:
+        self._problem = problem
+
+    def __bool__(self) -> bool:
+        return bool(self._problem.pointwise)
+
+    def write(self, t: float, u: Values, out: Values) -> None:
+        """Overwrite ``out`` with the sum; parameters and errors as of `accumulate`."""
+        out[...] = 0.0
+        self.accumulate(t, u, out)
+
+    def accumulate(self, t: float, u: Values, out: Values) -> None:
+        """Add the sum for the state u to ``out``.
+
+        Raises PointValueError, a `NotPhysicalError`, if a function has a value that is not finite.
+        """
+        for transform, points, members in self._by_points:
+            values = transform.values(u)
+            for function, groups in members:
+                product = transform.coefficients(function.of_state(values, points, t))
+                for group in groups:
+                    group.accumulate(t, product, out)
+
+    @cached_property
+    def _by_points(self) -> list[_OfPoints]:
+        found = []
+        for extra in sorted({own.extra for own in self._problem.pointwise}):
+            problem = self._problem
+            transform = PointTransform(
+                problem.axes, problem.grid, problem.degree, extra=extra, device=problem.device
+            )
+            points = [on_device(own, problem.device) for own in transform.points()]
+            own = [operator for operator in problem.pointwise if operator.extra == extra]
+            found.append((transform, points, [(o.function, self._groups(o)) for o in own]))
+        return found
+
+    def _groups(self, operator: PointwiseOperator) -> Sequence[TermGroup]:
+        problem = self._problem
+        groups = group_terms(operator.terms, problem.grid, problem.degree, problem._form)
+        return [group.to(problem.device) for group in groups]

@@ -1,0 +1,245 @@
+"""Functions of the state at points: right-hand sides, known solutions, files, refusals."""
+
+import numpy as np
+import pytest
+
+from batchkron import NotPhysicalError
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Separable,
+    div,
+    grad,
+    load_problem,
+    mass,
+    penalty,
+    pointwise,
+    save_problem,
+    time,
+)
+from batchkron.solvers import EvolveStatus, evolve
+
+TURN = 2 * np.pi
+X, Y, Z = (Axis(name, 0, TURN) for name in "xyz")
+
+
+def burgers_of(s, t, speed=1.0):
+    """The solution of u_t + speed (u²/2)_s = 0 from sin s, before the shock at t = 1/speed."""
+    u = np.sin(s)
+    for _ in range(10):
+        u = u - (u - np.sin(s - speed * t * u)) / (1 + speed * t * np.cos(s - speed * t * u))
+    return u
+
+
+def burgers_2d(degree="p+1"):
+    flux = pointwise(lambda f: f**2 / 2, speed=1.0, degree=degree)
+    terms = [-1 * div(X) @ flux, -1 * div(Y) @ flux]
+    return PDE([X, Y], terms, boundary="periodic", initial=lambda x, y: np.sin(x + y),
+               exact=lambda x, y, t: burgers_of(x + y, t, 2.0))  # fmt: skip
+
+
+# Root mean square errors of 2-D Burgers at t = 0.1 on sparse grids, from level 4 on.
+ERRORS = {
+    (1, "p+1"): [4.9e-2, 1.6e-2, 7.3e-3],
+    (2, "p+1"): [8.3e-3, 2.3e-3, 4.3e-4],
+    (3, "p+1"): [1.4e-3, 2.3e-4],
+    (2, "p"): [1.4e-2, 5.6e-3],
+}
+
+
+@pytest.mark.parametrize(("degree", "at_points"), list(ERRORS))
+def test_burgers_in_two_axes(degree, at_points):
+    pde = burgers_2d(at_points)
+    for level, expected in enumerate(ERRORS[degree, at_points], start=4):
+        problem = pde.discretize(level, degree)
+        result = evolve(problem, until=0.1, method="ssp-rk3")
+        assert result.status is EvolveStatus.COMPLETED
+        assert problem.l2_error(result.u, 0.1) < 1.2 * expected * TURN
+        assert abs(problem.integral(result.u) - problem.integral(problem.initial)) < 1e-12
+
+
+@pytest.mark.parametrize(("degree", "expected"), [(1, 6.0e-4), (2, 3.0e-5)])
+def test_burgers_in_one_axis(degree, expected):
+    term = -1 * div(X) @ pointwise("f**2 / 2", speed=1.0)
+    pde = PDE([X], term, boundary="periodic", initial=np.sin, exact=lambda x, t: burgers_of(x, t))
+    problem = pde.discretize(6, degree)
+    result = evolve(problem, until=0.5, method="ssp-rk3")
+    assert problem.l2_error(result.u, 0.5) < 1.2 * expected * TURN**0.5
+    found = problem.evaluate(result.u, [0.5, 1.5, 2.5, 3.0])
+    known = [0.3291639352, 0.8738537304, 0.8835370379, 0.2759309667]
+    np.testing.assert_allclose(found, known, atol=40 * expected)
+
+
+@pytest.mark.parametrize(
+    ("axes", "degree", "expected"),
+    [
+        ([X, Y], 2, [4.5e-3, 1.5e-3, 2.2e-4]),
+        ([X, Y], 3, [7e-4, 1.1e-4]),
+        ([X, Y, Z], 2, [5.1e-2]),
+    ],
+)
+def test_logistic_reaction(axes, degree, expected):
+    """Each point has its own equation f' = f (1 - f)."""
+
+    def exact(*points_and_time):
+        *points, t = points_and_time
+        start = 0.5 + 0.3 * np.cos(sum(points))
+        return start * np.exp(t) / (1 + start * (np.exp(t) - 1))
+
+    pde = PDE(axes, mass(X) @ pointwise(lambda f: f * (1 - f)), boundary="periodic",
+              initial=lambda *points: exact(*points, 0.0), exact=exact)  # fmt: skip
+    for level, size in enumerate(expected, start=4):
+        problem = pde.discretize(level, degree)
+        result = evolve(problem, until=1.0, method="rk4", dt=0.1)
+        assert problem.l2_error(result.u, 1.0) < 1.2 * size * TURN ** (len(axes) / 2)
+
+
+def rates(problem, u, t=0.0):
+    found = np.full_like(u, np.nan)
+    problem.rhs(t, u, found)
+    return found
+
+
+def test_linear_functions_are_operators():
+    """F(f) = 3 f with a bound of 3 is the upwind div of 3 f, with coefficients in other axes."""
+    others = {Y: lambda s: np.sin(s)}
+    coefficient = lambda s: np.cos(s)  # noqa: E731
+    tripled = pointwise(lambda f: 3 * f, speed=3.0)
+    slow = time.polynomial([1.0, 0.5])
+    given = -0.5 * div(X, coefficient, others=others, time=slow) @ tripled
+    central = div(X, coefficient, others=others, time=slow, flux="central")
+    damping = penalty(X, lambda s: abs(np.cos(s)), others={Y: lambda s: abs(np.sin(s))}, time=slow)
+    expected = [-1.5 * central, 1.5 * damping]
+    problems = [
+        PDE([X, Y], terms, boundary="periodic", initial="x").discretize(3, 2, "full")
+        for terms in (given, expected)
+    ]
+    u = np.random.default_rng(1).standard_normal(problems[0].unknowns)
+    np.testing.assert_allclose(*(rates(p, u, 0.7) for p in problems), atol=1e-11)
+
+
+def test_functions_of_the_state_and_of_places():
+    """With f = 0 it is a source."""
+    term = mass(X) @ pointwise(lambda t, f, y: np.exp(f) * np.cos(y) * t)
+    problem = PDE([X, Y], term, boundary="periodic", initial=0.0).discretize(4, 2)
+    source = PDE([X, Y], [], boundary="periodic", initial=0.0,
+                 sources=Separable(y=np.cos, t=time.polynomial([0.0, 1.0])))  # fmt: skip
+    u = np.zeros(problem.unknowns)
+    other = source.discretize(4, 2)
+    np.testing.assert_allclose(rates(problem, u, 2.0), rates(other, u, 2.0), atol=1e-3)
+    mixed = PDE([X, Y], [pointwise("f * x"), div(X) @ grad(X)], boundary="periodic", initial="y")
+    assert "@ pointwise('f * x')" in repr(mixed)
+    assert mixed.discretize(2, 1).pointwise[0].function.text == "f * x"
+
+
+@pytest.mark.parametrize("method", ["ark3", "imex-euler"])
+def test_imex_methods_take_it_explicitly(method):
+    """Diffusion is implicit; explicit steps that resolve it give the same."""
+    terms = [0.02 * div(X) @ grad(X), -1 * div(X) @ pointwise("f**2 / 2", speed=1.0)]
+    pde = PDE([X], terms, boundary="periodic", initial=np.sin)
+    problem = pde.discretize(4, 2)
+    result = evolve(problem, until=0.2, method=method, dt=0.0025)
+    fine = evolve(problem, until=0.2, method="ssp-rk3", dt=5e-4)
+    size = 1e-6 if method == "ark3" else 2e-3
+    assert 0 < np.abs(result.u - fine.u).max() < size
+
+
+def test_viscous_burgers_past_the_time_of_the_shock():
+    """Values of the Cole-Hopf solution, ν = 0.05, t = 2."""
+    terms = [0.05 * div(X) @ grad(X), -1 * div(X) @ pointwise(lambda f: f**2 / 2, speed=1.0)]
+    problem = PDE([X], terms, boundary="periodic", initial=np.sin).discretize(6, 2)
+    result = evolve(problem, until=2.0, method="ark3", dt=0.01)
+    found = problem.evaluate(result.u, [0.5, 1.5, 2.5, 3.0])
+    np.testing.assert_allclose(found, [0.16443559, 0.48555677, 0.77435474, 0.74951094], atol=1e-3)
+
+
+def test_steps_follow_the_speed():
+    pde = PDE([X], -2 * div(X) @ pointwise("f**2", speed=3.0), boundary="periodic", initial=np.sin)
+    fast = PDE([X], div(X, -6.0), boundary="periodic", initial=np.sin)
+    assert pde.discretize(4, 2).stepper.dt == fast.discretize(4, 2).stepper.dt
+
+
+def test_functions_that_are_not_finite_end_a_run():
+    term = mass(X) @ pointwise(lambda f: -1 / np.sqrt(f))
+    problem = PDE([X], term, boundary="periodic", initial=1.0).discretize(2, 1)
+    result = evolve(problem, until=1.0, method="rk4", dt=0.05)
+    assert result.status is EvolveStatus.NOT_PHYSICAL
+    assert "the function of pointwise is nan at x = " in result.message
+    with pytest.raises(NotPhysicalError, match=r"is nan at x = .*, t = 0\.3"):
+        rates(problem, -problem.initial, 0.3)
+
+
+def test_formulas_in_files(tmp_path):
+    flux = pointwise("f**2 / 2 + 0 * x", speed=1.0)
+    terms = [-1 * div(X) @ flux, 0.1 * div(Y) @ grad(Y), pointwise("f - f**3", degree="p"),
+             -1 * div(Y) @ flux]  # fmt: skip
+    problem = PDE([X, Y], terms, boundary="periodic", initial="sin(x) * cos(y)").discretize(3, 2)
+    save_problem(tmp_path / "p.h5", problem)
+    again = load_problem(tmp_path / "p.h5", trusted=True)
+    assert again.content_hash == problem.content_hash
+    assert len(again.terms) == len(problem.terms)
+    assert [(own.extra, len(own.terms)) for own in again.pointwise] == [(1, 2), (0, 1)]
+    u = np.random.default_rng(1).standard_normal(problem.unknowns)
+    np.testing.assert_array_equal(rates(again, u), rates(problem, u))
+
+
+def test_callables_are_not_saved(tmp_path):
+    problem = burgers_2d().discretize(2, 1)
+    with pytest.raises(TypeError, match=r"pointwise is the Python function .*lambda>, which"):
+        save_problem(tmp_path / "p.h5", problem)
+    cubes = [-1 * div(axis) @ pointwise(lambda f: f**3, speed=1.0) for axis in (X, Y)]
+    other = PDE([X, Y], cubes, boundary="periodic", initial="sin(x + y)").discretize(2, 1)
+    assert problem.content_hash == burgers_2d().discretize(2, 1).content_hash
+    assert problem.content_hash != other.content_hash
+
+
+def test_other_grids_and_levels():
+    coarse, fine = (burgers_2d().discretize(level, 1) for level in (2, 4))
+    moved = coarse.on_grid(fine.grid)
+    u = np.random.default_rng(1).standard_normal(fine.unknowns)
+    np.testing.assert_array_equal(rates(moved, u), rates(fine, u))
+
+
+PLAIN = pointwise("f**2")
+FAST = pointwise("f**2", speed=1.0)
+
+
+@pytest.mark.parametrize(
+    ("terms", "boundary", "error", "text"),
+    [
+        (div(X) @ PLAIN, "periodic", ValueError, "speed=.*a central flux alone damps nothing"),
+        (grad(X) @ FAST, "periodic", ValueError, "is not possible yet; a pointwise function takes"),
+        (div(X) @ grad(X) @ FAST, "periodic", ValueError, "not possible yet"),
+        (div(X, flux="upwind") @ FAST, "periodic", ValueError, "leave out flux="),
+        (div(X) @ FAST, "dirichlet", ValueError, "axis 'x', which is not periodic"),
+        (mass(X) @ pointwise(lambda x: x), "periodic", TypeError, "not of the state, which has"),
+        (mass(X) @ pointwise(lambda a, b: a), "periodic", TypeError, "a function of \\(a, b\\)"),
+        (mass(X) @ pointwise("f + g"), "periodic", ValueError, "names 'g'; expected f, x, y, t"),
+        (mass(Z) @ PLAIN, "periodic", ValueError, "acts along .*z"),
+    ],
+)
+def test_refusals(terms, boundary, error, text):
+    with pytest.raises(error, match=text):
+        PDE([X, Y], terms, boundary=boundary, initial=0.0)
+
+
+def test_refusals_of_arguments_and_methods():
+    for call, text in (
+        (lambda: pointwise(3.0), "the function is float"),
+        (lambda: pointwise("f", speed=-1.0), "speed is -1.0; expected a positive"),
+        (lambda: pointwise("f", degree="2p"), "degree is '2p'"),
+        (lambda: PDE([Axis("f", 0, 1)], PLAIN, boundary="periodic", initial=0.0), "named 'f'"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            call()
+    problem = burgers_2d().discretize(2, 1)
+    for method in ("crank-nicolson", "exponential-euler"):
+        with pytest.raises(ValueError, match=r"a term has a pointwise function\. Explicit methods"):
+            evolve(problem, until=0.1, dt=0.01, method=method)
+    for call in (
+        lambda: problem.operator,
+        problem.time_parts,
+        lambda: problem.frozen(problem.initial),
+    ):
+        with pytest.raises((TypeError, ValueError), match="pointwise"):
+            call()
