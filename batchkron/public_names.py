@@ -27,6 +27,7 @@ from batchkron.operators import (
     SparseGridOperator,
     ValidationReport,
     eigh,
+    eigvalsh,
 )
 from batchkron.spec.interpolated import RegularGrid
 
@@ -53,6 +54,7 @@ __all__ = [
     "batched_gemm",
     "batched_kron",
     "eigh",
+    "eigvalsh",
     "gekmm",
     "gemkm",
     "get_num_threads",

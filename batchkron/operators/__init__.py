@@ -3,7 +3,7 @@
 from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
-from batchkron.operators.eigenpairs import eigh
+from batchkron.operators.eigenpairs import eigh, eigvalsh
 from batchkron.operators.interpolated.interpolation import Interpolation
 from batchkron.operators.interpolated.operator import InterpolatedKronecker
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -31,5 +31,6 @@ __all__ = [
     "SparseGridOperator",
     "ValidationReport",
     "eigh",
+    "eigvalsh",
     "on_device",
 ]

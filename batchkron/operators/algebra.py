@@ -1,7 +1,8 @@
-"""Operators, and their sums, multiples and compositions, evaluated lazily."""
+"""Operators; their sums, multiples, compositions and inverses, evaluated lazily."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, cast, overload
 
@@ -20,6 +21,7 @@ from batchkron.operators.direct_combinations import (
     SumMethods,
 )
 from batchkron.operators.direct_methods import DirectOperator
+from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
@@ -168,6 +170,9 @@ class Operator(DirectOperator["Operator"]):
         Parameters
         ----------
         x : array_like, (N,) or (N, K); or an operator, or a number
+            For Kronecker products and sums, and what is made of them, also one tensor
+            (n_1, …, n_d) with an axis for each factor; the result is one, too. A matrix with N rows
+            is always one of columns. Stacks of tensors are for `apply`, as vectors (..., N).
 
         Returns
         -------
@@ -180,11 +185,16 @@ class Operator(DirectOperator["Operator"]):
         if is_scalar(x):
             return self._scaled(x)
         refuse_masked(x, "x")
-        columns = self.shape[1]
-        self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
+        columns, grids = self.shape[1], self._grids()
+        on_grid = grids is not None and _is_on_grid(x, columns, grids[1])
+        if not on_grid:
+            self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
         is_native = type(x) is self._arrays.ndarray
         if not is_native and any_foreign(x):
             return self._in_kind(self.dot, x)
+        if grids is not None and on_grid:
+            tensor = as_array(cast(Array, x), "x", self._arrays)
+            return self.matvec(tensor.reshape(columns)).reshape(grids[0])
         if self.device == "cpu" and (is_native or not hasattr(x, "__cuda_array_interface__")):
             return super().dot(x)
         array = as_array(cast(Array, x), "x", self._arrays)
@@ -193,11 +203,11 @@ class Operator(DirectOperator["Operator"]):
     def _scaled(self, scalar: Any) -> Operator:
         return ScaledOperator(scalar, self)
 
-    def eigh(self) -> tuple[Array, Operator]:
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
         """Return eigenvalues (N,) and a unitary operator of eigenvectors of a Hermitian operator.
 
         For a diagonal operator, and one Kronecker product or sum; `batchkron.eigh` takes other sums
-        and pencils.
+        and pencils, and describes ``sort`` and ``k``.
 
         Raises
         ------
@@ -207,7 +217,7 @@ class Operator(DirectOperator["Operator"]):
             If the operator is of another kind.
         """
         if not self._is_diagonal:
-            return super().eigh()
+            return super().eigh(sort=sort, k=k)
         self._refuse_batch("eigh")
         entries = to_host(self.diagonal(), "the diagonal")
         rounding = 8 * np.finfo(self.dtype).eps * np.abs(entries).max(initial=0.0)
@@ -215,7 +225,39 @@ class Operator(DirectOperator["Operator"]):
             raise ValueError("the diagonal is complex; expected a Hermitian operator")
         (values,) = self._backend.place([np.ascontiguousarray(entries.real)])
         with building_on(self._backend):
-            return values, Identity(self.shape[0], self.dtype)
+            vectors = Identity(self.shape[0], self.dtype)
+        return arranged((values, vectors), sort, k)
+
+    def _in_order(self, order: Array) -> Operator:
+        """Return the operator with its columns in another order."""
+        with building_on(self._backend):
+            return ComposedOperator(self, Reordering(order, self.dtype))
+
+    def inverse(self) -> Operator:
+        """Return A⁻¹ as an operator, for A that `solve` takes.
+
+        Of one Kronecker product, a diagonal or the identity it is an operator of the same kind. Of
+        a Kronecker sum, and a sum that is diagonalised by its factors, it is an operator whose
+        products are solves; it belongs to the values that A has now.
+
+        Raises
+        ------
+        ValueError, TypeError, numpy.linalg.LinAlgError
+            As for `factorise`, and for several systems.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> S = bk.KroneckerSum([np.diag([1.0, 2.0]), np.diag([3.0, 4.0])])
+        >>> (S.inverse() @ (S @ np.ones(4))).round(12)
+        array([1., 1., 1., 1.])
+        """
+        self._refuse_batch("inverse")
+        self._refuse_distributed("inverse")
+        whole = None if self._is_diagonal else self._whole()
+        if whole is not None and type(whole).inverse is not Operator.inverse:
+            return cast(Operator, whole.inverse())
+        return InverseOperator(self)
 
 
 class Identity(Operator, IdentityFactor):
@@ -344,6 +386,9 @@ class ScaledOperator(MultipleMethods["Operator"], Operator):
     def _layouts(self) -> tuple[Any, Any]:
         return self.operator._layouts()
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        return self.operator._grids()
+
     def _reserve(self, outer: int, inner: int) -> None:
         self.operator._reserve(outer, inner)
 
@@ -412,6 +457,10 @@ class SumOperator(SumMethods["Operator"], Operator):
 
     def _layouts(self) -> tuple[Any, Any]:
         return self._ends
+
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        known = {term._grids() for term in self.terms} - {None}
+        return known.pop() if len(known) == 1 else None
 
     def _reserve(self, outer: int, inner: int) -> None:
         for term in self.terms:
@@ -492,6 +541,10 @@ class ComposedOperator(CompositionMethods["Operator"], Operator):
     def _layouts(self) -> tuple[Any, Any]:
         return self._ends
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        first, last = self.links[0]._grids(), self.links[-1]._grids()
+        return None if first is None or last is None else (first[0], last[1])
+
     @classmethod
     def _of(cls, links: Sequence[Operator]) -> ComposedOperator:
         """Return the composition of operators whose shapes fit."""
@@ -530,6 +583,19 @@ class ComposedOperator(CompositionMethods["Operator"], Operator):
         for step in self._steps():
             step._reserve(outer, inner)
 
+    def inverse(self) -> Operator:
+        """Return A⁻¹, of the inverses of the operators that are composed; see `Operator.inverse`.
+
+        Raises
+        ------
+        ValueError, TypeError, numpy.linalg.LinAlgError
+            As for the first operator that has none.
+        """
+        self._check_solvable("inverse")
+        if self.batch_shape or self._whole() is not None:
+            return super().inverse()
+        return ComposedOperator._of([link.inverse() for link in reversed(self.links)])
+
     def _build_transpose(self) -> ComposedOperator:
         return ComposedOperator._of([link.T for link in reversed(self.links)])
 
@@ -561,6 +627,116 @@ class PowerOperator(ComposedOperator):
 
     def _build_on(self, device: str) -> PowerOperator:
         return PowerOperator(self.args[0].to(device), self.args[1])
+
+
+class InverseOperator(Operator):
+    """The operator A⁻¹ by a factorisation of A; usually written as ``A.inverse()``."""
+
+    def __init__(self, operator: Operator) -> None:
+        operator._refuse_batch("inverse")
+        # a copy, so that updates of A change neither this operator nor a later transpose of it
+        self.operator = copy.deepcopy(operator)
+        self._factorised = self.operator.factorise()
+        super().__init__(operator.shape, operator.dtype, (), operator._backend)
+        self._place = operator._place
+
+    @property
+    def capturable(self) -> bool:
+        """False: a solve on a device is not captured in CUDA graphs."""
+        return False
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return InverseOperator, (self.operator,)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        size = self.shape[1]
+        columns = x.reshape(outer, size, inner).swapaxes(0, 1).reshape(size, outer * inner)
+        found = self._factorised.solve(columns).reshape(size, outer, inner).swapaxes(0, 1)
+        target = y.reshape(outer, size, inner)
+        product = found if alpha == 1 else times(alpha, found)
+        if accumulate:
+            target += product
+        else:
+            target[...] = product
+
+    def _build_transpose(self) -> InverseOperator:
+        return InverseOperator(self.operator.T)
+
+    def _build_conjugate(self) -> InverseOperator:
+        return InverseOperator(self.operator._relative("conjugate"))
+
+    def _build_as(self, dtype: np.dtype[Any]) -> InverseOperator:
+        return InverseOperator(self.operator.astype(dtype))
+
+    def _build_on(self, device: str) -> InverseOperator:
+        return InverseOperator(self.operator.to(device))
+
+    def solve(self, b: ArrayLike) -> Array:
+        """Solve A⁻¹ x = b: x = A b."""
+        return self.operator.dot(b)  # type: ignore[no-any-return]
+
+    def slogdet(self) -> tuple[Any, Any]:
+        """Return the sign, or phase, of 1 / det A and -log |det A|."""
+        sign, logarithm = self.operator.slogdet()
+        return np.conj(sign), -logarithm
+
+    def inverse(self) -> Operator:
+        """Return a copy of A."""
+        return copy.deepcopy(self.operator)
+
+
+class Reordering(Operator):
+    """The permutation (A x)[order[j]] = x[j]; the columns of V A are those of V in this order.
+
+    Parameters
+    ----------
+    order : ndarray, (N,), int64
+        A permutation of 0 … N-1.
+    dtype : float32, float64, complex64 or complex128
+    """
+
+    def __init__(self, order: Array, dtype: DTypeLike) -> None:
+        given = to_host(order, "order")
+        super().__init__((given.size, given.size), check_dtype(dtype))
+        (self._order,) = self._backend.place([given])
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return Reordering, (to_host(self._order, "order"), self.dtype)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        shape = (outer, self.shape[1], inner)
+        source, target = x.reshape(shape), y.reshape(shape)
+        scaled = source if alpha == 1 else times(alpha, source)
+        if accumulate:
+            target[:, self._order] += scaled
+        else:
+            target[:, self._order] = scaled
+
+    def _build_transpose(self) -> Reordering:
+        return Reordering(np.argsort(to_host(self._order, "order")), self.dtype)
+
+    def _build_conjugate(self) -> Reordering:
+        return Reordering(self._order, self.dtype)
+
+    def _build_as(self, dtype: np.dtype[Any]) -> Reordering:
+        return Reordering(self._order, dtype)
+
+    def _build_on(self, device: str) -> Reordering:
+        return Reordering(self._order, self.dtype)
+
+    def inverse(self) -> Operator:
+        """Return the transpose."""
+        return self.T
+
+
+def _is_on_grid(x: object, size: int, grid: tuple[int, ...]) -> bool:
+    """Whether x is a tensor with an axis for each factor, and no matrix of columns."""
+    shape = tuple(x.shape) if hasattr(x, "shape") else np.shape(cast(ArrayLike, x))
+    return len(grid) > 1 and shape == grid and (len(shape) > 2 or shape[0] != size)
 
 
 def _is_zero(value: object) -> bool:

@@ -76,6 +76,16 @@ class OperatorBase(LinearOperator[Related]):
         """Return who owns what of x and of A x, if the operator is distributed; None elsewhere."""
         return None, None
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the numbers of rows and of columns of the factors, if vectors are tensors."""
+        return None
+
+    def __repr__(self) -> str:
+        """Return the shape, the kind, the dtype, and batch_shape if there are several systems."""
+        batch = f", batch_shape={self.batch_shape}" if self.batch_shape else ""
+        rows, columns = self.shape
+        return f"<{rows}x{columns} {type(self).__name__} with dtype={self.dtype}{batch}>"
+
     @property
     def capturable(self) -> bool:
         """Whether products on a device may be captured in CUDA graphs."""

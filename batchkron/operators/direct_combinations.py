@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array
 from batchkron.operators.direct_methods import DirectOperator, kind_of
+from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.factor_by_factor import checked_time
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.spec.kron import Array, compute_dtype, is_finite
@@ -96,8 +97,8 @@ class MultipleMethods(DirectOperator[Related]):
         """Compute exp(t c A) x as `expm_apply` of A; as for A."""
         return self.operator.expm_apply(x, checked_time(t) * self.scalar)
 
-    def eigh(self) -> tuple[Array, Related]:
-        """Return c · values and vectors of `eigh` of A.
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
+        """Return c · values and vectors of `eigh` of A; `batchkron.eigh` describes ``sort``, ``k``.
 
         Raises
         ------
@@ -109,7 +110,7 @@ class MultipleMethods(DirectOperator[Related]):
         if isinstance(self.scalar, complex) and self.scalar.imag:
             raise ValueError(f"the factor {self.scalar} is complex; expected a Hermitian operator")
         values, vectors = self.operator.eigh()
-        return self.scalar.real * values, vectors
+        return arranged((self.scalar.real * values, vectors), sort, k)
 
     def eig(self) -> tuple[Array, Related]:
         """Return c · values and vectors of `eig` of A; as for A."""

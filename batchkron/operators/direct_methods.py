@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -41,8 +42,8 @@ _OTHER_WAYS = {
     "expm_apply": "scipy.sparse.linalg.expm_multiply(t * A, x) takes any operator",
     "phi_apply": "a KroneckerSum has it, and batchkron.solvers.evolve with the method "
     '"exponential-euler" computes φ-functions of any operator',
-    "eigh": "batchkron.eigh(A) takes sums of Kronecker products whose factors commute, and "
-    "batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
+    "eigh": "batchkron.eigh(A), or eigvalsh(A), takes sums of Kronecker products whose factors commute, "
+    "and batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
     "eig": "batchkron.solvers.eigs(A) finds some eigenpairs of any operator",
     "svd": "scipy.sparse.linalg.svds(A) finds some singular values of any operator",
     "cholesky": "numpy.linalg.cholesky(A.to_dense()) computes it for a small one",
@@ -222,9 +223,27 @@ class DirectOperator(SciPyOperator[Related]):
         """Compute Σ_k t^k φ_k(t A) v_k if A is one Kronecker sum; see `KroneckerSum.phi_apply`."""
         return cast(Array, self._by_whole("phi_apply")(vectors, t))
 
-    def eigh(self) -> tuple[Array, Related]:
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
         """Return eigenvalues and eigenvectors of one Kronecker product or sum."""
-        return cast("tuple[Array, Related]", self._by_whole("eigh")())
+        return cast("tuple[Array, Any]", self._by_whole("eigh")(sort=sort, k=k))
+
+    def eigvalsh(self) -> Array:
+        """Return the eigenvalues of a Hermitian operator in ascending order.
+
+        Returns
+        -------
+        ndarray, (N,) or (*batch_shape, N)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `eigh`.
+        """
+        return cast(Array, self._arrays.sort(self.eigh()[0], axis=-1))
+
+    @abstractmethod
+    def _in_order(self, order: Array) -> Related:
+        """Return the operator with its columns in another order."""
 
     def eig(self) -> tuple[Array, Related]:
         """Return eigenvalues and eigenvectors as of `KroneckerProduct.eig`; raise as `eigh`."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import scipy.linalg
 
+from batchkron.arrays import array_module
 from batchkron.operators.algebra import Operator
 from batchkron.operators.diagonalised_terms import DiagonalisedTerms
+from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.hermitian import hermitian_part
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
@@ -19,10 +21,24 @@ from batchkron.operators.placement import on_device
 from batchkron.operators.scaling import times_power_of_two, unit_exponent
 from batchkron.spec.kron import Array
 
-__all__ = ["eigh"]
+__all__ = ["eigh", "eigvalsh"]
 
 
-def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, KroneckerProduct]:
+@overload
+def eigh(
+    A: Operator,
+    B: KroneckerProduct | None = None,
+    *,
+    sort: Literal[False] = False,
+    k: None = None,
+) -> tuple[Array, KroneckerProduct]: ...
+@overload
+def eigh(
+    A: Operator, B: KroneckerProduct | None = None, *, sort: bool = False, k: int | None = None
+) -> tuple[Array, Any]: ...
+def eigh(
+    A: Operator, B: KroneckerProduct | None = None, *, sort: bool = False, k: int | None = None
+) -> tuple[Array, Any]:
     """Return all eigenvalues and eigenvectors of A v = λ v, or of A v = λ B v, by factors.
 
     Parameters
@@ -34,21 +50,29 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
         and B = M ⊗ M do.
     B : KroneckerProduct, (N, N), optional
         Of Hermitian, positive definite factors B_1, …, B_d.
+    sort : bool
+        Whether values are in ascending order. By default they are in the order in which the factors
+        give them, for which the eigenvectors are one Kronecker product.
+    k : int, optional
+        The number of eigenpairs, in ascending order: the k smallest eigenvalues, or the |k| largest
+        for a negative k. All N values are computed all the same, and vectors of these alone.
 
     Returns
     -------
-    values : ndarray, (N,)
-        Real, in the order of the columns of ``vectors``, not sorted; on the device of A. The work
-        for the factors is done on the host.
+    values : ndarray, (N,) or (|k|,)
+        Real, in the order of the columns of ``vectors``; on the device of A. The work for the
+        factors is done on the host.
     vectors : KroneckerProduct, (N, N)
-        The matrix V of eigenvectors: Vᴴ A V = diag(values), Vᴴ V = I, and with B instead
+        With ``sort`` another operator, of the same columns in another order; with k an array
+        (N, |k|). The matrix V of eigenvectors: Vᴴ A V = diag(values), Vᴴ V = I, and with B instead
         Vᴴ B V = I. So A = V diag(values) Vᴴ, or A⁻¹ = V diag(1 / values) Vᴴ with B.
 
     Raises
     ------
     ValueError
-        If a factor is not Hermitian up to rounding (see Notes), factors of a mode do not commute, a
-        coefficient is complex, a factor of B is not positive definite, or sizes differ.
+        If k is out of range, a factor is not Hermitian up to rounding (see Notes), factors of a
+        mode do not commute, a coefficient is complex, a factor of B is not positive definite, or
+        sizes differ.
     TypeError
         If A is no operator, or B no `KroneckerProduct`; if A does not know its Kronecker terms.
 
@@ -77,7 +101,7 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
     if not isinstance(A, Operator):
         raise TypeError(f"A is a {type(A).__name__}; expected an operator of batchkron")
     if B is None and isinstance(A, (KroneckerProduct, KroneckerSum)):
-        return A.eigh()
+        return A.eigh(sort=sort, k=k)
     if B is None and A._is_diagonal and A._multiple_of_identity() is None:
         raise TypeError(
             "A is diagonal, so that its eigenvectors are the columns of the identity; A.eigh() "
@@ -94,7 +118,7 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
         whole = A._whole() if B is None else None
         if whole is None:
             raise
-        return cast("tuple[Array, KroneckerProduct]", whole.eigh())
+        return whole.eigh(sort=sort, k=k)
     if not found.unitary:
         raise ValueError(
             "the factors of a mode do not commute, so there are no eigenvectors by factors; for "
@@ -111,7 +135,35 @@ def eigh(A: Operator, B: KroneckerProduct | None = None) -> tuple[Array, Kroneck
     real = dtype.type(0).real.dtype
     product = KroneckerProduct([one.astype(dtype) for one in vectors])
     placed = cast(KroneckerProduct, product.to(A.device))
-    return on_device(found.values.astype(real), A.device), placed
+    return arranged((on_device(found.values.astype(real), A.device), placed), sort, k)
+
+
+def eigvalsh(A: Operator, B: KroneckerProduct | None = None) -> Array:
+    """Return the eigenvalues of A v = λ v, or of A v = λ B v, in ascending order.
+
+    Parameters
+    ----------
+    A, B
+        As for `eigh`.
+
+    Returns
+    -------
+    ndarray, (N,)
+        Real, on the device of A; (*batch_shape, N) of many systems.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `eigh`.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> K = bk.KroneckerProduct(np.diag([1.0, 2.0]), np.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> bk.eigvalsh(K + 0.5 * bk.Identity(4)).round(12)
+    array([1.5, 2.5, 3.5, 6.5])
+    """
+    return array_module(values := eigh(A, B)[0]).sort(values, axis=-1)  # type: ignore[no-any-return]
 
 
 def _masses(B: object, terms: KroneckerTerms) -> list[tuple[Array, int]]:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, cast, overload
+from typing import Any, Literal, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,7 @@ from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.direct_methods import DirectOperator
+from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.operators.linear_operator import Scalar, Vectors
@@ -52,6 +53,7 @@ from batchkron.spec.kron import (
     Precision,
     check_precision,
     compute_dtype,
+    dense_factors,
     factor_list,
     given_factors,
     same_shapes,
@@ -65,11 +67,11 @@ class KroneckerProduct(ValuedOperator):
     Parameters
     ----------
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k), or of `Identity`
-        The matrices; they are copied. A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
-        Leading axes broadcast together to ``batch_shape``: one system for each index. As with
-        `batchkron.kron`, the matrices may also be separate arguments:
-        ``KroneckerProduct(A_1, A_2)``. An ``Identity(n)`` among them takes no memory, unless
-        others have leading axes.
+        The matrices; they are copied, sparse ones of SciPy as dense ones. A_1 belongs to the
+        slowest index, as in `scipy.linalg.kron`. Leading axes broadcast together to
+        ``batch_shape``: one system for each index. As with `batchkron.kron`, the matrices may also
+        be separate arguments: ``KroneckerProduct(A_1, A_2)``. An ``Identity(n)`` among them takes
+        no memory, unless others have leading axes.
     *more : array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The other matrices, if the first argument is a single matrix.
     precision : {None, "tf32x3", "tf32"}
@@ -115,7 +117,7 @@ class KroneckerProduct(ValuedOperator):
     ) -> None:
         self.precision = check_precision(precision)
         tuning, self._tune = tuning_for(tune), tune
-        entries: list[Any] = native_entries(given_factors(factors, more), "factors")
+        entries: list[Any] = native_entries(dense_factors(given_factors(factors, more)), "factors")
         module = array_module(*entries)
         chosen = backend_for(module)
         matrices = factor_list(entries, module=module, marks=True)
@@ -163,6 +165,9 @@ class KroneckerProduct(ValuedOperator):
         assert plan is not None
         return plan
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self._outputs, self._inputs
+
     def _reserve(self, outer: int, inner: int) -> None:
         reserve(self._plan, outer, inner)
 
@@ -191,7 +196,7 @@ class KroneckerProduct(ValuedOperator):
         TypeError
             If the dtype cannot be converted to the operator's.
         """
-        given = as_list(native_entries(factors, "factors"), "factors")
+        given = as_list(native_entries(dense_factors(factors), "factors"), "factors")
         matrices = with_marks_as_matrices(given, self.dtype)
         self._update(same_shapes(matrices, self.factors, self.dtype, "factors"), None)
 
@@ -419,8 +424,19 @@ class KroneckerProduct(ValuedOperator):
         self._refuse_batch("slogdet")
         return direct.slogdet_product(self.factors)
 
-    def eigh(self) -> tuple[Array, KroneckerProduct]:
+    @overload
+    def eigh(
+        self, *, sort: Literal[False] = False, k: None = None
+    ) -> tuple[Array, KroneckerProduct]: ...
+    @overload
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]: ...
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
         """Return eigenvalues and eigenvectors of a product of Hermitian factors.
+
+        Parameters
+        ----------
+        sort, k : bool and int, optional
+            As for `batchkron.eigh`: values in ascending order, or |k| of them.
 
         Returns
         -------
@@ -435,7 +451,7 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not Hermitian up to rounding, see the notes of `batchkron.eigh`.
         """
         self._refuse_batch("eigh")
-        return self._placed(*direct.hermitian_eigenpairs(self.factors))
+        return arranged(self._placed(*direct.hermitian_eigenpairs(self.factors)), sort, k)
 
     def _placed(
         self, values: Sequence[Array], vectors: Sequence[Array]

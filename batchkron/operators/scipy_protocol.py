@@ -104,7 +104,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
         if matrix.ndim != 2 or matrix.shape[0] != columns:
             raise ValueError(
                 f"X has shape {matrix.shape}; expected ({columns}, K), because the operator has "
-                f"shape {self.shape}"
+                f"shape {self.shape}. apply takes {self._shape_of_vectors()}"
             )
         count = matrix.shape[1]
         if out is None and matrix.flags.f_contiguous and not matrix.flags.c_contiguous:
@@ -129,6 +129,9 @@ class SciPyOperator(ConvertibleOperator[Related]):
         """Raise for x with more than two axes: only `apply` takes stacks of vectors."""
         shape = x.shape if hasattr(x, "shape") else np.shape(cast(ArrayLike, x))
         if len(shape) > 2:
+            grid = self._grids() if name == "apply" else None
+            if grid is not None and len(grid[1]) > 1 and not self.batch_shape:
+                expected = f"{expected}, or a tensor {grid[1]}"
             vectors = (self if name == "apply" else self.T)._shape_of_vectors()
             raise ValueError(
                 f"the operand of @ has shape {shape}; expected {expected}, because the operator "
@@ -138,6 +141,10 @@ class SciPyOperator(ConvertibleOperator[Related]):
     def to_dense(self) -> Array:
         """Return the matrix itself, (M, N), by applying the operator to the identity."""
         return self.matmat(self._arrays.eye(self.shape[1], dtype=self.dtype))
+
+    def toarray(self) -> Array:
+        """Return the matrix itself, (M, N), as `to_dense`; SciPy's sparse arrays name it so."""
+        return self.to_dense()
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""

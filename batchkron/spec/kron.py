@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.sparse import issparse
 
 from batchkron.arrays import (
     array_module,
@@ -240,6 +241,16 @@ def given_factors(factors: Iterable[Factor] | Factor, more: Sequence[Factor]) ->
             "follow; put all of them into one sequence, or pass each as an argument"
         )
     return given
+
+
+def dense_factors(factors: Any) -> Any:
+    """Return a list or tuple of factors with sparse ones of SciPy as arrays; others unchanged.
+
+    Factors are small: sparse ones come from codes that assemble all matrices alike.
+    """
+    if type(factors) not in (list, tuple):
+        return factors
+    return [factor.toarray() if issparse(factor) else factor for factor in factors]
 
 
 def factor_list(

@@ -133,3 +133,67 @@ def test_refused(rng, case):
     given, error, text = pairs(rng)[case]
     with pytest.raises(error, match=text):
         bk.eigh(*given)
+
+
+def hermitian_kinds(rng):
+    half, other = rng.standard_normal((2, 4, 4))
+    h, k = half @ half.T, (other + other.T)[:3, :3]
+    P, added = bk.KroneckerProduct(h, k), bk.KroneckerSum(h, k)
+    return [P, added, -2.0 * added, P + 0.5 * bk.Identity(12), bk.Diagonal(rng.standard_normal(12))]
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_sorted_eigenpairs(rng, kind):
+    A = hermitian_kinds(rng)[kind]
+    matrix = A.to_dense()
+    expected = np.linalg.eigvalsh(matrix)
+    scale = np.abs(expected).max()
+    by_method = A.eigh if kind != 3 else lambda **named: bk.eigh(A, **named)
+    values, vectors = by_method(sort=True)
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 * scale)
+    V = vectors.to_dense()
+    np.testing.assert_allclose(V.T @ V, np.eye(12), atol=1e-12)
+    np.testing.assert_allclose(matrix @ V, V * values, atol=1e-11 * scale)
+    np.testing.assert_allclose(vectors.T.to_dense(), V.T, atol=1e-14)
+    for k, chosen in [(1, slice(0, 1)), (4, slice(0, 4)), (-3, slice(9, 12)), (12, slice(0, 12))]:
+        some, columns = by_method(k=k)
+        np.testing.assert_allclose(some, expected[chosen], rtol=0, atol=1e-12 * scale)
+        assert columns.shape == (12, abs(k))
+        np.testing.assert_allclose(matrix @ columns, columns * some, atol=1e-11 * scale)
+        np.testing.assert_allclose(columns.T @ columns, np.eye(abs(k)), atol=1e-12)
+    if kind != 3:
+        np.testing.assert_allclose(A.eigvalsh(), expected, rtol=0, atol=1e-12 * scale)
+    if kind != 4:
+        np.testing.assert_allclose(bk.eigvalsh(A), expected, rtol=0, atol=1e-12 * scale)
+
+
+def test_eigenvalues_of_pencils_and_of_many_systems(rng):
+    half = rng.standard_normal((3, 3))
+    M = half @ half.T + np.eye(3)
+    K = rng.standard_normal((3, 3))
+    K = K + K.T
+    A = bk.KroneckerProduct(K, M) + bk.KroneckerProduct(M, K)
+    B = bk.KroneckerProduct(M, M)
+    expected = scipy.linalg.eigvalsh(A.to_dense(), B.to_dense())
+    np.testing.assert_allclose(bk.eigvalsh(A, B), expected, atol=1e-11)
+    values, vectors = bk.eigh(A, B, k=2)
+    np.testing.assert_allclose(values, expected[:2], atol=1e-11)
+    np.testing.assert_allclose(A.to_dense() @ vectors, B.to_dense() @ vectors * values, atol=1e-11)
+    many = bk.KroneckerSum([np.stack([K, 2 * K]), M])
+    each = [np.linalg.eigvalsh(np.kron(c * K, np.eye(3)) + np.kron(np.eye(3), M)) for c in (1, 2)]
+    np.testing.assert_allclose(many.eigvalsh(), each, atol=1e-11)
+    for chosen in ({"sort": True}, {"k": 2}):
+        with pytest.raises(ValueError, match=r"batch_shape \(2,\).*eigvalsh\(\) sorts"):
+            many.eigh(**chosen)
+
+
+def test_wrong_numbers_of_eigenpairs():
+    A = bk.KroneckerSum(np.eye(2), np.eye(3))
+    for k in (0, 7, -7):
+        with pytest.raises(ValueError, match=f"k is {k}; expected 1 to 6"):
+            A.eigh(k=k)
+    for k in (True, 2.0, "all"):
+        with pytest.raises(TypeError, match="expected a number of eigenvalues"):
+            A.eigh(k=k)
+    with pytest.raises(TypeError, match="sort is 'ascending'"):
+        A.eigh(sort="ascending")

@@ -114,7 +114,7 @@ OPERATORS = {
         ".get() first, or the operator with to('cuda')",
     ),
     "a sparse factor": (
-        lambda: bk.KroneckerProduct([EYE, scipy.sparse.eye_array(2)]),
+        lambda: bk.gekmm([EYE, scipy.sparse.eye_array(2)], np.ones(4)),
         TypeError,
         "factors[1] is a sparse matrix; convert it with toarray() first",
     ),
@@ -141,8 +141,8 @@ OPERATORS = {
     "a stack of matrices": (
         lambda: bk.KroneckerProduct([EYE, EYE]) @ np.ones((5, 4, 3)),
         ValueError,
-        "the operand of @ has shape (5, 4, 3); expected (4,) or (4, K), because the operator has "
-        "shape (4, 4). For stacks use apply, which takes (..., 4)",
+        "the operand of @ has shape (5, 4, 3); expected (4,) or (4, K), or a tensor (2, 2), "
+        "because the operator has shape (4, 4). For stacks use apply, which takes (..., 4)",
     ),
     "a stack as nested lists": (
         lambda: bk.KroneckerSum([EYE]).dot([[[1.0, 2.0]]]),

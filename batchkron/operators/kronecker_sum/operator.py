@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from batchkron.arrays import array_module, as_array, to_host
 from batchkron.backends import SumPlan, backend_for, own_apply, reserve
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.algebra import Operator
+from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.kept import Kept
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.factorisation import (
@@ -29,6 +30,7 @@ from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import (
     Array,
     compute_dtype,
+    dense_factors,
     factor_list,
     given_factors,
     read_only_copies,
@@ -42,9 +44,9 @@ class KroneckerSum(ValuedOperator):
     Parameters
     ----------
     factors : sequence of array_like, each (n_k, n_k) or (..., n_k, n_k)
-        The square matrices; they are copied. A_1 belongs to the slowest index. Leading axes
-        broadcast together to ``batch_shape``: one system for each index. The matrices may also be
-        separate arguments: ``KroneckerSum(A_1, A_2)``.
+        The square matrices; they are copied, sparse ones of SciPy as dense ones. A_1 belongs to the
+        slowest index. Leading axes broadcast together to ``batch_shape``: one system for each
+        index. The matrices may also be separate arguments: ``KroneckerSum(A_1, A_2)``.
     *more : array_like, each (n_k, n_k) or (..., n_k, n_k)
         The other matrices, if the first argument is a single matrix.
 
@@ -72,7 +74,7 @@ class KroneckerSum(ValuedOperator):
     """
 
     def __init__(self, factors: Iterable[ArrayLike] | ArrayLike, *more: ArrayLike) -> None:
-        matrices: list[Any] = native_entries(given_factors(factors, more), "factors")
+        matrices: list[Any] = native_entries(dense_factors(given_factors(factors, more)), "factors")
         module = array_module(*matrices)
         chosen = backend_for(module)
         given = factor_list([to_host(f, "factors") for f in factor_list(matrices, module=module)])
@@ -98,6 +100,9 @@ class KroneckerSum(ValuedOperator):
         """How many systems are multiplied at once; None for one system."""
         return self._plan if self.batch_shape else None
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self._sizes, self._sizes
+
     def _reserve(self, outer: int, inner: int) -> None:
         reserve(self._plan, outer, inner)
 
@@ -108,7 +113,7 @@ class KroneckerSum(ValuedOperator):
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes; see `KroneckerProduct.update`."""
-        given = native_entries(factors, "factors")
+        given = native_entries(dense_factors(factors), "factors")
         self._update(same_shapes(given, self.factors, self.dtype, "factors"), None)
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
@@ -270,8 +275,19 @@ class KroneckerSum(ValuedOperator):
         """
         return direct.slogdet_sum(self.factors)
 
-    def eigh(self) -> tuple[Array, KroneckerProduct]:
+    @overload
+    def eigh(
+        self, *, sort: Literal[False] = False, k: None = None
+    ) -> tuple[Array, KroneckerProduct]: ...
+    @overload
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]: ...
+    def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
         """Return eigenvalues and eigenvectors of a sum of Hermitian factors.
+
+        Parameters
+        ----------
+        sort, k : bool and int, optional
+            As for `batchkron.eigh`: values in ascending order, or |k| of them.
 
         Returns
         -------
@@ -285,7 +301,7 @@ class KroneckerSum(ValuedOperator):
         ValueError
             If a factor is not Hermitian up to rounding, see the notes of `batchkron.eigh`.
         """
-        return self._placed(*direct.hermitian_eigenpairs(self.factors))
+        return arranged(self._placed(*direct.hermitian_eigenpairs(self.factors)), sort, k)
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
         """Compute exp(t A) x by the Kronecker product of the factors' exponentials.
