@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import warnings
+from contextlib import ContextDecorator, ExitStack
+from typing import Any
 
 from linear_operator.operators import KroneckerProductLinearOperator as TheirProduct
 
@@ -29,8 +30,7 @@ def _chosen(interpolation: bool) -> list[Replacement]:
     return [*_products, *OF_KERNELS, *OF_PREDICTIONS]
 
 
-@contextmanager
-def accelerate(*, interpolation: bool = True) -> Iterator[None]:
+class accelerate(ContextDecorator):  # noqa: N801 - users call it as a function
     """Compute with Kronecker products in GPyTorch by batchkron's kernels, within the context.
 
     Products with a `KroneckerProductLinearOperator` of linear_operator, and their gradients, are
@@ -40,7 +40,9 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     predictions, also with ``gpytorch.settings.fast_pred_var`` (LOVE), do without them. Results are
     the same but for rounding.
 
-    It is a decorator, too: ``@accelerate()`` before a function that trains a model.
+    It is a decorator, too: ``@accelerate()`` before a function that trains a model. It is no
+    function of a model: models stay as they are, and what is replaced are methods of
+    linear_operator and GPyTorch.
 
     Parameters
     ----------
@@ -48,8 +50,21 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
         Whether `GridInterpolationKernel` and its predictions are changed; if not, only the products
         are.
 
+    Raises
+    ------
+    TypeError
+        If it is given a model, or used as a decorator without parentheses.
+
+    Warns
+    -----
+    UserWarning
+        If it is a statement of its own, which has no effect.
+
     Notes
     -----
+    ``with accelerate() as replaced`` tells what was replaced: the full names of methods and
+    functions, in a tuple.
+
     Left to linear_operator are products with a factor that is neither dense, triangular, Toeplitz,
     nor a multiple of one, and dtypes other than float32 and float64. Toeplitz factors of 512 rows
     or more are multiplied by real Fourier transforms, those of a batch by linear_operator.
@@ -77,12 +92,52 @@ def accelerate(*, interpolation: bool = True) -> Iterator[None]:
     >>> from linear_operator.operators import KroneckerProductLinearOperator
     >>> from batchkron.linear_operator import accelerate
     >>> K = KroneckerProductLinearOperator(2 * torch.eye(2), torch.ones(2, 2))
-    >>> with accelerate():
+    >>> with accelerate() as replaced:
     ...     y = K @ torch.ones(4, 1)
     >>> y.mT
     tensor([[4., 4., 4., 4.]])
+    >>> [name.rpartition(".")[2] for name in replaced][:2]
+    ['_matmul', '_t_matmul']
     """
-    with ExitStack() as stack:
-        for replacement in _chosen(interpolation):
-            stack.enter_context(replacement.in_place())
-        yield
+
+    _is_used = True  # so that what is refused gives no warning
+
+    def __init__(self, *wrong: object, interpolation: bool = True) -> None:
+        if wrong:
+            raise TypeError(
+                f"accelerate takes no {type(wrong[0]).__name__}: it changes no model, but methods "
+                "of linear_operator and GPyTorch within a context. Write 'with accelerate():' "
+                "around what trains or predicts, or '@accelerate()' before a function that does"
+            )
+        self._interpolation, self._is_used = interpolation, False
+        self._entered: list[ExitStack] = []  # it may be entered again inside of itself
+
+    def __enter__(self) -> tuple[str, ...]:
+        self._is_used = True
+        chosen = _chosen(self._interpolation)
+        with ExitStack() as stack:
+            for replacement in chosen:
+                stack.enter_context(replacement.in_place())
+            self._entered.append(stack.pop_all())
+        return tuple(replacement.name for replacement in chosen)
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.pop().close()
+
+    def __call__(self, function: Any) -> Any:
+        """Return a function that runs within a context of its own in each call."""
+        self._is_used = True
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> accelerate:
+        """Return a context of its own for each call of a decorated function, and each thread."""
+        return accelerate(interpolation=self._interpolation)
+
+    def __del__(self) -> None:
+        if not self._is_used:
+            warnings.warn(
+                "accelerate() was called and not entered, which has no effect; write "
+                "'with accelerate():' around what it is to accelerate",
+                UserWarning,
+                stacklevel=2,
+            )

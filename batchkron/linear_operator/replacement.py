@@ -20,6 +20,17 @@ class Replacement:
         self._users = 0
         self._before: Any = None
 
+    @property
+    def name(self) -> str:
+        """The full name of what is replaced."""
+        owner = self._owner
+        place = (
+            f"{owner.__module__}.{owner.__qualname__}"
+            if isinstance(owner, type)
+            else owner.__name__
+        )
+        return f"{place}.{self._name}"
+
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Return a context; the first one that is entered replaces, the last one restores."""

@@ -29,3 +29,8 @@ __all__ = [
     "logdet",
     "solve",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules that they are in."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -11,7 +11,7 @@ from torch import Tensor
 import batchkron
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.registration import register
-from batchkron.torch.tensors import check_tensors, numbered, on_stream_of, view
+from batchkron.torch.tensors import as_single, check_tensors, numbered, on_stream_of, view
 
 __all__ = ["batched_kron"]
 
@@ -157,7 +157,8 @@ def batched_kron(
     factor_ids : Tensor of int64, or nested list, (products, modes)
         Product b uses ``pools[k][factor_ids[b, k]]``.
     x : Tensor, (..., num_inputs, ΠQ)
-        Input blocks; float32, float64, complex64 or complex128.
+        Input blocks; float32, float64, complex64 or complex128, on the CPU also float16 or
+        bfloat16, which are computed in float32.
     inputs, outputs : Tensor of int64, or list, (products,)
         The block that each product reads, and the block that it is added to; both may repeat.
     num_outputs : int, optional
@@ -216,6 +217,9 @@ def batched_kron(
                 f"factor_ids"
             )
     scale = x.new_ones(len(ids)) if weights is None else weights
+    half, (x, scale, *matrices) = as_single(x, scale, *matrices)
+    if half is not None:
+        return batched_kron(matrices, ids, x, inputs, outputs, num_outputs, weights=scale).to(half)
     check_tensors([x, scale, *matrices], numbered("x", "weights", rest="pools"))
     if scale.dim() != 1 or len(scale) != len(ids):
         raise ValueError(f"weights has shape {tuple(scale.shape)}; expected ({len(ids)},)")

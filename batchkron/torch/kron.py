@@ -16,7 +16,7 @@ from batchkron.spec.identities import IdentityFactor, runs_between_identities
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
 from batchkron.torch.registration import register
-from batchkron.torch.tensors import check_tensors, view
+from batchkron.torch.tensors import as_single, check_tensors, view
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.interface.device import Place
@@ -279,7 +279,7 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor | IdentityFactor]) -> Tensor
     ----------
     x : Tensor, (..., ΠP)
         Vectors along the last axis; float32, float64, complex64 or complex128, on the CPU or on a
-        CUDA device.
+        CUDA device. On the CPU also float16 or bfloat16, which are computed in float32.
     factors : sequence of Tensor, each (P_k, Q_k), or of `batchkron.Identity`
         The matrices, of the dtype of x and on its device. A_1 belongs to the slowest index, as in
         `torch.kron`. An ``Identity(n)`` is skipped, by the product and by all gradients.
@@ -317,7 +317,9 @@ def kron_matmul(x: Tensor, factors: Sequence[Tensor | IdentityFactor]) -> Tensor
     tensor([[2., 2.],
             [2., 2.]])
     """
-    factors = list(factors)
+    half, (x, *factors) = as_single(x, *factors)
+    if half is not None:
+        return kron_matmul(x, factors).to(half)
     matrices = _checked(x, factors)
     rows = math.prod([factor.shape[0] for factor in factors])
     if x.dim() == 0 or x.shape[-1] != rows:
@@ -338,7 +340,7 @@ def gekmm(factors: Sequence[Tensor | IdentityFactor], x: Tensor) -> Tensor:
     factors : sequence of Tensor, each (P_k, Q_k), or of `batchkron.Identity`
         The matrices, as for `kron_matmul`.
     x : Tensor, (ΠQ,) or (..., ΠQ, M)
-        Vectors, as the right operand of `torch.matmul`; float32, float64, complex64 or complex128.
+        Vectors, as the right operand of `torch.matmul`; of a dtype as for `kron_matmul`.
 
     Returns
     -------
@@ -364,7 +366,9 @@ def gekmm(factors: Sequence[Tensor | IdentityFactor], x: Tensor) -> Tensor:
     >>> gekmm([A, torch.eye(2)], torch.ones(4, 1)).mT
     tensor([[3., 3., 7., 7.]])
     """
-    factors = list(factors)
+    half, (x, *factors) = as_single(x, *factors)
+    if half is not None:
+        return gekmm(factors, x).to(half)
     matrices = _checked(x, factors)
     columns = math.prod([factor.shape[1] for factor in factors])
     if x.dim() == 0 or x.shape[-2 if x.dim() > 1 else 0] != columns:

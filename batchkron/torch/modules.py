@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout
 from batchkron.torch.kron import kron_matmul
+from batchkron.torch.nearest_product import nearest_product
 from batchkron.torch.sparse import check_chain, kronecker_sparse
 from batchkron.torch.sparse_chain import APPROXIMATE, Activation
 from batchkron.torch.sparse_layer import layer
-from batchkron.torch.tensors import in_autocast
+from batchkron.torch.tensors import as_single, in_autocast
 
 __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
 
@@ -23,6 +24,17 @@ __all__ = ["KroneckerLinear", "KroneckerSparseLinear"]
 def _each(parameters: nn.ParameterList) -> list[Tensor]:
     """Return what a list has; `torch.compile` of some versions cannot unpack the list itself."""
     return [parameters[k] for k in range(len(parameters))]
+
+
+def _sizes(name: str, given: Any) -> list[int]:
+    """Return the sizes of factors; raise TypeError for a number, as `torch.nn.Linear` takes it."""
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return list(given)
+    raise TypeError(
+        f"{name} is {given!r}; expected the sizes of the factors, of which {name} is the product: "
+        "KroneckerLinear([4, 4], [4, 4]) takes the place of nn.Linear(16, 16), and "
+        "KroneckerLinear.from_linear(linear, [4, 4], [4, 4]) that of a trained layer"
+    )
 
 
 class KroneckerLinear(nn.Module):
@@ -48,16 +60,21 @@ class KroneckerLinear(nn.Module):
         At first uniform in ±1/sqrt(Π n_k), as in `torch.nn.Linear`.
     in_features, out_features : int
         Π n_k and Π m_k.
+    relative_error : float or None
+        ‖weight - W‖ / ‖weight‖ in Frobenius norms for a layer of `from_linear`, when it is made.
 
     Raises
     ------
+    TypeError
+        If the features are a number, as for `torch.nn.Linear`, and no sequence.
     ValueError
         If there is no factor, the numbers of factors differ, or a size is less than 1.
 
     Notes
     -----
     A forward pass is one call of `batchkron.torch.kron_matmul`. In a region of `torch.autocast` it
-    is in float32, as there are no kernels for fewer bits.
+    is in float32, as there are no kernels for fewer bits; so it is on the CPU for a layer of
+    float16 or bfloat16, whose results have this dtype.
 
     Examples
     --------
@@ -81,7 +98,7 @@ class KroneckerLinear(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        columns, rows = list(in_features), list(out_features)
+        columns, rows = _sizes("in_features", in_features), _sizes("out_features", out_features)
         if not columns or len(columns) != len(rows):
             raise ValueError(
                 f"in_features has {len(columns)} sizes and out_features {len(rows)}; expected one "
@@ -98,7 +115,71 @@ class KroneckerLinear(nn.Module):
             self.bias = nn.Parameter(torch.empty(self.out_features, **made))
         else:
             self.register_parameter("bias", None)
+        self.relative_error: float | None = None
         self.reset_parameters()
+
+    @classmethod
+    def from_linear(
+        cls, linear: nn.Linear, in_features: Sequence[int], out_features: Sequence[int]
+    ) -> KroneckerLinear:
+        """Return the layer whose weight is nearest to that of a trained layer.
+
+        Its bias, dtype and device are those of the layer. For two factors it is the nearest one in
+        the Frobenius norm, for more one that alternating least squares find.
+
+        Parameters
+        ----------
+        linear : torch.nn.Linear
+            The trained layer, whose sizes are Π n_k and Π m_k.
+        in_features, out_features : sequence of int
+            As for `KroneckerLinear`.
+
+        Returns
+        -------
+        KroneckerLinear
+            Its ``relative_error`` says how far its weight is from that of the layer: near 1 where
+            the trained weight has no such structure, so that the layer has to be trained again.
+
+        Raises
+        ------
+        TypeError
+            If ``linear`` is no `torch.nn.Linear`.
+        ValueError
+            If the products of the sizes are not those of the layer, else as for `KroneckerLinear`.
+
+        Notes
+        -----
+        C. F. Van Loan and N. Pitsianis, "Approximation with Kronecker products", 1993.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from batchkron.torch import KroneckerLinear
+        >>> trained = torch.nn.Linear(4, 6)
+        >>> _ = trained.weight.data.copy_(torch.kron(torch.ones(2, 2), torch.eye(3, 2)))
+        >>> layer = KroneckerLinear.from_linear(trained, [2, 2], [2, 3])
+        >>> round(layer.relative_error, 6)
+        0.0
+        """
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"linear is a {type(linear).__name__}; expected a torch.nn.Linear")
+        weight, bias = linear.weight, linear.bias
+        made = cls(in_features, out_features, bias is not None, weight.device, weight.dtype)
+        if (made.out_features, made.in_features) != tuple(weight.shape):
+            raise ValueError(
+                f"the sizes are those of a weight {(made.out_features, made.in_features)}, but "
+                f"that of linear is {tuple(weight.shape)}; expected factors of {weight.shape[1]} "
+                f"in_features and {weight.shape[0]} out_features"
+            )
+        with torch.no_grad():
+            factors, made.relative_error = nearest_product(
+                weight, [tuple(factor.shape) for factor in made.factors]
+            )
+            for factor, found in zip(made.factors, factors, strict=True):
+                factor.copy_(found)
+            if made.bias is not None:
+                made.bias.copy_(bias)
+        return made
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -247,12 +328,13 @@ class KroneckerSparseLinear(nn.Module):
         """Return W applied to the features of x, plus the bias, and the activation of that."""
         count = len(self.values)
         added = [] if self.bias is None else [self.bias]
-        x, *given = in_autocast(x, *_each(self.values), *added, half=True)
+        half, (x, *given) = as_single(*in_autocast(x, *_each(self.values), *added, half=True))
         chain, bias = given[:count], given[count] if added else None
         check_chain(x, chain, self.layout)
         if self.activation is not None and x.is_complex():
             raise TypeError(f"x has dtype {x.dtype}; {self.activation!r} is for real numbers")
-        return layer(x, chain, bias, self.activation, self.layout == "batch-last")
+        y = layer(x, chain, bias, self.activation, self.layout == "batch-last")
+        return y if half is None else y.to(half)
 
     def dense_weight(self) -> Tensor:
         """Return W, (out_features, in_features)."""

@@ -11,7 +11,7 @@ from batchkron.torch.call_modes import is_eager, is_transformed
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.registration import register
 from batchkron.torch.sparse_chain import chain_gradients, multiply_chain
-from batchkron.torch.tensors import check_tensors, numbered
+from batchkron.torch.tensors import as_single, check_tensors, numbered
 
 __all__ = ["check_chain", "kronecker_sparse", "multiply", "product"]
 
@@ -101,8 +101,8 @@ def kronecker_sparse(
     Parameters
     ----------
     x : Tensor, (..., a c d), or (a c d, ...) with "batch-last"
-        The vectors that K multiplies; float32, float64, complex64 or complex128, on a CUDA device
-        also float16 and bfloat16.
+        The vectors that K multiplies; float32, float64, complex64 or complex128; float16
+        and bfloat16, which on the CPU are computed in float32.
     values : Tensor, (a, b, c, d), or a sequence of such
         The entries K[i b d + k d + j, i c d + l d + j] = values[i, k, l, j]. A sequence is the
         chain K = K_1 K_2 … K_L, of which K_L is applied first.
@@ -140,6 +140,9 @@ def kronecker_sparse(
             f"values is a {type(values).__name__}; expected a torch.Tensor, or a sequence of such"
         )
     chain = [values] if isinstance(values, Tensor) else list(values)
+    half, (x, *chain) = as_single(x, *chain)
+    if half is not None:
+        return kronecker_sparse(x, chain, layout=layout).to(half)
     check_chain(x, chain, layout)
     return product(x, chain, layout == "batch-last")
 

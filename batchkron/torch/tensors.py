@@ -11,7 +11,15 @@ from torch import Tensor
 
 from batchkron import array_kinds
 
-__all__ = ["are_filled", "check_tensors", "in_autocast", "numbered", "on_stream_of", "view"]
+__all__ = [
+    "are_filled",
+    "as_single",
+    "check_tensors",
+    "in_autocast",
+    "numbered",
+    "on_stream_of",
+    "view",
+]
 
 _NO_STREAM: AbstractContextManager[None] = nullcontext()
 
@@ -59,10 +67,25 @@ def check_tensors(
     # a tensor without memory may stand for one of a CUDA device
     if dtype in _DTYPES or (half and dtype in _HALF and device.type in ("cuda", "meta")):
         return
-    more = " (float16 and bfloat16 only on a CUDA device)" if half else ""
+    more = ", float16 or bfloat16" if half else ""
     raise TypeError(
         f"{names(0)} has dtype {dtype}; expected float32, float64, complex64 or complex128{more}"
     )
+
+
+def as_single(*tensors: Any) -> tuple[torch.dtype | None, tuple[Any, ...]]:
+    """Return tensors of 16 bits on a CPU as float32, in which they are computed there.
+
+    Returns
+    -------
+    tuple of (dtype or None, tuple)
+        The dtype that the result is to have, and what is computed with; None, and the arguments
+        themselves, where they are not all of one such dtype.
+    """
+    kinds = {(one.dtype, one.device.type) for one in tensors if isinstance(one, Tensor)}
+    if len(kinds) != 1 or (kind := kinds.pop())[0] not in _HALF or kind[1] != "cpu":
+        return None, tensors
+    return kind[0], tuple(one.float() if isinstance(one, Tensor) else one for one in tensors)
 
 
 def are_filled(*tensors: Tensor) -> bool:

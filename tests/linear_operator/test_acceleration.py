@@ -107,3 +107,44 @@ def test_without_linear_operator_the_text_says_what_to_install():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "pip install 'batchkron[gpytorch]'" in run.stdout, run.stderr
+
+
+def test_it_tells_what_was_replaced():
+    place = "linear_operator.operators.kronecker_product_linear_operator"
+    products_only = tuple(f"{place}.KroneckerProductLinearOperator.{name}" for name in METHODS)
+    with accelerate(interpolation=False) as replaced:
+        assert replaced == products_only
+    with accelerate() as replaced:
+        assert replaced[:2] == products_only
+        assert all("." in name for name in replaced)
+
+
+def test_a_statement_without_effect_warns():
+    with pytest.warns(
+        UserWarning, match=r"was called and not entered.*with accelerate\(\):"
+    ) as one:
+        accelerate()
+    assert one[0].filename == __file__
+    assert is_theirs() == {True}
+
+
+def test_a_model_is_no_argument():
+    with pytest.raises(
+        TypeError, match=r"accelerate takes no Linear: it changes no model.*with acc"
+    ):
+        accelerate(torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=r"accelerate takes no function.*'@accelerate\(\)'"):
+
+        @accelerate
+        def train():
+            pass
+
+
+def test_a_decorated_function_runs_within():
+    @accelerate()
+    def seen(depth):
+        assert is_theirs() == {False}
+        return seen(depth - 1) if depth else depth
+
+    assert seen(2) == 0
+    assert is_theirs() == {True}

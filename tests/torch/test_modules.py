@@ -9,9 +9,13 @@ import torch
 from torch import nn
 from torch_checks import assert_same
 
+import batchkron.torch
 from batchkron.torch import (
     KroneckerLinear,
     KroneckerSparseLinear,
+    batched_kron,
+    gekmm,
+    kron_matmul,
     kronecker_sparse,
     sparse_chain,
     sparse_layer,
@@ -349,3 +353,103 @@ def test_texts():
 def test_refused(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_half_precision_on_the_cpu_is_computed_in_float32(tensor, name, dtype):
+    single = LAYERS[name](dtype=torch.float32).to(dtype).float()  # the same values in both
+    half = copy.deepcopy(single).to(dtype)
+    x = tensor(7, 12, dtype=torch.float32).to(dtype)
+    y = half(x)
+    assert y.dtype == dtype
+    expected = single(x.float())
+    within = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(y.float(), expected, rtol=within, atol=within)
+    y.float().square().sum().backward()
+    single(x.float()).square().sum().backward()
+    for mine, other in zip(half.parameters(), single.parameters(), strict=True):
+        assert mine.grad.dtype == dtype
+        scale = other.grad.abs().max()
+        assert (mine.grad.float() - other.grad).abs().max() < 8 * torch.finfo(dtype).eps * scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_functions_take_half_precision_on_the_cpu(tensor, dtype):
+    a, b, x = (tensor(*shape).to(dtype) for shape in ((3, 3), (2, 4), (5, 6)))
+    expected = x.double() @ torch.kron(a.double(), b.double())
+    for found in (kron_matmul(x, [a, b]), gekmm([a.mT, b.mT], x.mT).mT):
+        assert found.dtype == dtype
+        error = (found.double() - expected).abs().max()
+        assert error < 2 * torch.finfo(dtype).eps * expected.abs().max()
+    pool, blocks = tensor(2, 3, 3).to(dtype), tensor(2, 9).to(dtype)
+    found = batched_kron(pool, [[0, 1], [1, 1]], blocks, [0, 1], [1, 0])
+    expected = torch.stack(
+        [
+            torch.kron(pool[1].double(), pool[1].double()) @ blocks[1].double(),
+            torch.kron(pool[0].double(), pool[1].double()) @ blocks[0].double(),
+        ]
+    )
+    assert found.dtype == dtype
+    assert (found.double() - expected).abs().max() < 4e-2 * expected.abs().max()
+    with pytest.raises(TypeError, match=r"has dtype torch\.float32, but x has"):
+        kron_matmul(x, [a.float(), b])
+
+
+def test_the_nearest_layer_of_a_product_is_that_product(tensor):
+    a, b, c = tensor(2, 3), tensor(3, 2), tensor(2, 2)
+    trained = nn.Linear(12, 12, dtype=torch.float64)
+    with torch.no_grad():
+        trained.weight.copy_(torch.kron(torch.kron(a, b), c))
+    for sizes in (([3, 2, 2], [2, 3, 2]), ([6, 2], [6, 2]), ([12], [12])):
+        layer = KroneckerLinear.from_linear(trained, *sizes)
+        assert layer.relative_error < 1e-14
+        x = tensor(5, 12)
+        torch.testing.assert_close(layer(x), trained(x), rtol=1e-12, atol=1e-12)
+
+
+def test_the_nearest_layer_has_the_least_error(tensor):
+    trained = nn.Linear(12, 10, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        trained.weight.copy_(tensor(10, 12))
+    layer = KroneckerLinear.from_linear(trained, [3, 4], [2, 5])
+    weight = trained.weight.detach()
+    sorted_entries = weight.reshape(2, 5, 3, 4).permute(0, 2, 1, 3).reshape(6, 20)
+    singular = torch.linalg.svdvals(sorted_entries)
+    least = float(singular[1:].square().sum().sqrt() / singular.square().sum().sqrt())
+    assert layer.relative_error == pytest.approx(least, rel=1e-10)
+    difference = weight - layer.dense_weight().detach()
+    assert float(difference.norm() / weight.norm()) == pytest.approx(least, rel=1e-10)
+    assert layer.bias is None
+
+
+def test_the_nearest_layer_of_three_factors_is_a_stationary_point(tensor):
+    trained = nn.Linear(12, 18, dtype=torch.float32)
+    layer = KroneckerLinear.from_linear(trained, [3, 2, 2], [3, 2, 3])
+    assert (layer.bias == trained.bias).all()
+    assert layer.factors[0].dtype == torch.float32
+    assert layer.relative_error < 1
+    wide = copy.deepcopy(layer).double()
+    loss = (trained.weight.double() - wide.dense_weight()).square().sum()
+    loss.backward()
+    for factor in wide.factors:
+        assert float(factor.grad.norm() / factor.detach().norm()) < 1e-4 * loss.item()
+    nothing = nn.Linear(4, 4)
+    with torch.no_grad():
+        nothing.weight.zero_()
+    assert KroneckerLinear.from_linear(nothing, [2, 2], [2, 2]).relative_error == 0.0
+
+
+def test_numbers_in_the_place_of_sizes_are_explained():
+    with pytest.raises(TypeError, match=r"in_features is 16.*KroneckerLinear\(\[4, 4\]"):
+        KroneckerLinear(16, 16)
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Linear"):
+        KroneckerLinear.from_linear(nn.ReLU(), [2], [2])
+    text = r"weight \(4, 4\), but that of linear is \(10, 12\); expected factors of 12 in_features"
+    with pytest.raises(ValueError, match=text):
+        KroneckerLinear.from_linear(nn.Linear(12, 10), [2, 2], [2, 2])
+
+
+def test_dir_shows_public_names_only():
+    shown = [name for name in dir(batchkron.torch) if not name.startswith("_")]
+    assert shown == sorted(batchkron.torch.__all__)
