@@ -66,8 +66,8 @@ def terms_of(
         for term in given
         if isinstance(term, (Pointwise, PointwiseTerm))
     )
-    for term in at_points:
-        with_axes(term, axes)  # refuses what is not possible
+    for at_point in at_points:
+        with_axes(at_point, axes)  # refuses what is not possible
     damping = (damping_of(term) for term in at_points)
     plain = (*given, *(term for term in damping if term is not None))
     flat = tuple(with_position(term, axes) for term in plain if isinstance(term, Term))

@@ -84,8 +84,10 @@ class FunctionOfAxes:
         )
 
     def _call(self, points: Sequence[Values], t: float, f: Values | None = None) -> Any:
-        known = {axis.name: own for axis, own in zip(self.axes, points, strict=True)}
-        known |= {"t": t, "f": f} if self.state else {"t": t}
+        known: dict[str, Any] = {"t": t}
+        known |= {axis.name: own for axis, own in zip(self.axes, points, strict=True)}
+        if self.state:
+            known["f"] = f
         if isinstance(self.function, Formula):
             return self.function(known)
         if self.names is not None:
