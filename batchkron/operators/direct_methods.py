@@ -42,8 +42,8 @@ _OTHER_WAYS = {
     "expm_apply": "scipy.sparse.linalg.expm_multiply(t * A, x) takes any operator",
     "phi_apply": "a KroneckerSum has it, and batchkron.solvers.evolve with the method "
     '"exponential-euler" computes φ-functions of any operator',
-    "eigh": "batchkron.eigh(A), or eigvalsh(A), takes sums of Kronecker products whose factors commute, "
-    "and batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
+    "eigh": "batchkron.eigh(A), or eigvalsh(A), takes sums of Kronecker products whose factors "
+    "commute, and batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
     "eig": "batchkron.solvers.eigs(A) finds some eigenpairs of any operator",
     "svd": "scipy.sparse.linalg.svds(A) finds some singular values of any operator",
     "cholesky": "numpy.linalg.cholesky(A.to_dense()) computes it for a small one",

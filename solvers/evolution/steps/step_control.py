@@ -20,8 +20,8 @@ __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "StepControl", "step_co
 _SAFETY = 0.9
 _MIN_FACTOR, _MAX_FACTOR = 0.2, 5.0  # limits of the ratio of a step to the one before
 _MAX_FACTOR_OF_HIGH_ORDER = 10.0  # the same for methods whose steps cost many evaluations
-# Exponents of the last two errors. Methods whose estimate is of a high order take few steps, and a PI
-# controller would need some ten of them to find the longest.
+# Exponents of the last two errors. Methods whose estimate is of a high order take few steps, and a
+# PI controller would need some ten of them to find the longest.
 _PI_EXPONENTS, _HIGH_ORDER = (0.7, 0.4), 8
 # An implicit method keeps its step, and so its preconditioner, if it could grow by less than this
 # factor only.
