@@ -27,7 +27,7 @@ def leaks_of_core(report):
             name = Path(library).name
             if name.startswith(_ALLOCATORS):
                 continue
-            if name.startswith("_core"):
+            if name.startswith(("_core", "libbatchkron")):
                 yield leak
             break
 

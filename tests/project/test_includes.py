@@ -9,7 +9,7 @@ CSRC = Path(__file__).parents[2] / "csrc"
 FILES = sorted(
     str(path.relative_to(CSRC))
     for path in CSRC.rglob("*")
-    if path.suffix in (".hpp", ".cuh", ".cpp")
+    if path.suffix in (".h", ".hpp", ".cuh", ".cpp")
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 
@@ -52,6 +52,16 @@ MAY_INCLUDE = {
         "engine/kron_sparse",
         "simd/common/scalar.hpp",
     ),
+    "c_interface": (
+        "engine",
+        "engine/batch",
+        "engine/kron",
+        "engine/kron_sparse",
+        "engine/sweeps",
+        "include/batchkron",
+        "simd/common/scalar.hpp",
+    ),
+    "include/batchkron": (),
     "engine": KERNEL_TABLES,
     "engine/batch": ("engine", *KERNEL_TABLES),
     "engine/fields": ("engine", *KERNEL_TABLES),
@@ -159,7 +169,7 @@ def test_folders_include_what_they_may(file):
         assert name in allowed or folder_of(name) in allowed, f"{file} includes {name}"
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("include/")])
 def test_files_are_included_by_their_paths_from_csrc(file):
     text = (CSRC / file).read_text()
     assert set(re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)) <= set(FILES)

@@ -19,6 +19,7 @@ LAYERS = {
     "batchkron.callers": 0,
     "batchkron.lazy": 0,
     "batchkron.keyword_hints": 0,
+    "batchkron.config": 0,
     "batchkron.arrays": 1,
     "batchkron.datasets": 1,
     "batchkron.figures": 1,

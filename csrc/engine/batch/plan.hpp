@@ -402,4 +402,10 @@ class BatchPlan {
   ThreadGains* gains_;
 };
 
+// Compiled once, in plan.cpp.
+extern template class BatchPlan<float>;
+extern template class BatchPlan<double>;
+extern template class BatchPlan<Complex<float>>;
+extern template class BatchPlan<Complex<double>>;
+
 }  // namespace batchkron

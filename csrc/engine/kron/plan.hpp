@@ -193,4 +193,10 @@ class KronPlan {
   mutable ThreadGain gain_;
 };
 
+// Compiled once, in plan.cpp.
+extern template class KronPlan<float>;
+extern template class KronPlan<double>;
+extern template class KronPlan<Complex<float>>;
+extern template class KronPlan<Complex<double>>;
+
 }  // namespace batchkron

@@ -164,4 +164,14 @@ class KronSparse {
   mutable ThreadGains gains_;
 };
 
+// Compiled once, in plan.cpp.
+extern template class KronSparsePlan<float>;
+extern template class KronSparsePlan<double>;
+extern template class KronSparsePlan<Complex<float>>;
+extern template class KronSparsePlan<Complex<double>>;
+extern template class KronSparse<float>;
+extern template class KronSparse<double>;
+extern template class KronSparse<Complex<float>>;
+extern template class KronSparse<Complex<double>>;
+
 }  // namespace batchkron

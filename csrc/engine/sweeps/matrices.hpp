@@ -285,4 +285,10 @@ class SweepMatrices {
   std::vector<LinkedPart> linked_;
 };
 
+// Compiled once, in plan.cpp.
+extern template class SweepMatrices<float>;
+extern template class SweepMatrices<double>;
+extern template class SweepMatrices<Complex<float>>;
+extern template class SweepMatrices<Complex<double>>;
+
 }  // namespace batchkron

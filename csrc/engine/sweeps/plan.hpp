@@ -255,4 +255,10 @@ class SweepPlan {
   mutable ThreadGains gains_;
 };
 
+// Compiled once, in plan.cpp.
+extern template class SweepPlan<float>;
+extern template class SweepPlan<double>;
+extern template class SweepPlan<Complex<float>>;
+extern template class SweepPlan<Complex<double>>;
+
 }  // namespace batchkron
