@@ -1,4 +1,4 @@
-"""What mypy takes results of operator algebra for; checked by .ci/type_docs, never run."""
+"""What mypy takes results for, and what it refuses; checked by .ci/type_docs, never run."""
 
 from typing import Any, assert_type
 
@@ -47,3 +47,25 @@ assert_type(K @ bk.KroneckerSparseChain([K, K]), bk.Operator)
 assert_type(K.apply(np.ones((4, 6))), NDArray[Any])
 assert_type(bk.KroneckerSparseChain([K]).factors[0], bk.KroneckerSparse)
 assert_type(bk.kronecker_sparse_multiply(K.values, np.ones((4, 6))), NDArray[Any])
+assert_type((2 * B).solve(np.ones(6)), NDArray[Any])
+assert_type(B.T.solve(np.ones(6)), NDArray[Any])
+assert_type(B.inverse(), bk.Operator)
+assert_type(B.eigvalsh(), NDArray[Any])
+assert_type(B.eigh()[1], bk.KroneckerProduct)
+assert_type(bk.eigh(A, k=2)[0], NDArray[Any])
+assert_type(B @ np.ones((2, 3)), NDArray[Any])
+
+# packages are attributes, and misspelt words are errors (unused ignores are errors, too)
+x = bk.problems.Axis("x", 0, 1)
+pde = bk.problems.PDE([x], [bk.problems.div("x", -1.0)], boundary="periodic", initial=1.0)
+problem = pde.discretize(4, grid="sparse", method="rk4")
+assert_type(problem.rhs(0.0, problem.initial), NDArray[np.float64])
+bk.solvers.evolve(problem, until=0.1, method="rk4", solver="gmres")
+bk.problems.PDE([x], [], boundary="peridic", initial=1.0)  # type: ignore[arg-type]
+pde.discretize(4, grid="spase")  # type: ignore[arg-type]
+pde.discretize(4, method="rk5")  # type: ignore[arg-type]
+pde.discretize(levels=4)  # type: ignore[call-arg]
+bk.solvers.evolve(problem, until=0.1, method="rk5")  # type: ignore[arg-type]
+bk.solvers.evolve(problem, until=0.1, solver="gmers")  # type: ignore[arg-type]
+bk.solvers.evolve(problem, t_eval=[0.1])  # type: ignore[call-arg]
+bk.problems.make("continuity-1d", grid="spase")  # type: ignore[arg-type]

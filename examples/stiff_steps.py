@@ -9,7 +9,7 @@ import numpy as np
 import scipy.integrate
 
 from batchkron.problems import gallery
-from batchkron.solvers import Event, evolve
+from batchkron.solvers import Event, evolve, steppers
 
 problem = gallery.make("diffusion-2d", level=4)
 start = np.linalg.norm(problem.initial)
@@ -23,7 +23,7 @@ for method, preconditioner in (
     result = evolve(
         problem,
         until=0.1,
-        method=method,
+        method=steppers.get(method),
         rtol=1e-5,
         at=[0.05],
         events=half,

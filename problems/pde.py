@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from batchkron.callers import users_level
 from batchkron.keyword_hints import names_meant
+from batchkron.names import StepperName
 
 from .discretization.basis.multiwavelets import check_degree
 from .discretization.basis.projection import sample
@@ -213,7 +214,7 @@ class PDE(Statement):
         grid: GridChoice = "sparse",
         *,
         until: float | None = None,
-        method: str | None = None,
+        method: StepperName | None = None,
         dt: float | None = None,
         boundary_penalty: float = 1.0,
         allow_ill_posed: bool = False,

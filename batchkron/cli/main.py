@@ -6,29 +6,44 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 import batchkron
+from batchkron.cli.arguments.similar_names import did_you_mean
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import describe
 from batchkron.cli.output.printing import print_line, settle_streams
 from batchkron.cli.output.text import one_line
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 __all__ = ["main"]
 
+# The module of each command, and the first sentence of its help text: to show the list of commands
+# none of them is imported.
 _COMMANDS = {
-    "list": ("batchkron.cli.commands.list_and_make", "list_gallery"),
-    "make": ("batchkron.cli.commands.list_and_make", "make"),
-    "run": ("batchkron.cli.commands.run", "run"),
-    "fit": ("batchkron.cli.commands.fit", "fit"),
-    "converge": ("batchkron.cli.commands.converge", "converge"),
-    "info": ("batchkron.cli.commands.info_and_check", "info"),
-    "check": ("batchkron.cli.commands.info_and_check", "check"),
-    "validate": ("batchkron.cli.commands.validate", "validate"),
-    "warmup": ("batchkron.cli.commands.warmup", "warmup"),
-    "tune": ("batchkron.cli.commands.tune", "tune"),
+    "list": ("list_and_make", "List the problems of the gallery, one per line."),
+    "make": ("list_and_make", "Write a problem of the gallery to a file."),
+    "run": ("run", "Solve a problem in time: a file, or a name of the gallery with make's flags."),
+    "fit": (
+        "fit",
+        "Fit the rate and the frequency with which a recorded quantity grows or decays.",
+    ),
+    "converge": (
+        "converge",
+        "Show how the error of a problem of the gallery falls with the level.",
+    ),
+    "info": (
+        "info_and_check",
+        "Describe a problem, result or checkpoint file, or a problem of the gallery.",
+    ),
+    "check": ("info_and_check", "Verify a file from an untrusted source."),
+    "validate": ("validate", "Compare a problem's operator with dense Kronecker products."),
+    "warmup": ("warmup", "Compile the kernels that runs of a problem on a device need."),
+    "tune": ("tune", "Find the fastest kernels for a device."),
 }
 
 _HELP = """Solve PDEs on sparse grids by batches of small Kronecker products.
@@ -55,9 +70,39 @@ class Program(click.Group):
         """Import and return a command."""
         if cmd_name not in _COMMANDS:
             return None
-        module, name = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(f"batchkron.cli.commands.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, {"list": "list_gallery"}.get(cmd_name, cmd_name))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words begin with; fail with similar names for others."""
+        word = args[0]
+        if word not in _COMMANDS and not word.startswith("-"):
+            hint = did_you_mean(word, _COMMANDS) or f" Expected one of {', '.join(_COMMANDS)}."
+            ctx.fail(f"there is no command {word!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, without importing them."""
+        width = formatter.width - 6 - max(map(len, _COMMANDS))
+        rows = [
+            (name, click.Command(name, help=text).get_short_help_str(width))
+            for name, (_, text) in _COMMANDS.items()
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, or options, that begin as the word does."""
+        from click.shell_completion import CompletionItem
+
+        named = [
+            (name, text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+        found = [CompletionItem(name, help=text) for name, text in named]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(  # type: ignore[override]
         self,

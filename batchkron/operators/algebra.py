@@ -675,7 +675,7 @@ class InverseOperator(Operator):
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A⁻¹ x = b: x = A b."""
-        return self.operator.dot(b)  # type: ignore[no-any-return]
+        return cast(Array, self.operator.dot(b))
 
     def slogdet(self) -> tuple[Any, Any]:
         """Return the sign, or phase, of 1 / det A and -log |det A|."""

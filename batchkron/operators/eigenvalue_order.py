@@ -54,9 +54,10 @@ def _chosen(k: Any, size: int) -> int:
         return size
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise TypeError(f"k is {k!r}; expected a number of eigenvalues, such as 6 or -6")
-    if not 1 <= abs(k) <= size:
+    count = int(k)
+    if not 1 <= abs(count) <= size:
         raise ValueError(
             f"k is {k}; expected 1 to {size} for the smallest eigenvalues, or -1 to -{size} for "
             "the largest"
         )
-    return int(k)
+    return count

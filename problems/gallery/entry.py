@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
+
+from batchkron.names import StepperName
 
 from ..grids.choice import GridChoice
 from ..grids.sparse_grid import SparseGrid
@@ -98,7 +101,7 @@ class GalleryEntry:
         grid: GridChoice = "sparse",
         *,
         until: float | None = None,
-        method: str | None = None,
+        method: StepperName | None = None,
         dt: float | None = None,
         boundary_penalty: float = 1.0,
         **parameters: float,
@@ -144,7 +147,7 @@ class GalleryEntry:
             chosen,
             grid,
             until=self.until if until is None else until,
-            method=self.method if method is None else method,
+            method=cast(StepperName, self.method) if method is None else method,
             dt=dt,
             boundary_penalty=boundary_penalty,
         )

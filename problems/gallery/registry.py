@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
+
+from batchkron.names import StepperName
+from batchkron.plugins import loaded_plugin, with_plugins
 
 from ..grids.choice import GridChoice
 from ..semidiscrete.problem import Problem
@@ -36,16 +40,30 @@ _ENTRIES: dict[str, GalleryEntry] = {
     for entry in module.ENTRIES
 }
 
+_GROUP = "batchkron.problems"
+
 
 def names() -> tuple[str, ...]:
     """Return the names of all entries.
+
+    Those that other distributions bring by entry points of the group "batchkron.problems" come
+    last: each is a `GalleryEntry` of the entry point's name.
 
     Examples
     --------
     >>> "continuity-2d" in names()
     True
     """
-    return tuple(_ENTRIES)
+    return with_plugins(_ENTRIES, _GROUP, _checked)
+
+
+def _checked(name: str, value: Any) -> GalleryEntry:
+    """Return the entry that an entry point is; raise TypeError if it is none."""
+    if not isinstance(value, GalleryEntry):
+        raise TypeError(f"expected a GalleryEntry, got {value!r}")
+    if value.name != name:
+        raise TypeError(f"the entry is named {value.name!r}; expected the entry point's name")
+    return value
 
 
 def get(name: str) -> GalleryEntry:
@@ -72,9 +90,12 @@ def get(name: str) -> GalleryEntry:
     """
     if name in _ENTRIES:
         return _ENTRIES[name]
-    close = get_close_matches(str(name).lower().replace("_", "-"), _ENTRIES, cutoff=0.5)
+    if isinstance(name, str) and (found := loaded_plugin(_GROUP, name, _checked)) is not None:
+        return found  # type: ignore[no-any-return]
+    known = names()
+    close = get_close_matches(str(name).lower().replace("_", "-"), known, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise ValueError(f"the gallery has no {name!r}; it has {', '.join(_ENTRIES)}.{hint}")
+    raise ValueError(f"the gallery has no {name!r}; it has {', '.join(known)}.{hint}")
 
 
 def make(
@@ -84,7 +105,7 @@ def make(
     grid: GridChoice = "sparse",
     *,
     until: float | None = None,
-    method: str | None = None,
+    method: StepperName | None = None,
     dt: float | None = None,
     boundary_penalty: float = 1.0,
     **parameters: float,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Mixed:
         return [[levels[places[name]] for name in group] for group in self.groups]
 
 
-GridChoice: TypeAlias = str | Mixed | SparseGrid
+GridChoice: TypeAlias = Literal["sparse", "full"] | Mixed | SparseGrid
 """The values that `PDE.discretize` accepts as its grid: "sparse", "full", Mixed or SparseGrid."""
 
 

@@ -149,7 +149,8 @@ class NoFlux:
 
 
 Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | NoFlux
-Boundary: TypeAlias = "str | Condition | tuple[str | Condition, str | Condition]"
+Word: TypeAlias = Literal["periodic", "dirichlet", "neumann", "inflow", "no-flux"]
+Boundary: TypeAlias = Word | Condition | tuple[Word | Condition, Word | Condition]
 """What a user may give for one axis: one condition for both ends, or a pair (left, right)."""
 
 _WORDS: dict[str, type[Condition]] = {

@@ -16,7 +16,7 @@ from ..protocols import TimeProblem
 from .adapt.adapt import Adapt
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
-from .start.arguments import OTHER_NAMES
+from .start.arguments import OTHER_NAMES, Method, Solver
 
 # Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (
@@ -34,9 +34,9 @@ def evolve(
     problem: TimeProblem | Operator | Callable[..., Any] | NDArray[Any],
     *,
     until: float | None = None,
-    method: Any = None,
+    method: Method | None = None,
     dt: float | None = None,
-    solver: Any = None,
+    solver: Solver | None = None,
     preconditioner: Any = None,
     callback: Callable[[EvolveState], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -33,7 +33,7 @@ from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
 from .plan import first_grid, refuse_for_ranks, refuse_of_one_grid, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
-from .start.arguments import OTHER_NAMES
+from .start.arguments import OTHER_NAMES, Method, Solver
 from .start.given import as_time_problem
 from .start.integration import Integration, moved_integration, plan_integration
 from .start.resume import ResumeWarning
@@ -99,9 +99,9 @@ class Run:
         problem: Any,
         *,
         until: float | None = None,
-        method: Any = None,
+        method: Method | None = None,
         dt: float | None = None,
-        solver: Any = None,
+        solver: Solver | None = None,
         preconditioner: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: Any = None,

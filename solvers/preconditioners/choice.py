@@ -6,6 +6,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from batchkron.log import logger
+from batchkron.plugins import loaded_plugin, with_plugins
+
 from .automatic import COMBINATIONS, PreconditionerWarning, automatic
 from .base import round_scale
 from .block_jacobi import block_jacobi
@@ -15,10 +18,16 @@ from .fibre_inverse import FibreInverse
 __all__ = ["NamedPreconditioner", "PreconditionerWarning", "make", "names"]
 
 _NAMES = ("auto", *COMBINATIONS, "fibre-inverse", "block-jacobi", "none")
+_GROUP = "batchkron.preconditioners"
+_log = logger("preconditioner")
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the preconditioners.
+
+    Those that other distributions bring by entry points of the group "batchkron.preconditioners"
+    come last: functions ``(A, scale, dtype)`` that return M ≈ (I - scale A)⁻¹, or A⁻¹ for the scale
+    None.
 
     Examples
     --------
@@ -30,7 +39,14 @@ def names() -> tuple[str, ...]:
     >>> preconditioners.names()[7:]
     ('unmixed-sum', 'scaled-sum', 'fibre-inverse', 'block-jacobi', 'none')
     """
-    return _NAMES
+    return with_plugins(_NAMES, _GROUP, _checked)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the function that an entry point is; raise TypeError if it is none."""
+    if not callable(value):
+        raise TypeError(f"expected a function (A, scale, dtype), got {value!r}")
+    return value
 
 
 def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> Any:
@@ -97,11 +113,16 @@ def _made(name: str, operator: Any, scale: Any, dtype: Any, factorised_at: Any =
     if name == "none":
         return None
     if name == "auto":
-        return automatic(operator, scale, dtype, factorised_at)
+        found = automatic(operator, scale, dtype, factorised_at)
+        kind, given = type(found).__name__, type(operator).__name__
+        _log.info("auto is %s for a %s", "none" if found is None else kind, given)
+        return found
     if name == "fibre-inverse":
         return FibreInverse(operator, scale, dtype=dtype)
     if name == "block-jacobi":
         return block_jacobi(operator, scale, dtype=dtype)
+    if name not in COMBINATIONS:
+        return loaded_plugin(_GROUP, name, _checked)(operator, scale, dtype)
     options: dict[str, Any] = COMBINATIONS[name]
     return CombinationPreconditioner(
         operator, scale, **options, dtype=dtype, factorised_at=factorised_at
@@ -169,6 +190,9 @@ class NamedPreconditioner:
 def _check(name: Any) -> None:
     if name in _NAMES:
         return
-    close = get_close_matches(str(name).lower().replace("_", "-"), _NAMES, cutoff=0.5)
+    if isinstance(name, str) and loaded_plugin(_GROUP, name, _checked) is not None:
+        return
+    known = names()
+    close = get_close_matches(str(name).lower().replace("_", "-"), known, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
-    raise ValueError(f"preconditioner is {name!r}; expected one of {', '.join(_NAMES)}.{hint}")
+    raise ValueError(f"preconditioner is {name!r}; expected one of {', '.join(known)}.{hint}")

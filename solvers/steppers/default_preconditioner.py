@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.log import logger
 from batchkron.operators.kronecker_terms import terms_of
 
 from ..krylov.gmres import Gmres
@@ -18,6 +19,8 @@ from ..products import Vector, as_product
 from .linear_solver import ShiftedOperator
 
 __all__ = ["DefaultPreconditioner"]
+
+_log = logger("preconditioner")
 
 # c times the estimate of the largest |eigenvalue| of A from which solves have a preconditioner.
 # GMRES takes some 50 iterations without one at 20, 110 at 100.
@@ -151,6 +154,8 @@ class DefaultPreconditioner:
         self._helps = solver.solve(
             shifted, b, M=M, rtol=_TRIAL_RTOL[b.dtype.char], maxiter=1
         ).converged
+        text = "is taken, since it helps" if self._helps else "is not taken, since it does not help"
+        _log.info("auto %s where c |λ| ≥ %.3g; |λ| = %.3g", text, self._least, self._rate)
 
     def _random(self) -> Vector:
         """Return a vector of normal numbers, on each rank those of the same generator."""

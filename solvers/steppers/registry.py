@@ -5,6 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
+from batchkron.plugins import loaded_plugin, with_plugins
+
 from .backward_euler import BackwardEuler
 from .crank_nicolson import CrankNicolson
 from .exponential import ExponentialEuler, ExponentialTrapezoidal
@@ -23,6 +25,8 @@ _ALL = sorted(
 )
 _STEPPERS: dict[str, type[Stepper]] = {stepper.name: stepper for stepper in _ALL}
 
+_GROUP = "batchkron.steppers"
+
 
 def names() -> tuple[str, ...]:
     """Return the names of the steppers, as `evolve` takes them for ``method``.
@@ -30,7 +34,8 @@ def names() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        The names, explicit methods first.
+        The names, explicit methods first, and then those that other distributions bring by entry
+        points of the group "batchkron.steppers".
 
     Examples
     --------
@@ -38,7 +43,17 @@ def names() -> tuple[str, ...]:
     >>> steppers.names()[:4]
     ('forward-euler', 'ssp-rk3', 'rk4', 'ssp-rk2')
     """
-    return tuple(_STEPPERS)
+    return with_plugins(_STEPPERS, _GROUP, _checked)
+
+
+def _checked(name: str, value: Any) -> type[Stepper]:
+    """Return the stepper that an entry point is; raise TypeError if it is none."""
+    made = stepper_of(value) if isinstance(value, Tableau) else value
+    if not (isinstance(made, type) and issubclass(made, Stepper)):
+        raise TypeError(f"expected a Tableau or a subclass of Stepper, got {value!r}")
+    if made.name != name:
+        raise TypeError(f"the method is named {made.name!r}; expected the entry point's name")
+    return made
 
 
 def get(name: Any) -> type[Stepper]:
@@ -71,6 +86,9 @@ def get(name: Any) -> type[Stepper]:
         return stepper_of(name)
     if isinstance(name, type) and issubclass(name, Stepper):
         return name
-    close = get_close_matches(str(name).lower().replace("_", "-"), _STEPPERS, cutoff=0.5)
+    if isinstance(name, str) and (found := loaded_plugin(_GROUP, name, _checked)) is not None:
+        return found  # type: ignore[no-any-return]
+    known = names()
+    close = get_close_matches(str(name).lower().replace("_", "-"), known, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
-    raise ValueError(f"method is {name!r}; expected one of {', '.join(_STEPPERS)}.{hint}")
+    raise ValueError(f"method is {name!r}; expected one of {', '.join(known)}.{hint}")

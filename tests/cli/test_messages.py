@@ -21,7 +21,24 @@ REFUSALS = {
         "checkpoints are to go to letter.h5, but letter.h5 exists and is no HDF5 file, which "
         "checkpoints would replace; move it away or choose another name for the checkpoints."
     ),
-    "info no.h5": "no.h5 does not exist; expected a file of batchkron.",
+    "info no.h5": "no.h5 does not exist; expected a file of batchkron, or a name of the gallery.",
+    "info landau-1x1": (
+        "landau-1x1 does not exist; expected a file of batchkron, or a name of the gallery. Did "
+        "you mean landau-1x1v or landau-1x3v or landau-1x2v?"
+    ),
+    "make continuity-1d -o -": (
+        "the problem is to go to -, which stands for standard output in other programs; files of "
+        "batchkron are not written there. Give a file name."
+    ),
+    "run continuity-1d -o -": (
+        "the result is to go to -, which stands for standard output in other programs; files of "
+        "batchkron are not written there. Give a file name."
+    ),
+    "rnu c2.h5": "there is no command 'rnu'. Did you mean run?",
+    "everything": (
+        "there is no command 'everything'. Expected one of list, make, run, fit, converge, info, "
+        "check, validate, warmup, tune."
+    ),
     "make continuity-1d -o no/a.h5": (
         "the problem is to go to no/a.h5, but the folder {folder}/no does not exist; create it "
         "first."

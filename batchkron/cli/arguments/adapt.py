@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from batchkron.cli.arguments.parameters import levels, positive_number
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.problems import LinearProblem, Problem
-from batchkron.solvers import Adapt
-from batchkron.solvers.evolution.adapt.adapt import rule_of_run
+
+if TYPE_CHECKING:
+    from batchkron.problems import LinearProblem, Problem
+    from batchkron.solvers import Adapt
 
 __all__ = ["AdaptRequest", "adapt_options", "adapt_request"]
 
@@ -117,6 +118,10 @@ class AdaptRequest:
             If options are given without a tolerance, or have a wrong value, or the problem is a
             batch list.
         """
+        from batchkron.problems import LinearProblem
+        from batchkron.solvers import Adapt
+        from batchkron.solvers.evolution.adapt.adapt import rule_of_run
+
         if self.fixed:
             return None
         if self.given and isinstance(problem, LinearProblem):

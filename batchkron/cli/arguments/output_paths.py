@@ -21,8 +21,13 @@ def check_name(what: str, path: Path) -> None:
     Raises
     ------
     CommandError
-        If the name is empty or too long.
+        If the name is empty, "-" or too long.
     """
+    if path.name == "-":
+        raise CommandError(
+            f"{what} is to go to {path}, which stands for standard output in other programs; files "
+            "of batchkron are not written there. Give a file name."
+        )
     if not path.name:
         raise CommandError(f"{what} is to go to {path}, which is a folder; give a file name.")
     if len(os.fsencode(path.name)) > _MAX_NAME_BYTES:

@@ -6,17 +6,17 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
-import numpy as np
 
 from batchkron.cli.arguments.parameters import levels
+from batchkron.cli.arguments.similar_names import did_you_mean
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.operators import on_device
-from batchkron.problems import LinearProblem, Problem, gallery, load_problem
+
+if TYPE_CHECKING:
+    from batchkron.problems import LinearProblem, Problem
 
 __all__ = [
     "AnyProblem",
@@ -27,7 +27,7 @@ __all__ = [
     "operator_option",
 ]
 
-AnyProblem: TypeAlias = Problem | LinearProblem
+AnyProblem: TypeAlias = "Problem | LinearProblem"
 """What a file may hold."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -71,7 +71,7 @@ class ProblemArgument:
         return self.path.with_name(self.path.stem + suffix)
 
     def read(
-        self, method: str | None = None, device: str = "cpu", form: str | None = None
+        self, method: Any = None, device: str = "cpu", form: str | None = None
     ) -> Any:  # a union of both kinds would have the attributes of neither
         """Load or make the problem.
 
@@ -98,6 +98,11 @@ class ProblemArgument:
         BackendUnavailableError
             If there is no such device.
         """
+        import numpy as np
+
+        from batchkron.operators import on_device
+        from batchkron.problems import gallery, load_problem
+
         if self.path is not None:
             return _of_form(load_problem(self.path, device=device), form)
         on_device(np.zeros(0), device)  # raises before any work if there is no such device
@@ -108,6 +113,8 @@ class ProblemArgument:
 
 def _of_form(problem: AnyProblem, form: str | None) -> AnyProblem:
     """Return the problem with its operator in the given form; None leaves it unchanged."""
+    from batchkron.problems import LinearProblem
+
     if form is None:
         return problem
     if isinstance(problem, LinearProblem):
@@ -119,7 +126,7 @@ def _of_form(problem: AnyProblem, form: str | None) -> AnyProblem:
         return problem.with_form(form)
 
 
-def default_method(problem: AnyProblem, given: str | None) -> str:
+def default_method(problem: AnyProblem, given: str | None) -> Any:
     """Return the time stepper of a run.
 
     Raises
@@ -166,6 +173,8 @@ def chosen_problem(
         If it is neither a name nor a file, a parameter is wrong, or the options are given with a
         file.
     """
+    from batchkron.problems import gallery
+
     given = {"degree": degree, "level": level, "grid": grid}
     settings = {name: value for name, value in given.items() if value is not None}
     name, colon, rest = word.partition(":")
@@ -185,6 +194,8 @@ def chosen_problem(
 
 def _parameters(name: str, text: str) -> dict[str, float]:
     """Return the parameters of a problem of the gallery from ``k=0.4,amplitude=0.1``."""
+    from batchkron.problems import gallery
+
     known, found = gallery.get(name).parameters, {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -206,8 +217,9 @@ def _parameters(name: str, text: str) -> dict[str, float]:
 
 def _unknown(word: str, files: bool) -> str:
     """Return an error text for an unknown name, with similar names."""
-    close = get_close_matches(word.lower().replace("_", "-"), gallery.names(), cutoff=0.5)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    from batchkron.problems import gallery
+
+    hint = did_you_mean(word, gallery.names())
     if not files:
         return f"the gallery has no {word!r}; it has {', '.join(gallery.names())}.{hint}"
     return (

@@ -6,25 +6,23 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-import batchkron
+from batchkron.cli.arguments.name_types import GALLERY_NAME, stepper_option
 from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.arguments.parameters import finite_number, level_list, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, operator_option
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.cli.output.figures import require_plotting, save_figure
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import one_line, printable
-from batchkron.cli.running.convergence import Convergence, run_level
-from batchkron.cli.running.convergence_plot import draw_convergence
-from batchkron.cli.running.signals import StopOnSignal, exit_code_of
-from batchkron.problems import Problem, gallery
-from batchkron.solvers import EvolveStatus, steppers
-from batchkron.solvers.evolution.start.integration import plan_integration
+
+if TYPE_CHECKING:
+    from batchkron.cli.running.convergence import Convergence
+    from batchkron.cli.running.signals import StopOnSignal
+    from batchkron.problems import Problem
 
 __all__ = ["converge"]
 
@@ -32,7 +30,7 @@ _DEFAULT_LEVELS = 4  # number of levels by default, up to the problem's own one
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=GALLERY_NAME)
 @click.option(
     "--levels",
     metavar="LEVELS",
@@ -54,12 +52,7 @@ _DEFAULT_LEVELS = 4  # number of levels by default, up to the problem's own one
     callback=positive_number,
     help="Largest time step, the same on all levels (default: it falls with the cell width).",
 )
-@click.option(
-    "--stepper",
-    type=click.Choice(steppers.names()),
-    metavar="METHOD",
-    help="Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.",
-)
+@stepper_option("Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.")
 @operator_option
 @click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads.")
 @click.option(
@@ -93,6 +86,14 @@ def converge(
     the relative error, the observed order, and the error of the exact solution's projection on the
     grid.
     """
+    # what computes is loaded here, so that help and completion need not wait for it
+    import batchkron
+    from batchkron.cli.output.figures import require_plotting, save_figure
+    from batchkron.cli.running.convergence import Convergence
+    from batchkron.cli.running.convergence_plot import draw_convergence
+    from batchkron.cli.running.signals import StopOnSignal, exit_code_of
+    from batchkron.solvers import EvolveStatus
+
     if plot is not None:
         check_outputs({"the plot": plot}, {}, force=force)
         require_plotting(plot)
@@ -122,6 +123,9 @@ def converge(
 
 def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -> list[Problem]:
     """Return the problem on each level, after checking that it can be run and has an error."""
+    from batchkron.problems import gallery
+    from batchkron.solvers.evolution.start.integration import plan_integration
+
     if name not in gallery.names() and os.path.lexists(name):
         raise CommandError(
             f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
@@ -156,6 +160,9 @@ def _march(
     allow_unstable: bool,
 ) -> None:
     """Run the levels one after another, until one does not complete."""
+    from batchkron.cli.running.convergence import run_level
+    from batchkron.solvers import EvolveStatus
+
     if table:
         print_line(printable(convergence.heading()))
     while problems:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from batchkron.analysis.recorded import Recorded, recorded_in
-from batchkron.analysis.series_plot import plot_recorded
 from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.arguments.shown import time_interval
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.cli.output.figures import require_plotting, save_figure
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import finite, number, table
-from batchkron.solvers import GrowthFit, fit_growth
-from batchkron.storage import ResultFile, identify, load_checkpoint, load_result
+
+if TYPE_CHECKING:
+    from batchkron.analysis.recorded import Recorded
+    from batchkron.solvers import GrowthFit
 
 __all__ = ["fit"]
 
@@ -64,6 +64,11 @@ def fit(
 
     FILE is the result or a checkpoint of "batchkron run ... --record NAMES".
     """
+    # what computes is loaded here, so that help and completion need not wait for it
+    from batchkron.analysis.series_plot import plot_recorded
+    from batchkron.cli.output.figures import require_plotting, save_figure
+    from batchkron.solvers import fit_growth
+
     if not file.exists():
         raise CommandError(f"{file} does not exist; expected a result of 'batchkron run'.")
     if plot is not None:
@@ -85,6 +90,9 @@ def fit(
 
 def _read(file: Path) -> tuple[Recorded, str]:
     """Return what a run has recorded, and the problem's name if the file has it."""
+    from batchkron.analysis.recorded import recorded_in
+    from batchkron.storage import ResultFile, identify, load_checkpoint, load_result
+
     kind = identify(file)
     if kind == "batchkron-problem":
         raise CommandError(

@@ -9,17 +9,15 @@ from typing import Any
 import click
 
 from batchkron.cli.arguments.adapt import adapt_options, adapt_request
+from batchkron.cli.arguments.known_names import SOLVERS
+from batchkron.cli.arguments.name_types import PRECONDITIONER, PROBLEM, stepper_option
 from batchkron.cli.arguments.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
 from batchkron.cli.arguments.shown import name_list, places
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import table
-from batchkron.cli.running.execute import execute
 from batchkron.cli.running.options import RunOptions
-from batchkron.cli.running.ranks import ranks_of_run
-from batchkron.solvers import preconditioners, steppers
-from batchkron.solvers.steppers.linear_solver import solver_names
 
 __all__ = ["run"]
 
@@ -36,7 +34,7 @@ class RunCommand(click.Command):
 
 
 @click.command(cls=RunCommand)
-@click.argument("problem", metavar="FILE-or-NAME")
+@click.argument("problem", metavar="FILE-or-NAME", type=PROBLEM)
 @gallery_options
 @click.option(
     "--until",
@@ -50,12 +48,7 @@ class RunCommand(click.Command):
     callback=positive_number,
     help="Largest time step. It is shortened so that a whole number of steps reaches the end time.",
 )
-@click.option(
-    "--stepper",
-    type=click.Choice(steppers.names()),
-    metavar="METHOD",
-    help="Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.",
-)
+@stepper_option("Time stepper, such as ssp-rk3 or esdirk3. An unknown name lists all of them.")
 @click.option(
     "--rtol",
     type=float,
@@ -77,13 +70,13 @@ class RunCommand(click.Command):
 )
 @click.option(
     "--solver",
-    type=click.Choice((*solver_names(), "krylov", "kronecker", "auto")),
+    type=click.Choice(SOLVERS),
     help="Linear solver of implicit steppers (default: gmres). Exponential steppers take krylov, "
     "kronecker or auto.",
 )
 @click.option(
     "--preconditioner",
-    type=click.Choice(preconditioners.names()),
+    type=PRECONDITIONER,
     metavar="NAME",
     help="Preconditioner of implicit steppers. auto chooses one that fits the operator, none uses "
     "none. Default: auto if the steps are stiff and it helps.",
@@ -179,6 +172,10 @@ def run(
     "mpiexec -n 4 batchkron run ..." spreads the state over four processes, or over four GPUs with
     --device cuda. The first process prints, and writes the same files.
     """
+    # what computes is loaded here, so that help and completion need not wait for it
+    from batchkron.cli.running.execute import execute
+    from batchkron.cli.running.ranks import ranks_of_run
+
     settings, ranks = RunOptions(adapt_request=adapt_request(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
     with ranks.together():

@@ -19,6 +19,7 @@ from batchkron.backends.cuda.interface.host import (
     RejectedError,
     private_folder,
 )
+from batchkron.cli.arguments.name_types import PROBLEM, stepper_option
 from batchkron.cli.arguments.parameters import positive_number
 from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.arguments.shapes import KronShape, kron_shapes
@@ -27,7 +28,6 @@ from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import one_line, plural, printable
 from batchkron.cli.running.warm_step import take_warm_up_step
-from batchkron.solvers import steppers
 from batchkron.spec.kron import KronSpec
 
 __all__ = ["tune"]
@@ -38,14 +38,9 @@ _WIDTH = 10  # characters of a column
 
 
 @click.command()
-@click.argument("problem", metavar="[FILE-or-NAME]", required=False)
+@click.argument("problem", metavar="[FILE-or-NAME]", required=False, type=PROBLEM)
 @gallery_options
-@click.option(
-    "--stepper",
-    type=click.Choice(steppers.names()),
-    metavar="METHOD",
-    help="Time stepper of the runs (default: that of the problem).",
-)
+@stepper_option("Time stepper of the runs (default: that of the problem).")
 @click.option(
     "--shape",
     "shapes",

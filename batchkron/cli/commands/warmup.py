@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import click
 
-from batchkron.backends.cuda.interface.host import is_kept, private_folder, recorded_kernels
+from batchkron.cli.arguments.name_types import PROBLEM, stepper_option
 from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
-from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import plural, printable, table
-from batchkron.cli.running.warm_step import take_warm_up_step
-from batchkron.solvers import steppers
 
 __all__ = ["warmup"]
 
 
 @click.command()
-@click.argument("problem", metavar="FILE-or-NAME")
+@click.argument("problem", metavar="FILE-or-NAME", type=PROBLEM)
 @gallery_options
-@click.option(
-    "--stepper",
-    type=click.Choice(steppers.names()),
-    metavar="METHOD",
-    help="Time stepper of the runs (default: that of the problem).",
-)
+@stepper_option("Time stepper of the runs (default: that of the problem).")
 @click.option(
     "--device",
     type=click.Choice(["cuda"]),
@@ -45,6 +37,11 @@ def warmup(
     then compiles nothing, on devices of the same architecture. To find the kernels, one step is
     taken, and its result is discarded.
     """
+    # what computes is loaded here, so that help and completion need not wait for it
+    from batchkron.backends.cuda.interface.host import is_kept, private_folder, recorded_kernels
+    from batchkron.cli.output.problem_size import describe_size
+    from batchkron.cli.running.warm_step import take_warm_up_step
+
     chosen = chosen_problem(problem, degree, level, grid)
     with recorded_kernels() as kernels:
         content = chosen.read(stepper, device)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from batchkron.cli.arguments.adapt import AdaptRequest
+from batchkron.names import SolverName, StepperName
 
 __all__ = ["RunOptions"]
 
@@ -17,10 +18,10 @@ class RunOptions:
 
     until: float | None
     dt: float | None
-    stepper: str | None
+    stepper: StepperName | None
     rtol: float | None
     atol: float | None
-    solver: str | None
+    solver: SolverName | None
     preconditioner: str | None
     threads: int | None
     device: str

@@ -48,7 +48,7 @@ def take_warm_up_step(problem: AnyProblem, method: str) -> None:
     evolve(
         problem,
         until=problem.t0 + dt,
-        method=method,
+        method=kind,
         dt=dt,
         solver=solver,
         adapt=False,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, native_dtype
+from batchkron.names import SolverName, StepperName
 
 from ...krylov.vectors.ranks import any_over, ranks_of_problem
 from ...steppers.registry import get, names
+from ...steppers.stepper import Stepper
+from ...steppers.tableau import Tableau
 
 __all__ = [
     "OTHER_NAMES",
+    "Method",
+    "Solver",
     "Tolerances",
     "as_tolerances",
     "finite_number",
@@ -28,6 +33,12 @@ __all__ = [
     "step_suits",
     "suggests_step",
 ]
+
+Method: TypeAlias = StepperName | Tableau | type[Stepper]
+"""A time stepper; `steppers.get(name)` returns one that another distribution brings."""
+
+Solver: TypeAlias = SolverName | Mapping[str, Any] | Callable[..., Any]
+"""A linear solver: its name, a mapping with options, or a function (A, b, M=...) -> (x, info)."""
 
 OTHER_NAMES = {
     "M": "preconditioner",

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from batchkron.backends.cuda.runtime.private_files import check_private, read_private, write_private
+from batchkron.log import logger
+
+_log = logger("cache")
 
 _MAGIC = b"batchkron-kernel-1\n"  # first bytes of an entry: format and version
 _SUFFIX = ".kernel"
@@ -102,17 +105,25 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
     """
     try:
         folder = private_folder()
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError) as error:
+        _log.info("kernel %s is compiled, and not stored: %s", key[:16], error)
         _note(key, True)
         return compile_kernel()
     path = folder / (key + _SUFFIX)
     found = _read(path)
     _note(key, found is None)
-    if found is None:
-        found = compile_kernel()
-        with suppress(OSError):
-            _write(path, found)
-            _shrink(folder, _MAX_CACHE_BYTES)
+    if found is not None:
+        _log.debug("kernel %s (%s) is read from %s", key[:16], found.name, folder)
+        return found
+    began = time.perf_counter()
+    found = compile_kernel()
+    seconds = time.perf_counter() - began
+    _log.info("kernel %s (%s) is compiled in %.2f s", key[:16], found.name, seconds)
+    try:
+        _write(path, found)
+        _shrink(folder, _MAX_CACHE_BYTES)
+    except OSError as error:
+        _log.warning("kernel %s is not stored in %s: %s", key[:16], folder, error)
     return found
 
 

@@ -25,9 +25,12 @@ from batchkron.backends.cuda.tuning.search import Choice, Measure, RejectedError
 from batchkron.backends.cuda.tuning.store import Entry, keep_entry, kept_entry
 from batchkron.backends.cuda.tuning.tuning import Outcome, Tuning
 from batchkron.errors import BackendUnavailableError, ContextLostError
+from batchkron.log import logger
 from batchkron.spec.kron import Array
 
 Apply = Callable[[int, int], None]  # a product, called with the addresses of x and y
+
+_log = logger("tuning")
 
 # The pairs (x, y) of vectors that are used in turn have this many bytes together, more than any
 # device's cache, so that a call does not find its x there.
@@ -176,6 +179,7 @@ def is_searched(key: str, shape: str, tuning: Tuning) -> bool:
     if entry is None:
         return False
     times = entry.rule_microseconds, entry.microseconds
+    _log.info("%s: %.3g µs, %.3g by the rule, by an earlier search", shape, times[1], times[0])
     tuning.outcomes.append(Outcome(shape, *times, was_known=True, choice=entry.choice))
     return True
 
@@ -202,5 +206,8 @@ def search_and_keep(
         keep_entry(key, Entry(outcome.choice, outcome.rule_microseconds, outcome.microseconds))
         for program, code in search.best_kernels().items():
             keep_code(program, code, device)
+    best, rule = outcome.microseconds, outcome.rule_microseconds
+    found = (shape, best, rule, outcome.tried, outcome.seconds)
+    _log.info("%s: %.3g µs, %.3g by the rule, after %d candidates in %.1f s", *found)
     tuning.outcomes.append(outcome)
     cupy.get_default_memory_pool().free_all_blocks()

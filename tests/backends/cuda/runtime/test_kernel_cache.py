@@ -199,3 +199,24 @@ def test_processes_share_the_cache(folder):
     workers = [subprocess.Popen([sys.executable, "-c", WORKER]) for _ in range(3)]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
     assert not [path for path in folder.iterdir() if path.suffix == ".part"]
+
+
+def test_the_log_tells_what_is_compiled_and_stored(folder, caplog, monkeypatch):
+    caplog.set_level("DEBUG", "batchkron.cache")
+    cached_kernel("key", lambda: KERNEL)
+    cached_kernel("key", refuse)
+    folder.chmod(0o777)  # others could write there, so that nothing is read or stored
+    cached_kernel("other", lambda: KERNEL)
+    folder.chmod(0o700)
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(kernel_cache, "write_private", full)
+    cached_kernel("third", lambda: KERNEL)
+    texts = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert texts[0][1].startswith("kernel key (_Z4name) is compiled in ")
+    assert texts[1] == ("DEBUG", f"kernel key (_Z4name) is read from {folder}")
+    assert texts[2][1].startswith("kernel other is compiled, and not stored: ")
+    third = f"kernel third is not stored in {folder}: no space left on device"
+    assert texts[4] == ("WARNING", third)
