@@ -7,9 +7,10 @@ Several families whose names are joined by + are switched off together.
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -68,6 +69,21 @@ class WrongError(ArithmeticError):
     """Without a family the result is another one."""
 
 
+def _launched_sparse(found: set[str]) -> Any:
+    """Collect the families of kernels for Kronecker-sparse matrices, many of which are compared."""
+    if find_spec("cupy") is None:
+        return nullcontext()  # nothing is launched
+    from batchkron.backends.cuda.kron_sparse import plan
+
+    launch_of = plan.launch_of
+
+    def launched(kernel: Any, *given: Any) -> Any:
+        found.add(f"kron_sparse.{kernel.family.name}")
+        return launch_of(kernel, *given)
+
+    return mock.patch.object(plan, "launch_of", launched)
+
+
 @contextmanager
 def used_families() -> Iterator[set[str]]:
     """Collect the families whose kernels are asked for inside a ``with`` block."""
@@ -84,12 +100,13 @@ def used_families() -> Iterator[set[str]]:
 
     with ExitStack() as stack:
         for name, family in FAMILIES.items():
-            if isinstance(family, Family):
-                owner, attribute = family, "kernel"
-            else:  # a Kron-Matmul's kernel is made once it is chosen
-                owner, attribute = type(family), "kernel" if family in KRON else "program"
-            recorded = recording(name, getattr(owner, attribute))
-            stack.enter_context(mock.patch.object(owner, attribute, recorded))
+            if family in KRON_SPARSE:
+                continue
+            # a Kron-Matmul's kernel is made once it is chosen
+            owner = family if isinstance(family, Family) else type(family)
+            recorded = recording(name, owner.kernel)
+            stack.enter_context(mock.patch.object(owner, "kernel", recorded))
+        stack.enter_context(_launched_sparse(found))
         yield found
 
 

@@ -45,7 +45,7 @@ from kernel_resources import (
 )
 from nvrtc import DEVICES, compile_program
 
-from batchkron.backends.cuda.batch.records import register_batch_arguments
+from batchkron.backends.cuda.batch.kernel import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments

@@ -10,7 +10,7 @@ from dense_oracle import dense_kron, factors_of, random_array, sizes
 
 import batchkron as bk
 from batchkron.backends.cuda.explicit.bands import BANDS, BandVariant
-from batchkron.backends.cuda.explicit.steps import explicit_steps
+from batchkron.backends.cuda.explicit.kernel import explicit_steps
 from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
 
 pytestmark = pytest.mark.gpu

@@ -16,7 +16,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.krylov import passes as krylov
-    from batchkron.backends.cuda.runtime import call_workspace, launch
+    from batchkron.backends.cuda.runtime import calls, launch
     from batchkron.backends.cuda.runtime import device as module
     from batchkron.backends.cuda.segmented import general
     from batchkron.backends.cuda.segmented import plan as segmented
@@ -31,7 +31,7 @@ def replace_driver(device):
     module._load = load
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
-    call_workspace.capture_number = lambda _: device.stream.capturing
+    calls.capture_number = lambda _: device.stream.capturing
     _note_made(Kernel, device.known)
     program_of = list_calls.unsorted_program
 

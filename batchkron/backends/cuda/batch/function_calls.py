@@ -15,7 +15,7 @@ import numpy as np
 from batchkron.backends.cuda.batch.any_vectors import ListBatch
 from batchkron.backends.cuda.batch.plan import gemm_factor, gemm_shape
 from batchkron.backends.cuda.kernel_family import forget_by
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.calls import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.records import WORD
+from batchkron.backends.cuda.batch.kernel import WORD, BatchShape
 from batchkron.backends.cuda.batch.unsorted import UNSORTED, unsorted_program
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
 from batchkron.backends.cuda.kernel_family import forget_by

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from batchkron.backends.cuda.batch.records import matrix_bytes
+from batchkron.backends.cuda.batch.kernel import matrix_bytes
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     MULTIPROCESSOR_SHARED_BYTES,

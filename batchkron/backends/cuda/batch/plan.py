@@ -11,8 +11,13 @@ import numpy as np
 from batchkron.backends.cuda.batch.any_vectors import ListBatch
 from batchkron.backends.cuda.batch.families import fastest_kernel
 from batchkron.backends.cuda.batch.general import GENERAL
-from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.records import MAX_SHORT_ID, WORD, list_records, matrix_pitch
+from batchkron.backends.cuda.batch.kernel import (
+    MAX_SHORT_ID,
+    WORD,
+    BatchShape,
+    list_records,
+    matrix_pitch,
+)
 from batchkron.backends.cuda.batch.single_vectors import SingleVectors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,

@@ -2,31 +2,39 @@
 
 A team of threads evaluates one product at a time, in passes (see `passes`); between passes the
 block is exchanged through shared memory. Pure arithmetic on sizes, no device needed; the kernel's
-contract is in ``csrc/cuda/batch/registers.cuh``. It is the only family that is tuned. Without it,
-the 13 cells that have it took 17.9 times as long in the mean (H200, docs/results/gpu.md).
+contract is in ``csrc/cuda/batch/registers.cuh``. Without it, the 13 cells that have it took 17.9
+times as long in the mean (H200, docs/results/gpu.md). It is the only family that is tuned, in the
+space `BatchSpace`; "the rule" is the variant that is used without tuning.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
+from batchkron.backends.cuda.batch.kernel import (
+    BatchShape,
+    can_have_records,
+    record_words,
+    records_kernel,
+)
 from batchkron.backends.cuda.batch.passes import (
     PassTiling,
     input_size,
     pass_tiling,
     thread_element_counts,
 )
-from batchkron.backends.cuda.batch.records import record_words
 from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel import Kernel as DeviceKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.tuning.search import Launched
 
 # Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
 # twice as large and copy three products ahead instead of two. Chosen by hand.
@@ -287,3 +295,47 @@ def tiling_of(
         return None
     tiling = replace(tiling, teams_per_output=variant.teams_per_output)
     return tiling if tiling.outputs == 1 else replace(tiling, cluster=1)
+
+
+# How many numbers of the best variant so far are changed in each round of the search; chosen by
+# hand.
+_CHANGED_NUMBERS = (1, 2, 1, 2, 4)
+
+
+def written_variant(variant: RegisterVariant) -> list[int]:
+    """Return a variant as a list of numbers, for the store."""
+    return list(astuple(variant))
+
+
+def read_variant(data: Any) -> RegisterVariant | None:
+    """Return the variant that `written_variant` wrote, None for other data."""
+    if not isinstance(data, list) or len(data) != len(fields(RegisterVariant)):
+        return None
+    return RegisterVariant(*data) if all(type(number) is int for number in data) else None
+
+
+class BatchSpace:
+    """All variants for a batch list, the most promising ones first."""
+
+    def __init__(self, kernel: DeviceKernel, device: DeviceLimits) -> None:
+        """Take the kernel that is used without tuning."""
+        self._shape, self._device = kernel.work, device
+        self.rule = kernel.variant
+
+    def kernels(self, choice: RegisterVariant) -> tuple[Launched, ...] | None:
+        """Return the kernels to compile for a variant, None if it does not fit."""
+        kernel = registers_kernel(self._shape, self._device, choice)
+        return None if kernel is None else ((kernel.program, kernel.launch),)
+
+    def steps(self) -> Iterator[Callable[[RegisterVariant], Iterable[RegisterVariant]]]:
+        """Yield functions that map the best variant so far to candidates.
+
+        The first one gives a variant for each number of elements that a thread may hold; the others
+        change a few numbers of the best one.
+        """
+        yield lambda best: register_variants(self._shape, self._device)
+        for changes in _CHANGED_NUMBERS:
+            yield partial(self._near, changes)
+
+    def _near(self, changes: int, best: RegisterVariant) -> Iterable[RegisterVariant]:
+        return near_variants(self._shape, best, changes, self._device)

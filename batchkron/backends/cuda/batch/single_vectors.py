@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.records import WORD
+from batchkron.backends.cuda.batch.kernel import WORD
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,

@@ -8,8 +8,14 @@ from __future__ import annotations
 from functools import partial
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.registers import REGISTERS, RegisterVariant, registers_kernel
-from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
+from batchkron.backends.cuda.batch.registers import (
+    REGISTERS,
+    BatchSpace,
+    RegisterVariant,
+    read_variant,
+    registers_kernel,
+    written_variant,
+)
 from batchkron.backends.cuda.batch.single_vectors import SingleVectors
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (

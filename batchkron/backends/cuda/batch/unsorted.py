@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.batch.kernel import WORD, BatchShape, unsorted_arguments
 from batchkron.backends.cuda.batch.passes import PassTiling, pass_tiling, thread_element_counts
-from batchkron.backends.cuda.batch.records import WORD, unsorted_arguments
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks, round_up

@@ -15,12 +15,17 @@ import numpy as np
 
 from batchkron.arrays import is_plain
 from batchkron.backends.cuda.explicit.families import fastest_kernel
-from batchkron.backends.cuda.explicit.kernel import WORD_BYTES, DeviceMatrix, ProductShape
-from batchkron.backends.cuda.explicit.steps import ExplicitStep, explicit_steps
+from batchkron.backends.cuda.explicit.kernel import (
+    WORD_BYTES,
+    DeviceMatrix,
+    ExplicitStep,
+    ProductShape,
+    explicit_steps,
+)
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kernel_launch import launch_of
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.calls import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,

@@ -12,8 +12,7 @@ from typing import Any
 
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, is_empty, kron_program, kron_scalars
-from batchkron.backends.cuda.runtime.call_results import result_check
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.calls import call_workspace, result_check
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,

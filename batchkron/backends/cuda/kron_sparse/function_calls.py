@@ -27,8 +27,7 @@ from batchkron.backends.cuda.kron_sparse.plan import (
     prepared_product,
 )
 from batchkron.backends.cuda.kron_sparse.stored import are_stored, store_kernel, stored_shape
-from batchkron.backends.cuda.runtime.call_results import result_check
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.calls import call_workspace, result_check
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,

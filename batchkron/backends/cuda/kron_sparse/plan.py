@@ -27,7 +27,7 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
 )
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.kron_sparse.transposed import DirectWay, Way, stored_of, workspace_of
-from batchkron.backends.cuda.runtime.call_workspace import call_workspace
+from batchkron.backends.cuda.runtime.calls import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,

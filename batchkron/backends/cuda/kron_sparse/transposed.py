@@ -80,12 +80,17 @@ def workspace_of(way: Way) -> int:
     return 0 if isinstance(way, Kernel) else WORKSPACE
 
 
-def programs_of(way: Way) -> list[Program]:
-    """Return the programs to compile; a product by cuBLAS has none."""
+def kernels_of(way: Way) -> list[Kernel]:
+    """Return the kernels to compile; a product by cuBLAS has none."""
     if isinstance(way, tuple):
         ways = [one for part in way for one in (part.forward, part.product, part.back)]
-        return [program for one in ways for program in programs_of(one)]
-    return [way.program] if isinstance(way, Kernel) else []
+        return [kernel for one in ways for kernel in kernels_of(one)]
+    return [way] if isinstance(way, Kernel) else []
+
+
+def programs_of(way: Way) -> list[Program]:
+    """Return their programs."""
+    return [kernel.program for kernel in kernels_of(way)]
 
 
 def part_sizes(shape: SparseShape) -> list[int]:

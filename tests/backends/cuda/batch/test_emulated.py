@@ -9,12 +9,12 @@ from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 from plans import list_shape
 
-from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
-from batchkron.backends.cuda.batch.records import (
+from batchkron.backends.cuda.batch.kernel import (
     list_records,
     matrix_pitch,
     register_batch_arguments,
 )
+from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
 from batchkron.backends.cuda.batch.slices import SLICES
 from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 from batchkron.backends.cuda.kernel import Kernel, first_kernel

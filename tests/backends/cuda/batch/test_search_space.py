@@ -9,8 +9,14 @@ import pytest
 from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
-from batchkron.backends.cuda.batch.registers import output_team_counts, registers_kernel, tiling_of
-from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
+from batchkron.backends.cuda.batch.registers import (
+    BatchSpace,
+    output_team_counts,
+    read_variant,
+    registers_kernel,
+    tiling_of,
+    written_variant,
+)
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.steps import plan_order, plan_steps

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import list_shape
 
+from batchkron.backends.cuda.batch.kernel import MAX_SHORT_ID
 from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
-from batchkron.backends.cuda.batch.records import MAX_SHORT_ID
 from batchkron.backends.cuda.batch.registers import register_tiling
 from batchkron.backends.cuda.batch.slices import SLICES
 from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES

@@ -8,8 +8,8 @@ import pytest
 from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.batch.kernel import matrix_pitch, unsorted_arguments
 from batchkron.backends.cuda.batch.passes import PassTiling
-from batchkron.backends.cuda.batch.records import matrix_pitch, unsorted_arguments
 from batchkron.backends.cuda.batch.unsorted import (
     unsorted_program,
     unsorted_shared_bytes,

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from batchkron.backends.cuda.explicit.bands import BandVariant, bands_kernel
 from batchkron.backends.cuda.explicit.families import FAMILIES, fastest_kernel
-from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
-from batchkron.backends.cuda.explicit.steps import RESULT_BYTES, balanced_split, explicit_steps
+from batchkron.backends.cuda.explicit.kernel import (
+    RESULT_BYTES,
+    DeviceMatrix,
+    ProductShape,
+    balanced_split,
+    explicit_steps,
+)
 from batchkron.backends.cuda.explicit.tiles import TileVariant, tiles_kernel
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.records import unsorted_arguments
+from batchkron.backends.cuda.batch.kernel import unsorted_arguments
 from fake_cupy.memory import at
 
 

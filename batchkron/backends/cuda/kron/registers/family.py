@@ -18,7 +18,6 @@ from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
-from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
 from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     fits,
@@ -27,6 +26,7 @@ from batchkron.backends.cuda.kron.registers.variants import (
     planner_of,
     tiles_of,
     usual_variants,
+    variant_of_few_tiles,
 )
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type

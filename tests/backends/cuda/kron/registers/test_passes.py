@@ -10,8 +10,7 @@ from plans import check_launch, check_runs, plan_of, product
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
-from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
-from batchkron.backends.cuda.kron.registers.variants import factor_words
+from batchkron.backends.cuda.kron.registers.variants import factor_words, variant_of_few_tiles
 
 SHAPES = [
     ([(1, 1)], 3, 1),

@@ -1,9 +1,13 @@
-"""Workspace for calls of functions, which have no operator that could own it."""
+"""What calls of functions need: workspace, which no operator owns, and checks of given arrays."""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from batchkron.backends.cuda.runtime.device import (
     GraphMemory,
@@ -43,3 +47,26 @@ def _of_graph(size: int) -> Any:
             memory = cupy.cuda.alloc(size)
             kept.put(key, memory)
         return memory
+
+
+def result_check(
+    shape: tuple[int, ...], dtype: np.dtype[Any], device: int
+) -> Callable[[Any], bool]:
+    """Return a function that says whether a call can use an array as it is, given anything.
+
+    It can if that is a C-contiguous CuPy array of this shape and dtype on this device.
+    """
+    # The check runs in each call, and a closure's names are found faster than attributes.
+    kind = cupy.ndarray
+    strides = tuple(dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+    def fits(array: Any) -> bool:
+        return (
+            type(array) is kind
+            and array.dtype == dtype
+            and array.shape == shape
+            and array.strides == strides
+            and array.data.device_id == device
+        )
+
+    return fits
