@@ -25,6 +25,9 @@ FIRST_VERSION = 1
 VERSION_WITH_GRIDS = 2
 """The version of results and checkpoints with a grid that has followed the solution."""
 
+VERSION_WITH_MEMORY = 3
+"""The version of checkpoints with what a method needs of earlier steps."""
+
 VERSION_WITH_RULES = 2
 """The version of problems with a rule by which their grid follows the solution."""
 
@@ -35,7 +38,7 @@ NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
     {
         "batchkron-problem": VERSION_WITH_LISTS,
         "batchkron-result": VERSION_WITH_GRIDS,
-        "batchkron-checkpoint": VERSION_WITH_GRIDS,
+        "batchkron-checkpoint": VERSION_WITH_MEMORY,
     }
 )
 """The newest version of each format; this package reads it and those before."""

@@ -19,7 +19,7 @@ from batchkron.storage import strict_json
 from batchkron.storage.checkpoint_paths import CHECKPOINT, checkpoint_obstacle, previous_path
 from batchkron.storage.document import Attribute, Document, Value
 from batchkron.storage.file_errors import refusing
-from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_GRIDS
+from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_GRIDS, VERSION_WITH_MEMORY
 from batchkron.storage.provenance import writer_provenance
 from batchkron.storage.reader import read_file
 from batchkron.storage.rotation import file_identity, note_sound, rotate
@@ -59,6 +59,22 @@ class StoredGrid:
     cells: NDArray[np.int64] = field(repr=False)
     levels: NDArray[np.int64]
     calm: NDArray[np.int64] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredMemory:
+    """What a method needs of earlier steps besides the state.
+
+    Attributes
+    ----------
+    vectors : ndarray, shape (m, N), float64
+        Vectors, such as differences of states; finite.
+    numbers : ndarray, shape (n,), float64
+        Numbers, such as the order and the length of the last step; finite.
+    """
+
+    vectors: NDArray[np.float64] = field(repr=False)
+    numbers: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +165,8 @@ class Checkpoint:
         time from which steps of the length `dt` are counted.
     grid : StoredGrid or None
         In a run whose grid follows the solution, the state's grid.
+    memory : StoredMemory or None
+        What the method needs of earlier steps; None if that is nothing.
     """
 
     u: NDArray[np.float64] = field(repr=False)
@@ -168,6 +186,7 @@ class Checkpoint:
     origin_step: int | None = None
     origin_time: float | None = None
     grid: StoredGrid | None = field(default=None, repr=False)
+    memory: StoredMemory | None = field(default=None, repr=False)
 
     @property
     def origin(self) -> tuple[int, float]:
@@ -399,6 +418,8 @@ _DATASETS = {
     "grid/cells": Field("int64", ("cells", "axes"), "grid"),
     "grid/levels": Field("int64", ("axes",), "grid"),
     "grid/calm": Field("int64", ("cells",), "grid"),
+    "memory/vectors": Field("float64", ("vectors", "unknowns"), "memory"),
+    "memory/numbers": Field("float64", ("numbers",), "memory"),
     **provenance_paths(["file"]),
 }
 
@@ -414,8 +435,9 @@ def _attributes_of(kind: type) -> tuple[dict[str, type], dict[str, type]]:
 
 def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
     """Return a state's document: numbers and short texts as attributes, the rest as datasets."""
-    grid = state.grid
+    grid, memory = state.grid, getattr(state, "memory", None)
     version = FIRST_VERSION if grid is None else VERSION_WITH_GRIDS
+    version = version if memory is None else VERSION_WITH_MEMORY
     attributes: dict[str, Attribute] = {"format": format_name, "format_version": version}
     required, optional = _attributes_of(type(state))
     for name, kind in {**required, **optional}.items():
@@ -435,6 +457,9 @@ def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
     if grid is not None:
         for name in ("cells", "levels", "calm"):
             datasets[f"grid/{name}"] = np.asarray(getattr(grid, name), dtype=np.int64)
+    if memory is not None:
+        datasets["memory/vectors"] = np.asarray(memory.vectors, dtype=np.float64)
+        datasets["memory/numbers"] = np.asarray(memory.numbers, dtype=np.float64)
     return Document(attributes, datasets)
 
 
@@ -460,6 +485,10 @@ def _decode(document: Document, kind: type) -> Any:
         for entry in dataclasses.fields(kind)
         if entry.name in document.attributes
     }
+    if kind is Checkpoint and "memory/vectors" in document.datasets:
+        values["memory"] = StoredMemory(
+            array_of(document, "memory/vectors"), array_of(document, "memory/numbers")
+        )
     return kind(
         u=array_of(document, "u"),
         history=json_of(document, "history", list),

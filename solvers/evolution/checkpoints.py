@@ -19,7 +19,13 @@ import numpy as np
 
 from batchkron.arrays import to_host
 from batchkron.callers import users_level
-from batchkron.storage import Checkpoint, StoredGrid, checkpoint_obstacle, save_checkpoint
+from batchkron.storage import (
+    Checkpoint,
+    StoredGrid,
+    StoredMemory,
+    checkpoint_obstacle,
+    save_checkpoint,
+)
 from batchkron.storage.content_limits import unreadable_state
 
 from ..krylov.vectors.ranks import Ranks, any_over
@@ -160,6 +166,8 @@ class SavedState(NamedTuple):
         As of `Integration`, if equal steps follow the grid.
     grid : StoredGrid or None
         The grid, if it follows the solution.
+    memory : (list of ndarray, list of float)
+        What the method needs of earlier steps; vectors (N,) and numbers.
     """
 
     u: Vector
@@ -169,6 +177,7 @@ class SavedState(NamedTuple):
     problem: Any
     origin: tuple[int, float] | None = None
     grid: StoredGrid | None = None
+    memory: tuple[list[Vector], list[float]] = ([], [])
 
 
 class Checkpoints:
@@ -360,6 +369,7 @@ class Checkpoints:
             origin_step=None if state.origin is None else state.origin[0],
             origin_time=None if state.origin is None else state.origin[1],
             grid=state.grid,
+            memory=_stored(*state.memory),
             **surroundings(u),
         )
 
@@ -393,6 +403,13 @@ class Checkpoints:
             return "No checkpoint of the run is there."
         step, t = self.written
         return f"The last good checkpoint, {path}, is of step {step}, t = {t:.6g}."
+
+
+def _stored(vectors: list[Vector], numbers: list[float]) -> StoredMemory | None:
+    if not vectors:
+        return None
+    rows = np.array([to_host(vector, "memory") for vector in vectors], dtype=np.float64)
+    return StoredMemory(rows, np.array(numbers, dtype=np.float64))
 
 
 def _reason(error: OSError) -> str:

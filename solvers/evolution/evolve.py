@@ -45,7 +45,7 @@ def evolve(
     progress: bool = False,
     raise_on_failure: bool = False,
     rtol: float | None = None,
-    atol: float | None = None,
+    atol: float | NDArray[Any] | Sequence[float] | None = None,
     at: Sequence[float] | None = None,
     events: Sequence[Any] | Any = (),
     watch: Mapping[str, Any] | None = None,
@@ -53,6 +53,7 @@ def evolve(
     adapt: Adapt | Literal[False] | None = None,
     u0: Any = None,
     source: Any = None,
+    jac: Any = None,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
 
@@ -113,9 +114,11 @@ def evolve(
     raise_on_failure : bool
         Raise if the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED, UNSTABLE or
         NOT_PHYSICAL.
-    rtol, atol : float, optional
+    rtol, atol : float, or atol an array of shape (N,), optional
         If one of them is given, the step sizes are adapted so that the estimated error of each step
-        is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``.
+        is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``. For
+        "bdf", atol may have a number for each element: then the root of the mean square of
+        e_i / (atol_i + rtol |u_i|) is at most 1.
     at : sequence of float, optional
         Times from t0 to ``until`` at which the state is recorded, by interpolation inside steps.
     events : Event, function, or sequence of them
@@ -145,6 +148,11 @@ def evolve(
     source : ndarray, function or pairs, optional
         s of an operator: a vector, flat or in blocks; a function s(t) that returns one, or
         s(t, out) that writes it; or a sequence of pairs (f, vector), for Σ f(t) vector.
+    jac : matrix, operator or function, optional
+        For "bdf" and a nonlinear f: the Jacobian ∂f/∂u, or a function jac(t, u) that returns it; by
+        default the attribute ``jacobian`` of the problem. Without one it is approximated by
+        differences of f: as a dense matrix for up to 200 unknowns on the CPU, else by products.
+        Also with a ``solver`` they are products.
 
     Returns
     -------
@@ -260,6 +268,7 @@ def evolve(
         adapt=adapt,
         u0=u0,
         source=source,
+        jac=jac,
         on_step=callback,
     )
     result = run.to_end(progress=progress)

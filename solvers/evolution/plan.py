@@ -66,8 +66,13 @@ def first_grid(
     return GridFollower(adapt, first, length, follows_grid, identity, undefined), integration
 
 
-def refuse_of_one_grid(observer: Observer, preconditioner: Any) -> None:
+def refuse_of_one_grid(integration: Integration, observer: Observer, preconditioner: Any) -> None:
     """Raise if an argument belongs to one grid, in a run whose grid changes."""
+    if integration.method.chooses_order:
+        raise TypeError(
+            f"method {integration.method.name!r} keeps differences of states, which belong to one "
+            "grid, and adapt changes the grid. Give adapt=False, or take another method."
+        )
     for name, quantity in observer.quantities.items():
         if not callable(quantity.measure) and not hasattr(quantity.measure, "for_problem"):
             raise TypeError(

@@ -19,6 +19,7 @@ from batchkron.keyword_hints import names_meant
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
+from ..steppers.bdf import Bdf
 from ..steppers.products import ProductHook
 from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
@@ -108,7 +109,7 @@ class Run:
         checkpoint_at_end: bool = True,
         resume: str | os.PathLike[str] | Checkpoint | None = None,
         rtol: float | None = None,
-        atol: float | None = None,
+        atol: Any = None,
         at: Sequence[float] | None = None,
         events: Sequence[Any] | Any = (),
         watch: Mapping[str, Any] | None = None,
@@ -116,12 +117,13 @@ class Run:
         adapt: Adapt | bool | None = None,
         u0: Any = None,
         source: Any = None,
+        jac: Any = None,
         on_step: Callable[[EvolveState], object] | None = None,
         on_product: ProductHook | None = None,
         on_failure: Callable[[Exception], object] | None = None,
     ) -> None:
         self.on_step, self.on_product, self.on_failure = on_step, on_product, on_failure
-        problem = as_time_problem(problem, u0, source)
+        problem = as_time_problem(problem, u0, source, jac)
         rule = rule_of_run(problem, adapt)
         if ranks_of_problem(problem) is not None:
             saves = checkpoint is not None or resume is not None
@@ -152,7 +154,7 @@ class Run:
         )
         self._follower: GridFollower | None = None
         if rule is not None:
-            refuse_of_one_grid(self._observer, preconditioner)
+            refuse_of_one_grid(integration, self._observer, preconditioner)
             suggested = dt is None and not integration.note
             self._follower, integration = first_grid(integration, rule, follows_grid=suggested)
         self._keeps_grids = rule is not None and file.path is not None
@@ -416,7 +418,9 @@ class Run:
         u, t, point = stepping.trial.u, control.t, control.resume_point
         if stepping.event is not None:  # the state before the step that it is in
             (u, t), point = stepping.state_before(), control.previous_point
-        return SavedState(u, t, point(), self._history.records, self.integration.problem)
+        memory = stepping.stepper.memory() if isinstance(stepping.stepper, Bdf) else ([], [])
+        problem = self.integration.problem
+        return SavedState(u, t, point(), self._history.records, problem, memory=memory)
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""

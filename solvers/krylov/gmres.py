@@ -126,7 +126,8 @@ class GmresRecursion(Recursion):
         space = self.space
         space.changed()
         found, bound, size = (
-            float(space.field(field)[0]) for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B)
+            float(space.field(field)[0])
+            for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B)
         )
         # less by rounding, so that the norm which is computed of b is within the tolerance, too
         rounding = 8.0 * float(np.finfo(space.dtype).eps)
@@ -219,8 +220,8 @@ def gmres(
     over the space reached.
 
     The estimate of the residual that stops a cycle is not trusted, unless ``confirm`` is False:
-    b - A x is computed at its end and decides. An update that does not reduce it is thrown away, so that x is never worse than
-    x₀.
+    b - A x is computed at its end and decides. An update that does not reduce it is thrown away, so
+    that x is never worse than x₀.
 
     Storage: m + 3 vectors, m + 4 with M, beside b and the returned x. Each iteration applies A
     (and M) once, each cycle once more.

@@ -1,6 +1,7 @@
 """Time steppers: single methods, Runge-Kutta methods given by tableaus, and their names."""
 
 from .backward_euler import BackwardEuler
+from .bdf import Bdf
 from .crank_nicolson import CrankNicolson
 from .dirk import DiagonallyImplicit
 from .embedded import EmbeddedStepper
@@ -18,6 +19,7 @@ from .tableaus import TABLEAUS
 __all__ = [
     "TABLEAUS",
     "BackwardEuler",
+    "Bdf",
     "CrankNicolson",
     "DiagonallyImplicit",
     "EmbeddedStepper",

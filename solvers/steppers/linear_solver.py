@@ -169,6 +169,7 @@ class LinearSolver:
                 raise ValueError(
                     f"solver has the option {option!r}; {name} takes {', '.join(known)}."
                 )
+        self._trusting = {"confirm": False} if name == "gmres" else {}
         self._refinement: tuple[Vector, Vector] | None = None
         self._ranks = ranks_of(operator)
         options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
@@ -178,7 +179,14 @@ class LinearSolver:
         self._workspace = _METHODS[name](system, like.dtype, like=like, **own)
 
     def solve(
-        self, A: Any, b: Vector, M: Any, out: Vector, *, rtol: float | None = None
+        self,
+        A: Any,
+        b: Vector,
+        M: Any,
+        out: Vector,
+        *,
+        rtol: float | None = None,
+        atol: float | None = None,
     ) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.
 
@@ -196,6 +204,9 @@ class LinearSolver:
         rtol : float, optional
             A relative tolerance for this solve, where it is larger than that of the options. A
             function of the user's does not get it.
+        atol : float, optional
+            The same for the absolute tolerance. It is for solves whose result is looked at
+            elsewhere: GMRES then trusts its estimate of the residual.
 
         Returns
         -------
@@ -207,10 +218,12 @@ class LinearSolver:
         options = self._options
         if rtol is not None and rtol > options["rtol"]:
             options = {**options, "rtol": rtol}
+        if atol is not None:
+            options = {**options, "atol": max(atol, options.get("atol", 0.0)), **self._trusting}
         start = None
         # on a device, GMRES does as few products without waiting for it in between
         if getattr(M, "is_near_inverse", False) and not getattr(M, "capturable", False):
-            found = self._by_inverse(A, b, M, out, options["rtol"])
+            found = self._by_inverse(A, b, M, out, options)
             if found.converged:
                 return found
             # not where M is the inverse no more, or of a matrix that is nearly singular
@@ -218,7 +231,9 @@ class LinearSolver:
         result: KrylovResult = self._workspace.solve(A, b, start, M=M, out=out, **options)
         return result
 
-    def _by_inverse(self, A: Any, b: Vector, M: Any, out: Vector, rtol: float) -> KrylovResult:
+    def _by_inverse(
+        self, A: Any, b: Vector, M: Any, out: Vector, options: dict[str, Any]
+    ) -> KrylovResult:
         """Refine x = M b by x += M (b - A x) as long as the true residual falls by much.
 
         It has converged if that is within the tolerance.
@@ -227,7 +242,7 @@ class LinearSolver:
             self._refinement = np.empty_like(b), np.empty_like(b)
         (residual, change), multiply = self._refinement, as_product(M, "M", b)
         sizes = [norm_over(self._ranks, b)]
-        bound = max(rtol * sizes[0], self._options.get("atol", 0.0))
+        bound = max(options["rtol"] * sizes[0], options.get("atol", 0.0))
         multiply(b, out)
         while True:
             A.matvec(out, residual)

@@ -8,6 +8,7 @@ from typing import Any
 from batchkron.plugins import loaded_plugin, with_plugins
 
 from .backward_euler import BackwardEuler
+from .bdf import Bdf
 from .crank_nicolson import CrankNicolson
 from .exponential import ExponentialEuler, ExponentialTrapezoidal
 from .forward_euler import ForwardEuler
@@ -18,7 +19,7 @@ from .stepper import Stepper
 from .tableau import Tableau
 from .tableaus import TABLEAUS
 
-_OWN: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson)
+_OWN: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson, Bdf)
 _EXPONENTIAL: tuple[type[Stepper], ...] = (ExponentialEuler, ExponentialTrapezoidal)
 _ALL = sorted(
     (*_OWN, *map(stepper_of, TABLEAUS), *_EXPONENTIAL), key=lambda stepper: stepper.implicit

@@ -100,16 +100,17 @@ class StageSolver:
         out: NDArray[Any],
         *,
         rtol: float | None = None,
+        atol: float | None = None,
     ) -> KrylovResult:
         """Solve (I - scale · A(t)) δ = right from δ = 0, and write δ into ``out``.
 
-        ``rtol`` is a relative tolerance for this solve, where it is larger than the solver's.
+        ``rtol`` and ``atol`` are tolerances for this solve, see `LinearSolver.solve`.
         """
         self._at(t, scale)
         M = self._preconditioner
-        result = self._solver.solve(self._shifted, right, M, out, rtol=rtol)
+        result = self._solver.solve(self._shifted, right, M, out, rtol=rtol, atol=atol)
         if M is not None and self._is_optional and not result.converged:
-            alone = self._solver.solve(self._shifted, right, None, out, rtol=rtol)
+            alone = self._solver.solve(self._shifted, right, None, out, rtol=rtol, atol=atol)
             self._products.count += result.applications
             result = replace(alone, iterations=result.iterations + alone.iterations)
         self._products.count += result.applications

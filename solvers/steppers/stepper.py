@@ -56,6 +56,11 @@ class Stepper(ABC):
     iterates : bool
         Whether an implicit method iterates where a problem's ``whole_part()`` gives it an operator
         that follows the state.
+    linear_by_operator : bool
+        Whether a method with ``nonlinear`` takes f for A(t) u + s(t) where the problem has an
+        operator, no ``jacobian`` and no ``whole_part()``; `evolve` then tests that.
+    chooses_order : bool
+        Whether a method chooses its order with its steps, by errors: it needs tolerances.
     preconditions : bool
         Whether linear solves of an implicit method take a preconditioner, so that `evolve` may
         choose one where none is given.
@@ -78,6 +83,8 @@ class Stepper(ABC):
     works_on_ranks: ClassVar[bool] = False
     iterates: ClassVar[bool] = False
     preconditions: ClassVar[bool] = False
+    linear_by_operator: ClassVar[bool] = False
+    chooses_order: ClassVar[bool] = False
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
@@ -131,6 +138,11 @@ class Stepper(ABC):
 
     def restart(self) -> None:  # noqa: B027 - most methods have nothing to forget
         """Forget f at the end of the last step: the next one begins with another state."""
+
+    @property
+    def first_order(self) -> int:
+        """The order of the first step."""
+        return self.order
 
     @property
     def takes_any_dt(self) -> bool:

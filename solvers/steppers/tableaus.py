@@ -156,7 +156,8 @@ def _wso_sdirk3() -> Tableau:
         ],
         embedded_order=2,
         source="a solution of the conditions of D. I. Ketcheson, B. Seibold, D. Shirokoff, "
-        "D. Zhou, DIRK schemes with high weak stage order, Lect. Notes Comput. Sci. Eng. 134 (2020)",
+        "D. Zhou, DIRK schemes with high weak stage order, Lect. Notes Comput. Sci. Eng. 134 "
+        "(2020)",
     )
 
 

@@ -24,6 +24,7 @@ from ...protocols import (
     says_linear,
     whole_part_of,
 )
+from ...steppers.implicit_equation import is_linear_by_operator
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
@@ -185,7 +186,9 @@ def refuse_nonlinear(integration: Integration) -> None:
     Cost: three evaluations of f and two products with A (or five with A_I), and 4 vectors.
     """
     problem, method, u = integration.problem, integration.method, integration.u
-    if method.nonlinear or not method.implicit or integration.is_done or integration.unknowns == 0:
+    if not method.implicit or integration.is_done or integration.unknowns == 0:
+        return
+    if method.nonlinear and not (method.linear_by_operator and is_linear_by_operator(problem)):
         return
     if says_linear(problem):
         return

@@ -61,12 +61,14 @@ class Tolerances:
 
     Parameters
     ----------
-    rtol, atol : float
-        The relative and the absolute tolerance.
+    rtol : float
+        The relative tolerance.
+    atol : float or ndarray, shape (N,)
+        The absolute tolerance, or one for each element, see `ErrorScale`.
     """
 
     rtol: float
-    atol: float
+    atol: float | NDArray[Any]
 
 
 def initial_state(problem: Any) -> NDArray[Any]:
@@ -146,15 +148,31 @@ def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
     """
     if rtol is None and atol is None:
         return None
-    found = []
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        number = 0.0 if value is None else finite_number(name, value)
-        if number < 0.0:
-            raise ValueError(f"{name} is {number}; expected a number >= 0.")
-        found.append(number)
+    if np.ndim(atol) > 0:
+        return Tolerances(_not_negative("rtol", rtol), _tolerance_of_elements(atol))
+    found = [_not_negative("rtol", rtol), _not_negative("atol", atol)]
     if not any(found):
         raise ValueError("rtol and atol are both 0; expected one that is greater.")
     return Tolerances(*found)
+
+
+def _not_negative(name: str, value: Any) -> float:
+    number = 0.0 if value is None else finite_number(name, value)
+    if number < 0.0:
+        raise ValueError(f"{name} is {number}; expected a number >= 0.")
+    return number
+
+
+def _tolerance_of_elements(atol: Any) -> NDArray[Any]:
+    """Return an absolute tolerance for each element, which has to be positive."""
+    module = array_module(atol)
+    found = module.array(atol, dtype=np.float64)
+    if found.ndim != 1 or not bool((module.isfinite(found) & (found > 0.0)).all()):
+        raise ValueError(
+            "atol is an array; expected positive finite numbers of shape (N,), one for each "
+            "element of the state."
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def setting(problem: Any, value: Any, name: str) -> Any:

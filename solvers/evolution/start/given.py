@@ -23,7 +23,7 @@ _BESIDE = ("stepper", "content_hash", "check_interval")
 _OF_RHS = ("is_linear", "split_rhs", "whole_part", "source")
 
 
-def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
+def as_time_problem(given: Any, u0: Any, source: Any, jac: Any = None) -> Any:
     """Return the problem in time that is meant by the arguments of `evolve`.
 
     Parameters
@@ -34,6 +34,8 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
         The state at t0; None for the problem's.
     source : object
         s of an operator, see `LinearSystem`.
+    jac : object
+        The Jacobian of f, which becomes the problem's ``jacobian``.
 
     Returns
     -------
@@ -44,6 +46,12 @@ def as_time_problem(given: Any, u0: Any, source: Any) -> Any:
     TypeError, ValueError
         If an argument is missing, or does not belong to the others.
     """
+    if jac is not None:
+        found = as_time_problem(given, u0, source)
+        if not isinstance(found, FunctionProblem):
+            found = _WithRhs(found, found.initial, found.rhs)
+        found.jacobian = jac if not is_function(jac) else found.flat(jac)
+        return found
     has_rhs = callable(getattr(given, "rhs", None))
     if not has_rhs and callable(getattr(given, "discretize", None)):
         raise TypeError(
@@ -157,6 +165,10 @@ class _WithRhs:
             if known is not None:
                 setattr(self, name, known)
 
+    def flat(self, function: Any) -> Any:
+        """Return a function of (t, u) for flat states, as the problem's are."""
+        return function
+
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_problem"), name)
 
@@ -189,3 +201,7 @@ class FunctionProblem:
     def rhs(self, t: float, u: Vector, out: Vector) -> None:
         """Write f(t, u) into ``out``."""
         self._write(t, u.reshape(self._shape), out.reshape(self._shape))
+
+    def flat(self, function: Any) -> Any:
+        """Return a function of (t, u) for flat states, which gives it those of the shape of u0."""
+        return lambda t, u: function(t, u.reshape(self._shape))

@@ -53,6 +53,8 @@ class Resumed:
         the tolerance.
     grid : StoredGrid or None
         The state's grid in a run whose grid follows the solution.
+    memory : (list of ndarray, list of float) or None
+        What a method needs of earlier steps.
     """
 
     history: list[dict[str, Any]]
@@ -60,6 +62,7 @@ class Resumed:
     time: float | None
     last_error: float | None
     grid: StoredGrid | None = None
+    memory: tuple[list[NDArray[Any]], list[float]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +219,8 @@ def plan_integration(
         dt = positive_step(dt)
     tolerances = as_tolerances(rtol, atol)
     ranks = ranks_of_problem(problem)
+    if tolerances is not None and not isinstance(tolerances.atol, float):
+        _refuse_tolerances_of_elements(problem, method, resume, tolerances.atol, initial)
     if checkpoint is not None:
         _refuse_other_grids(checkpoint, adapts)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
@@ -233,6 +238,11 @@ def plan_integration(
             initial,
             tolerances=tolerances,
             ranks=ranks,
+        )
+    if stepper.chooses_order:
+        raise ValueError(
+            f"method {stepper.name!r} chooses its order and its steps by their errors: give rtol "
+            "or atol."
         )
     note = ""
     if dt is None and not (suggests_step(problem) and step_suits(problem, method)):
@@ -343,6 +353,7 @@ def _resumed(
             time=checkpoint.time,
             last_error=checkpoint.last_error,
             grid=checkpoint.grid,
+            memory=_memory_of(checkpoint, initial),
         ),
         ranks=ranks,
     )
@@ -370,6 +381,30 @@ def _refuse_without_estimate(stepper: type[Stepper]) -> None:
         raise ValueError(
             f"method {stepper.name!r} does not estimate its error: give dt alone, without rtol and "
             f"atol, or take one of {', '.join(able)}."
+        )
+
+
+def _memory_of(
+    checkpoint: Checkpoint, initial: NDArray[Any]
+) -> tuple[list[NDArray[Any]], list[float]] | None:
+    """Return what a method needs of earlier steps, on the device and in the dtype of the state."""
+    if checkpoint.memory is None:
+        return None
+    module = array_module(initial)
+    vectors = [module.array(vector, dtype=initial.dtype) for vector in checkpoint.memory.vectors]
+    return vectors, checkpoint.memory.numbers.tolist()
+
+
+def _refuse_tolerances_of_elements(
+    problem: Any, method: Any, resume: Any, atol: NDArray[Any], initial: NDArray[Any]
+) -> None:
+    """Raise ValueError if an array atol does not fit the state, or the method does not take it."""
+    if atol.shape != initial.shape:
+        raise ValueError(f"atol has shape {atol.shape}; expected a number or {initial.shape}.")
+    if resume is None and not get(setting(problem, method, "method")).chooses_order:
+        able = [name for name in names() if get(name).chooses_order]
+        raise ValueError(
+            f"atol is an array, which only {', '.join(able)} takes; give a number to other methods."
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from batchkron.errors import NotPhysicalError
 
 from ...krylov.vectors.ranks import norm_over
+from ...steppers.error_scale import ErrorScale
 from ..start.arguments import Tolerances
 from ..start.integration import Integration
 
@@ -34,11 +35,18 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
         return 1e-6 * longest
     ranks = integration.ranks
     size, speed = norm_over(ranks, u), norm_over(ranks, slope)
-    reached = speed * longest * 1e-3
-    allowed = tolerances.atol + tolerances.rtol * max(size, reached)
-    if allowed <= 0.0 or not math.isfinite(speed):
+    if not math.isfinite(speed):
         return 1e-6 * longest
     # a state that is almost 0 says nothing about the time in which it changes
+    reached = speed * longest * 1e-3
+    if isinstance(tolerances.atol, float):
+        allowed = tolerances.atol + tolerances.rtol * max(size, reached)
+    else:  # as if it were the same for all elements
+        scale = ErrorScale(tolerances.rtol, tolerances.atol)
+        scale.set(u)
+        allowed = speed / scale.size(slope) if speed > 0.0 else scale.smallest
+    if allowed <= 0.0:
+        return 1e-6 * longest
     d0, d1 = max(size, reached) / allowed, speed / allowed
     trial = 0.01 * d0 / d1 if d0 > 1e-5 and d1 > 1e-5 else 1e-6 * longest
     trial = min(trial, longest)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from itertools import pairwise, takewhile
 from typing import NamedTuple, TypeAlias
 
+from ...steppers.bdf import Bdf
+from ...steppers.error_scale import ErrorScale
 from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances
@@ -204,7 +206,7 @@ class AdaptiveSteps(_Steps):
         self._after_rejection = False
         self._rejected_end = math.inf  # the end of the step that was rejected last from this time
         self.shown_first, self.shown_last = 0, _PROGRESS_PARTS
-        self.dt = integration.dt or initial_step(integration, tolerances, stepper.order)
+        self.dt = integration.dt or initial_step(integration, tolerances, stepper.first_order)
         self._tried = self._step_to_try()
         self._previous: tuple[int, float, float | None, float | None] = self.resume_point()
 
@@ -252,7 +254,7 @@ class AdaptiveSteps(_Steps):
         size : float
             The larger one of the norms of the states at its ends.
         """
-        allowed = self._tolerances.atol + self._tolerances.rtol * size
+        allowed = float(self._tolerances.atol) + self._tolerances.rtol * size
         found = error()
         ratio = found / allowed if allowed > 0.0 else (math.inf if found else 0.0)
         if not math.isfinite(ratio):
@@ -306,6 +308,37 @@ class AdaptiveSteps(_Steps):
         return ResumePoint(*self._previous)
 
 
+class VariableOrderSteps(AdaptiveSteps):
+    """Adaptive steps of a method that chooses its order, and with it the next step.
+
+    A step stays the same until the method asks for another one: see `Bdf.choose`.
+    """
+
+    def __init__(self, integration: Integration, tolerances: Tolerances, stepper: Bdf) -> None:
+        super().__init__(integration, tolerances, stepper)
+        self._stepper = stepper
+        stepper.scale = ErrorScale(tolerances.rtol, tolerances.atol)
+        if integration.resumed is not None and integration.resumed.memory is not None:
+            vectors, numbers = integration.resumed.memory
+            stepper.remember(self.t, vectors, numbers)
+
+    def accepts(self, error: Callable[[], float], size: float) -> bool:
+        """Return whether a step is accepted, and if so count it; choose the one to try next."""
+        stepper, tried = self._stepper, self._tried.dt
+        ratio = stepper.error_ratio()
+        if not math.isfinite(ratio):
+            self.shorten()
+            return False
+        if ratio > 1.0:
+            self._reject(max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / (stepper.next_order + 1))))
+            return False
+        self._previous = self.step, self.dt, self.t, self.last_error
+        self.last_error = max(ratio, 1e-4)
+        self.dt = tried * stepper.choose()
+        self.advance()
+        return True
+
+
 StepControl: TypeAlias = FixedSteps | AdaptiveSteps
 
 
@@ -313,4 +346,6 @@ def step_control(integration: Integration, stepper: Stepper) -> StepControl:
     """Return the step-size control of an integration: adaptive if it has tolerances."""
     if integration.tolerances is None:
         return FixedSteps(integration)
+    if isinstance(stepper, Bdf):
+        return VariableOrderSteps(integration, integration.tolerances, stepper)
     return AdaptiveSteps(integration, integration.tolerances, stepper)

@@ -381,8 +381,12 @@ def test_every_name_that_the_library_knows_is_offered_and_runs(cli, tmp_path, mo
             options += ["--stepper", "sdirk2"]
         if option == "--solver":
             options += ["--preconditioner", "auto"]
+        chooses_order = option == "--stepper" and steppers.get(name).chooses_order
+        if chooses_order:
+            options += ["--rtol", "1e-4"]
         report = json.loads(cli(*words, *options).stdout)
-        assert (report["status"], report["steps"]) == ("completed", 2), name
+        assert report["status"] == "completed", name
+        assert report["steps"] == 2 or chooses_order, name
 
 
 def test_a_stopped_run_that_chooses_its_steps_goes_on_bitwise(cli, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 from stiff_diffusion import SIZE, Diffusion
 
 import batchkron
@@ -21,7 +22,6 @@ from batchkron.solvers import (
     EvolveStatus,
     ResumeWarning,
     evolve,
-    steppers,
 )
 from batchkron.storage import content_limits, load_checkpoint, previous_path, write_document
 from batchkron.storage.document import Document
@@ -34,7 +34,7 @@ def stop_at(step):
 ARGUMENTS = {"until": 0.3, "dt": 0.01}
 
 
-@pytest.mark.parametrize("method", steppers.names())
+@pytest.mark.parametrize("method", EQUAL_STEPS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_resumed_run_ends_bitwise_equal(tmp_path, method, dtype):
     path = tmp_path / "run.h5"

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import LinearOperator
 
@@ -13,7 +14,7 @@ from batchkron.solvers.protocols import known_beside_rhs, says_linear
 
 IMEX = ("imex-euler", "ark2", "ark3")
 LINEAR = [
-    name for name in steppers.names() if steppers.get(name).implicit and name not in IMEX
+    name for name in EQUAL_STEPS if steppers.get(name).implicit and name not in IMEX
 ]  # fmt: skip
 REFUSED = (
     r"needs f\(t, u\) = A\(t\) u \+ s\(t\), but .* take an IMEX method "

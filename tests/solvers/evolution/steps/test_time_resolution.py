@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 
 from batchkron.solvers import Adapt, EvolveStatus, evolve, steppers
 
-ALL = steppers.names()
+ALL = EQUAL_STEPS
 ABLE = [name for name in ALL if steppers.get(name).error_order]
 RATES = np.array([-1.0, -0.3])
 

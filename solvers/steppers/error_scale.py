@@ -1,0 +1,63 @@
+"""The tolerance of a step, with which errors of states are compared."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..products import Vector, norm
+
+__all__ = ["ErrorScale"]
+
+
+class ErrorScale:
+    """Sizes of vectors relative to the tolerance of a state.
+
+    For a number atol the size of e is ‖e‖₂ / (atol + rtol ‖u‖₂), for a vector it is the root of the
+    mean square of e_i / (atol_i + rtol |u_i|).
+
+    Parameters
+    ----------
+    rtol : float
+        The relative tolerance.
+    atol : float or ndarray, shape (N,)
+        The absolute tolerance.
+    """
+
+    def __init__(self, rtol: float, atol: float | NDArray[Any]) -> None:
+        self.rtol, self._atol = rtol, atol
+        self._is_vector = not isinstance(atol, float)
+        self._allowed: Any = math.nan
+
+    def set(self, *states: Vector) -> None:
+        """Take the tolerance of these states, the largest one of each element, or of the norms."""
+        if self._is_vector:
+            largest = abs(states[0])
+            for state in states[1:]:
+                largest = np.maximum(largest, abs(state))
+            self._allowed = self._atol + self.rtol * largest
+        else:
+            self._allowed = self._atol + self.rtol * max(map(norm, states))
+
+    def size(self, vector: Vector) -> float:
+        """Return the size of a vector (N,); 1 is the tolerance. 0 for the vector 0 in any case."""
+        if self._is_vector:
+            return norm(vector / self._allowed) / math.sqrt(max(vector.size, 1))
+        size = norm(vector)
+        return size / self._allowed if size else 0.0
+
+    @property
+    def smallest(self) -> float:
+        """The largest ‖e‖₂ of which the size is at most 1, whatever the direction of e."""
+        if not self._is_vector:
+            return float(self._allowed)
+        return float(self._allowed.min()) * math.sqrt(self._allowed.size)
+
+    def weights(self, like: Vector) -> Vector:
+        """Return a tolerance for each element of a vector."""
+        if self._is_vector:
+            return self._allowed  # type: ignore[no-any-return]
+        return np.full_like(like.real, self._allowed / math.sqrt(max(like.size, 1)))
