@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from hard_problems import equations
 from raw_lists import as_raw
 
 import batchkron as bk
@@ -38,6 +39,33 @@ def test_raw_lists_have_the_preconditioners_that_they_have_on_the_cpu(cupy, rng,
     out = cupy.full(x.size, np.nan)
     assert M.matvec(cupy.asarray(x), out=out) is out
     np.testing.assert_allclose(out.get(), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def hard(name):
+    if name == "adapted":
+        grid = equations.adapted_grid("front", 5, 2e-3)
+        return equations.bump().discretize(grid=grid, degree=2)
+    if name == "full":
+        return equations.bump().discretize(level=4, degree=2, grid="full")
+    return equations.wind().discretize(level=5, degree=2)
+
+
+@pytest.mark.parametrize("name", ["sparse", "full", "adapted"])
+def test_factorised_combinations_take_as_many_iterations_as_on_the_cpu(cupy, rng, name):
+    problem, counts = hard(name), []
+    b = rng.standard_normal(problem.unknowns)
+    for on in (problem, problem.to("cuda")):
+        A = on.operator
+        M = preconditioners.make("auto", A, 0.1)
+        assert "'factorised'" in M.describe()
+        right = cupy.asarray(b) if on is not problem else b
+        for c in (0.1, 0.15, 0.5):  # factors are kept, and replaced
+            B = bk.Identity(A.shape[0]) - c * A
+            result = gmres(B, right, M=M.shifted(c), rtol=1e-6)
+            assert result.converged
+            counts.append(result.iterations)
+    assert max(counts) <= 32
+    assert np.abs(np.subtract(counts[:3], counts[3:])).max() <= 1
 
 
 @pytest.mark.parametrize("name", [n for n in preconditioners.names() if n != "none"])
