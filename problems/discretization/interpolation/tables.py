@@ -26,8 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron
 
-from batchkron.operators.couplings import Connections
-
 from ...grids.sparse_grid import levels_of_cells
 from ..basis.multiwavelets import filters, legendre_values
 from ..matrices.mode_operator import DROP_TOLERANCE, sparse_transform
@@ -54,16 +52,17 @@ MAX_POINTS = len(_POINTS)
 
 
 class CellBlocks(NamedTuple):
-    """A matrix of blocks (P, Q) between the cells of an axis.
+    """A matrix of blocks (m, m) between the cells of an axis.
 
     Attributes
     ----------
-    connections : Connections
-        The pairs of cells that are coupled.
-    blocks : ndarray of float64, (pairs, P, Q)
+    rows, columns : ndarray of int64, (pairs,)
+        The pairs of cells that are coupled, output and input.
+    blocks : ndarray of float64, (pairs, m, m)
     """
 
-    connections: Connections
+    rows: Ids
+    columns: Ids
     blocks: Values
 
     def scaled(self, number: float) -> CellBlocks:
@@ -80,15 +79,16 @@ class PointTables(NamedTuple):
         The points that each hierarchical cell adds, in [0, 1].
     sides : ndarray of int, (m,) for cell 0 and for all others, (2, m)
         1, -1 or 0: limits from the right, from the left, points inside of finest cells.
-    surpluses_of_state : CellBlocks (m, n)
+    surpluses_of_state : CellBlocks
         From multiwavelet coefficients of degree n - 1 to surpluses; to the same or coarser cells.
-    values_of_surpluses, surpluses_of_values : CellBlocks (m, m)
+        Of each block only the first n columns are not zero.
+    values_of_surpluses, surpluses_of_values : CellBlocks
         N - 1 and its inverse counterpart N⁻¹ - 1; to finer cells.
-    coefficients_of_surpluses : CellBlocks (m, m)
+    coefficients_of_surpluses : CellBlocks
         B, to coefficients of degree m - 1; to the same or coarser cells.
-    projection : CellBlocks (n, m) or None
+    projection : CellBlocks or None
         From coefficients of degree m - 1 to those of degree n - 1, the L² projection; to the same
-        or finer cells. None if m = n.
+        or finer cells. Of each block only the first n rows are not zero. None if m = n.
     """
 
     places: Values
@@ -293,6 +293,7 @@ def _blocks(
     """Return the blocks of a matrix that map to finer cells, or to coarser ones.
 
     With ``diagonal`` also those that map a cell to itself. The others are zero but for rounding.
+    Blocks (rows, columns) that are not square are filled up with zeros.
     """
     blocks = matrix.tobsr((rows, columns))
     outputs = np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr)).astype(np.int64)
@@ -303,4 +304,6 @@ def _blocks(
     kept &= largest > DROP_TOLERANCE * max(rows, columns) * largest.max(initial=0.0)
     if diagonal:
         kept |= outputs == inputs
-    return CellBlocks(Connections(outputs[kept], inputs[kept]), data[kept])
+    m = max(rows, columns)
+    square = np.pad(data[kept], ((0, 0), (0, m - rows), (0, m - columns)))
+    return CellBlocks(outputs[kept], inputs[kept], square)

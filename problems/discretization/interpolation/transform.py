@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.functions.segmented import SegmentedModeMultiply
-from batchkron.operators import on_device
-from batchkron.operators.sparse_grid.fibres import Fibres
+from batchkron.backends.workspace import Workspace
+from batchkron.operators import SparseGridOperator, on_device
 
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
+from .mode_sweep import ModeSweep
 from .tables import MAX_POINTS, CellBlocks, check_points, point_tables
 
 __all__ = ["PointTransform", "check_grid"]
@@ -24,19 +22,6 @@ __all__ = ["PointTransform", "check_grid"]
 Values = NDArray[np.float64]
 
 _NUDGE = 1e-11  # of an axis: distance of points at edges from these, as functions are given them
-
-
-class _Sweep(NamedTuple):
-    """The product of one mode with a matrix, which may be added to the vector itself."""
-
-    product: SegmentedModeMultiply
-    adds: bool
-    multiply_adds: int
-
-    def __call__(self, x: Values) -> Values:
-        if self.adds:
-            return self.product.accumulate(x, x.copy())
-        return self.product.apply(x)
 
 
 class PointTransform:
@@ -87,7 +72,7 @@ class PointTransform:
         self.axes, self.grid, self.degree, self.device = tuple(axes), grid, degree, device
         self._n, self._m = n, min(n + extra, MAX_POINTS)
         self._tables = [point_tables(level, n, self._m) for level in grid.levels]
-        self._fibres = [Fibres(grid.cells, mode) for mode in range(grid.dimensions)]
+        self._spaces = [Workspace() for _ in range(4)]
 
     @property
     def num_points(self) -> int:
@@ -103,7 +88,7 @@ class PointTransform:
     def multiply_adds(self) -> tuple[int, int]:
         """Multiply-adds of `values` and of `coefficients`."""
         ways = self._to_points, self._to_coefficients
-        to_points, back = (sum(step.multiply_adds for step in steps) for steps in ways)
+        to_points, back = (sum(step.product.multiply_adds for step in steps) for steps in ways)
         return to_points, back
 
     def points(self) -> Iterator[Values]:
@@ -137,62 +122,68 @@ class PointTransform:
         """Return the coefficients (num_points,) of degree m - 1 of what interpolates values."""
         return self._run(self._to_interpolant, values)
 
-    def _run(self, steps: Sequence[_Sweep], x: Values) -> Values:
-        blocks: Values = array_module(x).asarray(x).reshape(self.grid.num_cells, -1)
-        for step in steps:
-            blocks = step(blocks)
-        return blocks.reshape(-1)
+    def _run(self, sweeps: Sequence[ModeSweep], x: Values) -> Values:
+        module = array_module(x)
+        largest = max(sweep.size for sweep in sweeps)
+        if module is np:
+            spaces = [space.array(largest, np.dtype(np.float64)) for space in self._spaces]
+        else:  # CuPy keeps memory that is free
+            spaces = [module.empty(largest) for _ in self._spaces]
+        vector: Values = module.ascontiguousarray(x).reshape(-1)
+        for number, sweep in enumerate(sweeps):
+            is_last = number == len(sweeps) - 1
+            out = (
+                module.empty(sweep.kept_size) if is_last else spaces[number % 2][: sweep.kept_size]
+            )
+            sweep.write(vector, out, spaces[2][: sweep.size], spaces[3][: sweep.size])
+            vector = out
+        return vector
 
     @cached_property
-    def _to_points(self) -> list[_Sweep]:
-        scales = [axis.length**-0.5 for axis in self.axes]
-        states = [t.surpluses_of_state.scaled(s) for t, s in zip(self._tables, scales, strict=True)]
-        first = self._sweeps(states, adds=False, before=self._m, behind=self._n)
-        return first + self._sweeps([t.values_of_surpluses for t in self._tables])
-
-    @cached_property
-    def _to_interpolant(self) -> list[_Sweep]:
-        scales = [axis.length**0.5 for axis in self.axes]
-        shapes = [
-            t.coefficients_of_surpluses.scaled(s) for t, s in zip(self._tables, scales, strict=True)
+    def _to_points(self) -> list[ModeSweep]:
+        states = [
+            tables.surpluses_of_state.scaled(axis.length**-0.5)
+            for axis, tables in zip(self.axes, self._tables, strict=True)
         ]
-        first = self._sweeps([t.surpluses_of_values for t in self._tables])
-        return first + self._sweeps(shapes, adds=False)
+        first = self._sweeps(states, before=self._m, given=self._n, behind=self._n)
+        return first + self._sweeps([t.values_of_surpluses for t in self._tables], adds=True)
 
     @cached_property
-    def _to_coefficients(self) -> list[_Sweep]:
+    def _to_interpolant(self) -> list[ModeSweep]:
+        shapes = [
+            tables.coefficients_of_surpluses.scaled(axis.length**0.5)
+            for axis, tables in zip(self.axes, self._tables, strict=True)
+        ]
+        first = self._sweeps([t.surpluses_of_values for t in self._tables], adds=True)
+        return first + self._sweeps(shapes)
+
+    @cached_property
+    def _to_coefficients(self) -> list[ModeSweep]:
         found = [t.projection for t in self._tables if t.projection is not None]
-        last = self._sweeps(found, adds=False, before=self._n)
-        return self._to_interpolant + last
+        return self._to_interpolant + self._sweeps(found, before=self._n, kept=self._n)
 
     def _sweeps(
         self,
         matrices: Sequence[CellBlocks],
         *,
-        adds: bool = True,
         before: int | None = None,
+        given: int | None = None,
+        kept: int | None = None,
         behind: int | None = None,
-    ) -> list[_Sweep]:
-        """Return a sweep for each axis, with blocks of these sizes along the axes on each side.
+        adds: bool = False,
+    ) -> list[ModeSweep]:
+        """Return a sweep for each axis.
 
-        By default these have m; ``adds`` stands for the identity that a matrix leaves out.
+        Along the axes ``before`` and ``behind`` its own, blocks have as many functions, m if that
+        is not given; ``adds`` stands for the identity that a matrix leaves out.
         """
-        steps, cells = [], self.grid.num_cells
+        sweeps, m, d = [], self._m, self.grid.dimensions
         for mode, matrix in enumerate(matrices):
-            edges = self._fibres[mode].edges(matrix.connections, "full")
-            sizes = (before or self._m) ** mode, (behind or self._m) ** (len(matrices) - mode - 1)
-            product = SegmentedModeMultiply(
-                matrix.blocks,
-                np.append(0, np.cumsum(np.bincount(edges.outputs, minlength=cells))),
-                edges.blocks,
-                edges.inputs,
-                before=sizes[0],
-                behind=sizes[1],
-                num_inputs=cells,
-            )
-            work = len(edges.blocks) * math.prod(matrix.blocks.shape[1:]) * math.prod(sizes)
-            steps.append(_Sweep(product.to(self.device), adds, work))
-        return steps
+            sizes = (before or m,) * mode + (m,) + (behind or m,) * (d - mode - 1)
+            modes = [matrix if k == mode else None for k in range(d)]
+            product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
+            sweeps.append(ModeSweep(product, sizes, mode, given or m, kept or m, adds))
+        return sweeps
 
 
 def check_grid(grid: SparseGrid, degree: int) -> None:

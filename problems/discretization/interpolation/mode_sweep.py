@@ -1,0 +1,72 @@
+"""One mode's part of a map between states and values at points."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import SparseGridOperator
+
+__all__ = ["ModeSweep"]
+
+Values = NDArray[np.float64]
+
+
+class ModeSweep(NamedTuple):
+    """The product of one mode of all blocks with a 1-D matrix.
+
+    Attributes
+    ----------
+    product : SparseGridOperator
+        The product, of square blocks.
+    sizes : tuple of int
+        Functions of each mode of the product's blocks.
+    mode : int
+    given, kept : int
+        Of the functions of the mode, as many are given, the others are zero; and as many are kept.
+    adds : bool
+        Whether the vector itself is added to the product; then all are given and kept.
+    """
+
+    product: SparseGridOperator
+    sizes: tuple[int, ...]
+    mode: int
+    given: int
+    kept: int
+    adds: bool
+
+    @property
+    def size(self) -> int:
+        """Elements of the product's vectors."""
+        return int(self.product.shape[0])
+
+    @property
+    def kept_size(self) -> int:
+        """Elements of the result."""
+        return self.size // self.sizes[self.mode] * self.kept
+
+    def write(self, x: Values, out: Values, padded: Values, whole: Values) -> None:
+        """Overwrite ``out`` (kept_size,) with the product; the last two are scratch (size,)."""
+        shape = (self.product.num_inputs, math.prod(self.sizes))
+        if self.adds:
+            out[...] = x
+            self.product.accumulate(x.reshape(shape), out.reshape(shape))
+            return
+        if self.given < self.sizes[self.mode]:
+            wide = self._by_mode(padded)
+            wide[:, : self.given] = x.reshape(len(wide), self.given, -1)
+            wide[:, self.given :] = 0.0
+            x = padded
+        target = out if self.kept == self.sizes[self.mode] else whole
+        self.product.apply(x.reshape(shape), target.reshape(shape))
+        if target is whole:
+            wide = self._by_mode(whole)
+            out.reshape(len(wide), self.kept, -1)[...] = wide[:, : self.kept]
+
+    def _by_mode(self, vector: Values) -> Values:
+        """Return a vector of the product as (…, functions of the mode, …)."""
+        before = self.product.num_inputs * math.prod(self.sizes[: self.mode])
+        return vector.reshape(before, self.sizes[self.mode], -1)
