@@ -398,7 +398,11 @@ class PDE(Statement):
             traces = chain_traces(plain, space)
             parts = [part for term in plain for part in resolve(term, space, traces)]
             operators = tuple(assemble_term(part, space) for part in parts)
-            found.append(PointwiseOperator(with_axes(own[0], self.axes), operators, function.extra))
+            known = with_axes(own[0], self.axes)
+            if function.linear:
+                middles = [np.array([(axis.lower + axis.upper) / 2]) for axis in self.axes]
+                known.factor(middles, self.t0)  # refuses what is not linear
+            found.append(PointwiseOperator(known, operators, function.extra, function.linear))
         return tuple(found)
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:

@@ -147,18 +147,27 @@ class PointwiseOperator:
         What acts on it; none has a field.
     extra : int
         By how much the degree of the functions through the points is higher than that of states.
+    linear : bool
+        Whether F is g f, with a function g of axes and time.
     """
 
     function: FunctionOfAxes
     terms: tuple[OperatorTerm, ...]
     extra: int = 1
+    linear: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terms", tuple(self.terms))
+        object.__setattr__(self, "linear", bool(self.linear))
         if not (isinstance(self.function, FunctionOfAxes) and self.function.state):
             raise TypeError("function must be a FunctionOfAxes of the state")
         if self.extra not in (0, 1):
             raise ValueError(f"extra is {self.extra!r}; expected 0 or 1")
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether neither F nor what acts on it depends on time."""
+        return not self.function.in_time and all(term.time.is_constant for term in self.terms)
 
 
 @dataclass(frozen=True, eq=False)

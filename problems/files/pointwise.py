@@ -23,7 +23,9 @@ from .functions import check_function_count, formula_or_values
 
 __all__ = ["all_terms", "encode_pointwise", "split_pointwise"]
 
-_FORMULA, _EXTRA, _OF_TERM = "pointwise/formula", "pointwise/extra", "pointwise/of_term"
+_FORMULA, _EXTRA, _LINEAR, _OF_TERM = (
+    f"pointwise/{name}" for name in ("formula", "extra", "linear", "of_term")
+)
 
 
 def all_terms(content: ProblemContent) -> list[OperatorTerm]:
@@ -42,6 +44,7 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
     return {
         _FORMULA: tuple(texts),
         _EXTRA: np.array([operator.extra for operator in operators], dtype=np.int64),
+        _LINEAR: np.array([operator.linear for operator in operators], dtype=np.int64),
         _OF_TERM: np.repeat(np.arange(-1, len(operators), dtype=np.int64), counts),
     }
 
@@ -61,11 +64,14 @@ def split_pointwise(
     for term, k in zip(terms, owner.tolist(), strict=True):
         members[k + 1].append(term)
     found = []
-    for k, (text, extra) in enumerate(zip(texts, array_of(document, _EXTRA).tolist(), strict=True)):
+    extra, linear = (array_of(document, path).tolist() for path in (_EXTRA, _LINEAR))
+    check_range(_LINEAR, array_of(document, _LINEAR), 0, 2)
+    for k, text in enumerate(texts):
         with refusing("the pointwise terms"):
             name = f"{_FORMULA}[{k}]"
             function = function_of_axes(name, text, axes, in_time=True, state=True)
             if any(term.has_fields for term in members[k + 1]):
                 raise ValueError(f"a term of {name} has a field")
-            found.append(PointwiseOperator(function, tuple(members[k + 1]), extra))
+            own = tuple(members[k + 1])
+            found.append(PointwiseOperator(function, own, extra[k], bool(linear[k])))
     return tuple(members[0]), tuple(found)

@@ -83,6 +83,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "sources/time": Field("text", ("sources",)),
         "pointwise/formula": Field("text", ("at_points",), "pointwise"),
         "pointwise/extra": Field("int64", ("at_points",), "pointwise"),
+        "pointwise/linear": Field("int64", ("at_points",), "pointwise"),
         "pointwise/of_term": Field("int64", ("terms",), "pointwise"),
         "sources/functions": Field("text", ("functions",), "functions"),
         "sources/explicit": Field("int64", ("sources",), "explicit"),

@@ -221,7 +221,7 @@ class Problem(ProblemValue, OutputMethods):
         True
         """
         check_vector("u", u, self.initial)
-        if self.pointwise:
+        if self.is_nonlinear_at_points or (self.pointwise and self.has_fields):
             raise ValueError(
                 "the problem has pointwise terms, which are no operators, so that it cannot be "
                 "frozen; explicit and IMEX methods take it"
@@ -433,10 +433,10 @@ class Problem(ProblemValue, OutputMethods):
     def is_linear(self) -> bool:
         """Whether `rhs` is A(t) u + s(t).
 
-        Without fields and pointwise terms, and if no subclass overrides `rhs`.
+        Without fields and pointwise terms that are not linear, and if no subclass overrides `rhs`.
         """
         is_own = type(self).rhs is Problem.rhs
-        return is_own and not (self.has_fields or self.pointwise)
+        return is_own and not (self.has_fields or self.is_nonlinear_at_points)
 
     @property
     def operator(self) -> Operator:

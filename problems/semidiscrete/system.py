@@ -96,7 +96,13 @@ class System:
             raise ValueError(
                 "the operator depends on time; use operator_at(t) for the operator at one time"
             )
+        if self.problem.pointwise:
+            return self._steady_operator
         return self._groups[0].operator
+
+    @cached_property
+    def _steady_operator(self) -> Operator:
+        return self._groups[0].operator + self._pointwise.operator(self.problem.t0)
 
     def operator_at(self, t: float) -> Operator:
         """Return the operator A(t).
@@ -118,6 +124,10 @@ class System:
         """
         self._refuse_pointwise()
         self._refuse_fields(self.problem.terms)
+        if self.problem.pointwise:
+            if self.problem.is_constant:
+                return self.operator
+            return operator_sum(self._groups, t) + self._pointwise.operator(t)
         return operator_sum(self._groups, t)
 
     def implicit_operator_at(self, t: float) -> Operator:
@@ -182,12 +192,14 @@ class System:
         Raises
         ------
         ValueError
-            If there are pointwise terms.
+            If there are pointwise terms that are not linear, or any beside fields.
         """
         problem = self.problem
         self._refuse_pointwise()
         if not problem.has_fields:
             return None
+        if problem.pointwise:
+            raise ValueError("implicit methods take no pointwise terms beside fields")
         terms = FieldTerms(problem, problem.terms)
         return ImplicitFields(terms, self._sources, self._gains, problem.initial, is_whole=True)
 
@@ -609,12 +621,13 @@ class System:
             self._pointwise.accumulate(t, u, out)
 
     def _refuse_pointwise(self) -> None:
-        """Raise ValueError if a term is a function of the state at points."""
-        if self.problem.pointwise:
+        """Raise ValueError if a term is a function of the state at points that is not linear."""
+        if self.problem.is_nonlinear_at_points:
             raise ValueError(
                 f"the operator of {self.problem.name!r} depends on the state: a term has a "
-                "pointwise function. Explicit methods (ssp-rk3, rk4, …) need no operator, and IMEX "
-                "methods (ark2, ark3) take that of the other terms"
+                "pointwise function. Explicit methods (ssp-rk3, rk4, …) need no operator, IMEX "
+                "methods (ark2, ark3) take that of the other terms, and pointwise(..., "
+                "linear=True) is an operator where F is g f"
             )
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:

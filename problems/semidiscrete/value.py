@@ -180,7 +180,13 @@ class ProblemValue(ProblemContent):
     @property
     def is_constant(self) -> bool:
         """Whether the operator A does not depend on time."""
-        return all(term.time.is_constant for term in self.terms)
+        steady = all(operator.is_steady for operator in self.pointwise)
+        return steady and all(term.time.is_constant for term in self.terms)
+
+    @property
+    def is_nonlinear_at_points(self) -> bool:
+        """Whether a pointwise term is not declared linear."""
+        return not all(operator.linear for operator in self.pointwise)
 
     @cached_property
     def content_hash(self) -> str:

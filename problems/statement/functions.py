@@ -83,6 +83,29 @@ class FunctionOfAxes:
             self.name, lambda: self._call(points, t, f), self.axes, points, t, PointValueError
         )
 
+    def factor(self, points: Sequence[Values], t: float) -> Values:
+        """Return g (points,) of a function g f of the state.
+
+        Raises
+        ------
+        ValueError
+            If it is no such function.
+        """
+        module = array_module(points[0])
+        ones = module.ones_like(points[0])
+        g = self.of_state(ones, points, t)
+        for number in (-3.7, 0.31):  # of both signs, and none that powers keep
+            found = self.of_state(number * ones, points, t)
+            wrong = module.abs(found - number * g) > 1e-10 * module.abs(g)
+            if bool(wrong.any()):
+                first = int(module.flatnonzero(wrong)[0])
+                raise ValueError(
+                    f"{self.name} is not linear: {float(g[first])!r} for f = 1, and "
+                    f"{float(found[first])!r} for f = {number!r} at the same place; leave out "
+                    "linear="
+                )
+        return g
+
     def _call(self, points: Sequence[Values], t: float, f: Values | None = None) -> Any:
         known: dict[str, Any] = {"t": t}
         known |= {axis.name: own for axis, own in zip(self.axes, points, strict=True)}

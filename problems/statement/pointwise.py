@@ -27,11 +27,14 @@ class Pointwise:
         A bound of |dF/df|.
     extra : int
         By how much the degree of the functions through the points is higher than that of states.
+    linear : bool
+        Whether F is g f.
     """
 
     function: Callable[..., Any] | str
     speed: float | None
     extra: int
+    linear: bool
 
     def __rmatmul__(self, other: Term) -> PointwiseTerm:
         """Return the term that applies a derivative or multiplication to F."""
@@ -86,7 +89,11 @@ class PointwiseTerm:
 
 
 def pointwise(
-    function: Callable[..., Any] | str, *, speed: float | None = None, degree: str = "p+1"
+    function: Callable[..., Any] | str,
+    *,
+    speed: float | None = None,
+    degree: str = "p+1",
+    linear: bool = False,
 ) -> Pointwise:
     """Return a function of the state's values, to be chained: ``-1 * div(x) @ pointwise(F)``.
 
@@ -106,6 +113,10 @@ def pointwise(
         The degree of the functions through the points, for states of degree p. "p" takes a third
         of the work in two axes, a seventh in six, and has errors up to three times as large.
 
+    linear : bool
+        Whether F is g f, with a function g of the axes and the time. The term is then an operator,
+        so that implicit methods, `Problem.operator` and its transpose have it. It is checked.
+
     Returns
     -------
     Pointwise
@@ -122,8 +133,9 @@ def pointwise(
     Values at points are those of the state, exactly, and what interpolates F at the points is
     projected on the grid. It needs a grid that is closed downward and a degree of at most 5. The
     integral ∫ f dx is conserved exactly by a div, for any interpolation. Explicit methods take it,
-    and IMEX methods, explicitly. Before a shock forms it converges; after that, on a full grid, the
-    solution oscillates at the shock, and on sparse grids it may blow up.
+    IMEX methods, explicitly, and implicit ones if it is linear. Before a shock forms it converges;
+    after that, on a full grid, the solution oscillates at the shock, and on sparse grids it may
+    blow up.
 
     Examples
     --------
@@ -145,7 +157,8 @@ def pointwise(
         raise ValueError(f"pointwise: degree is {degree!r}; expected 'p' or 'p+1'")
     if speed is not None and finite_number("speed", speed) <= 0.0:
         raise ValueError(f"pointwise: speed is {speed!r}; expected a positive number")
-    return Pointwise(function, None if speed is None else float(speed), int(degree == "p+1"))
+    bound = None if speed is None else float(speed)
+    return Pointwise(function, bound, int(degree == "p+1"), bool(linear))
 
 
 def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:

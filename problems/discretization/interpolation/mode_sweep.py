@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import SparseGridOperator
+from batchkron.operators import Identity, KroneckerProduct, Operator, SparseGridOperator
 
 __all__ = ["ModeSweep"]
 
@@ -47,6 +47,23 @@ class ModeSweep(NamedTuple):
     def kept_size(self) -> int:
         """Elements of the result."""
         return self.size // self.sizes[self.mode] * self.kept
+
+    @property
+    def operator(self) -> Operator:
+        """The map as an operator of shape (kept_size, elements that are given)."""
+        if self.adds:
+            return Identity(self.size) + self.product
+        found: Operator = self.product
+        m, k = self.sizes[self.mode], self.mode
+        before = self.product.num_inputs * math.prod(self.sizes[:k])
+        ends = Identity(before), Identity(math.prod(self.sizes[k + 1 :]))
+        if self.given < m:
+            wider = KroneckerProduct([ends[0], np.eye(m, self.given), ends[1]])
+            found = found @ wider.to(self.product.device)
+        if self.kept < m:
+            narrower = KroneckerProduct([ends[0], np.eye(self.kept, m), ends[1]])
+            found = narrower.to(self.product.device) @ found
+        return found
 
     def write(self, x: Values, out: Values, padded: Values, whole: Values) -> None:
         """Overwrite ``out`` (kept_size,) with the product; the last two are scratch (size,)."""

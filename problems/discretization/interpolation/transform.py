@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import matmul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.backends.workspace import Workspace
-from batchkron.operators import SparseGridOperator, on_device
+from batchkron.operators import Operator, SparseGridOperator, on_device
 
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
@@ -121,6 +122,15 @@ class PointTransform:
     def interpolant(self, values: Values) -> Values:
         """Return the coefficients (num_points,) of degree m - 1 of what interpolates values."""
         return self._run(self._to_interpolant, values)
+
+    @cached_property
+    def operators(self) -> tuple[Operator, Operator]:
+        """`values` and `coefficients` as operators, which have transposes."""
+        ways = self._to_points, self._to_coefficients
+        first, second = (
+            reduce(matmul, [sweep.operator for sweep in reversed(sweeps)]) for sweeps in ways
+        )
+        return first, second
 
     def _run(self, sweeps: Sequence[ModeSweep], x: Values) -> Values:
         module = array_module(x)

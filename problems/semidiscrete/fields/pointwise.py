@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import on_device
+from batchkron.operators import Diagonal, Operator, on_device
 
 from ...discretization.interpolation.transform import PointTransform
 from ...discretization.parts import PointwiseOperator
 from ...statement.functions import FunctionOfAxes
-from ..operators import TermGroup, group_terms
+from ..operators import TermGroup, group_terms, operator_sum
 from ..value import ProblemValue
 
 __all__ = ["PointwiseOfState"]
@@ -60,6 +61,20 @@ class PointwiseOfState:
                 product = transform.coefficients(function.of_state(values, points, t))
                 for group in groups:
                     group.accumulate(t, product, out)
+
+    def operator(self, t: float) -> Operator:
+        """Return the sum as an operator, if all functions are linear.
+
+        Raises ValueError if one is not, at a point.
+        """
+        found: list[Operator] = []
+        for transform, points, members in self._by_points:
+            to_values, to_coefficients = transform.operators
+            for function, groups in members:
+                factor = Diagonal(function.factor(points, t)).to(self._problem.device)
+                acting = operator_sum(groups, t)
+                found.append(acting @ to_coefficients @ factor @ to_values)
+        return reduce(add, found)
 
     @cached_property
     def _by_points(self) -> list[_OfPoints]:

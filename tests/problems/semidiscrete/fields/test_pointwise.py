@@ -17,7 +17,7 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.solvers import EvolveStatus, evolve
+from batchkron.solvers import EvolveStatus, evolve, gmres
 
 TURN = 2 * np.pi
 X, Y, Z = (Axis(name, 0, TURN) for name in "xyz")
@@ -243,3 +243,70 @@ def test_refusals_of_arguments_and_methods():
     ):
         with pytest.raises((TypeError, ValueError), match="pointwise"):
             call()
+
+
+def swirl(degree="p+1", form="auto"):
+    """Transport by a velocity that is no product, decay, and diffusion."""
+    terms = [
+        -1 * div(X) @ pointwise(lambda f, x, y: np.sin(x + y) * f, speed=1.0, degree=degree,
+                                linear=True),
+        -1 * div(Y) @ pointwise("exp(sin(x - y)) * f", speed=np.e, degree=degree, linear=True),
+        pointwise("-f / (2 + cos(x + 2 * y))", linear=True),
+        0.1 * div(X) @ grad(X),
+    ]  # fmt: skip
+    pde = PDE([X, Y], terms, boundary="periodic", initial="exp(cos(x) * sin(y))")
+    return pde.discretize(3, 1).with_form(form)
+
+
+@pytest.mark.parametrize("form", ["auto", "batch", "dense"])
+@pytest.mark.parametrize("degree", ["p", "p+1"])
+def test_linear_terms_are_an_operator(degree, form):
+    """The right-hand side calls the functions, the operator has their factors."""
+    problem = swirl(degree, form)
+    assert problem.is_linear
+    assert problem.operator is problem.operator_at(0.3)
+    u, v = np.random.default_rng(1).standard_normal((2, problem.unknowns))
+    np.testing.assert_allclose(problem.operator @ u, rates(problem, u), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(v @ (problem.operator @ u), u @ (problem.operator.T @ v), rtol=1e-11)
+
+
+@pytest.mark.parametrize("method", ["crank-nicolson", "esdirk3", "ark3", "exponential-trapezoidal"])
+def test_implicit_methods_take_linear_terms(method):
+    problem = swirl()
+    result = evolve(problem, until=0.1, method=method, dt=0.005)
+    fine = evolve(problem, until=0.1, method="rk4", dt=0.0025)
+    assert np.abs(result.u - fine.u).max() < (2e-4 if method == "crank-nicolson" else 2e-5)
+
+
+def test_linear_terms_in_time(tmp_path):
+    term = pointwise("cos(x - y + t) * f", linear=True)
+    pde = PDE([X, Y], [term, div(X, -1.0)], boundary="periodic", initial="sin(x)")
+    problem = pde.discretize(3, 2)
+    assert not problem.is_constant
+    u = np.random.default_rng(1).standard_normal(problem.unknowns)
+    np.testing.assert_allclose(problem.operator_at(0.4) @ u, rates(problem, u, 0.4), atol=1e-11)
+    save_problem(tmp_path / "p.h5", problem)
+    again = load_problem(tmp_path / "p.h5", trusted=True)
+    np.testing.assert_array_equal(again.operator_at(0.4) @ u, problem.operator_at(0.4) @ u)
+    runs = [evolve(problem, until=0.2, dt=0.01, method=own).u for own in ("rk4", "esdirk3")]
+    np.testing.assert_allclose(*runs, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["f**2", "f + 1", "sin(f)", lambda f: abs(f)])
+def test_functions_that_are_not_linear_are_found(function):
+    pde = PDE([X], pointwise(function, linear=True), boundary="periodic", initial=1.0)
+    with pytest.raises(ValueError, match=r"is not linear: .*leave out linear="):
+        pde.discretize(2, 1)
+
+
+def test_steady_states_of_equations_with_coefficients_that_are_no_products():
+    """f = sin(x + 2 y) solves c f = s with c = 2 + sin x cos y, by GMRES on the operator."""
+    term = pointwise("-(2 + sin(x) * cos(y)) * f", linear=True)
+    source = "(2 + sin(x) * cos(y)) * sin(x + 2 * y)"
+    pde = PDE([X, Y], term, boundary="periodic", initial=0.0, sources=source,
+              exact=lambda x, y, t: np.sin(x + 2 * y))  # fmt: skip
+    problem = pde.discretize(5, 2)
+    s = np.empty(problem.unknowns)
+    problem.source(0.0, s)
+    solved = gmres(problem.operator, -s, rtol=1e-10)
+    assert problem.relative_error(solved.x, 0.0) < 5e-3
