@@ -52,7 +52,7 @@ from .discretization.terms.manufactured_sources import (
     project_separable,
     sources_from_exact,
 )
-from .discretization.terms.resolve_term import ResolvedTerm, resolve
+from .discretization.terms.resolve_term import ResolvedTerm, before_grad, resolve
 from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
@@ -78,7 +78,7 @@ from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
-from .statement.functions import FunctionOfAxes
+from .statement.functions import FunctionOfAxes, sample_places
 from .statement.pointwise import Pointwise, PointwiseTerm, central, with_axes
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
@@ -280,6 +280,7 @@ class PDE(Statement):
         if any(term.fields for term in self.terms):
             start = initial if dt is None else None
             bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
+        bounded = [*bounded, *self._bounds_of_diffusion()]
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         if not allow_ill_posed:
@@ -387,23 +388,49 @@ class PDE(Statement):
         )
 
     def _at_points(self, space: DGSpace) -> tuple[PointwiseOperator, ...]:
-        """Return the pointwise terms; those of the same function are one operator."""
-        members: dict[Pointwise, list[PointwiseTerm]] = {}
+        """Return the pointwise terms; those of the same function of f are one operator."""
+        members: dict[object, list[PointwiseTerm]] = {}
         for term in self.pointwise:
-            members.setdefault(term.function, []).append(term)
+            members.setdefault(term.function if term.inner is None else term, []).append(term)
         found = []
-        for function, own in members.items():
-            plain = [central(term.term) for term in own]
-            _check_coefficients(plain, space)
-            traces = chain_traces(plain, space)
-            parts = [part for term in plain for part in resolve(term, space, traces)]
+        for own in members.values():
+            chains = [central(term.term) if term.inner is None else term.term for term in own]
+            _check_coefficients(chains, space)
+            traces = chain_traces(chains, space)
+            parts = [part for chain in chains for part in resolve(chain, space, traces)]
+            inner: tuple[OperatorTerm, ...] = ()
+            if own[0].inner is not None:
+                (whole,) = parts
+                outer, first = before_grad(whole)
+                parts, inner = [outer], (assemble_term(first, space),)
             operators = tuple(assemble_term(part, space) for part in parts)
-            known = with_axes(own[0], self.axes)
+            function, known = own[0].function, with_axes(own[0], self.axes)
             if function.linear:
-                middles = [np.array([(axis.lower + axis.upper) / 2]) for axis in self.axes]
-                known.factor(middles, self.t0)  # refuses what is not linear
-            found.append(PointwiseOperator(known, operators, function.extra, function.linear))
+                self._check_factor(own[0], known)
+            found.append(
+                PointwiseOperator(known, operators, function.extra, function.linear, inner)
+            )
         return tuple(found)
+
+    def _bounds_of_diffusion(self) -> list[Term]:
+        """Return a chain with a number for each pointwise diffusion, for the default step."""
+        found = []
+        for term in self.pointwise:
+            if term.inner is not None:
+                function = with_axes(term, self.axes)
+                g = function.factor(sample_places(self.axes), self.t0)
+                found.append(float(np.abs(g).max()) * term.term)
+        return found
+
+    def _check_factor(self, term: PointwiseTerm, function: FunctionOfAxes) -> None:
+        """Refuse a pointwise function that is not g f, and diffusion with a negative g."""
+        g = function.factor(sample_places(self.axes), self.t0)
+        sign = term.term.scale * float(term.term.time(self.t0))
+        if term.inner is not None and (sign * g).min() < 0.0:
+            raise ValueError(
+                f"{term.text()} is backward diffusion at some place, at t = {self.t0!r}: its "
+                "coefficient is negative, and short waves grow without a bound"
+            )
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):

@@ -149,15 +149,19 @@ class PointwiseOperator:
         By how much the degree of the functions through the points is higher than that of states.
     linear : bool
         Whether F is g f, with a function g of axes and time.
+    inner : tuple of OperatorTerm
+        The sum of what acts on the state before F; empty if that is the identity.
     """
 
     function: FunctionOfAxes
     terms: tuple[OperatorTerm, ...]
     extra: int = 1
     linear: bool = False
+    inner: tuple[OperatorTerm, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terms", tuple(self.terms))
+        object.__setattr__(self, "inner", tuple(self.inner))
         object.__setattr__(self, "linear", bool(self.linear))
         if not (isinstance(self.function, FunctionOfAxes) and self.function.state):
             raise TypeError("function must be a FunctionOfAxes of the state")
@@ -167,7 +171,9 @@ class PointwiseOperator:
     @property
     def is_steady(self) -> bool:
         """Whether neither F nor what acts on it depends on time."""
-        return not self.function.in_time and all(term.time.is_constant for term in self.terms)
+        return not self.function.in_time and all(
+            term.time.is_constant for term in (*self.terms, *self.inner)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,12 @@ _FORMULA, _EXTRA, _LINEAR, _OF_TERM = (
 
 
 def all_terms(content: ProblemContent) -> list[OperatorTerm]:
-    """Return the terms of a problem, and after them those of each pointwise function."""
-    return [*content.terms, *(term for own in content.pointwise for term in own.terms)]
+    """Return the terms of a problem, after them those that act on each pointwise function.
+
+    Last are those that act on the state before each of them.
+    """
+    outer = [term for own in content.pointwise for term in own.terms]
+    return [*content.terms, *outer, *(term for own in content.pointwise for term in own.inner)]
 
 
 def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
@@ -40,12 +44,13 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
         return {}
     check_function_count(_FORMULA, len(operators))
     counts = [len(content.terms), *(len(operator.terms) for operator in operators)]
+    counts += [len(operator.inner) for operator in operators]
     texts = (formula_or_values(operator.function, content.t0) for operator in operators)
     return {
         _FORMULA: tuple(texts),
         _EXTRA: np.array([operator.extra for operator in operators], dtype=np.int64),
         _LINEAR: np.array([operator.linear for operator in operators], dtype=np.int64),
-        _OF_TERM: np.repeat(np.arange(-1, len(operators), dtype=np.int64), counts),
+        _OF_TERM: np.repeat(np.arange(-1, 2 * len(operators), dtype=np.int64), counts),
     }
 
 
@@ -57,10 +62,10 @@ def split_pointwise(
         return tuple(terms), ()
     texts, owner = texts_of(document, _FORMULA), array_of(document, _OF_TERM)
     check_function_count(_FORMULA, len(texts))
-    check_range(_OF_TERM, owner, -1, len(texts))
+    check_range(_OF_TERM, owner, -1, 2 * len(texts))
     if (np.diff(owner) < 0).any():
         raise ProblemFileError(f"dataset '{_OF_TERM}' does not ascend")
-    members: list[list[OperatorTerm]] = [[] for _ in (None, *texts)]
+    members: list[list[OperatorTerm]] = [[] for _ in range(1 + 2 * len(texts))]
     for term, k in zip(terms, owner.tolist(), strict=True):
         members[k + 1].append(term)
     found = []
@@ -70,8 +75,9 @@ def split_pointwise(
         with refusing("the pointwise terms"):
             name = f"{_FORMULA}[{k}]"
             function = function_of_axes(name, text, axes, in_time=True, state=True)
-            if any(term.has_fields for term in members[k + 1]):
+            own, inner = members[k + 1], members[k + 1 + len(texts)]
+            if any(term.has_fields for term in (*own, *inner)):
                 raise ValueError(f"a term of {name} has a field")
-            own = tuple(members[k + 1])
-            found.append(PointwiseOperator(function, own, extra[k], bool(linear[k])))
+            known = tuple(own), extra[k], bool(linear[k]), tuple(inner)
+            found.append(PointwiseOperator(function, *known))
     return tuple(members[0]), tuple(found)

@@ -102,7 +102,7 @@ class ProblemValue(ProblemContent):
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
         for operator in self.pointwise:
-            check_terms(operator.terms, grid, n)
+            check_terms((*operator.terms, *operator.inner), grid, n)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
         at_points = (operator.function for operator in self.pointwise)

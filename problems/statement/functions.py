@@ -18,9 +18,17 @@ from .axis import Axis
 from .formula import Formula
 from .separable import SeparableAt
 
-__all__ = ["FunctionOfAxes", "checked_values", "function_of_axes", "is_function_of_axes"]
+__all__ = [
+    "FunctionOfAxes",
+    "checked_values",
+    "function_of_axes",
+    "is_function_of_axes",
+    "sample_places",
+]
 
 Values = NDArray[np.float64]
+
+_SAMPLES = 4096  # random points at which functions are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +217,15 @@ def function_of_axes(
         f"{name} is a function of ({', '.join(needed)}); expected one of the coordinates "
         f"({', '.join(known)}), each an array: by these names, or as many in this order"
     )
+
+
+def sample_places(axes: Sequence[Axis]) -> list[Values]:
+    """Return the coordinates along each axis of some random points inside the box, the same always.
+
+    They are enough to see signs and sizes of functions that vary over a part of the box.
+    """
+    shares = np.random.default_rng(7).uniform(size=(len(axes), _SAMPLES))
+    return [axis.lower + axis.length * own for axis, own in zip(axes, shares, strict=True)]
 
 
 def checked_values(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,12 @@ class Pointwise:
             return NotImplemented
         return PointwiseTerm(other, self)
 
+    def __matmul__(self, other: Term) -> PointwiseTerm:
+        """Return the term in which F is of a derivative of the state, in place of the state."""
+        if not isinstance(other, Term):
+            return NotImplemented
+        return PointwiseTerm(None, self, other)
+
 
 @dataclass(frozen=True, eq=False)
 class PointwiseTerm:
@@ -49,25 +55,45 @@ class PointwiseTerm:
 
     Attributes
     ----------
-    term : Term
-        What acts on F.
+    outer : Term or None
+        What acts on F; None is the identity.
     function : Pointwise
         F.
+    inner : Term or None
+        What acts on the state before F; None is the identity.
     """
 
-    term: Term
+    outer: Term | None
     function: Pointwise
+    inner: Term | None = None
+
+    @property
+    def term(self) -> Term:
+        """What acts on F, and on the state before it, as one chain without F."""
+        if self.inner is None or self.outer is None:
+            found = self.outer or self.inner
+            assert found is not None
+            return found
+        return self.outer @ self.inner
+
+    def __matmul__(self, other: Term) -> PointwiseTerm:
+        """Chain: the other term is applied first."""
+        if not isinstance(other, Term):
+            return NotImplemented
+        return replace(self, inner=other if self.inner is None else self.inner @ other)
 
     def __rmatmul__(self, other: Term) -> PointwiseTerm:
         """Chain: this term is applied first."""
         if not isinstance(other, Term):
             return NotImplemented
-        return replace(self, term=other @ self.term)
+        return replace(self, outer=other if self.outer is None else other @ self.outer)
 
     def __mul__(self, other: TimeFunction | float) -> PointwiseTerm:
         """Product with a number or a function of time."""
         if isinstance(other, TimeFunction) or is_number(other):
-            return replace(self, term=self.term * other)
+            if self.outer is None:
+                return replace(self, inner=self.inner * other)  # type: ignore[operator]
+            return replace(self, outer=self.outer * other)
         return NotImplemented
 
     __rmul__ = __mul__
@@ -82,7 +108,12 @@ class PointwiseTerm:
         name = repr(function) if isinstance(function, str) else getattr(
             function, "__name__", type(function).__name__
         )  # fmt: skip
-        return f"{term_text(self.term)} @ pointwise({name})"
+        parts = [f"pointwise({name})"]
+        if self.outer is not None:
+            parts.insert(0, term_text(self.outer))
+        if self.inner is not None:
+            parts.append(term_text(self.inner))
+        return " @ ".join(parts)
 
     def __repr__(self) -> str:
         return f"<PointwiseTerm {self.text()}>"
@@ -120,7 +151,8 @@ def pointwise(
     Returns
     -------
     Pointwise
-        ``mass(x) @ pointwise(F)``, and it alone among the terms, is the reaction F(f).
+        ``mass(x) @ pointwise(F)``, and it alone among the terms, is the reaction F(f); with a
+        linear F = k f, ``div(x) @ pointwise(F, linear=True) @ grad(x)`` is ∂(k ∂f/∂x)/∂x.
 
     Raises
     ------
@@ -179,9 +211,13 @@ def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
                 f"are {', '.join(map(str, axes))}"
             )
     derivatives = [factor for factor in term.term.factors if factor.kind != "mass"]
+    if term.inner is not None:
+        _check_diffusion(term, derivatives)
+        return function
     if len(derivatives) > 1 or any(factor.kind != "div" for factor in derivatives):
         raise ValueError(
-            f"{term.text()} is not possible yet; a pointwise function takes masses, and one div"
+            f"{term.text()} is not possible yet; a pointwise function takes masses, and one div, "
+            "or it stands between div and grad"
         )
     if term.term.fields:
         raise ValueError(f"{term.text()} has a field as coefficient, which is not possible yet")
@@ -198,6 +234,24 @@ def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
     return function
 
 
+def _check_diffusion(term: PointwiseTerm, derivatives: Sequence[TermFactor]) -> None:
+    """Refuse terms that act on F of a derivative but div @ pointwise(k f, linear=True) @ grad."""
+    kinds = [factor.kind for factor in derivatives]
+    outer = [] if term.outer is None else [factor.kind for factor in term.outer.factors]
+    if kinds != ["div", "grad"] or "div" not in outer or "grad" in outer:
+        raise ValueError(
+            f"{term.text()} is not possible yet; between derivatives a pointwise function has one "
+            "div on its left and one grad on its right"
+        )
+    if derivatives[0].axis != derivatives[1].axis:
+        raise ValueError(f"{term.text()} is a mixed derivative, which is not possible yet")
+    if not term.function.linear or term.term.fields:
+        raise ValueError(
+            f"{term.text()}: between derivatives a pointwise function is a coefficient; write "
+            "pointwise(lambda f, x, y: k(x, y) * f, linear=True), without fields"
+        )
+
+
 def central(term: Term) -> Term:
     """Return a term with central fluxes."""
     factors = tuple(
@@ -212,7 +266,7 @@ def damping_of(term: PointwiseTerm) -> Term | None:
 
     Its coefficients are the absolute values of those of the term, times the bound of the speed.
     """
-    if all(factor.kind == "mass" for factor in term.term.factors):
+    if term.inner is not None or all(factor.kind == "mass" for factor in term.term.factors):
         return None
     assert term.function.speed is not None
     factors = tuple(

@@ -19,7 +19,7 @@ from ...statement.axis import Axis
 from ...statement.boundary import Periodic, chain_conditions
 from ...statement.coefficients import Function
 from ...statement.terms import Term, TermFactor
-from ...statement.time import TimeFunction
+from ...statement.time import TimeFunction, constant
 from ...statement.time_functions import split_number
 from ..basis.quadrature import evaluate
 from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
@@ -83,6 +83,13 @@ class ResolvedTerm:
     def along(self, axis: Axis) -> tuple[ResolvedFactor, ...]:
         """Return the factors along one axis; the last one is applied first."""
         return tuple(factor for factor in self.factors if factor.axis == axis)
+
+
+def before_grad(term: ResolvedTerm) -> tuple[ResolvedTerm, ResolvedTerm]:
+    """Return a chain div @ grad as what is done to the gradient, and the gradient."""
+    place = next(k for k, factor in enumerate(term.factors) if factor.kind == "grad")
+    outer = ResolvedTerm(term.factors[:place], term.scale, term.time)
+    return outer, ResolvedTerm(term.factors[place:], 1.0, constant(1.0))
 
 
 def resolve(

@@ -10,10 +10,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.operators import Diagonal, Operator, on_device
 
 from ...discretization.interpolation.transform import PointTransform
-from ...discretization.parts import PointwiseOperator
+from ...discretization.parts import OperatorTerm
 from ...statement.functions import FunctionOfAxes
 from ..operators import TermGroup, group_terms, operator_sum
 from ..value import ProblemValue
@@ -24,9 +25,11 @@ Values = NDArray[np.float64]
 
 
 _OfPoints: TypeAlias = tuple[
-    PointTransform, list[Values], list[tuple[FunctionOfAxes, Sequence[TermGroup]]]
+    PointTransform,
+    list[Values],
+    list[tuple[FunctionOfAxes, Sequence[TermGroup], Sequence[TermGroup]]],
 ]
-"""Points with their coordinates, and the functions there with the operators that act on each."""
+"""Points with their coordinates, and the functions there, each with what acts on it, and inside."""
 
 
 class PointwiseOfState:
@@ -56,8 +59,14 @@ class PointwiseOfState:
         Raises PointValueError, a `NotPhysicalError`, if a function has a value that is not finite.
         """
         for transform, points, members in self._by_points:
-            values = transform.values(u)
-            for function, groups in members:
+            plain = None
+            for function, groups, inner in members:
+                if inner:
+                    values = transform.values(_sum_of(inner, t, u))
+                elif plain is None:
+                    values = plain = transform.values(u)
+                else:
+                    values = plain
                 product = transform.coefficients(function.of_state(values, points, t))
                 for group in groups:
                     group.accumulate(t, product, out)
@@ -70,10 +79,10 @@ class PointwiseOfState:
         found: list[Operator] = []
         for transform, points, members in self._by_points:
             to_values, to_coefficients = transform.operators
-            for function, groups in members:
+            for function, groups, inner in members:
                 factor = Diagonal(function.factor(points, t)).to(self._problem.device)
-                acting = operator_sum(groups, t)
-                found.append(acting @ to_coefficients @ factor @ to_values)
+                whole = operator_sum(groups, t) @ to_coefficients @ factor @ to_values
+                found.append(whole @ operator_sum(inner, t) if inner else whole)
         return reduce(add, found)
 
     @cached_property
@@ -86,10 +95,21 @@ class PointwiseOfState:
             )
             points = [on_device(own, problem.device) for own in transform.points()]
             own = [operator for operator in problem.pointwise if operator.extra == extra]
-            found.append((transform, points, [(o.function, self._groups(o)) for o in own]))
+            members = [(o.function, self._groups(o.terms), self._groups(o.inner)) for o in own]
+            found.append((transform, points, members))
         return found
 
-    def _groups(self, operator: PointwiseOperator) -> Sequence[TermGroup]:
+    def _groups(self, terms: Sequence[OperatorTerm]) -> Sequence[TermGroup]:
         problem = self._problem
-        groups = group_terms(operator.terms, problem.grid, problem.degree, problem._form)
+        if not terms:
+            return ()
+        groups = group_terms(terms, problem.grid, problem.degree, problem._form)
         return [group.to(problem.device) for group in groups]
+
+
+def _sum_of(groups: Sequence[TermGroup], t: float, u: Values) -> Values:
+    """Return the product of a sum of operators with a state."""
+    found = array_module(u).zeros_like(u)
+    for group in groups:
+        group.accumulate(t, u, found)
+    return found  # type: ignore[no-any-return]

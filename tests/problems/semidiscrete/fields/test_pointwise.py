@@ -310,3 +310,82 @@ def test_steady_states_of_equations_with_coefficients_that_are_no_products():
     problem.source(0.0, s)
     solved = gmres(problem.operator, -s, rtol=1e-10)
     assert problem.relative_error(solved.x, 0.0) < 5e-3
+
+
+K = "(2 + sin(x) * cos(y)) * f"
+S = "sin(x + 2*y) * (1 + 5 * (2 + sin(x)*cos(y))) - cos(x)*cos(y)*cos(x + 2*y)"
+S += " + 2 * sin(x)*sin(y)*cos(x + 2*y)"
+
+
+def elliptic(terms, level, grid):
+    """The relative error of f = sin(x + 2 y) from f - ∇·(k ∇f) = s with k = 2 + sin x cos y."""
+    pde = PDE([X, Y], [*terms, mass(X, -1.0)], boundary="periodic", initial=0.0, sources=S,
+              exact=lambda x, y, t: np.sin(x + 2 * y))  # fmt: skip
+    problem = pde.discretize(level, 2, grid)
+    s = np.empty(problem.unknowns)
+    problem.source(0.0, s)
+    solved = gmres(problem.operator, -s, rtol=1e-8, restart=200, maxiter=4000)
+    assert solved.converged
+    return problem.l2_error(solved.x, 0.0) / TURN
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"), [("sparse", {3: 3.6e-1, 4: 7.0e-2, 5: 7.1e-3}), ("full", {3: 1.4e-2})]
+)
+def test_coefficients_of_diffusion_that_are_no_products(grid, expected):
+    """Next to the same coefficient as a sum of products."""
+    k = pointwise(K, linear=True)
+    at_points = [div(axis) @ k @ grad(axis) for axis in (X, Y)]
+    waves = {X: lambda s: np.sin(s), Y: lambda s: np.cos(s)}
+    products = [
+        chain
+        for axis, other in ((X, Y), (Y, X))
+        for chain in (
+            2.0 * div(axis) @ grad(axis),
+            div(axis, waves[axis], others={other: waves[other]}) @ grad(axis),
+        )
+    ]
+    for level, size in expected.items():
+        found, known = (elliptic(terms, level, grid) for terms in (at_points, products))
+        assert found < 1.2 * size
+        assert found < 1.4 * known
+
+
+@pytest.mark.parametrize("method", ["crank-nicolson", "rk4"])
+def test_diffusion_with_a_coefficient_in_time(method, tmp_path):
+    """f = exp(-t) cos(x + y): f_t = ∇·(k ∇f) + s, in files, too."""
+    k = pointwise("(1.5 + 0.5 * sin(x + y + t)) * f", linear=True)
+    # ∇·(k ∇f) = 2 exp(-t) (-k cos θ - k' sin θ) with θ = x + y
+    rest = "2*(1.5 + 0.5*sin(x+y+t))*cos(x+y) + cos(x+y+t)*sin(x+y) - cos(x+y)"
+    pde = PDE([X, Y], [1 * div(axis) @ k @ grad(axis) for axis in (X, Y)], boundary="periodic",
+              initial="cos(x + y)", sources=f"exp(-t) * ({rest})",
+              exact="exp(-t) * cos(x + y)")  # fmt: skip
+    problem = pde.discretize(3, 2, "full", until=0.1, method=method)
+    dt = 0.01 if method == "crank-nicolson" else None
+    result = evolve(problem, until=0.1, method=method, dt=dt)
+    assert problem.l2_error(result.u, 0.1) / TURN < 2e-2
+    save_problem(tmp_path / "p.h5", problem)
+    again = load_problem(tmp_path / "p.h5", trusted=True)
+    assert again.content_hash == problem.content_hash
+    np.testing.assert_array_equal(rates(again, result.u, 0.1), rates(problem, result.u, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("term", "text"),
+    [
+        (div(X) @ pointwise("f**2") @ grad(X), "between derivatives a pointwise function is a coe"),
+        (div(X) @ pointwise("f", linear=True) @ grad(Y), "is a mixed derivative"),
+        (pointwise("f", linear=True) @ grad(X), "has one div on its left and one grad on its ri"),
+        (div(X) @ grad(X) @ pointwise("f", linear=True), "not possible yet"),
+    ],
+)
+def test_chains_that_are_refused(term, text):
+    with pytest.raises(ValueError, match=text):
+        PDE([X, Y], term, boundary="periodic", initial=0.0)
+
+
+def test_backward_diffusion_is_refused():
+    k = pointwise("sin(x + y) * f", linear=True)
+    pde = PDE([X, Y], div(X) @ k @ grad(X), boundary="periodic", initial=0.0)
+    with pytest.raises(ValueError, match="backward diffusion at some place"):
+        pde.discretize(2, 1)
