@@ -280,7 +280,7 @@ class PDE(Statement):
         if any(term.fields for term in self.terms):
             start = initial if dt is None else None
             bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
-        bounded = [*bounded, *self._bounds_of_diffusion()]
+        bounded = (*bounded, *self._bounds_of_diffusion())
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         if not allow_ill_posed:

@@ -92,7 +92,8 @@ class PointwiseTerm:
         """Product with a number or a function of time."""
         if isinstance(other, TimeFunction) or is_number(other):
             if self.outer is None:
-                return replace(self, inner=self.inner * other)  # type: ignore[operator]
+                assert self.inner is not None
+                return PointwiseTerm(None, self.function, self.inner * other)
             return replace(self, outer=self.outer * other)
         return NotImplemented
 

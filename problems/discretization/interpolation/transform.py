@@ -192,6 +192,7 @@ class PointTransform:
             sizes = (before or m,) * mode + (m,) + (behind or m,) * (d - mode - 1)
             modes = [matrix if k == mode else None for k in range(d)]
             product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
+            assert isinstance(product, SparseGridOperator)
             sweeps.append(ModeSweep(product, sizes, mode, given or m, kept or m, adds))
         return sweeps
 
