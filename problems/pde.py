@@ -79,7 +79,7 @@ from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes, sample_places
-from .statement.pointwise import Pointwise, PointwiseTerm, central, with_axes
+from .statement.pointwise import PointwiseTerm, central, with_axes
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text

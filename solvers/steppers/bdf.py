@@ -238,8 +238,8 @@ class Bdf(EmbeddedStepper):
         order = numbers[0] if len(numbers) > 2 else 0
         if order not in range(1, _MAX_ORDER + 1) or len(vectors) < order + 2 or not numbers[2] > 0:
             raise ValueError(
-                f"the checkpoint holds {len(vectors)} vectors and the numbers {numbers[:3]}; expected "
-                "those of a run with bdf: an order k, and k + 2 differences"
+                f"the checkpoint holds {len(vectors)} vectors and the numbers {numbers[:3]}; "
+                "expected those of a run with bdf: an order k, and k + 2 differences"
             )
         self._order, self._equal, self._length = int(numbers[0]), int(numbers[1]), numbers[2]
         self._end, count = t, self._order + 2

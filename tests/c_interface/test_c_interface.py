@@ -16,7 +16,7 @@ from c_library import (
     List,
     Part,
     Plan,
-    Refused,
+    RefusedError,
     Step,
     addresses,
     call,
@@ -92,8 +92,8 @@ class Problem:
         self.shape = sizes(*[n] * modes), sizes(*[6] * modes)
         arrays = (self.shape[0], self.shape[0], self.shape[1])
         self.list = List(
-            modes, transposed, *(array.ctypes.data for array in arrays), *map(int, self.counts), count,
-            self.ids.ctypes.data, self.inputs.ctypes.data, self.outputs.ctypes.data,
+            modes, transposed, *(array.ctypes.data for array in arrays), *map(int, self.counts),
+            count, self.ids.ctypes.data, self.inputs.ctypes.data, self.outputs.ctypes.data,
         )  # fmt: skip
         if transposed:
             self.memory = [np.ascontiguousarray(pool.swapaxes(1, 2)) for pool in self.pools]
@@ -217,7 +217,7 @@ def test_sweeps(rng, dtype):
     plan.run(1, 1, x, None, None, again)
     np.testing.assert_allclose(again, 2 * y, rtol=1e-5)
     parts[0].mode = 2
-    with pytest.raises(Refused, match="the mode of a part is 2; expected 0 to 1"):
+    with pytest.raises(RefusedError, match="the mode of a part is 2; expected 0 to 1"):
         Plan("sweeps", dtype, 2, sizes(n, n), 3, *vectors, 2, steps, addresses([A, B]))
 
 
@@ -254,30 +254,30 @@ def refusals(rng):
 
 def test_bad_arguments_are_refused(rng):
     for act, text in refusals(rng):
-        with pytest.raises(Refused, match=text) as caught:
+        with pytest.raises(RefusedError, match=text) as caught:
             act()
         assert caught.value.status == INVALID
 
 
 def test_sizes_beyond_64_bits_and_memory():
     large = sizes(2**31, 2**31)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Plan("kron", np.float64, 2, large, large, 4, 1)
     assert caught.value.status == OVERFLOW
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         Plan("kron_sparse", np.float64, 2**15, 2**15, 2**15, 1, np.ones(1))
     assert caught.value.status in (NO_MEMORY, OVERFLOW, INVALID)
 
 
 def test_an_unknown_dtype_is_refused():
     handle = ctypes.c_void_p(1)
-    with pytest.raises(Refused, match="dtype is 9"):
+    with pytest.raises(RefusedError, match="dtype is 9"):
         call("bk_kron_create", ctypes.byref(handle), 9, 1, sizes(2), sizes(2), 1, 1)
     assert handle.value is None
 
 
 def test_errors_belong_to_their_threads():
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Plan("kron", np.float64, 0, sizes(2), sizes(2), 1, 1)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(C.bk_last_error).result() == b""

@@ -35,7 +35,7 @@ class Step(ctypes.Structure):
     ]  # fmt: skip
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A status other than BK_OK, with its text."""
 
     def __init__(self, status):
@@ -47,7 +47,7 @@ def call(name, *arguments):
     """Call a function of the library; arrays become addresses, ints 64-bit numbers."""
     status = getattr(C, name)(*map(argument, arguments))
     if status != OK:
-        raise Refused(status)
+        raise RefusedError(status)
 
 
 def argument(value):
