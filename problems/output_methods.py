@@ -38,7 +38,3 @@ class OutputMethods:
         """
         found: dict[str, Any] = self.output.quantities(*names)
         return found
-
-    def plot(self, u: Any, t: float | None = None, **options: Any) -> Any:
-        """Draw a state; the output's method has the options."""
-        return self.output.plot(u, t, **options)

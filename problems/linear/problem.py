@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,10 @@ from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .indices import check_blocks, index_names
 from .output import LinearOutput
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["LinearProblem"]
 
@@ -226,9 +230,29 @@ class LinearProblem(LinearSystem, OutputMethods):
         """Return the exact solution at a time, (N,); raise ValueError if it is not known."""
         return self.output.exact_at(t)
 
-    def picture(self, u: NDArray[Any], t: float | None = None, **options: Any) -> Any:
+    def plot(
+        self,
+        u: ArrayLike,
+        t: float | None = None,
+        *,
+        along: str | None = None,
+        slice: Mapping[str, int] | None = None,  # noqa: A002
+        show: str | None = None,
+        ax: Axes | None = None,
+    ) -> Figure | Axes:
+        """Draw a state along one of its indices; see `LinearOutput.plot`."""
+        return self.output.plot(u, t, along=along, slice=slice, show=show, ax=ax)
+
+    def picture(
+        self,
+        u: ArrayLike,
+        t: float | None = None,
+        *,
+        along: str | None = None,
+        slice: Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> Any:
         """Return what `plot` shows; see `LinearOutput.picture`."""
-        return self.output.picture(u, t, **options)
+        return self.output.picture(u, t, along=along, slice=slice)
 
     @property
     def output(self) -> LinearOutput:

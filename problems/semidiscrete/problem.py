@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,10 +32,14 @@ from .description import problem_rows, problem_text
 from .fields.field import Field
 from .fields.implicit import ImplicitFields
 from .fields.terms import frozen_terms
+from .output.cut import AxisOrName, Counts, Places
 from .output.output import Output
 from .system import System
 from .value import ProblemValue
 from .vector_checks import check_vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Problem"]
 
@@ -564,9 +568,32 @@ class Problem(ProblemValue, OutputMethods):
         """Return the exact solution's projection on the grid, or None if it is not known."""
         return self.output.exact_coefficients(t)
 
-    def to_xarray(self, u: NDArray[np.float64], t: float | None = None, **options: Any) -> Any:
-        """Return a state's values as an xarray.Dataset; `Output.to_xarray` has the options."""
-        return self.output.to_xarray(u, t, **options)
+    def plot(
+        self,
+        u: NDArray[np.float64],
+        t: float | None = None,
+        *,
+        slice: Places | None = None,  # noqa: A002
+        marginal: AxisOrName | Sequence[AxisOrName] | None = None,
+        show: str | None = None,
+        limits: tuple[float, float] | None = None,
+        ax: Axes | None = None,
+    ) -> Any:
+        """Draw a state; see `Output.plot`."""
+        shown: dict[str, Any] = {"show": show, "limits": limits, "ax": ax}
+        return self.output.plot(u, t, slice=slice, marginal=marginal, **shown)
+
+    def to_xarray(
+        self,
+        u: NDArray[np.float64],
+        t: float | None = None,
+        *,
+        points: int | Counts | None = None,
+        slice: Places | None = None,  # noqa: A002
+        marginal: AxisOrName | Sequence[AxisOrName] | None = None,
+    ) -> Any:
+        """Return a state's values as an xarray.Dataset; see `Output.to_xarray`."""
+        return self.output.to_xarray(u, t, points=points, slice=slice, marginal=marginal)
 
     def describe(self) -> str:
         """Return a table of the problem's axes, grid, terms, sources, time stepper and form.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from .observation.observers import Watched
 from .start.provenance import problem_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
 
@@ -264,6 +264,10 @@ class Result:
         *,
         log: bool | None = None,
         fit: GrowthFit | None = None,
+        slice: Mapping[Any, float] | None = None,  # noqa: A002
+        marginal: Any = None,
+        show: str | None = None,
+        limits: tuple[float, float] | None = None,
         ax: Axes | None = None,
         **options: Any,
     ) -> Any:
@@ -280,8 +284,10 @@ class Result:
             A fit of the only quantity, whose envelope is drawn, too.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default a new figure is made, which needs no display.
+        slice, marginal, show, limits : optional
+            For states, as of `batchkron.problems.Problem.plot`, such as ``slice={v: 0.0}``.
         **options
-            For states: those of `batchkron.problems.Problem.plot`, such as ``slice={v: 0.0}``.
+            Other options of the problem's own ``plot``, such as ``along`` of a `LinearProblem`.
 
         Returns
         -------
@@ -297,6 +303,8 @@ class Result:
         ValueError
             If a quantity was not recorded.
         """
+        named = {"slice": slice, "marginal": marginal, "show": show, "limits": limits}
+        options |= {name: value for name, value in named.items() if value is not None}
         if quantities is None:
             if log is not None or fit is not None:
                 raise TypeError("log and fit belong to quantities; name those that are drawn")
@@ -312,7 +320,15 @@ class Result:
             ax=ax,
         )  # fmt: skip
 
-    def to_xarray(self, what: str = "state", **options: Any) -> Any:
+    def to_xarray(
+        self,
+        what: Literal["state", "samples", "quantities"] = "state",
+        *,
+        points: Any = None,
+        slice: Mapping[Any, float] | None = None,  # noqa: A002
+        marginal: Any = None,
+        **options: Any,
+    ) -> Any:
         """Return the last state, the samples or recorded quantities as an xarray.Dataset.
 
         Parameters
@@ -320,9 +336,11 @@ class Result:
         what : {"state", "samples", "quantities"}
             "state": the last state on a uniform grid of points. "samples": the states of ``at``,
             with the time as the first dimension. "quantities": those of ``watch`` over time.
-        **options
-            For states: those of `batchkron.problems.Problem.to_xarray`, such as ``points=64`` or
+        points, slice, marginal : optional
+            For states, as of `batchkron.problems.Problem.to_xarray`, such as ``points=64`` or
             ``marginal=[x]``.
+        **options
+            Other options of the problem's own ``to_xarray``.
 
         Returns
         -------
@@ -338,6 +356,8 @@ class Result:
             If ``what`` is another word, there are no samples or quantities, or the problem has no
             ``to_xarray(u, t)``.
         """
+        named = {"points": points, "slice": slice, "marginal": marginal}
+        options |= {name: value for name, value in named.items() if value is not None}
         about = {"status": str(self.status), "method": self.method}
         if what == "quantities":
             if options:
