@@ -490,6 +490,11 @@ class SumOperator(SumMethods["Operator"], Operator):
         """Return the sums of the diagonal blocks of all summands.
 
         Diagonal matrices are added to the blocks of the others, whatever these are.
+
+        Raises
+        ------
+        TypeError
+            If a summand has no such blocks, or each rank has a part of a diagonal matrix.
         """
         diagonals = [
             term
@@ -499,6 +504,12 @@ class SumOperator(SumMethods["Operator"], Operator):
         others = [term for term in self.terms if term not in diagonals]
         if not diagonals or all(term._is_diagonal for term in others):
             return self._added_terms("diagonal_blocks")  # type: ignore[no-any-return]
+        if self.communicator is not None and self.communicator.size > 1:
+            raise TypeError(
+                "each rank has its part of the diagonal, and diagonal blocks are those of the "
+                "whole operator. Build the preconditioner of the whole list and diagonal, and deal "
+                "it out: batchkron.distributed.distribute(M, communicator, like=distributed_list)"
+            )
         rest = SumOperator(others) if len(others) > 1 else others[0]
         entries = [to_host(term.diagonal(), "diagonal") for term in diagonals]
         return rest.diagonal_blocks().plus_diagonal(sum(entries[1:], entries[0]))

@@ -300,12 +300,16 @@ class CombinationPreconditioner(Preconditioner):
 
     def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return M x; see `Preconditioner.matvec`. TypeError if x is complex and M is real."""
+        x = array_module(x).asarray(x)
         refuse_complex("x", x.dtype, self.dtype)
         shapes: list[tuple[int, ...]] = [self.shape[1:], (*self.shape[1:], 1)]
         if x.shape not in shapes:
             raise ValueError(f"x has shape {x.shape}; expected {shapes[0]} or {shapes[1]}")
         if out is None:
             out = array_module(x).empty(x.shape, self.dtype)
+        elif out.shape != x.shape:
+            raise ValueError(f"out has shape {out.shape}; expected {x.shape}, as x")
+        x = x.astype(self.dtype, copy=False)
         if x.ndim == 2 and x.shape[1] == 1:
             self.matvec(x[:, 0], out[:, 0])
         elif self._repeated is None or self._repeats is None or self._repeats() is not self:

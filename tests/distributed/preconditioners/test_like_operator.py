@@ -149,3 +149,25 @@ def test_errors():
             distribute(bk.BatchedKron([np.ones((1, 4, 4))], [[0]], [0], [0]), comm, like=like)
 
     simulate(2, halves)
+
+
+def test_a_list_and_a_diagonal_on_ranks(rng):
+    """Block Jacobi of their sum is refused on ranks; that of the whole ones is dealt out."""
+    pool = rng.standard_normal((3, 4, 4)) + 4 * np.eye(4)
+    whole = bk.BatchedKron(pool, [[0], [1], [2]], [0, 1, 0], [0, 1, 1])
+    entries, x = rng.uniform(5, 6, 8), rng.standard_normal(8)
+    expected = block_jacobi(whole + bk.Diagonal(entries), -0.1)
+
+    def program(comm):
+        op = distribute(whole, comm)
+        shifted = op + bk.Diagonal(op.scatter(entries))
+        if comm.size > 1:
+            with pytest.raises(TypeError, match=r"part of the diagonal.*distribute\(M, communic"):
+                block_jacobi(shifted, -0.1)
+        M = distribute(expected, comm, like=op)
+        return op.gather(M.matvec(op.scatter(x))), op.gather(shifted @ op.scatter(x))
+
+    for ranks in (1, 2):
+        for y, product in simulate(ranks, program):
+            np.testing.assert_array_equal(y, expected @ x)
+            np.testing.assert_allclose(product, whole @ x + entries * x, rtol=1e-13)

@@ -506,3 +506,23 @@ def test_descriptions_of_scales():
     assert "(I - 0.1 A)⁻¹" in CombinationPreconditioner(operator, Fraction(1, 10)).describe()
     imaginary = CombinationPreconditioner(operator, -0.1j, dtype=complex)
     assert "(I - (-0-0.1j) A)⁻¹" in imaginary.describe()
+
+
+@pytest.mark.parametrize("name", [name for name in preconditioners.names() if name != "none"])
+def test_vectors_of_other_dtypes_and_outputs_of_other_shapes(rng, name):
+    A = make("diffusion-2d", level=3, degree=1).operator
+    M = preconditioners.make(name, A, -0.1)
+    x, X = rng.standard_normal(A.shape[0]), rng.standard_normal((A.shape[0], 3))
+    expected, columns = M.matvec(x.astype("f4").astype("f8")), M @ X.astype("f4").astype("f8")
+    np.testing.assert_array_equal(M.matvec(x.astype("f4")), expected)
+    np.testing.assert_array_equal(M @ X.astype("f4"), columns)
+    np.testing.assert_array_equal(M.matvec(x.tolist()), M.matvec(x))
+    for shape in ((1, x.size), (x.size, 1), (x.size - 1,)):
+        with pytest.raises(ValueError, match=r"out has shape \("):
+            M.matvec(x, np.empty(shape))
+
+
+def test_a_combination_on_one_grid_refuses_outputs_of_other_shapes():
+    M = preconditioners.make("kronecker-sum", bk.KroneckerSum(np.eye(2), np.eye(3)))
+    with pytest.raises(ValueError, match=r"out has shape \(1, 6\); expected \(6,\), as x"):
+        M.matvec(np.ones(6), np.empty((1, 6)))
