@@ -96,7 +96,8 @@ def stored_choice(spec: BatchSpec, stored: StoredPlan) -> PlanChoice:
     if listing.blocks_between > _max_blocks(spec):
         raise ValueError(
             f"a group has {listing.blocks_between} partial products; expected at most "
-            f"{_max_blocks(spec)}, so that they take at most 1 GiB or 8 times the bytes of vectors"
+            f"{_max_blocks(spec)}, so that they take at most 1 GiB, 8 times the bytes of vectors, "
+            "or what one product takes"
         )
     return PlanChoice("factored", listing, f"factored, {_counted(spec, listing)}")
 
@@ -127,9 +128,10 @@ def _block_bytes(spec: BatchSpec) -> int:
 
 
 def _max_blocks(spec: BatchSpec) -> int:
-    """Return how many blocks of partial products a group may have."""
+    """Return how many blocks of partial products a group may have, at least those of a product."""
     ends = spec.systems * (spec.num_inputs + spec.num_outputs)
-    return max(_MAX_BYTES // _block_bytes(spec), _MAX_SHARE * ends)
+    of_one = spec.systems * (len(spec.pools) - 1)
+    return max(_MAX_BYTES // _block_bytes(spec), _MAX_SHARE * ends, of_one)
 
 
 def _size(count: int) -> str:

@@ -270,3 +270,16 @@ def test_edges_in_another_order_are_the_same_plan(rng, tmp_path):
     x = rng.standard_normal(op.shape[1])
     loaded = load_problem(tmp_path / "list.h5").operator
     np.testing.assert_allclose(loaded @ x, op @ x, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("modes", [17, 18, 20])
+def test_the_plan_of_one_product_with_many_modes_is_read_again(rng, tmp_path, monkeypatch, modes):
+    """However few partial products a group may have, those of one product are among them."""
+    monkeypatch.setattr(choice, "_MAX_BYTES", 1)
+    pool = rng.standard_normal((1, 2, 2))
+    op = bk.BatchedKron(pool, [[0] * modes], [0], [0]).plan("factored")
+    u = rng.standard_normal((1, op.shape[0]))
+    save_problem(tmp_path / "list.h5", LinearProblem(op, u.ravel()))
+    loaded = load_problem(tmp_path / "list.h5").operator
+    assert loaded.describe() == op.describe()
+    assert loaded.apply(u).tobytes() == op.apply(u).tobytes()
