@@ -73,6 +73,32 @@ def test_links_lead_somewhere():
             assert not heading or heading in headings(page), f"{path.name}: {target}#{heading}"
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy of the files without history")
+def test_commits_that_are_named_exist():
+    pages = [*DOCUMENTS, *OTHERS, ROOT / "benchmarks" / "README.md"]
+    named = {
+        commit: path.name
+        for path in pages
+        for commit in re.findall(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,12}\b", path.read_text())
+        if not re.fullmatch(r"\d+e\d+", commit)
+    }
+    assert len(named) > 20
+    command = ["git", "-C", str(ROOT), "cat-file", "--batch-check=%(objecttype)"]
+    given = "\n".join(f"{commit}^{{commit}}" for commit in named)
+    found = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    kinds = found.stdout.splitlines()
+    missing = [f"{c} in {named[c]}" for c, k in zip(named, kinds, strict=True) if k != "commit"]
+    assert not missing
+
+
+def test_the_first_line_of_the_readme_may_be_run_again():
+    """What it installs and writes is there then; the line itself is run by .ci/run."""
+    line = next(one for one in (ROOT / "README.md").read_text().splitlines() if "&&" in one)
+    commands = [words.split() for words in line.split("&&") if "bin/batchkron" in words]
+    assert [words[1] for words in commands] == ["make", "run"]
+    assert all("--force" in words for words in commands)
+
+
 def test_the_index_has_every_page():
     index = (ROOT / "docs" / "README.md").read_text()
     for path in (ROOT / "docs").rglob("*.md"):
