@@ -229,7 +229,7 @@ def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[A
         "x", "y", "workspace", "ids", "inputs", "outputs", "starts", "weights"
     )
     sizes = size_fields("products", "outer", "inner", "num_inputs", "num_outputs", "input_size")
-    sizes += size_fields("output_size", "systems", "weight_system", "staged", "buffer", "team")
+    sizes += size_fields("output_size", "systems", "weight_system", "staged", "buffer", "group")
     steps = ("steps", steps_argument(modes, fixed))
     return np.dtype(
         [*pointers, steps, *sizes, *size_fields("accumulate"), ("alpha", dtype)], align=True

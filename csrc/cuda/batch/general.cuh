@@ -4,7 +4,7 @@
 
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/mode_multiply.cuh"
-#include "cuda/common/team.cuh"
+#include "cuda/common/thread_group.cuh"
 
 namespace batchkron {
 
@@ -29,37 +29,37 @@ struct BatchArguments {
   Index systems, weight_system;
   Index staged;  // elements of shared memory for factors, before the buffers
   Index buffer;  // elements of one buffer
-  Index team;    // elements of shared memory of one team
+  Index group;    // elements of shared memory of one thread group
   Index accumulate;
   T alpha;
 };
 
-// A team computes a product for `width` of the inner vectors at a time, between two buffers of
-// (block, width). owner: a team computes an output, whose products it sums in the list's order in a
-// third buffer: the same bits from run to run. Else a team computes a product and adds it to y
-// atomically, in any order.
+// A thread group computes a product for `width` of the inner vectors at a time, between two buffers
+// of (block, width). owner: a thread group computes an output, whose products it sums in the list's
+// order in a third buffer: the same bits from run to run. Else a thread group computes a product
+// and adds it to y atomically, in any order.
 template <class T, class Steps, int width, int threads, bool owner, bool is_staged, bool in_shared>
-__global__ void __launch_bounds__(Team<threads>::block)
+__global__ void __launch_bounds__(ThreadGroup<threads>::block)
     batched_kron(const BatchArguments<T, Steps> a) {
   wait_for_earlier_kernels();
   using Size = typename Choice<in_shared, int, Index>::Type;
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  const Team<threads> team;
-  T* const staged = reinterpret_cast<T*>(shared_memory) + team.index() * a.team;
+  const ThreadGroup<threads> group;
+  T* const staged = reinterpret_cast<T*>(shared_memory) + group.index() * a.group;
   const Index block = blockIdx.x + Index(gridDim.x) * blockIdx.y;
   constexpr int count = owner ? 3 : 2;
   T* const buffers = in_shared ? staged + a.staged : a.workspace + block * count * a.buffer;
   T* const sum = buffers + 2 * a.buffer;
 
-  // Each thread loads and stores one column w, and always the same rows m, of its team's buffers.
-  const int w = team.rank() % width, first_row = team.rank() / width, rows = team.size / width;
+  // Each thread loads and stores one column w, and always the same rows m, of its group's buffers.
+  const int w = group.rank() % width, first_row = group.rank() / width, rows = group.size / width;
   const Index tiles = (a.inner + width - 1) / width;
   const Index units = owner ? a.num_outputs : a.products;
   for (Index slab = blockIdx.y; slab < a.outer * tiles; slab += gridDim.y) {
     const Index e = slab / tiles, column = slab % tiles * width + w, system = e % a.systems;
     const bool inside = column < a.inner;
-    for (Index unit = Index(blockIdx.x) * team.count + team.index(); unit < units;
-         unit += Index(gridDim.x) * team.count) {
+    for (Index unit = Index(blockIdx.x) * group.count + group.index(); unit < units;
+         unit += Index(gridDim.x) * group.count) {
       const Index begin = owner ? a.starts[unit] : unit;
       const Index end = owner ? a.starts[unit + 1] : unit + 1;
       const Index output = owner ? unit : a.outputs[unit];
@@ -68,14 +68,14 @@ __global__ void __launch_bounds__(Team<threads>::block)
         const int* const ids = a.ids + b * a.steps.count;
         const T* const source =
             a.x + (e * a.num_inputs + a.inputs[b]) * a.input_size * a.inner + column;
-        team.sync();  // the buffers are free again
+        group.sync();  // the buffers are free again
         if constexpr (is_staged)
-          stage_factors<Size>(a.steps, ids, system, staged, team.rank(), team.size);
+          stage_factors<Size>(a.steps, ids, system, staged, group.rank(), group.size);
         for (Size m = first_row; m < a.input_size; m += rows)
           buffers[m * width + w] = inside ? source[m * a.inner] : T{};
-        team.sync();
+        group.sync();
         const T* const result = run_steps<is_staged, Size>(
-            a.steps, ids, system, staged, Size(width), buffers, buffers + a.buffer, team);
+            a.steps, ids, system, staged, Size(width), buffers, buffers + a.buffer, group);
         const T weight =
             a.weights ? multiply(a.alpha, a.weights[system * a.weight_system + b]) : a.alpha;
         for (Size m = first_row; m < a.output_size; m += rows) {

@@ -110,21 +110,21 @@ __device__ void stage_factors(const Steps& steps, const Ids& ids, Index system, 
 
 // Applies all steps s with ids[s] >= 0 (the others are identities) to the tile in `from`, which is
 // (input size, columns), with `to` as the second buffer, and returns the buffer that holds the
-// result. The caller has synchronised the team; the last step ends with a synchronisation.
-template <bool is_staged, class Size, class T, class Steps, class Ids, class AnyTeam>
+// result. The caller has synchronised the thread group; the last step ends with a synchronisation.
+template <bool is_staged, class Size, class T, class Steps, class Ids, class AnyGroup>
 __device__ T* run_steps(const Steps& steps, const Ids& ids, Index system, const T* staged,
-                        Size columns, T* from, T* to, AnyTeam team) {
+                        Size columns, T* from, T* to, AnyGroup group) {
   steps.each([&](auto step, const Factor<T>& factor, int s) {
     if (ids[s] >= 0) {
       if constexpr (is_staged) {
         const StagedFactor<T, Size> matrix{staged, staged_stride<Size>(step)};
-        mode_multiply<Size>(step, columns, matrix, from, to, team.rank(), AnyTeam::size);
+        mode_multiply<Size>(step, columns, matrix, from, to, group.rank(), AnyGroup::size);
       } else {
         const T* data = factor.data + system * factor.system + Index(ids[s]) * factor.matrix;
         const GlobalFactor<T, Size> matrix{data, factor.row, factor.column, Size(step.K)};
-        mode_multiply<Size>(step, columns, matrix, from, to, team.rank(), AnyTeam::size);
+        mode_multiply<Size>(step, columns, matrix, from, to, group.rank(), AnyGroup::size);
       }
-      team.sync();
+      group.sync();
       T* const result = to;
       to = from;
       from = result;

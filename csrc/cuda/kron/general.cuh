@@ -5,7 +5,7 @@
 
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/mode_multiply.cuh"
-#include "cuda/common/team.cuh"
+#include "cuda/common/thread_group.cuh"
 
 namespace batchkron {
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(threads) kron_group(const GroupArguments<T, St
   wait_for_earlier_kernels();
   using Size = typename Choice<in_shared, int, Index>::Type;
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  const Team<threads> team;
+  const ThreadGroup<threads> group;
   const EveryFactor ids;
   constexpr int stride = row_length ? width + 1 : width;
   constexpr int tile_columns = row_length ? width - width % (row_length ? row_length : 1) : width;
@@ -75,22 +75,22 @@ __global__ void __launch_bounds__(threads) kron_group(const GroupArguments<T, St
   T* const from = in_shared ? staged + a.staged : a.workspace + blockIdx.x * 2 * a.buffer;
 
   if constexpr (is_staged)
-    stage_factors<Size>(a.steps, ids, 0, staged, team.rank(), team.size);
+    stage_factors<Size>(a.steps, ids, 0, staged, group.rank(), group.size);
   const Index tiles = (a.columns + tile_columns - 1) / tile_columns;
   for (Index tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     visit_tile<Size, width, row_length>(
         tile, a.columns, a.R, Size(input_size),
         [&](Size place, Index offset) { from[place] = offset < 0 ? T{} : a.x[offset]; });
-    team.sync();
+    group.sync();
     const T* const result = run_steps<is_staged, Size>(a.steps, ids, 0, staged, Size(stride), from,
-                                                       from + a.buffer, team);
+                                                       from + a.buffer, group);
     visit_tile<Size, width, row_length>(
         tile, a.columns, a.R, Size(output_size), [&](Size place, Index offset) {
           if (offset < 0) return;
           const T value = multiply(a.alpha, result[place]);
           a.y[offset] = a.previous ? multiply_add(value, a.beta, a.previous[offset]) : value;
         });
-    team.sync();  // the buffers are free again
+    group.sync();  // the buffers are free again
   }
 }
 

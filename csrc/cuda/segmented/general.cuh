@@ -42,43 +42,44 @@ struct SegmentColumn {
   }
 };
 
-// Nodes with many edges are shared by several teams, a power of two. Nodes are sorted by that
-// number, the largest first; this is how many different numbers there are.
-constexpr int num_team_counts = 5;  // 16, 8, 4, 2, 1
+// Nodes with many edges are shared by several thread groups, a power of two. Nodes are sorted by
+// that number, the largest first; this is how many different numbers there are.
+constexpr int num_group_counts = 5;  // 16, 8, 4, 2, 1
 
-// How threads are divided. A team of `team` threads adds edges of one node; a thread block has
-// `teams` of them. A team computes `width` neighbouring columns of the innermost axis `inner`, 1 if
-// inner is 1. in_shared: between two modes the sums are kept in shared memory, otherwise in the
-// target. All are powers of two.
-template <int team_, int teams_, int width_, bool in_shared_>
+// How threads are divided. A thread group of `group` threads adds edges of one node; a thread block
+// has `groups` of them. A thread group computes `width` neighbouring columns of the innermost axis
+// `inner`, 1 if inner is 1. in_shared: between two modes the sums are kept in shared memory,
+// otherwise in the target. All are powers of two.
+template <int group_, int groups_, int width_, bool in_shared_>
 struct SegmentCut {
-  static constexpr int team = team_, teams = teams_, width = width_, block = team * teams;
+  static constexpr int group = group_, groups = groups_, width = width_, block = group * groups;
   static constexpr bool in_shared = in_shared_;
-  static constexpr int max_teams_per_node =
-      teams >> num_team_counts ? 1 << (num_team_counts - 1) : teams;
-  static_assert(block <= 256 || (team > 32 && teams <= 8), "barriers have numbers up to 15");
+  static constexpr int max_groups_per_node =
+      groups >> num_group_counts ? 1 << (num_group_counts - 1) : groups;
+  static_assert(block <= 256 || (group > 32 && groups <= 8), "barriers have numbers up to 15");
 
   // A mask of the lanes of this warp in the calling thread's group of `threads` threads, a power of
   // two.
   __device__ static unsigned lanes(int threads) {
     return threads < 32 ? ((1u << threads) - 1) << (threadIdx.x % 32 & -threads) : ~0u;
   }
-  __device__ static void sync_team(int index) {
-    if constexpr (team <= 32)
-      __syncwarp(lanes(team));
-    else if constexpr (teams == 1)
+  __device__ static void sync_group(int index) {
+    if constexpr (group <= 32)
+      __syncwarp(lanes(group));
+    else if constexpr (groups == 1)
       __syncthreads();
     else
-      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(team) : "memory");
+      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(group) : "memory");
   }
-  // A barrier of the teams that share a node.
-  __device__ static void sync_node_teams(int index, int teams_per_node) {
-    if (teams_per_node == 1)
-      sync_team(index);
-    else if (team * teams_per_node <= 32)
-      __syncwarp(lanes(team * teams_per_node));
+  // A barrier of the thread groups that share a node.
+  __device__ static void sync_node_groups(int index, int groups_per_node) {
+    if (groups_per_node == 1)
+      sync_group(index);
+    else if (group * groups_per_node <= 32)
+      __syncwarp(lanes(group * groups_per_node));
     else
-      asm volatile("bar.sync %0, %1;" ::"r"(9 + index / teams_per_node), "r"(team * teams_per_node)
+      asm volatile("bar.sync %0, %1;" ::"r"(9 + index / groups_per_node),
+                   "r"(group * groups_per_node)
                    : "memory");
   }
 };
@@ -94,8 +95,8 @@ struct alignas(8) SegmentEdge {
 // writes block targets[i] of y, or block targets[i] - num_outputs of scratch, which no edge of this
 // launch reads. Blocks of y are scaled by alpha, and added to if `accumulate`; otherwise what y
 // held before is never read. Blocks of scratch are overwritten unscaled. A node without edges
-// becomes zero, or stays if `accumulate`. Nodes are sorted by the number of teams that share them,
-// the largest first; nodes_by_team_count has the numbers of nodes.
+// becomes zero, or stays if `accumulate`. Nodes are sorted by the number of thread groups that
+// share them, the largest first; nodes_by_group_count has the numbers of nodes.
 template <class T, class Edge = SegmentEdge>
 struct SegmentedArguments {
   const T* x;
@@ -106,7 +107,7 @@ struct SegmentedArguments {
   const int* targets;
   const T* matrices;  // 16-byte aligned
   Index nodes;
-  Index nodes_by_team_count[num_team_counts];
+  Index nodes_by_group_count[num_group_counts];
   Index outer, inner, num_inputs, num_outputs, num_scratch;
   Index accumulate;
   T alpha;
@@ -120,23 +121,24 @@ struct SegmentedArguments {
   }
 };
 
-// The node of a thread, -1 for none, and which of the teams that share the node's edges its team
-// is.
-struct TeamPlace {
+// The node of a thread, -1 for none, and which of the thread groups that share the node's edges its
+// group is.
+struct GroupPlace {
   Index node;
-  int member, teams_per_node;
+  int member, groups_per_node;
 
   template <class Cut>
-  __device__ static TeamPlace of(const Index (&nodes_by_team_count)[num_team_counts], int index) {
+  __device__ static GroupPlace of(const Index (&nodes_by_group_count)[num_group_counts],
+                                  int index) {
     Index block = blockIdx.x, first = 0;
 #pragma unroll
-    for (int teams_per_node = Cut::max_teams_per_node, kind = 0; teams_per_node > 0;
-         teams_per_node /= 2, ++kind) {
-      const int own = Cut::teams / teams_per_node;
-      const Index nodes = nodes_by_team_count[kind], blocks = (nodes + own - 1) / own;
+    for (int groups_per_node = Cut::max_groups_per_node, kind = 0; groups_per_node > 0;
+         groups_per_node /= 2, ++kind) {
+      const int own = Cut::groups / groups_per_node;
+      const Index nodes = nodes_by_group_count[kind], blocks = (nodes + own - 1) / own;
       if (block < blocks) {
-        const Index at = block * own + index / teams_per_node;
-        return {at < nodes ? first + at : -1, index % teams_per_node, teams_per_node};
+        const Index at = block * own + index / groups_per_node;
+        return {at < nodes ? first + at : -1, index % groups_per_node, groups_per_node};
       }
       block -= blocks;
       first += nodes;
@@ -145,26 +147,26 @@ struct TeamPlace {
   }
 };
 
-// A node and the team that adds its edges, or a part of them.
+// A node and the thread group that adds its edges, or a part of them.
 template <class T, class Cut, class Size, Index input, Index output, int modes>
-struct SegmentTeam {
+struct SegmentGroup {
   using Arguments = SegmentedArguments<T>;
   const Arguments& a;
-  const TeamPlace place;
+  const GroupPlace place;
   const Index entry, column;        // entry of outer, first column of inner
-  const int index, rank;            // of the team in its thread block, of the thread in its team
-  T* const sums;                    // the team's sums of a block, (output, width)
+  const int index, rank;            // of the group in its thread block, of the thread in its group
+  T* const sums;                    // the thread group's sums of a block, (output, width)
   const T *x, *scratch;             // where child 0 would be, for the entry and column
   const Index to;                   // target of the node
   const SegmentEdge* edges;         // first edge of the node
   int ends[modes];                  // where each mode's edges end, from `edges`
-  int edge;                         // number of the team's next edge
+  int edge;                         // number of the thread group's next edge
   SegmentEdge next;                 // that edge, loaded ahead
   bool is_first = true;             // whether there are no sums yet
 
-  __device__ SegmentTeam(const Arguments& all, TeamPlace own, Index slab, Index first, int team,
+  __device__ SegmentGroup(const Arguments& all, GroupPlace own, Index slab, Index first, int group,
                          int thread, T* memory)
-      : a(all), place(own), entry(slab), column(first), index(team), rank(thread), sums(memory),
+      : a(all), place(own), entry(slab), column(first), index(group), rank(thread), sums(memory),
         to(all.targets[own.node]), edge(own.member) {
     const Index* const starts = a.starts + own.node * modes;
     edges = a.edges + starts[0];
@@ -194,15 +196,15 @@ struct SegmentTeam {
   }
   __device__ bool adds_to_target() const { return a.accumulate && makes_output(); }
 
-  // Adds the team's edges along mode `m` to its sums. Teams that share the node take its edges in
-  // turn; the turn goes on from mode to mode. Without shared memory the thread blocks along z of
-  // the grid divide the items of the only mode.
+  // Adds the thread group's edges along mode `m` to its sums. Thread groups that share the node
+  // take its edges in turn; the turn goes on from mode to mode. Without shared memory the thread
+  // blocks along z of the grid divide the items of the only mode.
   template <class Mode>
   __device__ void add_edges(int m) {
     if (ends[m] == (m == 0 ? 0 : ends[m - 1])) return;
-    if (!is_first) Cut::sync_team(index);  // each mode divides the sums among threads differently
+    if (!is_first) Cut::sync_group(index);  // each mode divides the sums among threads differently
     constexpr Size all = Size(Mode::L * Mode::R * Cut::width);
-    constexpr Size step = Size(Cut::team) * Mode::items;
+    constexpr Size step = Size(Cut::group) * Mode::items;
     const Size pieces = Cut::in_shared ? 1 : Size(gridDim.z);
     const Size piece = Cut::in_shared ? 0 : Size(blockIdx.z);
     const int begin = edge;
@@ -214,7 +216,8 @@ struct SegmentTeam {
     is_first = false;
   }
 
-  // Adds the team's edges before `end` to results k ... k + tile - 1 of the items i, i + team, ...
+  // Adds the thread group's edges before `end` to results k ... k + tile - 1 of the items i, i +
+  // thread group, ...
   template <class Mode>
   __device__ void add_tile(int end, int k, Size i, Size all) {
     constexpr Size R = Size(Mode::R), W = Cut::width;
@@ -222,7 +225,7 @@ struct SegmentTeam {
     T results[Mode::items][Mode::tile] = {};
 #pragma unroll
     for (int j = 0; j < Mode::items; ++j) {
-      const Size item = i + j * Cut::team < all ? i + j * Cut::team : all - 1;
+      const Size item = i + j * Cut::group < all ? i + j * Cut::group : all - 1;
       const Size w = has(item % W) ? item % W : 0;
       from[j] = (item / W / R * Mode::C * R + item / W % R) * Size(inner()) + w;
     }
@@ -231,7 +234,7 @@ struct SegmentTeam {
     while (edge < end) {
       const T* const block = source(next.child);
       const T* const matrix = a.matrices + Index(next.matrix) * (16 / int(sizeof(T))) + k;
-      look(edge += place.teams_per_node, next);
+      look(edge += place.groups_per_node, next);
       constexpr int whole = Mode::C / limit * limit;
 #pragma unroll 4
       for (int c = 0; c < whole; c += limit)
@@ -241,7 +244,7 @@ struct SegmentTeam {
     }
 #pragma unroll
     for (int j = 0; j < Mode::items; ++j) {
-      const Size item = i + j * Cut::team, w = item % W;
+      const Size item = i + j * Cut::group, w = item % W;
       if (item >= all) continue;
       const Size first = item / W / R * Mode::K * R + item / W % R;
 #pragma unroll
@@ -269,7 +272,7 @@ struct SegmentTeam {
 #pragma unroll
       for (int j = 0; j < Mode::items; ++j) values[l][j] = block[from[j] + (c + l) * apart];
     }
-    if constexpr (count > 1) __syncwarp(Cut::lanes(Cut::team));
+    if constexpr (count > 1) __syncwarp(Cut::lanes(Cut::group));
 #pragma unroll
     for (int l = 0; l < count; ++l)
 #pragma unroll
@@ -279,7 +282,7 @@ struct SegmentTeam {
           results[j][t] = multiply_add(results[j][t], values[l][j], words[l].pack.values[t]);
   }
 
-  // Adds `value` to the team's sum of element i, column w.
+  // Adds `value` to the thread group's sum of element i, column w.
   __device__ void keep(Size i, Size w, T value) const {
     if constexpr (Cut::in_shared) {
       T& sum = sums[i * Cut::width + w];
@@ -292,24 +295,24 @@ struct SegmentTeam {
   // Writes the sums of all modes to the target, or zeros if there are no edges.
   __device__ void finish() const {
     const bool is_shared = Cut::in_shared && !is_first;
-    if (is_shared) Cut::sync_node_teams(index, place.teams_per_node);
+    if (is_shared) Cut::sync_node_groups(index, place.groups_per_node);
     if (is_first ? !adds_to_target() : is_shared) write_all();
-    Cut::sync_node_teams(index, place.teams_per_node);  // the sums' places are free again
+    Cut::sync_node_groups(index, place.groups_per_node);  // the sums' places are free again
   }
 
  private:
   __device__ void write_all() const {
     constexpr Size all = Size(output * Cut::width);
     const bool adds = adds_to_target();
-    const Size threads = Size(Cut::team) * place.teams_per_node * Size(gridDim.z);
+    const Size threads = Size(Cut::group) * place.groups_per_node * Size(gridDim.z);
     T* const block = target();
-    for (Size i = rank + Size(Cut::team) * (place.member + Size(blockIdx.z)); i < all;
+    for (Size i = rank + Size(Cut::group) * (place.member + Size(blockIdx.z)); i < all;
          i += threads) {
       const Size w = i % Cut::width;
       if (!has(w)) continue;
       T sum{};
       if (!is_first)
-        for (int other = 0; other < place.teams_per_node; ++other) {
+        for (int other = 0; other < place.groups_per_node; ++other) {
           const T part = sums[i + Size(other - place.member) * all];
           sum = other == 0 ? part : add(sum, part);
         }
@@ -318,9 +321,10 @@ struct SegmentTeam {
   }
 };
 
-// A team adds a node's edges mode by mode, in the list's order; each thread computes along whole
-// fibres of the mode, and the sums of all modes are added in shared memory. Where teams share a
-// node, their sums are added in the order of the teams: the same bits from run to run.
+// A thread group adds a node's edges mode by mode, in the list's order; each thread computes along
+// whole fibres of the mode, and the sums of all modes are added in shared memory. Where thread
+// groups share a node, their sums are added in the order of the thread groups: the same bits from
+// run to run.
 template <class T, class Cut, class... Mode>
 __global__ void __launch_bounds__(Cut::block)
     segmented_multiply(const SegmentedArguments<T> a) {
@@ -332,17 +336,17 @@ __global__ void __launch_bounds__(Cut::block)
   using Size = typename Choice<Cut::width == 1 && (largest < (1 << 30)), int, Index>::Type;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
-  const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
-  const TeamPlace place = TeamPlace::of<Cut>(a.nodes_by_team_count, index);
+  const int index = int(threadIdx.x) / Cut::group, rank = int(threadIdx.x) % Cut::group;
+  const GroupPlace place = GroupPlace::of<Cut>(a.nodes_by_group_count, index);
   if (place.node < 0) return;
   T* const sums = reinterpret_cast<T*>(shared_memory) + Index(index) * output * Cut::width;
   const Index tiles = Cut::width == 1 ? 1 : (a.inner + Cut::width - 1) / Cut::width;
   for (Index slab = blockIdx.y; slab < a.outer * tiles; slab += gridDim.y) {
-    SegmentTeam<T, Cut, Size, input, output, int(sizeof...(Mode))> team(
+    SegmentGroup<T, Cut, Size, input, output, int(sizeof...(Mode))> group(
         a, place, slab / tiles, slab % tiles * Cut::width, index, rank, sums);
     int m = 0;
-    (team.template add_edges<Mode>(m++), ...);
-    team.finish();
+    (group.template add_edges<Mode>(m++), ...);
+    group.finish();
   }
 }
 

@@ -37,7 +37,7 @@ struct StagedCut {
   static constexpr bool between = between_;
 
   __device__ static void sync_group(int index) {
-    SegmentCut<group, groups, 1, true>::sync_team(index);
+    SegmentCut<group, groups, 1, true>::sync_group(index);
   }
 };
 
@@ -380,7 +380,7 @@ struct StagedNode {
 
 // The arguments are those of general.cuh with loads in place of edges: those of node i and bundle g
 // are starts[i * bundles + g] ... starts[i * bundles + g + 1] - 1, and inner is 1.
-// nodes_by_team_count[0] nodes are computed by a whole thread block each, the others by a thread
+// nodes_by_group_count[0] nodes are computed by a whole thread block each, the others by a thread
 // group each. Loads are added bundle by bundle, in the list's order, and the sums of thread groups
 // in their order: the same bits from run to run.
 template <class T, class Cut, class... Bundle>
@@ -392,7 +392,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
   extern __shared__ __align__(128) unsigned char shared_memory[];  // [groups][room]
   const int index = int(threadIdx.x) / Cut::group, rank = int(threadIdx.x) % Cut::group;
   const Index block = blockIdx.x;
-  const Index shared = a.nodes_by_team_count[0];  // nodes that take a whole thread block each
+  const Index shared = a.nodes_by_group_count[0];  // nodes that take a whole thread block each
   const bool by_whole_block = block < shared;
   const Index node = by_whole_block ? block : shared + (block - shared) * Cut::groups + index;
   if (node >= a.nodes) return;

@@ -30,7 +30,7 @@ def general_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel:
         output_size=shape.output_size,
         staged=tiling.staged_elements,
         buffer=tiling.buffer_elements,
-        team=tiling.team_elements,
+        group=tiling.team_elements,
     )
     program = batch_program(shape.dtype, tiling, shape.owner)
     return Kernel(GENERAL, shape, tiling, program, launch, arguments)

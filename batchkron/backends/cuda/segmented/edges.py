@@ -19,7 +19,7 @@ from batchkron.spec.kron import Array
 _Ids: TypeAlias = NDArray[np.int64]
 
 WORD = 16  # bytes; the addresses of matrices are multiples
-NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams, as in the kernel
+NUM_GROUP_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams, as in the kernel
 MAX_BLOCKS = 2**31 - 1  # largest number of input or output blocks: edges have 32-bit numbers
 # Largest number of edges of a node: teams that share it count up to 512 beyond its last edge.
 _MAX_NODE_EDGES = 2**31 - 1 - 512
@@ -170,6 +170,6 @@ def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the layout of the C++ struct SegmentedArguments."""
     pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
     sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
-    nodes_by_team_count = "nodes_by_team_count", np.int64, (NUM_TEAM_COUNTS,)
-    fields = [*pointers, *size_fields("nodes"), nodes_by_team_count, *sizes, ("alpha", dtype)]
+    nodes_by_group_count = "nodes_by_group_count", np.int64, (NUM_GROUP_COUNTS,)
+    fields = [*pointers, *size_fields("nodes"), nodes_by_group_count, *sizes, ("alpha", dtype)]
     return np.dtype(fields, align=True)

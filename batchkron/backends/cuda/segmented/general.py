@@ -19,7 +19,7 @@ from batchkron.backends.cuda.runtime.hardware import (
 )
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.edges import (
-    NUM_TEAM_COUNTS,
+    NUM_GROUP_COUNTS,
     EdgeTable,
     NodeClass,
     SegmentMode,
@@ -76,7 +76,7 @@ class SegmentTiling:
         """Return a table in the kernel's layout."""
         return {"starts": table.starts, "edges": table.edges, "targets": table.targets}
 
-    def nodes_by_team_count(
+    def nodes_by_group_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
         """Return how many nodes are shared by 16, 8, 4, 2 and 1 teams, and the thread blocks.
@@ -84,7 +84,7 @@ class SegmentTiling:
         A team has one edge of its node, or as many more as let all teams fit on the device at the
         same time, up to `_MAX_TEAM_EDGES`.
         """
-        maximum = min(self.teams, 1 << NUM_TEAM_COUNTS - 1)
+        maximum = min(self.teams, 1 << NUM_GROUP_COUNTS - 1)
         teams = limits.multiprocessors * self._resident // self.team
 
         def teams_per_node(kind: NodeClass) -> int:
@@ -95,10 +95,10 @@ class SegmentTiling:
             slabs * sum(kind.nodes * teams_per_node(kind) for kind in table.classes) > teams
         ):
             share *= 2
-        counts = [0] * NUM_TEAM_COUNTS
+        counts = [0] * NUM_GROUP_COUNTS
         for kind in table.classes:
             counts[(maximum // teams_per_node(kind)).bit_length() - 1] += kind.nodes
-        in_block = (self.teams // max(1, maximum >> k) for k in range(NUM_TEAM_COUNTS))
+        in_block = (self.teams // max(1, maximum >> k) for k in range(NUM_GROUP_COUNTS))
         return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
 
     @property

@@ -31,7 +31,7 @@ class SumsShape:
 def sums_kernel(family: Family, shape: SumsShape, tiling: Any, program: Program) -> Kernel:
     """Return the kernel of a tiling, which is its variant.
 
-    A tiling says how many thread blocks a table has (``nodes_by_team_count``), how many share a
+    A tiling says how many thread blocks a table has (``nodes_by_group_count``), how many share a
     node (``pieces``), how the table is laid out (``arrays``), and how many columns of the innermost
     axis a thread group computes at a time (``width``).
     """

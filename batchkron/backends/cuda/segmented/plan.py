@@ -171,12 +171,12 @@ class EdgeSums:
     def _launch(self, kernel: Kernel, code: Any, number: int) -> Launch:
         table, tiling, how = self._tables[number], kernel.variant, kernel.launch
         slabs = kernel.work.outer * -(-kernel.work.inner // tiling.width)
-        nodes, blocks = tiling.nodes_by_team_count(table, slabs, device_limits(self.device))
+        nodes, blocks = tiling.nodes_by_group_count(table, slabs, device_limits(self.device))
         arguments = kernel.arguments.copy()
         for key, array in self._arrays(number, kernel).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
-        arguments["nodes"], arguments["nodes_by_team_count"] = len(table.targets), nodes
+        arguments["nodes"], arguments["nodes_by_group_count"] = len(table.targets), nodes
         for key, count in zip(
             ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
         ):

@@ -19,7 +19,7 @@ from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, resident_blocks, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.edges import (
-    NUM_TEAM_COUNTS,
+    NUM_GROUP_COUNTS,
     EdgeTable,
     SegmentMode,
     column_pitch,
@@ -95,7 +95,7 @@ class StagedTiling:
         starts, loads = staged_loads(table, self.bundles)
         return {"starts": starts, "edges": loads, "targets": table.targets}
 
-    def nodes_by_team_count(
+    def nodes_by_group_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
         """Return how many nodes each number of teams shares, and the number of thread blocks.
@@ -112,7 +112,7 @@ class StagedTiling:
         elif self.teams > 1:
             minimum = max(_LONG_NODE_EDGES, _LONG_NODE_RATIO * len(table.edges) / nodes)
             first = sum(kind.nodes for kind in table.classes if kind.edges >= minimum)
-        counts = [first] + [0] * (NUM_TEAM_COUNTS - 1)
+        counts = [first] + [0] * (NUM_GROUP_COUNTS - 1)
         return counts, first - (first - nodes) // self.teams
 
     @property

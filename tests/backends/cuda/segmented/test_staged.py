@@ -53,11 +53,11 @@ def test_teams_share_nodes_where_these_are_few():
     table = table_of([20] * 3 + [4] * 497)
     tiling = staged_tiling(block_modes((3,) * 6), 8, 500, False, LIMITS)
     assert tiling.teams == 2
-    assert tiling.nodes_by_team_count(table, 1, LIMITS) == ([500, 0, 0, 0, 0], 500)
-    assert tiling.nodes_by_team_count(table, 200, LIMITS) == ([3, 0, 0, 0, 0], 3 + 249)
-    assert replace(tiling, teams=1).nodes_by_team_count(table, 1, LIMITS) == ([0] * 5, 500)
+    assert tiling.nodes_by_group_count(table, 1, LIMITS) == ([500, 0, 0, 0, 0], 500)
+    assert tiling.nodes_by_group_count(table, 200, LIMITS) == ([3, 0, 0, 0, 0], 3 + 249)
+    assert replace(tiling, teams=1).nodes_by_group_count(table, 1, LIMITS) == ([0] * 5, 500)
     even = table_of([20] * 500)
-    assert tiling.nodes_by_team_count(even, 200, LIMITS) == ([0] * 5, 250)
+    assert tiling.nodes_by_group_count(even, 200, LIMITS) == ([0] * 5, 250)
 
 
 def test_all_nodes_on_the_device_at_a_time_have_more_teams():

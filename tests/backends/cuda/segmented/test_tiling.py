@@ -136,11 +136,11 @@ def test_nodes_are_sorted_by_classes(rng):
     assert first == 200
 
 
-def places(nodes_by_team_count, blocks, teams):
+def places(nodes_by_group_count, blocks, teams):
     """For each team: its node or None, its place among the teams of that node, their number."""
     for block in range(blocks):
         first, teams_per_node = 0, min(teams, 16)
-        for nodes in nodes_by_team_count:
+        for nodes in nodes_by_group_count:
             own = teams // teams_per_node
             if block < -(-nodes // own):
                 break
@@ -163,10 +163,10 @@ def test_teams_make_each_node_once(rng, sizes, nodes):
     table = table_of(counts)
     limits = DEVICES["90"]
     tiling = segment_tiling(block_modes(sizes), 8, nodes, 1, 1, limits)
-    nodes_by_team_count, blocks = tiling.nodes_by_team_count(table, 1, limits)
-    assert sum(nodes_by_team_count) == nodes
+    nodes_by_group_count, blocks = tiling.nodes_by_group_count(table, 1, limits)
+    assert sum(nodes_by_group_count) == nodes
     found = {}
-    for node, member, teams_per_node in places(nodes_by_team_count, blocks, tiling.teams):
+    for node, member, teams_per_node in places(nodes_by_group_count, blocks, tiling.teams):
         if node is not None:
             found.setdefault((node, teams_per_node), []).append(member)
     assert len(found) == nodes
@@ -186,7 +186,7 @@ def test_teams_of_a_node_grow_until_the_device_is_full():
     limits = DEVICES["90"]
     tiling = segment_tiling(block_modes((3, 3)), 8, 64, 1, 1, limits)
     largest = [
-        tiling.nodes_by_team_count(table, slabs, limits)[0].index(64)
+        tiling.nodes_by_group_count(table, slabs, limits)[0].index(64)
         for slabs in (1, 30, 60, 10**5)
     ]
     assert largest == sorted(largest)

@@ -6,7 +6,7 @@ conflicts (``layout``); its estimated time, which is compared with those of othe
 
     time = launch + factors + slowest(a thread group's tiles, a multiprocessor's work, memory)
 
-where a thread group (a "team" of warps) computes its tiles one after another. Pure arithmetic on
+where a thread group, several warps, computes its tiles one after another. Pure arithmetic on
 sizes, no device needed; the kernel's contract is in ``csrc/cuda/kron/fibres/kernel.cuh``.
 """
 
