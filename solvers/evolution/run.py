@@ -19,7 +19,6 @@ from batchkron.keyword_hints import names_meant
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
-from ..steppers.bdf import Bdf
 from ..steppers.products import ProductHook
 from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
@@ -418,9 +417,8 @@ class Run:
         u, t, point = stepping.trial.u, control.t, control.resume_point
         if stepping.event is not None:  # the state before the step that it is in
             (u, t), point = stepping.state_before(), control.previous_point
-        memory = stepping.stepper.memory() if isinstance(stepping.stepper, Bdf) else ([], [])
-        problem = self.integration.problem
-        return SavedState(u, t, point(), self._history.records, problem, memory=memory)
+        records, problem = self._history.records, self.integration.problem
+        return SavedState(u, t, point(), records, problem, memory=stepping.stepper.memory())
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""

@@ -10,6 +10,7 @@ from .forward_euler import ForwardEuler
 from .from_tableau import stepper_of
 from .registry import get, names
 from .rk4 import Rk4
+from .rkc2 import Rkc2
 from .runge_kutta import RungeKutta
 from .ssp_rk3 import SspRk3
 from .stepper import ImplicitStepper, Stepper
@@ -28,6 +29,7 @@ __all__ = [
     "ForwardEuler",
     "ImplicitStepper",
     "Rk4",
+    "Rkc2",
     "RungeKutta",
     "SspRk3",
     "Stepper",

@@ -14,15 +14,18 @@ from .exponential import ExponentialEuler, ExponentialTrapezoidal
 from .forward_euler import ForwardEuler
 from .from_tableau import stepper_of
 from .rk4 import Rk4
+from .rkc2 import Rkc2
 from .ssp_rk3 import SspRk3
 from .stepper import Stepper
 from .tableau import Tableau
 from .tableaus import TABLEAUS
 
-_OWN: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson, Bdf)
+_EXPLICIT: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, Rkc2)
+_IMPLICIT: tuple[type[Stepper], ...] = (BackwardEuler, CrankNicolson, Bdf)
 _EXPONENTIAL: tuple[type[Stepper], ...] = (ExponentialEuler, ExponentialTrapezoidal)
 _ALL = sorted(
-    (*_OWN, *map(stepper_of, TABLEAUS), *_EXPONENTIAL), key=lambda stepper: stepper.implicit
+    (*_EXPLICIT, *_IMPLICIT, *map(stepper_of, TABLEAUS), *_EXPONENTIAL),
+    key=lambda stepper: stepper.implicit,
 )
 _STEPPERS: dict[str, type[Stepper]] = {stepper.name: stepper for stepper in _ALL}
 

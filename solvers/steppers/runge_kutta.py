@@ -111,6 +111,10 @@ class RungeKutta(EmbeddedStepper):
         """Return (‖u_next‖², ‖error‖², …) of the last steps, if `measures`."""
         return self._runner.squares() if self.measures else None
 
+    def square(self, u: NDArray[Any]) -> float | None:
+        """Return ‖u‖² as `squares` gives it, if `measures`."""
+        return self._runner.square(u) if self.measures else None
+
     def accept(self) -> None:
         """Accept the last attempt; its last slope may be the first one of the next step."""
         if self._first_is_last:

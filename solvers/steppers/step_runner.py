@@ -39,6 +39,9 @@ _MAX_RECORDED = 1 << 21
 _MAX_LOWERED, _MAX_LARGE = 16, 4
 
 
+_SQUARE = StepPasses((Combine(1, (Term(STATE, 1.0, 0.0),), Norm.END, is_read=False),), 2)
+
+
 class _Clock:
     """The times of the step under way, for its work, which does not know the runner."""
 
@@ -224,6 +227,12 @@ class StepRunner:
             return None
         found: NDArray[np.float64] = self._table.read(self._taken)
         return found
+
+    def square(self, vector: Vector) -> float | None:
+        """Return ‖v‖² as a pass that writes v finds it; it takes the place of the last step."""
+        self.run([(_SQUARE, [vector, vector], StepTimes(0.0, 0.0, 0.0))], True)
+        found = self.squares()
+        return None if found is None else float(found[0, Norm.END])
 
     def sum_of(self, terms: Sequence[Term], out: Vector, base: Vector | None = None) -> None:
         """Write base + Σ terms of the last step to ``out``, which is none of its vectors."""

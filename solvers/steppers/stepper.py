@@ -139,6 +139,20 @@ class Stepper(ABC):
     def restart(self) -> None:  # noqa: B027 - most methods have nothing to forget
         """Forget f at the end of the last step: the next one begins with another state."""
 
+    def memory(self) -> tuple[list[NDArray[Any]], list[float]]:
+        """Return vectors (N,) and numbers by which the next step depends on earlier ones.
+
+        They are those of the last accepted step; checkpoints hold them. Both are empty for most
+        methods, whose step is a function of the state.
+        """
+        return [], []
+
+    def remember(self, t: float, vectors: list[NDArray[Any]], numbers: list[float]) -> None:
+        """Continue from time t with what `memory` has returned in another run."""
+        raise ValueError(
+            f"the checkpoint holds {len(vectors)} vectors besides the state, and {self.name} none"
+        )
+
     @property
     def first_order(self) -> int:
         """The order of the first step."""
@@ -159,6 +173,13 @@ class Stepper(ABC):
 
         They are those of the steps since the last call that takes steps, shape (steps, 2); on a
         device, this waits for them. None if the method does not find them.
+        """
+        return None
+
+    def square(self, u: NDArray[Any]) -> float | None:
+        """Return ‖u‖² with the bits that `squares` gives at the end of a step; None without it.
+
+        It forgets the last step.
         """
         return None
 
@@ -199,6 +220,10 @@ class FixedStepper(Stepper):
     def is_faster_ahead(self) -> bool:
         """Whether several steps of `take` are faster than single ones."""
         return self._runner.is_faster_ahead
+
+    def square(self, u: NDArray[Any]) -> float | None:
+        """Return ‖u‖² as `squares` gives it, if `measures`."""
+        return self._runner.square(u) if self.measures else None
 
     def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u‖², -) at the ends of the last steps, if `measures`."""

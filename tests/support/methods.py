@@ -2,5 +2,11 @@
 
 from batchkron.solvers import steppers
 
-EQUAL_STEPS = [name for name in steppers.names() if not steppers.get(name).chooses_order]
-"""Those that take equal steps; each step is a function of (u, t) alone."""
+
+def _takes_equal_steps(name):
+    method = steppers.get(name)
+    return (method.implicit and not method.chooses_order) or bool(method.stability_polynomial)
+
+
+EQUAL_STEPS = [name for name in steppers.names() if _takes_equal_steps(name)]
+"""Those whose step is the same whatever the operator, and a function of (u, t) alone."""

@@ -12,9 +12,9 @@ import numpy as np
 from ...krylov.vectors.ranks import Ranks, max_over, norm_over
 from ...products import Vector
 from ...protocols import has_operator, known_beside_rhs, operator_of, says_linear
+from ...spectrum import numerical_abscissa, random_start
 from ...steppers.step_runner import StepTimes
 from ..operator_checks.linearity import is_linear
-from ..operator_checks.spectrum import numerical_abscissa, random_start
 
 __all__ = ["GrowthBound"]
 

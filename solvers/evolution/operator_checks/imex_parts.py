@@ -13,8 +13,8 @@ from batchkron.arrays import to_host
 
 from ...krylov.vectors.ranks import Ranks, dot_over, norm_over, sum_over
 from ...products import Product, Vector
+from ...spectrum import Arnoldi, random_start
 from ...steppers.tableau import Tableau
-from .spectrum import Arnoldi, random_start
 from .step_growth import HomogeneousProblem, excess_growth
 
 __all__ = ["Parts", "Worst", "krylov_parts"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...products import Vector
 from ...protocols import has_operator, implicit_part_of
+from ...spectrum import random_start
 from ..start.integration import Integration
 from .imex_parts import Parts, Worst, krylov_parts
-from .spectrum import random_start
 from .step_check import SAFE_FRACTION, StepCheck, UnstableStep, is_stable, largest_stable
 from .step_growth import HomogeneousProblem, MakeStepper, StepGrowth, growth_of_step
 

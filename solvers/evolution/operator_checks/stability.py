@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ...krylov.vectors.ranks import norm_over
 from ...protocols import has_operator, says_linear
+from ...spectrum import krylov_matrix, random_start
 from ..start.integration import Integration
 from .imex_step import check_imex_step
 from .linearity import is_imex, is_linear, product_at
-from .spectrum import krylov_matrix, random_start
 from .step_check import (
     SAFE_FRACTION,
     StepCheck,

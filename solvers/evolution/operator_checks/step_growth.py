@@ -14,10 +14,10 @@ from batchkron.arrays import array_module
 from ...krylov.vectors.ranks import Ranks, dot_over, norm_over
 from ...products import Product, Vector, as_product
 from ...protocols import has_operator, implicit_operator_of, operator_of
+from ...spectrum import Arnoldi
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
 from .linearity import homogeneous_product
-from .spectrum import Arnoldi
 from .step_check import is_stable
 
 __all__ = [

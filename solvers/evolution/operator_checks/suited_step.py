@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...protocols import has_operator, says_linear
+from ...spectrum import random_start
 from ...steppers.registry import get
 from ...steppers.stepper import Stepper
 from ..start.arguments import finite_number, setting, step_suits, suggests_step
 from ..start.integration import Integration, plan_integration
-from .spectrum import random_start
 from .stability import is_explicit_and_linear, largest_explicit_step
 from .step_check import SAFE_FRACTION
 from .step_growth import growth_of_step

@@ -318,9 +318,6 @@ class VariableOrderSteps(AdaptiveSteps):
         super().__init__(integration, tolerances, stepper)
         self._stepper = stepper
         stepper.scale = ErrorScale(tolerances.rtol, tolerances.atol)
-        if integration.resumed is not None and integration.resumed.memory is not None:
-            vectors, numbers = integration.resumed.memory
-            stepper.remember(self.t, vectors, numbers)
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether a step is accepted, and if so count it; choose the one to try next."""
@@ -343,7 +340,13 @@ StepControl: TypeAlias = FixedSteps | AdaptiveSteps
 
 
 def step_control(integration: Integration, stepper: Stepper) -> StepControl:
-    """Return the step-size control of an integration: adaptive if it has tolerances."""
+    """Return the step-size control of an integration: adaptive if it has tolerances.
+
+    A stepper gets what a checkpoint holds of its earlier steps.
+    """
+    resumed = integration.resumed
+    if resumed is not None and resumed.memory is not None:
+        stepper.remember(integration.begin, *resumed.memory)
     if integration.tolerances is None:
         return FixedSteps(integration)
     if isinstance(stepper, Bdf):

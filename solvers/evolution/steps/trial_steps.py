@@ -60,7 +60,7 @@ class TrialSteps:
     def __init__(
         self, stepper: Stepper, u: Vector, *, estimates: bool, ranks: Ranks | None = None
     ) -> None:
-        self._stepper, self._ranks = stepper, ranks
+        self._stepper, self._ranks, self._estimates = stepper, ranks, estimates
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
         self.in_place = self._embedded is None
         self.u, self.end = u, u
@@ -99,6 +99,11 @@ class TrialSteps:
             The failed linear solve, if there was one.
         """
         self.not_physical = None
+        if self._size is None and self._estimates:  # of a resumed run, with the bits of the first
+            square = self._stepper.square(self.u)
+            self._size = self._root(
+                dot_over(self._ranks, self.u, self.u).real if square is None else square, self.u
+            )
         with np.errstate(over="ignore", invalid="ignore"):
             try:
                 if self._embedded is None:
@@ -206,6 +211,11 @@ class TrialSteps:
             square = dot_over(ranks, vector, vector).real
         else:
             square = float(squares[-1, place])
+        return self._root(square, vector)
+
+    def _root(self, square: float, vector: Vector) -> float:
+        """Return ‖v‖₂ from its square, or from v where that has over- or underflowed."""
+        ranks = self._ranks
         if self._is_usual(square) or square == 0.0:
             return math.sqrt(square)
         if any_over(ranks, not np.isfinite(vector).all()):

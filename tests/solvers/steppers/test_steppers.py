@@ -301,7 +301,7 @@ def test_problem_without_operator():
 
 
 def test_names():
-    own = {"forward-euler", "ssp-rk3", "rk4", "backward-euler", "crank-nicolson", "bdf"}
+    own = {"forward-euler", "ssp-rk3", "rk4", "rkc2", "backward-euler", "crank-nicolson", "bdf"}
     tableaus = {tableau.name for tableau in steppers.TABLEAUS}
     assert set(steppers.names()) == own | tableaus | {
         "exponential-euler",

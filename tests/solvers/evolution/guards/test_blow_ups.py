@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 from scipy.sparse.linalg import LinearOperator
 
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.operator_checks.spectrum import numerical_abscissa, random_start
+from batchkron.solvers.spectrum import numerical_abscissa, random_start
 from batchkron.storage import load_checkpoint
 
-EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+EXPLICIT = [name for name in EQUAL_STEPS if not steppers.get(name).implicit]
 IMEX = ["ark2", "ark3"]
 
 

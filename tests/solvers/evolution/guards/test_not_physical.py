@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 
 from batchkron import NotPhysicalError
 from batchkron.solvers import Event, EvolveStatus, Quantity, evolve, steppers
 from batchkron.storage import load_checkpoint
 
-EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+EXPLICIT = [name for name in EQUAL_STEPS if not steppers.get(name).implicit]
 ADAPTIVE = [name for name in EXPLICIT if steppers.get(name).error_order]
 
 

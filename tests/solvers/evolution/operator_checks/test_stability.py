@@ -4,22 +4,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 from scipy.sparse.linalg import LinearOperator
 
 from batchkron import problems
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.operator_checks.spectrum import (
-    krylov_matrix,
-    numerical_abscissa,
-    random_start,
-)
 from batchkron.solvers.evolution.operator_checks.stability import (
     check_step,
     is_explicit_and_linear,
 )
 from batchkron.solvers.evolution.start.integration import plan_integration
+from batchkron.solvers.spectrum import (
+    krylov_matrix,
+    numerical_abscissa,
+    random_start,
+)
 
-EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+EXPLICIT = [name for name in EQUAL_STEPS if not steppers.get(name).implicit]
 SHORT_OF_LIMITS = [name for name in EXPLICIT if name != "forward-euler"]
 
 

@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from methods import EQUAL_STEPS
 
 from batchkron import problems
 from batchkron.solvers import EvolveStatus, evolve, steppers
 
-EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+EXPLICIT = [name for name in EQUAL_STEPS if not steppers.get(name).implicit]
 
 
 def suggesting(A, dt, initial=None, method="crank-nicolson"):

@@ -284,3 +284,23 @@ def test_scipys_integrators_take_our_operators(rng):
             lambda t, u: A @ u, (0, 1), start, method, rtol=1e-7, atol=1e-9, **options
         )
         np.testing.assert_allclose(found.y[:, -1], A.expm_apply(start), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["dormand-prince", "ssp-rk43", "rkc2", "esdirk3", "bdf"])
+def test_states_that_decay_are_resumed_bitwise(method, tmp_path):
+    """The larger norm of a step's ends is then the one at its beginning."""
+    rates = np.linspace(-40.0, -1.0, 30)
+    problem = SimpleNamespace(
+        initial=np.linspace(1.0, 2.0, 30),
+        operator=np.diag(rates),
+        rhs=lambda t, u, out: np.multiply(rates, u, out=out),
+    )
+    for rtol in (1e-3, 1e-4, 1e-5):
+        options = {"until": 0.2, "method": method, "rtol": rtol}
+        whole = evolve(problem, **options)
+        for stop in (1, 2, 3):
+            path = tmp_path / f"{rtol}-{stop}.h5"
+            callback = lambda state, stop=stop: state.step == stop  # noqa: E731
+            evolve(problem, checkpoint=path, callback=callback, **options)
+            resumed = evolve(problem, resume=path, **options)
+            np.testing.assert_array_equal(resumed.u, whole.u)
