@@ -31,6 +31,7 @@ from .spectra.eigs import eigs
 from .spectra.eigsh import eigsh
 from .spectra.lobpcg import lobpcg
 from .spectra.result import ConvergenceWarning, EigenResult
+from .steady_state import SteadyState, SteadyStatus, steady_state
 
 __all__ = [
     "Adapt",
@@ -60,6 +61,8 @@ __all__ = [
     "ResumeWarning",
     "Run",
     "Status",
+    "SteadyState",
+    "SteadyStatus",
     "Watched",
     "bicgstab",
     "block_cg",
@@ -80,5 +83,6 @@ __all__ = [
     "preconditioners",
     "solve_lyapunov",
     "solve_sylvester",
+    "steady_state",
     "steppers",
 ]

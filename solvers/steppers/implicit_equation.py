@@ -34,6 +34,7 @@ _MAX_ITERATIONS = 4  # of Newton's method, before another Jacobian or a shorter 
 _FORGOTTEN = 0.3  # of the rate of convergence before, that the next one is expected to have
 _NEWTON_SHARE = 0.05  # of the tolerance, that Newton's iteration leaves where solves are inexact
 _KRYLOV_SHARE = 0.1  # of that, that each of its linear solves leaves
+_INCREMENT_RTOL = 1e-2  # of the residual of `increment`, relative to the right-hand side
 _MAX_DENSE = 200  # unknowns up to which a Jacobian without structure is a dense matrix
 
 
@@ -70,6 +71,15 @@ class ImplicitEquation(ABC):
             The tolerance of the step.
         out : ndarray, shape (N,)
             Overwritten.
+        """
+
+    @abstractmethod
+    def increment(
+        self, t: float, c: float, u: Vector, slope: Vector, scale: ErrorScale, out: Vector
+    ) -> KrylovResult | None:
+        """Write (I - c J(t, u))⁻¹ c f(t, u) into ``out``, to a hundredth of the right-hand side.
+
+        ``slope`` is f(t, u). Return the solve that failed, if one did.
         """
 
     @property
@@ -114,6 +124,14 @@ class LinearEquation(ImplicitEquation):
         np.multiply(right, c, out=right)
         np.subtract(right, psi, out=right)
         found = self._solver.solve(t, c, right, out, atol=_LINEAR_SHARE * scale.smallest)
+        return None if found.converged else found
+
+    def increment(
+        self, t: float, c: float, u: Vector, slope: Vector, scale: ErrorScale, out: Vector
+    ) -> KrylovResult | None:
+        """Write (I - c A)⁻¹ c f into ``out``."""
+        np.multiply(slope, c, out=self._right)
+        found = self._solver.solve(t, c, self._right, out, rtol=_INCREMENT_RTOL)
         return None if found.converged else found
 
 
@@ -211,6 +229,16 @@ class DenseNewton(_Newton):
         if failed is not None and not is_new:
             self._compute(t, p, scale.weights(p))
             failed = self._iterate(t, c, p, psi, scale, out)
+        return failed
+
+    def increment(
+        self, t: float, c: float, u: Vector, slope: Vector, scale: ErrorScale, out: Vector
+    ) -> KrylovResult | None:
+        """Write (I - c J)⁻¹ c f into ``out``, by a new Jacobian."""
+        self._compute(t, u, scale.weights(u))
+        np.multiply(slope, c, out=self._right)
+        failed = self._correct(t, c, u, slope, self._right, 0.0)
+        np.copyto(out, self._step)
         return failed
 
     def _compute(self, t: float, u: Vector, weights: Vector) -> None:
@@ -335,6 +363,15 @@ class KrylovNewton(_Newton):
         """Write d into ``out``; return the solve that failed, or why Newton's method did."""
         self._rate = math.nan  # a step depends on the differences alone
         return self._iterate(t, c, p, psi, scale, out)
+
+    def increment(
+        self, t: float, c: float, u: Vector, slope: Vector, scale: ErrorScale, out: Vector
+    ) -> KrylovResult | None:
+        """Write (I - c J)⁻¹ c f into ``out``."""
+        self._operator.follow(t, u, slope, scale.smallest)
+        np.multiply(slope, c, out=self._right)
+        found = self._solver.solve(t, c, self._right, out, rtol=_INCREMENT_RTOL)
+        return None if found.converged else found
 
     def _correct(
         self, t: float, c: float, u: Vector, slope: Vector, right: Vector, allowed: float
