@@ -26,6 +26,9 @@ from .lanczos import LogdetEstimate, logdet_slq
 from .least_squares.lsmr import LsmrResult, lsmr
 from .least_squares.lsqr import LsqrResult, lsqr
 from .matrix_equations import solve_lyapunov, solve_sylvester
+from .matrix_functions.exponential import expm_multiply, phi_multiply
+from .matrix_functions.matrix_function import matrix_function
+from .matrix_functions.result import FunctionResult
 from .preconditioners.choice import PreconditionerWarning
 from .spectra.eigs import eigs
 from .spectra.eigsh import eigsh
@@ -47,6 +50,7 @@ __all__ = [
     "EvolveState",
     "EvolveStatus",
     "Fgmres",
+    "FunctionResult",
     "Gmres",
     "GrowthFit",
     "KrylovResult",
@@ -71,6 +75,7 @@ __all__ = [
     "eigs",
     "eigsh",
     "evolve",
+    "expm_multiply",
     "fgmres",
     "fit_growth",
     "free_workspaces",
@@ -79,7 +84,9 @@ __all__ = [
     "logdet_slq",
     "lsmr",
     "lsqr",
+    "matrix_function",
     "minres",
+    "phi_multiply",
     "preconditioners",
     "solve_lyapunov",
     "solve_sylvester",

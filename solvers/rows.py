@@ -18,11 +18,13 @@ from .products import Vector, as_product, norms_of, working_dtype
 __all__ = [
     "Multiplied",
     "combine",
+    "combine_complex",
     "gram",
     "orthonormalise",
     "scaled",
     "square_operator",
     "start_array",
+    "take_out",
 ]
 
 
@@ -54,6 +56,24 @@ def combine(coefficients: NDArray[Any], rows: Vector) -> Vector:
     """Return coefficients (r, k), of the host, times rows (k, N)."""
     combined: Vector = array_module(rows).asarray(coefficients.astype(rows.dtype)) @ rows
     return combined
+
+
+def combine_complex(weights: NDArray[Any], rows: Vector) -> Vector:
+    """Return combinations of rows as `combine` does, complex where the weights are."""
+    if weights.dtype.kind == "c" and rows.dtype.kind != "c":
+        combined: Vector = combine(weights.real, rows) + 1j * combine(weights.imag, rows)
+        return combined
+    return combine(weights, rows)
+
+
+def take_out(known: Vector, row: Vector) -> NDArray[Any]:
+    """Take the part in orthonormal rows out of a row (1, N), twice; return its coefficients."""
+    total = np.zeros(len(known), np.result_type(row.dtype, np.float64))
+    for _ in range(2):
+        products = gram(known, row)[:, 0]
+        row -= combine(products[None], known)
+        total += products
+    return total
 
 
 def scaled(rows: Vector, factors: NDArray[Any]) -> Vector:

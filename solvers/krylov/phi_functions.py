@@ -120,7 +120,7 @@ class KrylovPhi:
             tau, coefficients = self._substep(
                 problem, w, tail, beta, min(left, trial), tolerance / dt
             )
-            if tau <= 0.0:
+            if not tau > 0.0:
                 status = Status.NOT_FINITE if math.isnan(tau) else Status.STAGNATED
                 return self._result(w, status, vectors, substeps)
             count = len(coefficients)

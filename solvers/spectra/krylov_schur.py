@@ -14,7 +14,7 @@ from batchkron.arrays import array_module
 
 from ..krylov.systems.result import Status
 from ..products import Vector, norms_of
-from ..rows import combine, gram
+from ..rows import combine, combine_complex, take_out
 
 __all__ = ["RitzPairs", "iterate_krylov"]
 
@@ -94,7 +94,7 @@ def iterate_krylov(
         basis.restart(order, min(kept, basis.size - 1))
     values, weights = values[chosen], weights[:, chosen]
     weights[-1] = weights[-1] / values if inverse else 0.0
-    rows = _combined(weights.T, basis.rows)
+    rows = combine_complex(weights.T, basis.rows)
     failure = Status.MAX_ITERATIONS if open_.any() else None
     return RitzPairs(values, rows, failure, restart, basis.norm)
 
@@ -133,7 +133,7 @@ class _Basis:
         """Multiply until the basis is full; return whether all products were finite."""
         for j in range(self.count, self.size):
             new = self._product(self.rows[j : j + 1])
-            length, products = float(norms_of(new)[0]), self._orthogonalise(new, j + 1)
+            length, products = float(norms_of(new)[0]), take_out(self.rows[: j + 1], new)
             below = float(norms_of(new)[0])
             if not np.isfinite(below):
                 return False
@@ -147,15 +147,6 @@ class _Basis:
         self.count = self.size
         return True
 
-    def _orthogonalise(self, new: Vector, count: int) -> NDArray[Any]:
-        """Take the part in the basis out of a row, in place, and return its coefficients."""
-        known, total = self.rows[:count], np.zeros(count, self.matrix.dtype)
-        for _ in range(2):
-            products = gram(known, new)[:, 0]
-            new -= combine(products[None], known)
-            total += products
-        return total
-
     def _another(self, count: int) -> Vector:
         """Return a random row of length 1 that is orthogonal to the basis."""
         module = array_module(self.rows)
@@ -163,7 +154,7 @@ class _Basis:
         row: Vector = module.asarray(new.astype(self.rows.dtype))
         for _ in range(2):
             row /= float(norms_of(row)[0])
-            self._orthogonalise(row, count)
+            take_out(self.rows[:count], row)
         row /= float(norms_of(row)[0])
         return row
 
@@ -225,10 +216,3 @@ def _schur_values(triangle: NDArray[Any]) -> NDArray[Any]:
         for i in np.flatnonzero(np.diag(triangle, -1)):
             values[i : i + 2] = np.linalg.eigvals(triangle[i : i + 2, i : i + 2])
     return values
-
-
-def _combined(weights: NDArray[Any], rows: Vector) -> Vector:
-    """Return combinations of rows, complex where the weights are."""
-    if weights.dtype.kind == "c" and rows.dtype.kind != "c":
-        return combine(weights.real, rows) + 1j * combine(weights.imag, rows)
-    return combine(weights, rows)

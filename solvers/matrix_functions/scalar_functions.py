@@ -1,0 +1,52 @@
+"""Functions that have a name, of eigenvalues, and those of small matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+__all__ = ["NAMES", "first_column", "of_hermitian"]
+
+_ROUNDING = 100  # roundings of the largest eigenvalue that one below 0 may be
+
+
+def _root(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    least = -_ROUNDING * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
+    return np.sqrt(np.where(values < 0, np.where(values >= least, 0.0, np.nan), values))
+
+
+def _inverse_root(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 / np.sqrt(np.where(values > 0, values, np.nan))
+
+
+NAMES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "exp": np.exp,
+    "sqrt": _root,
+    "inverse-sqrt": _inverse_root,
+}
+
+
+def of_hermitian(f: Any, t: complex, T: NDArray[np.float64]) -> NDArray[Any]:
+    """Return f(t T) e_1 for a real symmetric T, NaN where f is not defined."""
+    if callable(f):
+        return first_column(f, t * T)
+    values, vectors = np.linalg.eigh(T)
+    return np.asarray(vectors @ (NAMES[f](t * values) * vectors[0]))
+
+
+def first_column(f: Any, matrix: NDArray[Any]) -> NDArray[Any]:
+    """Return f(matrix) e_1 of a function of matrices, or exp.
+
+    ValueError if f returns another shape.
+    """
+    found = np.asarray(scipy.linalg.expm(matrix) if f == "exp" else f(matrix))
+    if found.shape != matrix.shape:
+        raise ValueError(
+            f"f returned an array of shape {found.shape} for a matrix of shape {matrix.shape}; "
+            "expected a function of matrices, such as scipy.linalg.logm"
+        )
+    return found[:, 0]
