@@ -39,9 +39,9 @@ _OTHER_WAYS = {
     "inverse": f"solve(b), where the structure has it, needs no inverse; {_ITERATIVE}",
     "slogdet": _DETERMINANT,
     "logdet": _DETERMINANT,
-    "expm_apply": "scipy.sparse.linalg.expm_multiply(t * A, x) takes any operator",
-    "phi_apply": "a KroneckerSum has it, and batchkron.solvers.evolve with the method "
-    '"exponential-euler" computes φ-functions of any operator',
+    "expm_apply": "batchkron.solvers.expm_multiply(t * A, x) takes any operator",
+    "phi_apply": "a KroneckerSum has it, and batchkron.solvers.phi_multiply(A, vectors, t) takes "
+    "any operator",
     "eigh": "batchkron.eigh(A), or eigvalsh(A), takes sums of Kronecker products whose factors "
     "commute, and batchkron.solvers.eigsh(A) finds some eigenpairs of any Hermitian operator",
     "eig": "batchkron.solvers.eigs(A) finds some eigenpairs of any operator",
@@ -215,7 +215,7 @@ class DirectOperator(SciPyOperator[Related]):
         if not found.unitary:
             raise ValueError(
                 "the factors of a mode do not commute, so exp(t A) is not found by factors; "
-                "pass the operator to scipy.sparse.linalg.expm_multiply"
+                "pass the operator to batchkron.solvers.expm_multiply"
             )
         return found.exponential(x, t)  # type: ignore[no-any-return]
 

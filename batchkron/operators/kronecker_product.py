@@ -655,7 +655,7 @@ class KroneckerProduct(ValuedOperator):
         ------
         ValueError
             If a factor is not Hermitian, or x does not fit; for other factors pass the operator to
-            `scipy.sparse.linalg.expm_multiply`.
+            `batchkron.solvers.expm_multiply`.
         TypeError
             If t is not a number.
         """

@@ -41,7 +41,7 @@ class EigenResult:
     iterations : int
         Of the method: extensions of the block, or restarts.
     products : int
-        Vectors multiplied by A, a block of k counts k.
+        Vectors multiplied by A, a block of k counts k; those inside of M, if it has some, do not.
     preconditioner_applications : int
         Vectors multiplied by M.
 
