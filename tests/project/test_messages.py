@@ -446,6 +446,7 @@ KINDS = {
     "ProblemFileError",
     "NotPhysicalError",
     "TermsNotFoundError",  # a TypeError
+    "TooLargeError",  # a ValueError
     "UnstableStepError",  # a ValueError
     "ZeroDivisionError",  # as of Python's numbers
     "BackendUnavailableError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.operators import on_device
 
 from .local_matrices import LocalMatrices
-
-if TYPE_CHECKING:
-    from .grids import Piece
+from .pieces import Piece
 
 __all__ = ["DenseInverses"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..subgrids import Subgrid, cells_of
 from .dense_inverses import DenseInverses
 from .elimination import MAX_CELLS, Cost, cost_of_elimination, dissection, lexicographic
 from .local_matrices import LocalMatrices
+from .pieces import Piece
 from .sparse_solve import SparseSolve
 
 __all__ = ["FactorisedGrids"]
@@ -29,34 +29,6 @@ __all__ = ["FactorisedGrids"]
 _MIN_DENSE, _MAX_DENSE_RATIO = 192, 1.5
 
 Vector = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """What is solved on one full grid.
-
-    Attributes
-    ----------
-    levels : tuple of int
-        Of the full grid.
-    coefficient : int
-        The factor of its solution.
-    cells : ndarray of int64, (count, modes)
-        Those of its cells that the sparse grid has.
-    blocks : ndarray of int64, (count,)
-        Where these are in the sparse grid's vector.
-    way : {"nodal", "hierarchical", "dense"}
-        Sparse factors in one of the bases, or the dense inverse in the hierarchical one.
-    cost : Cost
-        Estimated from the pattern.
-    """
-
-    levels: tuple[int, ...]
-    coefficient: int
-    cells: Ids
-    blocks: Ids
-    way: str
-    cost: Cost
 
 
 class FactorisedGrids:

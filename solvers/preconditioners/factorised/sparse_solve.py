@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from scipy.sparse.linalg import SuperLU, splu
 
 from .local_matrices import LocalMatrices
 from .nodal_sweeps import NodalSweeps
-
-if TYPE_CHECKING:
-    from .grids import Piece
+from .pieces import Piece
 
 __all__ = ["SparseSolve"]
 
