@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .factorised import FactorisedGrids
 from .grid_inverses import GridInverses
 from .subgrids import Subgrid
 
@@ -29,7 +30,7 @@ class DealtGrids:
         The elements of the sparse grid's vector that these grids read, and add to, ascending.
     """
 
-    whole: GridInverses
+    whole: GridInverses | FactorisedGrids
     grids: tuple[Subgrid, ...]
     elements: NDArray[np.int64]
 
@@ -43,7 +44,7 @@ class DealtGrids:
         """Elements after ``elements`` in the vectors of `inverses`: one for absent unknowns."""
         return int(not all(grid.complete for grid in self.grids))
 
-    def inverses(self, scale: Any) -> GridInverses:
+    def inverses(self, scale: Any) -> GridInverses | FactorisedGrids:
         """Return the sum for a scale over these grids, on vectors of ``elements`` and padding."""
         # absent unknowns are at the end
         placed = [
@@ -61,7 +62,7 @@ def cost_of(grid: Subgrid) -> float:
     return 2.0 * len(_places(grid)) * sum(1 << level for level in grid.levels)
 
 
-def deal_grids(whole: GridInverses, parts: int, size: int) -> list[DealtGrids]:
+def deal_grids(whole: GridInverses | FactorisedGrids, parts: int, size: int) -> list[DealtGrids]:
     """Deal grids out to ranks, each in turn to the rank with the least work, costly ones first.
 
     ``size`` is the number of unknowns of the sparse grid. Some ranks have no grids if there are

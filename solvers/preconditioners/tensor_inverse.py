@@ -115,7 +115,7 @@ class ScaledInverse:
 
     def __init__(
         self,
-        inner: DiagonalInverse | OneModeInverse | SchurInverse,
+        inner: TensorInverse,
         transforms: Sequence[Vector],
         ratio: Vector,
         dtype: Any,

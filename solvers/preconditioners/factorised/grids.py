@@ -97,10 +97,10 @@ class FactorisedGrids:
         nodal = grid.complete and any(known is not None for known in self._local.filters)
         if nodal or grid.places is None:
             pattern = self._local.pattern(grid.levels, cells, nodal)
-            orders = lexicographic(widths), dissection(widths)
+            orders = [lexicographic(widths), dissection(widths)]
         else:
             pattern = self._local.pattern(grid.levels, cells, False)
-            orders = (np.argsort(-levels_of(cells).sum(axis=1), kind="stable"),)
+            orders = [np.argsort(-levels_of(cells).sum(axis=1), kind="stable")]
         costs = [cost_of_elimination(pattern, order, size) for order in orders]
         found["nodal" if nodal else "hierarchical"] = min(costs, key=lambda cost: cost.numbers)
         return found
@@ -139,9 +139,9 @@ class FactorisedGrids:
             self.factorised_at = c
         elif self._parts_exist:
             return
-        self._sparse, self._dense = (
-            None if part is None else part.factorised(self.factorised_at) for part in self._matrices
-        )
+        sparse, dense = self._matrices
+        self._sparse = None if sparse is None else sparse.factorised(self.factorised_at)
+        self._dense = None if dense is None else dense.factorised(self.factorised_at)
 
     @property
     def _parts_exist(self) -> bool:

@@ -57,7 +57,7 @@ def stored_numbers(terms: KroneckerTerms) -> int:
     if terms.cells is None:
         products = (
             math.prod(
-                n if f is None else np.count_nonzero(f)
+                n if f is None else int(np.count_nonzero(f))
                 for n, f in zip(terms.sizes, term.factors, strict=True)
             )
             for term in terms.terms
@@ -86,7 +86,8 @@ def _pairs(factor: Factor, width: int) -> NDArray[np.bool_]:
     found = np.zeros((width, width), bool)
     if isinstance(factor, np.ndarray):
         n = len(factor) // width
-        return np.any(factor.reshape(width, n, width, n) != 0, axis=(1, 3))
+        found[...] = (factor.reshape(width, n, width, n) != 0).any(axis=(1, 3))
+        return found
     kept = (factor.rows < width) & (factor.columns < width)
     found[factor.rows[kept], factor.columns[kept]] = True
     return found

@@ -151,8 +151,16 @@ def _along(
         for grid, own, found in zip(some, moved, np.split(which, stops), strict=True):
             placed = starts[found][:, None] + np.arange(width)
             written[grid] = np.moveaxis(placed.reshape(own.shape), -1, mode)
-    parts = (np.concatenate(part) for part in (matrices, ids, inputs, outputs))
-    return _Sweep(mode, *parts, num_inputs, count), written
+    sweep = _Sweep(
+        mode,
+        np.concatenate(matrices),
+        np.concatenate(ids),
+        np.concatenate(inputs),
+        np.concatenate(outputs),
+        num_inputs,
+        count,
+    )
+    return sweep, written
 
 
 def _transform(level: int, filters: Vector | None, width: int, n: int) -> tuple[Ids, Ids, Vector]:

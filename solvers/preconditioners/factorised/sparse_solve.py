@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,7 @@ class SparseSolve:
         self._local = local
         ordered = sorted(pieces, key=lambda piece: piece.way != "nodal")
         self._nodal = [piece for piece in ordered if piece.way == "nodal"]
-        self._others = [piece for piece in ordered if piece.way != "nodal"]
-        self._dtype, self._terms = np.dtype(dtype), terms
+        self._kind = np.result_type(np.float64, dtype, terms)
         self._block = math.prod(local.sizes)
         self._num_cells = 1 + max(int(piece.blocks.max()) for piece in ordered)
         parts = [local.matrix(p.levels, p.cells, p.way == "nodal") for p in ordered]
@@ -47,25 +45,16 @@ class SparseSolve:
         counts = [part.shape[0] for part in parts]
         self._weights = np.repeat([1.0 / piece.coefficient for piece in ordered], counts)
         self._lu: SuperLU | None = None
+        self._sweeps = self._made_sweeps() if self._nodal else None
+        inner = np.arange(self._block)
+        others = [piece for piece in ordered if piece.way != "nodal"]
+        self._places = [(p.blocks[:, None] * self._block + inner).ravel() for p in others]
 
-    @cached_property
-    def _sweeps(self) -> NodalSweeps | None:
-        if not self._nodal:
-            return None
+    def _made_sweeps(self) -> NodalSweeps:
         local = self._local
         cells = [piece.blocks.reshape(local.widths(piece.levels)) for piece in self._nodal]
         levels = [piece.levels for piece in self._nodal]
         return NodalSweeps(cells, levels, local.sizes, local.filters, self._num_cells, self._kind)
-
-    @cached_property
-    def _places(self) -> list[Vector]:
-        """Where the unknowns of the pieces without nodal functions are in the vector."""
-        inner = np.arange(self._block)
-        return [(piece.blocks[:, None] * self._block + inner).ravel() for piece in self._others]
-
-    @property
-    def _kind(self) -> np.dtype[Any]:
-        return np.result_type(np.float64, self._dtype, self._terms)
 
     @property
     def numbers(self) -> int:
