@@ -119,7 +119,8 @@ def print_counts(most: int) -> list[dict[str, Any]]:
         numbers, way = _memory(M, A), M.describe().splitlines()[1].strip()
         line = [case.name, case.c, case.level, problem.unknowns, *cells, numbers, way]
         print(row(line), flush=True)
-        found.append(dict(zip(["equation", "c", "level", "unknowns", *names], line, strict=False)))
+        keys = ["equation", "c", "level", "unknowns", *names, "numbers", "auto is"]
+        found.append(dict(zip(keys, line, strict=True)))
     return found
 
 

@@ -231,7 +231,7 @@ class CombinationPreconditioner(Preconditioner):
 
     @property
     def numbers(self) -> int:
-        """Numbers that "factorised" stores: of factors, inverses, and matrices for other scales."""
+        """Numbers that "factorised" stores: of factors and inverses."""
         return sum(g.numbers for g in self._groups if isinstance(g, FactorisedGrids))
 
     @property

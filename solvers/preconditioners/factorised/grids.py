@@ -97,17 +97,18 @@ class FactorisedGrids:
         nodal = grid.complete and any(known is not None for known in self._local.filters)
         if nodal or grid.places is None:
             pattern = self._local.pattern(grid.levels, cells, nodal)
-            orders = [lexicographic(widths), dissection(widths)]
+            orders: list[Ids] = [lexicographic(widths), dissection(widths)]
         else:
             pattern = self._local.pattern(grid.levels, cells, False)
-            orders = [np.argsort(-levels_of(cells).sum(axis=1), kind="stable")]
+            finest_first = np.argsort(-levels_of(cells).sum(axis=1), kind="stable")
+            orders = [finest_first.astype(np.int64)]
         costs = [cost_of_elimination(pattern, order, size) for order in orders]
         found["nodal" if nodal else "hierarchical"] = min(costs, key=lambda cost: cost.numbers)
         return found
 
     @property
     def numbers(self) -> int:
-        """Numbers that are stored: of factors, inverses, and the matrices for other scales."""
+        """Numbers that are stored: of factors and inverses."""
         parts = (part for part in (self._sparse, self._dense) if part is not None)
         return sum(part.numbers for part in parts)
 

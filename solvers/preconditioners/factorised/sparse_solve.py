@@ -40,10 +40,7 @@ class SparseSolve:
         self._kind = np.result_type(np.float64, dtype, terms)
         self._block = math.prod(local.sizes)
         self._num_cells = 1 + max(int(piece.blocks.max()) for piece in ordered)
-        parts = [local.matrix(p.levels, p.cells, p.way == "nodal") for p in ordered]
-        self._matrix = csc_matrix(block_diag(parts, format="csc"))
-        counts = [part.shape[0] for part in parts]
-        self._weights = np.repeat([1.0 / piece.coefficient for piece in ordered], counts)
+        self._pieces = ordered
         self._lu: SuperLU | None = None
         self._sweeps = self._made_sweeps() if self._nodal else None
         inner = np.arange(self._block)
@@ -58,14 +55,18 @@ class SparseSolve:
 
     @property
     def numbers(self) -> int:
-        """Numbers that are stored: of the factors and of the matrix."""
-        return int(self._matrix.nnz) + (0 if self._lu is None else int(self._lu.nnz))
+        """Numbers that are stored: of the factors."""
+        return 0 if self._lu is None else int(self._lu.nnz)
 
     def factorised(self, c: Any) -> SparseSolve:
         """Return the inverses for B = I - c · A, or for B = A if c is None."""
+        parts = []
+        for piece in self._pieces:
+            A = self._local.matrix(piece.levels, piece.cells, piece.way == "nodal")
+            B = A if c is None else eye_array(A.shape[0]) - c * A
+            parts.append(B / piece.coefficient)
         other = copy(self)
-        B = self._matrix if c is None else eye_array(self._matrix.shape[0]) - c * self._matrix
-        other._lu = _factors(csc_matrix(diags_array(self._weights) @ B, dtype=self._kind))
+        other._lu = _factors(csc_matrix(block_diag(parts, format="csc"), dtype=self._kind))
         return other
 
     def add(self, x: Vector, target: Vector) -> None:

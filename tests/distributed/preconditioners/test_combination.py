@@ -20,7 +20,7 @@ def close(found, expected, factor=100.0):
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
-@pytest.mark.parametrize("local", ["exact", "sum", "product"])
+@pytest.mark.parametrize("local", ["exact", "factorised", "sum", "product"])
 @pytest.mark.parametrize("name", ["diffusion-2d", "diffusion-3d", "continuity-2d"])
 def test_products_are_those_of_one_process(rng, name, local, composition):
     A = make(name, level=3, degree=1).operator

@@ -109,14 +109,14 @@ def test_terms_of_low_order_are_not_small():
     assert "small terms" not in M.describe()
 
 
-def test_making_it_takes_no_products_and_little_memory(monkeypatch):
-    A = operator(equations.bump(), 6)
+@pytest.mark.parametrize("name", DIFFUSIONS)
+def test_making_it_takes_no_products_and_little_memory(monkeypatch, name):
+    A = operator(DIFFUSIONS[name](), 5)
     monkeypatch.setattr(type(A), "accumulate", None)
     monkeypatch.setattr(type(A), "apply_flat", None)
     M = preconditioners.make("auto", A, 1.0)
-    stored = stored_numbers(A.kronecker_terms())
-    assert M.cost.numbers <= 0.2 * stored
-    assert M.numbers <= 0.3 * stored
+    assert M.numbers <= 0.6 * stored_numbers(A.kronecker_terms())
+    assert 0.7 * M.numbers <= M.cost.numbers <= 1.5 * M.numbers
 
 
 def test_the_memory_of_the_operator_is_estimated_by_rows():
