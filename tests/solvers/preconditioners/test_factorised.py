@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 from hard_problems import equations
+from scipy.linalg import expm
 from scipy.sparse import csr_matrix
 
 import batchkron as bk
 from batchkron.operators import KroneckerTerms
 from batchkron.problems import gallery
 from batchkron.problems.discretization.basis.multiwavelets import hierarchical_transform
-from batchkron.solvers import gmres
-from batchkron.solvers.preconditioners import CombinationPreconditioner
+from batchkron.solvers import evolve, gmres
+from batchkron.solvers.preconditioners import CombinationPreconditioner, NamedPreconditioner
 from batchkron.solvers.preconditioners.bases import ModeBases
 from batchkron.solvers.preconditioners.factorised import FactorisedGrids, TooLargeError
 from batchkron.solvers.preconditioners.factorised.elimination import (
@@ -171,3 +172,34 @@ def test_terms_without_filters_are_solved_as_well(rng):
     wanted = factorised(A, 1.0).matvec(x)
     found = factorised(bare, 1.0).matvec(x)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_named_ones_depend_on_the_present_scale_only(rng, in_place):
+    """So that resumed runs have the same."""
+    A = OPERATORS["2-D"]()
+    x = rng.standard_normal(A.shape[0])
+    run = NamedPreconditioner("auto", in_place=in_place)
+    for scale in (0.01, 0.012, 0.017, 0.03, 0.011, -0.01):
+        M = run(A, scale)
+        assert M.scale == scale
+        resumed = NamedPreconditioner("auto", in_place=in_place)(A, scale)
+        np.testing.assert_array_equal(M.matvec(x), resumed.matvec(x))
+        B = bk.Identity(A.shape[0]) - scale * A
+        if scale > 0:
+            assert gmres(B, x, M=M, rtol=1e-6).iterations <= 12
+
+
+def test_an_implicit_run_with_contrast():
+    problem = equations.bump().discretize(level=4, degree=1)
+    start = np.random.default_rng(0).standard_normal(problem.unknowns)
+    result = evolve(
+        problem.on_grid(problem.grid, start),
+        until=0.02,
+        method="esdirk3",
+        rtol=1e-4,
+        preconditioner="auto",
+    )
+    exact = expm(0.02 * problem.operator.to_dense()) @ start
+    assert result.status == "completed"
+    assert np.linalg.norm(result.u - exact) <= 1e-3 * np.linalg.norm(start)
