@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, to_host
 from batchkron.errors import PointValueError
 
 from .axis import Axis
@@ -99,14 +99,13 @@ class FunctionOfAxes:
         ValueError
             If it is no such function.
         """
-        module = array_module(points[0])
-        ones = module.ones_like(points[0])
+        ones = array_module(points[0]).full(points[0].shape, 1.0)
         g = self.of_state(ones, points, t)
         for number in (-3.7, 0.31):  # of both signs, and none that powers keep
             found = self.of_state(number * ones, points, t)
-            wrong = module.abs(found - number * g) > 1e-10 * module.abs(g)
+            wrong = abs(found - number * g) > 1e-10 * abs(g)
             if bool(wrong.any()):
-                first = int(module.flatnonzero(wrong)[0])
+                first = int(to_host(wrong, self.name).argmax())
                 raise ValueError(
                     f"{self.name} is not linear: {float(g[first])!r} for f = 1, and "
                     f"{float(found[first])!r} for f = {number!r} at the same place; leave out "
@@ -260,9 +259,9 @@ def checked_values(
             "single number"
         )
     values = module.broadcast_to(values, shape).astype(np.float64)
-    wrong = module.flatnonzero(~module.isfinite(values))
-    if wrong.size:
-        first = int(wrong[0])
+    finite = module.isfinite(values)
+    if not bool(finite.all()):
+        first = int(to_host(finite, name).argmin())
         place = ", ".join(
             f"{axis.name} = {float(own[first])!r}" for axis, own in zip(axes, points, strict=True)
         )

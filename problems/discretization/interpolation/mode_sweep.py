@@ -52,7 +52,7 @@ class ModeSweep(NamedTuple):
     def operator(self) -> Operator:
         """The map as an operator of shape (kept_size, elements that are given)."""
         if self.adds:
-            return Identity(self.size) + self.product
+            return Identity(self.size).to(self.product.device) + self.product
         found: Operator = self.product
         m, k = self.sizes[self.mode], self.mode
         before = self.product.num_inputs * math.prod(self.sizes[:k])

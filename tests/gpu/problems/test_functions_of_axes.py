@@ -1,0 +1,82 @@
+"""Functions of all axes and of the state on the device: what they are on the CPU, to rounding."""
+
+import numpy as np
+import pytest
+
+from batchkron.problems import PDE, Axis, Dirichlet, SparseGrid, div, grad, pointwise
+from batchkron.problems.discretization.interpolation.transform import PointTransform
+from batchkron.solvers import evolve
+
+pytestmark = pytest.mark.gpu
+
+TURN = 2 * np.pi
+X, Y, Z = (Axis(name, 0, TURN) for name in "xyz")
+
+
+def close(found, expected, factor=1e-12):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=factor * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("degree", [0, 2, 3])
+def test_values_and_coefficients(cupy, rng, degree, extra):
+    grid = SparseGrid.sparse([3, 2, 3])
+    host, device = (
+        PointTransform([X, Y, Z], grid, degree, extra=extra, device=own) for own in ("cpu", "cuda")
+    )
+    u = rng.standard_normal(grid.num_cells * (degree + 1) ** 3)
+    values = device.values(cupy.asarray(u))
+    close(values.get(), host.values(u))
+    close(device.coefficients(values).get(), u)
+    for way, given in zip(range(2), (u, host.values(u)), strict=True):
+        operator, expected = device.operators[way], host.operators[way]
+        close((operator @ cupy.asarray(given)).get(), expected @ given)
+
+
+def driven():
+    """Sources and boundary data that are functions of all axes and the time."""
+    x, y = Axis("x", 0, 1), Axis("y", -1, 1)
+    terms = [div(x, -1.0), 0.1 * div(y) @ grad(y)]
+    boundary = {x: "inflow", y: Dirichlet(lambda x, t: np.sin(x + t))}
+    sources = ["exp(-x * y) * cos(t)", lambda x, y, t: np.sin(x * y + t), lambda x, y: x + y]
+    return PDE([x, y], terms, boundary=boundary, initial="cos(x + y)", sources=sources)
+
+
+def nonlinear():
+    """Fluxes, reactions and a diffusivity."""
+    flux = pointwise(lambda f: f**2 / 2, speed=1.0)
+    k = pointwise("(2 + sin(x + y)) * f", linear=True)
+    terms = [-1 * div(X) @ flux, -1 * div(Y) @ flux, pointwise(lambda f, x: np.cos(x) * f**3),
+             0.1 * div(X) @ k @ grad(X)]  # fmt: skip
+    return PDE([X, Y], terms, boundary="periodic", initial="sin(x + y)")
+
+
+@pytest.mark.parametrize("make", [driven, nonlinear])
+def test_the_right_hand_side_is_that_of_the_cpu(cupy, rng, make):
+    problem = make().discretize(3, 2)
+    device = problem.to("cuda")
+    for t in (0.0, 0.7, 1.3):
+        u = rng.standard_normal(problem.unknowns)
+        expected, found = np.full_like(u, np.nan), cupy.full(u.shape, np.nan)
+        problem.rhs(t, u, expected)
+        device.rhs(t, cupy.asarray(u), found)
+        close(found.get(), expected)
+    expected = problem.project("cos(x + y)")
+    close(device.project("cos(x + y)").get(), expected)
+
+
+@pytest.mark.parametrize(("make", "method"), [(driven, "ssp-rk3"), (driven, "esdirk3"),
+                                              (nonlinear, "rk4"), (nonlinear, "ark3")])  # fmt: skip
+def test_runs(make, method):
+    problem = make().discretize(3, 1)
+    options = {"until": 0.02, "dt": 0.001, "method": method}
+    close(evolve(problem.to("cuda"), **options).u.get(), evolve(problem, **options).u, 1e-9)
+
+
+def test_linear_terms_are_an_operator(cupy, rng):
+    term = -1 * div(X) @ pointwise("sin(x + y) * f", speed=1.0, linear=True)
+    problem = PDE([X, Y], [term, div(Y)], boundary="periodic", initial="cos(x)").discretize(3, 2)
+    device = problem.to("cuda")
+    u = rng.standard_normal(problem.unknowns)
+    close((device.operator @ cupy.asarray(u)).get(), problem.operator @ u)
+    close((device.operator.T @ cupy.asarray(u)).get(), problem.operator.T @ u)
