@@ -73,14 +73,14 @@ from .statement.arguments import (
     volumes_of,
 )
 from .statement.axis import Axis
-from .statement.boundary import Boundary, parse_boundary
+from .statement.boundary import Boundary, Condition, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes, sample_places
-from .statement.pointwise import PointwiseTerm, central, with_axes
-from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
+from .statement.pointwise import PointwiseTerm, central, flux_at_ends, with_axes
+from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes, SeparableSum
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
 
@@ -376,41 +376,58 @@ class PDE(Statement):
     ) -> LevelParts:
         """Return all parts of the problem that depend on the finest levels."""
         terms, sources, edges = self._assemble(resolved, space, fields, allow_ill_posed)
+        at_points, fluxes = self._at_points(space)
         exact = self._exact(space)
         return LevelParts(
             tuple(terms),
             tuple(sources),
-            tuple(edges),
-            self._at_points(space),
+            (*edges, *fluxes),
+            at_points,
             exact,
             space.masses,
             stepper,
         )
 
-    def _at_points(self, space: DGSpace) -> tuple[PointwiseOperator, ...]:
-        """Return the pointwise terms; those of the same function of f are one operator."""
+    def _at_points(
+        self, space: DGSpace
+    ) -> tuple[tuple[PointwiseOperator, ...], list[EdgeFunction]]:
+        """Return the pointwise terms, and F of boundary data.
+
+        Terms of the same function of f are one operator.
+        """
         members: dict[object, list[PointwiseTerm]] = {}
         for term in self.pointwise:
             members.setdefault(term.function if term.inner is None else term, []).append(term)
-        found = []
+        found, edges = [], []
         for own in members.values():
+            function, known = own[0].function, with_axes(own[0], self.axes)
+            if function.linear:
+                self._check_factor(own[0], known)
             chains = [central(term.term) if term.inner is None else term.term for term in own]
             _check_coefficients(chains, space)
+            with_flux = replace(space, boundary=self._fluxes_at_ends(known))
             traces = chain_traces(chains, space)
-            parts = [part for chain in chains for part in resolve(chain, space, traces)]
+            parts = [part for chain in chains for part in resolve(chain, with_flux, traces)]
             inner: tuple[OperatorTerm, ...] = ()
             if own[0].inner is not None:
                 (whole,) = parts
                 outer, first = before_grad(whole)
                 parts, inner = [outer], (assemble_term(first, space),)
             operators = tuple(assemble_term(part, space) for part in parts)
-            function, known = own[0].function, with_axes(own[0], self.axes)
-            if function.linear:
-                self._check_factor(own[0], known)
+            for part in parts:
+                edges += edge_functions(part, with_flux, explicit=True)
             found.append(
                 PointwiseOperator(known, operators, function.extra, function.linear, inner)
             )
-        return tuple(found)
+        return tuple(found), edges
+
+    def _fluxes_at_ends(self, function: FunctionOfAxes) -> dict[Axis, tuple[Condition, Condition]]:
+        """Return the conditions with F of the values that are given."""
+        exact = self.exact_function
+        if self.exact:
+            parts = SeparableSum(self.exact)
+            exact = SeparableOnAxes(lambda _: parts, self.axes)
+        return {axis: flux_at_ends(function, ends, exact) for axis, ends in self.boundary.items()}
 
     def _bounds_of_diffusion(self) -> list[Term]:
         """Return a chain with a number for each pointwise diffusion, for the default step."""

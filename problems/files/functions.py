@@ -29,7 +29,7 @@ def refuse_callables(content: ProblemContent) -> None:
     """Refuse a problem with sources, boundary data or terms that are Python functions."""
     others = "give it as the text of a formula, such as {}, or as a Separable or a sum of them"
     advice = [others.format("'sin(x * y) * exp(-t)'")] * len(content.source_functions)
-    advice += ["give it as a Separable or a sum of them"] * len(content.edge_functions)
+    advice += ["as boundary data they hold products alone"] * len(content.edge_functions)
     advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(content.pointwise)
     functions = [
         *content.source_functions,

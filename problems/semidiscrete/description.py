@@ -89,6 +89,9 @@ def _terms_text(problem: ProblemValue) -> str:
     for term in problem.terms[:_TERMS_SHOWN]:
         steady = "" if term.time.is_constant else ", varying in time"
         lines.append(f"{_modes_text(problem, term.modes)}{steady}")
+    for operator in problem.pointwise:
+        text = operator.function.text or "a Python function"
+        lines.append(f"{count(len(operator.terms), 'term')} of the state at points: {text}")
     if len(problem.terms) > _TERMS_SHOWN:
         lines.append(f"… and {len(problem.terms) - _TERMS_SHOWN} more")
     return "\n".join(lines)

@@ -162,6 +162,8 @@ def function_of_axes(
         If a callable takes other arguments, or a formula is none.
     """
     box = tuple(axes)
+    if isinstance(value, FunctionOfAxes):
+        return value
     known = (*(axis.name for axis in box), *(("t",) if in_time else ()))
     if state:
         if "f" in known:

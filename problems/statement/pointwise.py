@@ -7,12 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .axis import Axis
+from .boundary import FROM_EXACT, Condition, Dirichlet
 from .functions import FunctionOfAxes, function_of_axes
 from .number_checks import finite_number, is_number
+from .separable import SeparableOnAxes
 from .terms import Term, TermFactor, term_text
 from .time import TimeFunction
 
-__all__ = ["Pointwise", "PointwiseTerm", "central", "damping_of", "pointwise", "with_axes"]
+__all__ = [
+    "Pointwise",
+    "PointwiseTerm",
+    "central",
+    "damping_of",
+    "flux_at_ends",
+    "pointwise",
+    "with_axes",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +169,7 @@ def pointwise(
     ------
     TypeError, ValueError
         If an argument is of another kind. `PDE` refuses functions of other arguments, a div without
-        ``speed``, and div along axes that are not periodic.
+        ``speed``, and the condition Inflow along its axis.
 
     Notes
     -----
@@ -233,6 +243,38 @@ def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
             "damps nothing"
         )
     return function
+
+
+def flux_at_ends(
+    function: FunctionOfAxes, ends: tuple[Condition, Condition], exact: Callable[..., Any] | None
+) -> tuple[Condition, Condition]:
+    """Return the conditions at two ends with F of the data of Dirichlet in place of the data.
+
+    ``exact`` is the exact solution as a function of all axes and the time, for "from exact".
+    """
+
+    def flux(end: Condition) -> Condition:
+        if not isinstance(end, Dirichlet):
+            return end
+        data = end.data
+        given = exact if data == FROM_EXACT else data
+        if not callable(given):
+            given = SeparableOnAxes(lambda _: data, function.axes)  # type: ignore[arg-type, return-value]
+        value: Callable[..., Any] = given
+        if not isinstance(given, SeparableOnAxes):
+            value = function_of_axes("boundary data", given, function.axes, in_time=True)
+
+        def at_points(*points_and_time: Any) -> Any:
+            *points, t = points_and_time
+            return function.of_state(value(*points, t), points, t)
+
+        return Dirichlet(
+            FunctionOfAxes(
+                "the flux of pointwise at an end", at_points, function.axes, None, in_time=True
+            )
+        )
+
+    return flux(ends[0]), flux(ends[1])
 
 
 def _check_diffusion(term: PointwiseTerm, derivatives: Sequence[TermFactor]) -> None:

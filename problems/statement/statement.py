@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from .axis import Axis
-from .boundary import Condition, Inflow, Neumann, Periodic, chain_conditions, check_data, ends_text
+from .boundary import Condition, Dirichlet, Inflow, Neumann, chain_conditions, check_data, ends_text
 from .coefficients import Function
 from .functions import FunctionOfAxes
 from .gains import MaxwellianGain
@@ -120,15 +120,28 @@ def _check_inflow(pde: Statement) -> None:
 
 
 def _check_pointwise(pde: Statement) -> None:
-    """Refuse a div of a function of the state along an axis that is not periodic."""
+    """Refuse conditions at ends that functions of the state cannot take."""
     for term in pde.pointwise:
         for factor in term.term.factors:
-            ends = factor.boundary or pde.boundary[factor.axis]
-            if factor.kind == "div" and not isinstance(ends[0], Periodic):
-                raise ValueError(
-                    f"{term.text()} acts along axis {factor.axis.name!r}, which is not periodic; "
-                    "ends with conditions are not possible yet for functions of the state"
-                )
+            if factor.kind == "mass":
+                continue
+            where = f"{term.text()} acts along axis {factor.axis.name!r}"
+            if factor.boundary is not None:
+                raise ValueError(f"{where} with conditions of its own; give them as the PDE's")
+            for end in pde.boundary[factor.axis]:
+                if isinstance(end, Inflow):
+                    raise ValueError(
+                        f"{where}, which has the condition Inflow: where f flows in depends on the "
+                        "state; give Dirichlet(data) where it does, and Neumann() where f flows out"
+                    )
+                data = getattr(end, "data", 0.0)
+                if term.inner is not None and (
+                    isinstance(end, Dirichlet) or callable(data) or data != 0.0
+                ):
+                    raise ValueError(
+                        f"{where}, where f or its slope is given, which is not possible yet for a "
+                        "diffusivity that is no product; expected periodic, Neumann() or NoFlux()"
+                    )
 
 
 def _check_slopes(pde: Statement) -> None:

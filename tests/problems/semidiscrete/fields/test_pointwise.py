@@ -7,6 +7,10 @@ from batchkron import NotPhysicalError
 from batchkron.problems import (
     PDE,
     Axis,
+    Dirichlet,
+    Inflow,
+    Neumann,
+    NoFlux,
     Separable,
     div,
     grad,
@@ -211,7 +215,6 @@ FAST = pointwise("f**2", speed=1.0)
         (grad(X) @ FAST, "periodic", ValueError, "is not possible yet; a pointwise function takes"),
         (div(X) @ grad(X) @ FAST, "periodic", ValueError, "not possible yet"),
         (div(X, flux="upwind") @ FAST, "periodic", ValueError, "leave out flux="),
-        (div(X) @ FAST, "dirichlet", ValueError, "axis 'x', which is not periodic"),
         (mass(X) @ pointwise(lambda x: x), "periodic", TypeError, "not of the state, which has"),
         (mass(X) @ pointwise(lambda a, b: a), "periodic", TypeError, "a function of \\(a, b\\)"),
         (mass(X) @ pointwise("f + g"), "periodic", ValueError, "names 'g'; expected f, x, y, t"),
@@ -389,3 +392,69 @@ def test_backward_diffusion_is_refused():
     pde = PDE([X, Y], div(X) @ k @ grad(X), boundary="periodic", initial=0.0)
     with pytest.raises(ValueError, match="backward diffusion at some place"):
         pde.discretize(2, 1)
+
+
+FLUX = pointwise(lambda f: f**2 / 2, speed=2.5)
+A, B = Axis("x", 0.5, 1.5), Axis("y", 0.0, 1.0)
+TERMS = [-1 * div(axis) @ FLUX for axis in (A, B)]
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "ark3"])
+def test_what_flows_in_and_out_in_two_axes(method):
+    """f = (x + y) / (1 + 2 t) solves Burgers' equation; it and its flux are of degree 2."""
+    boundary = {axis: (Dirichlet(lambda x, y, t: (x + y) / (1 + 2 * t)), Neumann())
+                for axis in (A, B)}  # fmt: skip
+    pde = PDE([A, B], TERMS, boundary=boundary, exact="(x + y) / (1 + 2 * t)")
+    problem = pde.discretize(3, 2)
+    result = evolve(problem, until=0.2, dt=0.005, method=method)
+    assert problem.relative_error(result.u, 0.2) < 1e-5
+
+
+RAMP = Separable(x=lambda s: s, t=time.exp(-1.0))
+
+
+@pytest.mark.parametrize("data", ["from exact", RAMP, lambda x, t: x * np.exp(-t)])
+def test_values_that_are_products(data):
+    """f = x exp(-t), driven by a source; what flows in at the left end is F of the data."""
+    driving = -1.0 * RAMP + Separable(x=lambda s: s, t=time.exp(-2.0))
+    pde = PDE([A], TERMS[0], boundary=(Dirichlet(data), Neumann()), exact=RAMP, sources=driving)
+    problem = pde.discretize(3, 2)
+    result = evolve(problem, until=0.5, dt=0.01, method="rk4")
+    assert problem.relative_error(result.u, 0.5) < 1e-7
+
+
+def test_walls():
+    """Nothing passes, though the flux that is interpolated is not zero there."""
+    flux = pointwise("(x - 0.4) * (1.6 - x) * f**2", speed=1.0)
+    pde = PDE([A, B], -1 * div(A) @ flux, boundary="no-flux", initial="1 + 0.2 * sin(6*x) * y")
+    problem = pde.discretize(4, 2)
+    result = evolve(problem, until=0.05, dt=0.002, method="ssp-rk3")
+    assert result.status is EvolveStatus.COMPLETED
+    assert np.abs(result.u - problem.initial).max() > 0.001
+    assert abs(problem.integral(result.u) - problem.integral(problem.initial)) < 1e-13
+
+
+def test_walls_of_a_diffusivity():
+    k = pointwise("(1 + x * y) * f", linear=True)
+    terms = [div(axis) @ k @ grad(axis) for axis in (A, B)]
+    pde = PDE([A, B], terms, boundary={A: "no-flux", B: "neumann"}, initial="x**2 * y")
+    problem = pde.discretize(3, 2, "full")
+    result = evolve(problem, until=5.0, dt=0.25, method="sdirk3")
+    mean = problem.integral(problem.initial)
+    assert abs(problem.integral(result.u) - mean) < 1e-9
+    np.testing.assert_allclose(
+        problem.evaluate(result.u, [[0.6, 0.1], [1.4, 0.9]]), mean, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("term", "boundary", "text"),
+    [
+        (TERMS[0], Inflow(), "the condition Inflow: where f flows in depends on the state"),
+        (-1 * div(A, boundary=NoFlux()) @ FLUX, "neumann", "with conditions of its own"),
+        (div(A) @ pointwise("f", linear=True) @ grad(A), "dirichlet", "which is not possible yet"),
+    ],
+)
+def test_conditions_that_are_refused(term, boundary, text):
+    with pytest.raises(ValueError, match=text):
+        PDE([A], term, boundary=boundary, initial=0.0)
