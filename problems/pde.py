@@ -272,6 +272,7 @@ class PDE(Statement):
             the exact solution.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
+        method = self._method_at_points() if method is None else method
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
         _check_coefficients(self.terms, space)
@@ -428,6 +429,20 @@ class PDE(Statement):
             parts = SeparableSum(self.exact)
             exact = SeparableOnAxes(lambda _: parts, self.axes)
         return {axis: flux_at_ends(function, ends, exact) for axis, ends in self.boundary.items()}
+
+    def _method_at_points(self) -> str | None:
+        """Return the default method of a PDE with functions of f that are not linear.
+
+        It is IMEX if there is other diffusion. None without such functions.
+        """
+        if all(term.function.linear for term in self.pointwise):
+            return None
+        chains = any(
+            sum(factor.kind in ("div", "grad") for factor in term.factors) > 1
+            for term in self.terms
+        )
+        explicit = any(term.inner is not None for term in self.pointwise)
+        return "ark3" if chains and not explicit else "ssp-rk3"
 
     def _bounds_of_diffusion(self) -> list[Term]:
         """Return a chain with a number for each pointwise diffusion, for the default step."""

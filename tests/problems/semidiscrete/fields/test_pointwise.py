@@ -163,6 +163,25 @@ def test_steps_follow_the_speed():
     assert pde.discretize(4, 2).stepper.dt == fast.discretize(4, 2).stepper.dt
 
 
+@pytest.mark.parametrize(
+    ("others", "method"),
+    [
+        ([], "ssp-rk3"),
+        ([0.05 * div(X) @ grad(X)], "ark3"),
+        ([0.05 * div(X) @ pointwise("(2 + cos(x)) * f", linear=True) @ grad(X)], "ssp-rk3"),
+    ],
+)
+def test_default_methods_take_it(others, method):
+    terms = [-1 * div(X) @ pointwise("f**2 / 2", speed=1.0), *others]
+    pde = PDE([X], terms, boundary="periodic", initial=np.sin)
+    problem = pde.discretize(4, 2)
+    assert problem.stepper.method == method
+    result = evolve(problem, until=0.2)
+    assert result.status is EvolveStatus.COMPLETED
+    fine = evolve(problem, until=0.2, dt=2e-4, method="rk4")
+    assert np.abs(result.u - fine.u).max() < 1e-3
+
+
 def test_functions_that_are_not_finite_end_a_run():
     term = mass(X) @ pointwise(lambda f: -1 / np.sqrt(f))
     problem = PDE([X], term, boundary="periodic", initial=1.0).discretize(2, 1)
