@@ -74,16 +74,25 @@ class ModeSweep(NamedTuple):
             return
         if self.given < self.sizes[self.mode]:
             wide = self._by_mode(padded)
-            wide[:, : self.given] = x.reshape(len(wide), self.given, -1)
+            _copy(x.reshape(len(wide), self.given, -1), wide[:, : self.given])
             wide[:, self.given :] = 0.0
             x = padded
         target = out if self.kept == self.sizes[self.mode] else whole
         self.product.apply(x.reshape(shape), target.reshape(shape))
         if target is whole:
             wide = self._by_mode(whole)
-            out.reshape(len(wide), self.kept, -1)[...] = wide[:, : self.kept]
+            _copy(wide[:, : self.kept], out.reshape(len(wide), self.kept, -1))
 
     def _by_mode(self, vector: Values) -> Values:
         """Return a vector of the product as (…, functions of the mode, …)."""
         before = self.product.num_inputs * math.prod(self.sizes[: self.mode])
         return vector.reshape(before, self.sizes[self.mode], -1)
+
+
+def _copy(source: Values, target: Values) -> None:
+    """Copy (rows, functions, behind); NumPy takes long for many rows of few numbers."""
+    if source.shape[2] > 1:
+        target[...] = source
+        return
+    for k in range(source.shape[1]):
+        target[:, k, 0] = source[:, k, 0]

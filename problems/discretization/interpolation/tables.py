@@ -18,6 +18,7 @@ conservation laws in multidimensions*, SIAM J. Sci. Comput. 42 (2020).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -82,6 +83,8 @@ class PointTables(NamedTuple):
     surpluses_of_state : CellBlocks
         From multiwavelet coefficients of degree n - 1 to surpluses; to the same or coarser cells.
         Of each block only the first n columns are not zero.
+    values_of_state : CellBlocks
+        The product of the next matrix and the last one: from multiwavelet coefficients to values.
     values_of_surpluses, surpluses_of_values : CellBlocks
         N - 1 and its inverse counterpart N⁻¹ - 1; to finer cells.
     coefficients_of_surpluses : CellBlocks
@@ -89,15 +92,19 @@ class PointTables(NamedTuple):
     projection : CellBlocks or None
         From coefficients of degree m - 1 to those of degree n - 1, the L² projection; to the same
         or finer cells. Of each block only the first n rows are not zero. None if m = n.
+    projected_surpluses : CellBlocks or None
+        The product of the projection and B. None if m = n.
     """
 
     places: Values
     sides: Ids
     surpluses_of_state: CellBlocks
+    values_of_state: CellBlocks
     values_of_surpluses: CellBlocks
     surpluses_of_values: CellBlocks
     coefficients_of_surpluses: CellBlocks
     projection: CellBlocks | None
+    projected_surpluses: CellBlocks | None
 
 
 def check_points(points: int) -> int:
@@ -119,19 +126,24 @@ def point_tables(level: int, n: int, m: int) -> PointTables:
     first = points.surpluses_of_values
     evaluation = points.evaluation(n)
     lower = first - eye_array(first.shape[0], format="csr")
-    projection = None
+    projection = projected = None
     if m > n:
         widened = kron(eye_array(1 << level), np.eye(n, m), format="csr")
         whole = sparse_transform(level, n - 1) @ widened @ sparse_transform(level, m - 1).T
         projection = _blocks(whole, n, m, finer=True, diagonal=True)
+        projected = _blocks(
+            sparse_transform(level, n - 1) @ widened @ points.finest_nodal, n, m, diagonal=True
+        )
     return PointTables(
         points.places,
         points.sides,
         _blocks(first @ evaluation, m, n, finer=False, diagonal=True),
+        _blocks(evaluation, m, n, diagonal=True),
         _blocks(points.lagrange_values, m, m, finer=True, diagonal=False),
         _blocks(lower, m, m, finer=True, diagonal=False),
         _blocks(points.coefficients_of_surpluses, m, m, finer=False, diagonal=True),
         projection,
+        projected,
     )
 
 
@@ -247,21 +259,39 @@ class _Points:
     @property
     def coefficients_of_surpluses(self) -> csr_array[Any, Any]:
         """The multiwavelet coefficients of each cell's Lagrange polynomials, B."""
-        m, size = self._m, self._m << self._level
         parts = []
+        for level, nodal in enumerate(self._nodal):
+            part = csr_array(sparse_transform(level, self._m - 1) @ nodal)
+            part.resize((self._m << self._level, nodal.shape[1]))
+            parts.append(part)
+        return csr_array(hstack(parts, format="csr"))
+
+    @property
+    def finest_nodal(self) -> csr_array[Any, Any]:
+        """The coefficients of each cell's Lagrange polynomials on the finest cells, nodal ones."""
+        two_scale = filters(self._m - 1)
+        halves = np.vstack((two_scale.H0.T, two_scale.H1.T))
+        known = None
+        for level, nodal in enumerate(self._nodal):
+            if known is not None:
+                finer = kron(eye_array(1 << (level - 1)), halves, format="csr") @ known
+                nodal = hstack((finer, nodal), format="csr")
+            known = csr_array(nodal)
+        return csr_array(known)
+
+    @property
+    def _nodal(self) -> Iterator[csr_array[Any, Any]]:
+        """For each level the nodal coefficients on its cells of the polynomials of its points."""
+        m = self._m
         for level in range(self._level + 1):
             nodal = np.linalg.inv(legendre_values(2 * self._nodes - 1, m - 1, 0.5**level))
             if level == 0:
-                shapes, count = nodal, 1
-            else:
-                shapes, count = np.zeros((2 * m, m)), 1 << (level - 1)
-                for j, (half, k, _, _) in enumerate(self._new):
-                    shapes[half * m : (half + 1) * m, j] = nodal[:, k]
-            part = sparse_transform(level, m - 1) @ kron(eye_array(count), shapes, format="csr")
-            part = csr_array(part)
-            part.resize((size, count * m))
-            parts.append(part)
-        return csr_array(hstack(parts, format="csr"))
+                yield csr_array(nodal)
+                continue
+            shapes = np.zeros((2 * m, m))
+            for j, (half, k, _, _) in enumerate(self._new):
+                shapes[half * m : (half + 1) * m, j] = nodal[:, k]
+            yield csr_array(kron(eye_array(1 << (level - 1)), shapes, format="csr"))
 
 
 def _parsed(text: str) -> tuple[Fraction, int]:
@@ -288,9 +318,14 @@ def _sparse(
 
 
 def _blocks(
-    matrix: csr_array[Any, Any], rows: int, columns: int, *, finer: bool, diagonal: bool
+    matrix: csr_array[Any, Any],
+    rows: int,
+    columns: int,
+    *,
+    finer: bool | None = None,
+    diagonal: bool,
 ) -> CellBlocks:
-    """Return the blocks of a matrix that map to finer cells, or to coarser ones.
+    """Return the blocks of a matrix that map to finer cells, or to coarser ones, or to both.
 
     With ``diagonal`` also those that map a cell to itself. The others are zero but for rounding.
     Blocks (rows, columns) that are not square are filled up with zeros.
@@ -299,7 +334,7 @@ def _blocks(
     outputs = np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr)).astype(np.int64)
     inputs, data = blocks.indices.astype(np.int64), np.ascontiguousarray(blocks.data)
     steps = levels_of_cells(outputs) - levels_of_cells(inputs)
-    kept = steps > 0 if finer else steps < 0
+    kept = steps != 0 if finer is None else steps > 0 if finer else steps < 0
     largest = np.abs(data).max(axis=(1, 2), initial=0.0)
     kept &= largest > DROP_TOLERANCE * max(rows, columns) * largest.max(initial=0.0)
     if diagonal:

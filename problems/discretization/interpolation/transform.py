@@ -151,26 +151,46 @@ class PointTransform:
 
     @cached_property
     def _to_points(self) -> list[ModeSweep]:
-        states = [
-            tables.surpluses_of_state.scaled(axis.length**-0.5)
-            for axis, tables in zip(self.axes, self._tables, strict=True)
-        ]
+        """B⁻¹J along all axes and then N; along the last axis both at once."""
+        scales = [axis.length**-0.5 for axis in self.axes]
+        states = [t.surpluses_of_state.scaled(s) for t, s in zip(self._tables, scales, strict=True)]
+        states[-1] = self._tables[-1].values_of_state.scaled(scales[-1])
         first = self._sweeps(states, before=self._m, given=self._n, behind=self._n)
-        return first + self._sweeps([t.values_of_surpluses for t in self._tables], adds=True)
+        return first + self._sweeps([t.values_of_surpluses for t in self._tables[:-1]], adds=True)
+
+    @cached_property
+    def _to_surpluses(self) -> list[ModeSweep]:
+        return self._sweeps([t.surpluses_of_values for t in self._tables], adds=True)
 
     @cached_property
     def _to_interpolant(self) -> list[ModeSweep]:
-        shapes = [
+        return self._to_surpluses + self._sweeps(self._scaled_shapes)
+
+    @property
+    def _scaled_shapes(self) -> list[CellBlocks]:
+        return [
             tables.coefficients_of_surpluses.scaled(axis.length**0.5)
             for axis, tables in zip(self.axes, self._tables, strict=True)
         ]
-        first = self._sweeps([t.surpluses_of_values for t in self._tables], adds=True)
-        return first + self._sweeps(shapes)
 
     @cached_property
     def _to_coefficients(self) -> list[ModeSweep]:
-        found = [t.projection for t in self._tables if t.projection is not None]
-        return self._to_interpolant + self._sweeps(found, before=self._n, kept=self._n)
+        """S along all axes, then B, and then Jᵀ; along the last axis the latter two at once."""
+        *found, last = [(t.projection, t.projected_surpluses) for t in self._tables]
+        if last[1] is None:
+            return self._to_interpolant
+        shapes = [*self._scaled_shapes[:-1], last[1].scaled(self.axes[-1].length ** 0.5)]
+        return [
+            *self._to_surpluses,
+            *self._sweeps(shapes[:-1]),
+            *self._sweeps(shapes[-1:], first=len(found), kept=self._n),
+            *self._sweeps(
+                [own for own, _ in found if own is not None],
+                before=self._n,
+                kept=self._n,
+                last=self._n,
+            ),
+        ]
 
     def _sweeps(
         self,
@@ -180,20 +200,25 @@ class PointTransform:
         given: int | None = None,
         kept: int | None = None,
         behind: int | None = None,
+        last: int | None = None,
+        first: int = 0,
         adds: bool = False,
     ) -> list[ModeSweep]:
-        """Return a sweep for each axis.
+        """Return sweeps along the axes from ``first`` on, one for each matrix.
 
-        Along the axes ``before`` and ``behind`` its own, blocks have as many functions, m if that
-        is not given; ``adds`` stands for the identity that a matrix leaves out.
+        Along the axes ``before`` and ``behind`` its own, and along the last one if that is another,
+        blocks have as many functions, m if that is not given; ``adds`` stands for the identity that
+        a matrix leaves out.
         """
         sweeps, m, d = [], self._m, self.grid.dimensions
-        for mode, matrix in enumerate(matrices):
-            sizes = (before or m,) * mode + (m,) + (behind or m,) * (d - mode - 1)
+        for mode, matrix in enumerate(matrices, start=first):
+            sizes = [before or m] * mode + [m] + [behind or m] * (d - mode - 1)
+            if last is not None:
+                sizes[-1] = last
             modes = [matrix if k == mode else None for k in range(d)]
             product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
             assert isinstance(product, SparseGridOperator)
-            sweeps.append(ModeSweep(product, sizes, mode, given or m, kept or m, adds))
+            sweeps.append(ModeSweep(product, tuple(sizes), mode, given or m, kept or m, adds))
         return sweeps
 
 
