@@ -62,6 +62,8 @@ problem = pde.discretize(4, grid="sparse", method="rk4")
 assert_type(problem.rhs(0.0, problem.initial), NDArray[np.float64])
 bk.solvers.evolve(problem, until=0.1, method="rk4", solver="gmres")
 bk.problems.PDE([x], [], boundary="peridic", initial=1.0)  # type: ignore[arg-type]
+walls = {x: "periodic"}
+bk.problems.PDE([x], [], boundary=walls, initial=1.0)
 pde.discretize(4, grid="spase")  # type: ignore[arg-type]
 pde.discretize(4, method="rk5")  # type: ignore[arg-type]
 pde.discretize(levels=4)  # type: ignore[call-arg]

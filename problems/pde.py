@@ -73,7 +73,7 @@ from .statement.arguments import (
     volumes_of,
 )
 from .statement.axis import Axis
-from .statement.boundary import Boundary, Condition, parse_boundary
+from .statement.boundary import Boundary, BoundaryOfAxis, Condition, parse_boundary
 from .statement.coefficients import Function
 from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
@@ -166,7 +166,7 @@ class PDE(Statement):
         axes: Sequence[Axis],
         terms: AnyTerm | Iterable[Any],
         *,
-        boundary: Boundary | Mapping[Any, Boundary],
+        boundary: Boundary | Mapping[Any, BoundaryOfAxis],
         initial: SeparableFunction | Callable[..., Any] | str | None = None,
         sources: SeparableFunction
         | Callable[..., Any]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..pde import PDE
 from ..statement.axis import Axis
-from ..statement.boundary import Boundary, Inflow
+from ..statement.boundary import Inflow
 from ..statement.coefficients import Function
 from ..statement.fields import Moment, Poisson
 from ..statement.separable import Separable
@@ -84,7 +84,7 @@ def vlasov_poisson(
         *collisions,
     ]
     factors = {x.name: shape_x} | {axis.name: shape for axis, shape in velocities.items()}
-    boundary: dict[Axis, Boundary] = {x: "periodic", **dict.fromkeys(axes, Inflow())}
+    boundary: dict[Axis, str | Inflow] = {x: "periodic", **dict.fromkeys(axes, Inflow())}
     return PDE(
         [x, *axes],
         terms,

@@ -12,6 +12,7 @@ from .separable import Separable, SeparableFunction, SeparableSum, separable_par
 
 __all__ = [
     "Boundary",
+    "BoundaryOfAxis",
     "Condition",
     "Dirichlet",
     "EdgeKind",
@@ -153,6 +154,9 @@ Word: TypeAlias = Literal["periodic", "dirichlet", "neumann", "inflow", "no-flux
 Boundary: TypeAlias = Word | Condition | tuple[Word | Condition, Word | Condition]
 """What a user may give for one axis: one condition for both ends, or a pair (left, right)."""
 
+BoundaryOfAxis: TypeAlias = Boundary | str | tuple[str | Condition, str | Condition]
+"""The same in a mapping, in which type checkers take words for any strings."""
+
 _WORDS: dict[str, type[Condition]] = {
     "periodic": Periodic,
     "dirichlet": Dirichlet,
@@ -164,7 +168,7 @@ _CHOICES = "Dirichlet(data), Neumann(data), Inflow(data)"
 
 
 def parse_boundary(
-    boundary: Boundary | Mapping[Axis, Boundary] | Mapping[str, Boundary], axes: Sequence[Axis]
+    boundary: Boundary | Mapping[Any, BoundaryOfAxis], axes: Sequence[Axis]
 ) -> dict[Axis, tuple[Condition, Condition]]:
     """Return the conditions at the (left, right) end of every axis.
 
@@ -196,7 +200,7 @@ def parse_boundary(
 
 
 def parse_ends(
-    value: Boundary, axis: Axis, axes: Sequence[Axis] | None
+    value: BoundaryOfAxis, axis: Axis, axes: Sequence[Axis] | None
 ) -> tuple[Condition, Condition]:
     """Return the conditions at the two ends of an axis from a string, a condition, or a pair.
 

@@ -34,6 +34,17 @@ REFUSALS = {
         "the result is to go to -, which stands for standard output in other programs; files of "
         "batchkron are not written there. Give a file name."
     ),
+    "run no.h5 --plot-every 3": (
+        "--plot-every is for pictures; name a file by --plot or --movie, too."
+    ),
+    "run no.h5 --checkpoint -": (
+        "the checkpoint is to go to -, which stands for standard output in other programs; files "
+        "of batchkron are not written there. Give a file name."
+    ),
+    "fit no.h5 --plot -": (
+        "the plot is to go to -, which stands for standard output in other programs; files of "
+        "batchkron are not written there. Give a file name."
+    ),
     "rnu c2.h5": "there is no command 'rnu'. Did you mean run?",
     "everything": (
         "there is no command 'everything'. Expected one of list, make, run, fit, converge, info, "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from batchkron.cli.arguments.output_paths import check_outputs
+from batchkron.cli.arguments.output_paths import check_name, check_outputs
 from batchkron.cli.arguments.shown import time_interval
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
@@ -69,6 +69,8 @@ def fit(
     from batchkron.cli.output.figures import require_plotting, save_figure
     from batchkron.solvers import fit_growth
 
+    if plot is not None:
+        check_name("the plot", plot)
     if not file.exists():
         raise CommandError(f"{file} does not exist; expected a result of 'batchkron run'.")
     if plot is not None:

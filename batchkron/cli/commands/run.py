@@ -11,6 +11,7 @@ import click
 from batchkron.cli.arguments.adapt import adapt_options, adapt_request
 from batchkron.cli.arguments.known_names import SOLVERS
 from batchkron.cli.arguments.name_types import PRECONDITIONER, PROBLEM, stepper_option
+from batchkron.cli.arguments.output_paths import check_name
 from batchkron.cli.arguments.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
 from batchkron.cli.arguments.shown import name_list, places
@@ -179,6 +180,7 @@ def run(
     settings, ranks = RunOptions(adapt_request=adapt_request(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
     with ranks.together():
+        _check_alone(settings)
         chosen = ranks.on_each(lambda: chosen_problem(problem, degree, level, grid))
         report, exit_code = execute(chosen, settings, words, ranks)
     if report is None:  # not the first one of many ranks
@@ -188,3 +190,19 @@ def run(
     elif not settings.quiet:
         print_line(table(report.rows()))
     return exit_code
+
+
+def _check_alone(options: RunOptions) -> None:
+    """Check what the options say by themselves, before any file is looked at."""
+    from batchkron.cli.running.shown import check_pictures
+
+    check_pictures(options)
+    outputs = {
+        "the result": options.output,
+        "the checkpoint": options.checkpoint,
+        "the plot": options.plot,
+        "the movie": options.movie,
+    }
+    for what, path in outputs.items():
+        if path is not None:
+            check_name(what, path)

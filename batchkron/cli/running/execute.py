@@ -23,7 +23,7 @@ from batchkron.cli.running.options import RunOptions
 from batchkron.cli.running.pictures import PicturesDuringRun, require_movie_writer
 from batchkron.cli.running.ranks import RunRanks
 from batchkron.cli.running.report import RunReport
-from batchkron.cli.running.shown import Shown, begin_pictures, check_pictures, plan_shown
+from batchkron.cli.running.shown import Shown, begin_pictures, plan_shown
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import unstable_steps_refused
@@ -134,7 +134,6 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
         require_plotting(files.plot)
     if files.movie is not None:
         require_movie_writer(files.movie)
-    check_pictures(options)
     return files
 
 
