@@ -113,6 +113,27 @@ class TimedFamily(ABC, Generic[Work]):
         return None if chosen is None else self.kernel(work, chosen[1], device)
 
 
+Choice = tuple[float, TimedFamily[Any], Any]
+"""Estimated seconds, a family, and its variant."""
+
+
+def fastest_choice(
+    families: Iterable[TimedFamily[Any]], work: Any, device: DeviceLimits
+) -> Choice | None:
+    """Return the choice of the least estimate, the first among equals; None if there is none."""
+    chosen = ((family, family.choose(work, device)) for family in families)
+    found = [(one[0], family, one[1]) for family, one in chosen if one]
+    return min(found, key=lambda choice: choice[0], default=None)
+
+
+def chosen_kernel(choice: Choice, work: Any, device: DeviceLimits) -> Kernel:
+    """Return the kernel of a choice for this work."""
+    _, family, variant = choice
+    kernel = family.kernel(work, variant, device)
+    assert kernel is not None, "what a family chooses fits"
+    return kernel
+
+
 @cache
 def costs_of(family: TimedFamily[Any], device: str) -> SimpleNamespace:
     """Return the constants of a family on a card: where it was not measured yet, those of a start.

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cache, lru_cache
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kernel import Choice, Kernel, chosen_kernel, fastest_choice
 from batchkron.backends.cuda.kernel_family import enabled, forget_by
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
@@ -59,40 +58,21 @@ def fastest_plan(
     return _fastest_plan(product, device, enabled(families))
 
 
-class _Edge(NamedTuple):
-    """A run of modes by the best variant of one family."""
-
-    seconds: float
-    family: KronFamily
-    run: ModeRun
-    variant: Any
-
-    def kernel(self, device: DeviceLimits) -> Kernel:
-        kernel = self.family.kernel(self.run, self.variant, device)
-        assert kernel is not None, "what a family chooses fits"
-        return kernel
-
-
-_Path = tuple[float, tuple[_Edge, ...]]  # seconds of all edges, and these in their order
+_Path = tuple[float, tuple[tuple[ModeRun, Choice], ...]]  # seconds, and runs in their order
 
 
 @lru_cache(maxsize=1024)
 def _fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...]
 ) -> tuple[Kernel, ...]:
-    edges: dict[ModeRun, _Edge | None] = {}
-
-    def edge_of(run: ModeRun) -> _Edge | None:
-        if run not in edges:
-            chosen = ((family, family.choose(run, device)) for family in families)
-            found = (_Edge(one[0], family, run, one[1]) for family, one in chosen if one)
-            edges[run] = min(found, key=lambda edge: edge.seconds, default=None)
-        return edges[run]
+    @cache
+    def edge_of(run: ModeRun) -> Choice | None:
+        return fastest_choice(families, run, device)
 
     best: _Path = math.inf, ()
     for order in _orders(product):
         best = _shortest_path(product, order, edge_of, best)
-    return tuple(edge.kernel(device) for edge in best[1])
+    return tuple(chosen_kernel(choice, run, device) for run, choice in best[1])
 
 
 forget_by(_fastest_plan.cache_clear)
@@ -118,7 +98,7 @@ def _orders(product: ModeRun) -> list[tuple[int, ...]]:
 
 
 def _shortest_path(
-    product: ModeRun, order: Sequence[int], edge_of: Callable[[ModeRun], _Edge | None], best: _Path
+    product: ModeRun, order: Sequence[int], edge_of: Callable[[ModeRun], Choice | None], best: _Path
 ) -> _Path:
     """Return the fastest path that multiplies the modes in this order, ``best`` if none is faster.
 
@@ -139,8 +119,8 @@ def _shortest_path(
             if minimum >= min(paths[end][0], paths[count][0]):
                 continue
             edge = edge_of(run)
-            if edge is not None and seconds + edge.seconds < paths[end][0]:
-                paths[end] = seconds + edge.seconds, (*edges, edge)
+            if edge is not None and seconds + edge[0] < paths[end][0]:
+                paths[end] = seconds + edge[0], (*edges, (run, edge))
     return paths[count]
 
 

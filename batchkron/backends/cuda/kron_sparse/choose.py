@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
+from batchkron.backends.cuda.kernel import chosen_kernel, fastest_choice
 from batchkron.backends.cuda.kernel_family import enabled, forget_by, is_enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
@@ -35,10 +36,11 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
 
 @lru_cache(maxsize=1024)
 def _fastest(shape: SparseShape, device: DeviceLimits) -> DirectWay | None:
-    ways: list[DirectWay | None] = [one.fastest(shape, device) for one in enabled(FAMILIES)]
-    if is_enabled(LIBRARY):
-        ways.append(library_product(shape, device))
-    return min((way for way in ways if way), key=lambda way: way.seconds, default=None)
+    choice = fastest_choice(enabled(FAMILIES), shape, device)
+    library = library_product(shape, device) if is_enabled(LIBRARY) else None
+    if choice is None or (library is not None and library.seconds < choice[0]):
+        return library
+    return chosen_kernel(choice, shape, device)
 
 
 forget_by(fastest_way.cache_clear)
