@@ -258,7 +258,7 @@ def rank_programs(dtype, limits):
     """The same of vectors that are spread over ranks, without those that one rank takes as well."""
     for names in KRYLOV:
         for each in rank_passes(names, dtype, 1_000_000, 1, 20, limits):
-            for kernel in filter(None, (each.first, each.after)):
+            for kernel in filter(None, each[:2]):
                 if "ranks" in kernel.program.header:
                     yield kernel.program
 

@@ -8,10 +8,11 @@ of its own; the blocks write partial sums, which the last block of a system adds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sum.systems import SumTiling, system_sum_type
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
@@ -51,14 +52,13 @@ _BASIS_PASSES = {name for names in BASIS_KERNELS for name in names}
 _SYSTEM_REGISTERS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class KrylovKernel:
-    """A kernel's program with its thread blocks, threads and bytes of shared memory."""
+FAMILY = Family("krylov", "passes", lambda *work: None)
 
-    program: Program
-    blocks: int
-    threads: int
-    shared: int
+
+def _kernel(program: Program, blocks: int, threads: int, shared: int) -> Kernel:
+    """Return a kernel; a call passes all of its arguments."""
+    launch = LaunchShape(blocks, threads, 1, shared)
+    return Kernel(FAMILY, None, None, program, launch, np.empty(0, np.uint8))
 
 
 def parts_of(n: int, systems: int, processors: int) -> int:
@@ -136,7 +136,7 @@ def systems_kernel(
     kept: int,
     count: int,
     limits: DeviceLimits,
-) -> KrylovKernel | None:
+) -> Kernel | None:
     """Return the kernel of whole iterations, None if a system does not fit in a thread block.
 
     ``count`` vectors of a system are in registers; the first ``kept`` of them are read before the
@@ -155,7 +155,7 @@ def systems_kernel(
     )
     of = scalar, system_sum_type(dtype, tiling), kept, count
     program = Program("cuda/krylov/systems.cuh", template_type("krylov_systems", *of, *work))
-    return KrylovKernel(program, systems, tiling.threads, shared)
+    return _kernel(program, systems, tiling.threads, shared)
 
 
 def krylov_kernels(
@@ -165,13 +165,13 @@ def krylov_kernels(
     systems: int,
     restart: int,
     limits: DeviceLimits,
-) -> list[KrylovKernel]:
+) -> list[Kernel]:
     """Return the kernels of passes, in their order.
 
     Raises ValueError if sums over a basis of ``restart`` vectors do not fit in shared memory.
     """
     parts, scalar = parts_of(n, systems, limits.multiprocessors), SCALARS[dtype]
-    kernels: list[KrylovKernel] = []
+    kernels: list[Kernel] = []
     for group in _groups(names, parts == 1):
         if tuple(group) in BASIS_KERNELS:
             kernels.append(_basis_kernel(group, dtype, n, systems, parts, restart, limits))
@@ -180,7 +180,7 @@ def krylov_kernels(
         kernel = "krylov_whole" if parts == 1 else "krylov_part"
         passes = (_pass(name, scalar) for name in group)
         program = Program("cuda/krylov/passes.cuh", template_type(kernel, scalar, threads, *passes))
-        kernels.append(KrylovKernel(program, systems * parts, threads, _element_room(threads)))
+        kernels.append(_kernel(program, systems * parts, threads, _element_room(threads)))
     return kernels
 
 
@@ -192,7 +192,7 @@ def _basis_kernel(
     parts: int,
     restart: int,
     limits: DeviceLimits,
-) -> KrylovKernel:
+) -> Kernel:
     """Return the kernel of passes over the basis, a key of ``BASIS_KERNELS``."""
     combines, maximum = names == ["GmresCombine"], limits.shared_bytes
     threads = _PART_THREADS if parts > 1 else _threads(n, _THREAD_ELEMENTS, _PART_THREADS)
@@ -203,27 +203,20 @@ def _basis_kernel(
     options = [] if combines else [flag(staged)]
     of = SCALARS[dtype], threads, *options
     program = Program("cuda/krylov/basis.cuh", template_type(BASIS_KERNELS[tuple(names)], *of))
-    return KrylovKernel(program, systems * parts, threads, shared)
+    return _kernel(program, systems * parts, threads, shared)
 
 
-@dataclass(frozen=True, slots=True)
-class RankPass:
-    """A pass over vectors that are spread over ranks.
+RankPass = tuple[Kernel, Kernel | None, str]
+"""A pass over vectors that are spread over ranks: over this rank's elements, all of it if it has no
+sums; what follows from the sums of all ranks; its name."""
 
-    ``first``: the pass over this rank's elements; all of it if it has no sums; ``after``: what
-    follows from the sums of all ranks; ``name``: the pass.
-    """
 
-    first: KrylovKernel
-    after: KrylovKernel | None
-    name: str
-
-    def sums(self, column: int, dtype: np.dtype[np.generic]) -> int:
-        """Return how many sums of a system ranks exchange, in a column of a basis."""
-        reals = _reals(dtype)
-        if self.name == "GmresProject":
-            return 2 * column * reals + 2 + reals
-        return 1 if self.name == "GmresExtend" else MAX_SUMS
+def rank_sums(name: str, column: int, dtype: np.dtype[np.generic]) -> int:
+    """Return how many sums of a system ranks exchange in a pass, in a column of a basis."""
+    reals = _reals(dtype)
+    if name == "GmresProject":
+        return 2 * column * reals + 2 + reals
+    return 1 if name == "GmresExtend" else MAX_SUMS
 
 
 def rank_passes(
@@ -240,42 +233,30 @@ def rank_passes(
     """
     parts = parts_of(n, systems, limits.multiprocessors)
     threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)
-    scalar, found = SCALARS[dtype], []
+    scalar, found = SCALARS[dtype], list[RankPass]()
     for name in names:
         if name in SUMLESS:
             (alone,) = krylov_kernels([name], dtype, n, systems, restart, limits)
-            found.append(RankPass(alone, None, name))
+            found.append((alone, None, name))
         elif name in _RANK_KERNELS:
             own, shared = _fitting_room([name], dtype, threads, restart, False, limits.shared_bytes)
             sums, after = _RANK_KERNELS[name]
             room = 8 * (2 * restart * _reals(dtype) + 4) if name == "GmresProject" else 0
-            found.append(
-                RankPass(
-                    _rank_kernel((sums, scalar, own), systems * parts, own, shared),
-                    _rank_kernel((after, scalar), systems, 32, room),
-                    name,
-                )
-            )
+            first = _rank_kernel((sums, scalar, own), systems * parts, own, shared)
+            found.append((first, _rank_kernel((after, scalar), systems, 32, room), name))
         else:
             one, room = _pass(name, scalar), _element_room(threads)
             sums_of = "krylov_part_sums", scalar, threads, one
             after_of = "krylov_after_sums", scalar, _AFTER_THREADS, one
             blocks = -(-systems // _AFTER_THREADS)
-            found.append(
-                RankPass(
-                    _rank_kernel(sums_of, systems * parts, threads, room),
-                    _rank_kernel(after_of, blocks, _AFTER_THREADS, 0),
-                    name,
-                )
-            )
+            first = _rank_kernel(sums_of, systems * parts, threads, room)
+            found.append((first, _rank_kernel(after_of, blocks, _AFTER_THREADS, 0), name))
     return found
 
 
-def _rank_kernel(
-    template: tuple[object, ...], blocks: int, threads: int, shared: int
-) -> KrylovKernel:
+def _rank_kernel(template: tuple[object, ...], blocks: int, threads: int, shared: int) -> Kernel:
     program = Program("cuda/krylov/ranks.cuh", template_type(str(template[0]), *template[1:]))
-    return KrylovKernel(program, blocks, threads, shared)
+    return _kernel(program, blocks, threads, shared)
 
 
 # The kernels of a pass over the basis: before and after the ranks exchange their sums.

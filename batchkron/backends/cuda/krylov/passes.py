@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sum.plan import SumPlan
 from batchkron.backends.cuda.krylov.kernels import (
-    KrylovKernel,
-    RankPass,
     krylov_kernels,
     parts_of,
     rank_passes,
+    rank_sums,
     systems_kernel,
 )
 from batchkron.backends.cuda.runtime.device import (
@@ -22,21 +23,13 @@ from batchkron.backends.cuda.runtime.device import (
     cupy,
     current_device,
     device_limits,
-    load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.krylov_arguments import ARGUMENTS, Stage, max_sums
 from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
 
 _COLUMN = ARGUMENTS.fields["column"][1] // 8  # type: ignore[index]  # words before it
-
-
-def _launch(kernel: KrylovKernel, device: int) -> Launch:
-    """Return the launch of a kernel; a call passes all of its arguments."""
-    function, none = load_kernel(kernel.program, device), np.empty(0, np.uint8)
-    return Launch(function, (kernel.blocks, 1), kernel.threads, kernel.shared, none, 0)
 
 
 class Passes:
@@ -48,7 +41,7 @@ class Passes:
         self._device = current_device()
         limits = device_limits(self._device)
         kernels = krylov_kernels(names, dtype, n, systems, restart, limits) if systems else []
-        self._launches = [_launch(kernel, self._device) for kernel in kernels]
+        self._launches = [launch_of(kernel, self._device, 0) for kernel in kernels]
 
     def run(self, address: int) -> int:
         """Launch the kernels on the current stream; the arguments may be changed afterwards."""
@@ -74,14 +67,13 @@ class RankPasses:
         self._systems, self._dtype = systems, dtype
         limits = device_limits(self._device)
         passes = rank_passes(names, dtype, n, systems, restart, limits) if systems else []
-        self._passes = [(each, *self._launches(each)) for each in passes]
+        self._passes = [
+            (launch_of(first, self._device, 0), after and launch_of(after, self._device, 0), name)
+            for first, after, name in passes
+        ]
         count = systems * max_sums(restart, dtype)
         self._sums = cupy.zeros(count)
         self._gathered = cupy.zeros((ranks.size, count))
-
-    def _launches(self, each: RankPass) -> tuple[Launch, Launch | None]:
-        after = None if each.after is None else _launch(each.after, self._device)
-        return _launch(each.first, self._device), after
 
     def run(self, address: int) -> int:
         """Launch kernels and exchanges on the current stream; arguments may be changed then."""
@@ -90,8 +82,8 @@ class RankPasses:
         memmove(words.ctypes.data, address, ARGUMENTS.itemsize)
         words[given:] = self._sums.data.ptr, self._gathered.data.ptr, self._ranks.size, 0
         column, record = int(words[_COLUMN]), words.ctypes.data
-        for each, first, after in self._passes:
-            words[-1] = count = each.sums(column, self._dtype)
+        for first, after, name in self._passes:
+            words[-1] = count = rank_sums(name, column, self._dtype)
             first.run_with(stream, record)
             if after is not None:
                 count *= self._systems
@@ -104,9 +96,9 @@ class RankPasses:
 class Iterations:
     """Whole iterations for the systems of a plan; the caller must keep the plan alive."""
 
-    def __init__(self, plan: SumPlan, kernel: KrylovKernel) -> None:
+    def __init__(self, plan: SumPlan, kernel: Kernel) -> None:
         self._device = current_device()
-        self._launch = _launch(kernel, self._device)
+        self._launch = launch_of(kernel, self._device, 0)
         self._factors = plan.factors.view(np.uint64)  # addresses, which do not change
 
     def run(self, address: int) -> int:

@@ -29,7 +29,7 @@ def test_several_blocks_take_a_kernel_for_each_pass():
     found = names_of(krylov_kernels(STEP, float64, 100_000, 1, 20, LIMITS))
     assert found == ["krylov_project", "krylov_extend"]
     kernels = krylov_kernels(("CgCurvature", "CgUpdate"), float64, 100_000, 1, 0, LIMITS)
-    assert [kernel.blocks for kernel in kernels] == [parts_of(100_000, 1, 132)] * 2
+    assert [kernel.launch.blocks for kernel in kernels] == [parts_of(100_000, 1, 132)] * 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -39,13 +39,13 @@ def test_shared_memory_is_enough_for_the_sums(dtype, size):
     reals = 2 if kind.kind == "c" else 1
     for restart in (1, 20, 300, 2000, 3000):
         for kernel in krylov_kernels(STEP, kind, size, 1, restart, LIMITS):
-            assert kernel.shared <= LIMITS.shared_bytes
-            warps, name = kernel.threads // 32, names_of([kernel])[0]
+            assert kernel.launch.shared_bytes <= LIMITS.shared_bytes
+            warps, name = kernel.launch.threads // 32, names_of([kernel])[0]
             staged = kernel.program.expression.endswith("true>")
             least = 1 if name == "krylov_extend" else warps * (2 * restart * reals + 2 + reals)
             least += (7 * reals + 2) * (restart + 1) * staged
             coefficients = 0 if name == "krylov_project" else 2 * restart * kind.itemsize
-            assert kernel.shared >= 8 * (least + 1) + coefficients
+            assert kernel.launch.shared_bytes >= 8 * (least + 1) + coefficients
     with pytest.raises(ValueError, match=r"restart is 20000; the device has shared memory"):
         krylov_kernels(STEP, kind, size, 1, 20_000, LIMITS)
 
@@ -61,6 +61,6 @@ def test_few_blocks_over_the_basis_have_more_threads():
         (100, 1, [32]),
     ]:
         kernels = krylov_kernels(STEP, float64, size, systems, 20, LIMITS)
-        assert [kernel.threads for kernel in kernels] == expected
+        assert [kernel.launch.threads for kernel in kernels] == expected
     (combine,) = krylov_kernels(("GmresCombine",), float64, 100_000, 1, 20, LIMITS)
-    assert combine.threads == 256
+    assert combine.launch.threads == 256

@@ -9,7 +9,7 @@ from dense_oracle import DTYPES
 from emulator.host_compiler import COPIES, Launch, compiled
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.krylov.kernels import SUMLESS, krylov_kernels, rank_passes
+from batchkron.backends.cuda.krylov.kernels import SUMLESS, krylov_kernels, rank_passes, rank_sums
 from batchkron.backends.cuda.runtime.program import device_sources
 from batchkron.backends.krylov_arguments import ARGUMENTS, STATE_FIELDS, max_sums, small_size
 
@@ -63,10 +63,10 @@ class Rank:
 def launch(kernel, function, arguments, rng, parts):
     how = Launch(
         blocks=SYSTEMS * parts
-        if kernel.threads > 32 or "_sums" in str(kernel.program)
+        if kernel.launch.threads > 32 or "_sums" in str(kernel.program)
         else SYSTEMS,
-        threads=kernel.threads,
-        shared_bytes=kernel.shared,
+        threads=kernel.launch.threads,
+        shared_bytes=kernel.launch.shared_bytes,
         when=COPIES["at random"],
         seed=int(rng.integers(1 << 30)),
     )
@@ -81,17 +81,17 @@ def steps_on_ranks(functions, passes, bases, rng, columns=RESTART):
             rank.basis[column + 1] = 0.9 * rank.basis[column] + 0.1 * np.roll(
                 rank.basis[column], 1, axis=-1
             )
-        for each in passes:
-            count = each.sums(column, bases[0].dtype)
+        for first, after, name in passes:
+            count = rank_sums(name, column, bases[0].dtype)
             for number, rank in enumerate(ranks):
                 parts = 1 + number % 2
                 given = rank.arguments(column, parts, len(ranks), count)
-                launch(each.first, functions[each.first.program], given, rng, parts)
+                launch(first, functions[first.program], given, rng, parts)
             together = np.concatenate([rank.sums[: SYSTEMS * count] for rank in ranks])
             for rank in ranks:
                 rank.gathered[: together.size] = together
                 given = rank.arguments(column, 1, len(ranks), count)
-                launch(each.after, functions[each.after.program], given, rng, 1)
+                launch(after, functions[after.program], given, rng, 1)
     return ranks
 
 
@@ -101,7 +101,7 @@ def test_gmres_on_ranks_is_that_of_one_process(dtype, rng, tmp_path):
     kind = np.dtype(dtype)
     size, cuts = 137, [60, 60, 100]  # one rank has nothing
     passes = rank_passes(STEP, kind, 60, SYSTEMS, RESTART, LIMITS)
-    programs = [kernel.program for each in passes for kernel in (each.first, each.after)]
+    programs = [kernel.program for first, after, _ in passes for kernel in (first, after)]
     alone = krylov_kernels(STEP[:1], kind, 60, SYSTEMS, RESTART, LIMITS)
     alone += krylov_kernels(STEP[1:], kind, 60, SYSTEMS, RESTART, LIMITS)
     programs += [kernel.program for kernel in alone]
@@ -140,15 +140,15 @@ def steps_with_diagonal(functions, passes, bases, rng, cuts):
     for column in range(RESTART):
         for rank, entries in zip(ranks, diagonal, strict=True):
             rank.basis[column + 1] = entries * rank.basis[column]
-        for each in passes:
-            count = each.sums(column, bases[0].dtype)
+        for first, after, name in passes:
+            count = rank_sums(name, column, bases[0].dtype)
             for number, rank in enumerate(ranks):
                 parts = 1 + number % 2
                 given = rank.arguments(column, parts, len(ranks), count)
-                launch(each.first, functions[each.first.program], given, rng, parts)
+                launch(first, functions[first.program], given, rng, parts)
             together = np.concatenate([rank.sums[: SYSTEMS * count] for rank in ranks])
             for rank in ranks:
                 rank.gathered[: together.size] = together
                 given = rank.arguments(column, 1, len(ranks), count)
-                launch(each.after, functions[each.after.program], given, rng, 1)
+                launch(after, functions[after.program], given, rng, 1)
     return ranks
