@@ -480,7 +480,7 @@ def _decode(document: Document, kind: type) -> Any:
     check_attributes(document, *_attributes_of(kind))
     check_datasets(document, _DATASETS)
     json_of(document, _WRITER, dict)
-    values = {
+    values: dict[str, Any] = {
         entry.name: document.attributes[entry.name]
         for entry in dataclasses.fields(kind)
         if entry.name in document.attributes

@@ -19,10 +19,12 @@ __all__ = ["default_stepper"]
 IMPLICIT_METHODS = (
     "backward-euler",
     "crank-nicolson",
+    "bdf",
     "sdirk2",
     "sdirk3",
     "esdirk2",
     "esdirk3",
+    "wso-sdirk3",
     "imex-euler",
     "ark2",
     "ark3",

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
+from methods import EQUAL_STEPS
 
 from batchkron.solvers import steppers
 
@@ -198,7 +199,7 @@ def many_stages(count, name="many-stages"):
 
 
 MANY = many_stages(9)
-EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+EXPLICIT = [name for name in EQUAL_STEPS if not steppers.get(name).implicit]
 METHODS = [*EXPLICIT, HEUN, HEUN_EULER, LAST_IS_FIRST, MANY]
 
 

@@ -221,6 +221,8 @@ def plan_integration(
     ranks = ranks_of_problem(problem)
     if tolerances is not None and not isinstance(tolerances.atol, float):
         _refuse_tolerances_of_elements(problem, method, resume, tolerances.atol, initial)
+        atol = array_module(initial).asarray(tolerances.atol, dtype=initial.real.dtype)
+        tolerances = replace(tolerances, atol=atol)
     if checkpoint is not None:
         _refuse_other_grids(checkpoint, adapts)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)

@@ -11,7 +11,8 @@ from batchkron.problems import gallery
 from batchkron.solvers import Event, EvolveStatus, Quantity, evolve, steppers
 from batchkron.storage import load_checkpoint
 
-ABLE = [name for name in steppers.names() if steppers.get(name).error_order]
+# rkc2 refuses the eigenvalues of the problems here, and has tests of its own.
+ABLE = [name for name in steppers.names() if steppers.get(name).error_order and name != "rkc2"]
 
 
 class Pendulum:
