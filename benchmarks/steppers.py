@@ -2,7 +2,8 @@
 
 Some problems of the gallery are run by a method with step-size control, at a tolerance of 1e-6, and
 by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
-of time alone, against a run of far smaller tolerance. Counts, no times.
+of time alone, against a run of far smaller tolerance. A second table compares methods at equal
+errors, next to CVODE where scikit-sundae is installed; see `equal_error`. Counts, no times.
 """
 
 import sys
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
+from benchmarks import equal_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.core.tables import head, row
@@ -116,7 +118,24 @@ def main(words: list[str] | None = None) -> None:
         record["cases"].append(found)
         texts = [name, level, method, steps, products, f"{error:.1e}", rk3]
         print(row([*texts, f"{rk3 / products:.1f}"]), flush=True)
+    record["equal error"] = _at_equal_errors(options.quick)
     save(options.json, record)
+
+
+def _at_equal_errors(quick: bool) -> list[dict[str, Any]]:
+    """Print the table at equal errors; return its rows."""
+    names = ["problem", "level", "preconditioner", "method"]
+    print(f"\n{head([*names, *(f'{target:g}' for target in equal_error.TARGETS)])}")
+    found = []
+    cases = equal_error.CASES
+    for case in [cases[1]._replace(level=2)] if quick else cases:
+        for method, products in equal_error.rows_of(case, Counted):
+            texts = [case.problem, case.level, case.preconditioner, method]
+            numbers = [None if count != count else round(count) for count in products]
+            shown = ["–" if number is None else number for number in numbers]
+            print(row([*texts, *shown]), flush=True)
+            found.append({**dict(zip(names, texts, strict=True)), "products": numbers})
+    return found
 
 
 if __name__ == "__main__":

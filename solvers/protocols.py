@@ -27,6 +27,9 @@ class TimeProblem(Protocol):
     u / dt. Without it, the whole explicit dependence of f on time counts as s_I, which needs more
     evaluations of f; see `DiagonallyImplicit`.
 
+    ``jacobian`` is ∂f/∂u of a nonlinear f, a matrix, an operator or a function of (t, u) that
+    returns one, for methods that iterate with it, such as "bdf", and for `steady_state`.
+
     Where A depends on the state, ``whole_part()`` returns an `ImplicitPart` that is all of f, for
     methods that treat all of it implicitly. Where A_I depends on it, ``implicit_part()`` returns
     an `ImplicitPart` in place of both. They return None where it does not.

@@ -62,7 +62,9 @@ class Bdf(EmbeddedStepper):
     Notes
     -----
     Storage: 8 differences, and as many in runs whose step changes, 4 vectors and those of the
-    solver. Orders 1 and 2 are A-stable, all damp stiff components. Source: L. F. Shampine,
+    solver. Orders 1 and 2 are A-stable, all damp stiff components. A preconditioner that is a
+    function of a nonlinear problem's J and c is made when c changes; resumed runs repeat the bits
+    if it depends on c alone. Source: L. F. Shampine,
     M. W. Reichelt, The MATLAB ODE Suite, SIAM J. Sci. Comput. 18 (1997).
     """
 
@@ -187,7 +189,7 @@ class Bdf(EmbeddedStepper):
             errors[k + 1] = float(_ERROR[k + 1]) * self.scale.size(self._work)
         factors = {q: max(error, 1e-10) ** (-1.0 / (q + 1)) for q, error in errors.items()}
         best = max(factors, key=factors.__getitem__)
-        factor = min(_MAX_GROWTH, _SAFETY * factors[best])
+        factor = float(min(_MAX_GROWTH, _SAFETY * factors[best]))
         if factor < _MIN_GROWTH:
             return 1.0
         self.next_order = best

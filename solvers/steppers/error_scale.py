@@ -47,7 +47,9 @@ class ErrorScale:
         if self._is_vector:
             return norm(vector / self._allowed) / math.sqrt(max(vector.size, 1))
         size = norm(vector)
-        return size / self._allowed if size else 0.0
+        if size == 0.0:
+            return 0.0
+        return size / self._allowed if self._allowed > 0.0 else math.inf
 
     @property
     def smallest(self) -> float:

@@ -6,6 +6,7 @@ the step, not with rounding: solving more exactly would not make the step better
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,9 +17,9 @@ import scipy.linalg
 import scipy.sparse
 
 from batchkron.arrays import array_module, is_sparse
+from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import OnRanks
 from ..products import Vector, as_product, norm
 from ..protocols import operator_of
 from .error_scale import ErrorScale
@@ -255,7 +256,7 @@ class DenseNewton(_Newton):
         self._evaluate(t, u, base)
         root = math.sqrt(float(np.finfo(u.dtype).eps))
         for k in range(u.size):
-            moved[k] = u[k] + root * max(abs(u[k]), weights[k])
+            moved[k] = u[k] + root * (max(abs(u[k]), weights[k]) or 1.0)
             self._evaluate(t, moved, value)
             matrix[:, k] = (value - base) / (moved[k] - u[k])
             moved[k] = u[k]
@@ -287,7 +288,7 @@ class DenseNewton(_Newton):
             self._c, self._rate = numbers[1], numbers[2] or math.nan
 
 
-class _Jacobian(OnRanks):
+class _Jacobian:
     """J(t, u) as an operator: that of a function, or difference quotients of f."""
 
     def __init__(self, equation: KrylovNewton, given: Any, like: Vector) -> None:
@@ -298,15 +299,11 @@ class _Jacobian(OnRanks):
         if given is not None and not _is_function(given):
             self._product = as_product(given, "jac", like)
 
-    @property
-    def communicator(self) -> None:
-        """None: the state is not spread over ranks."""
-        return None
-
     def follow(self, t: float, u: Vector, slope: Vector, allowed: float) -> None:
         """Take J at (t, u), where f is ``slope``; ``allowed`` is the tolerance of u."""
         self._t, self._u, self._slope = t, u, slope
-        self._length = max(allowed, math.sqrt(float(np.finfo(u.dtype).eps)) * norm(u))
+        root = math.sqrt(float(np.finfo(u.dtype).eps))
+        self._length = max(allowed, root * norm(u)) or root
         if self._given is not None and _is_function(self._given):
             self._product = as_product(self._given(t, u), "jac(t, u)", self._like)
 
@@ -345,9 +342,10 @@ class KrylovNewton(_Newton):
         super().__init__(problem, like, products)
         self.rhs = problem.rhs
         operator = self._operator = _Jacobian(self, jacobian, like)
-        slope = np.empty_like(like)
-        self._evaluate(t0, problem.initial, slope)
-        operator.follow(t0, problem.initial, slope, 0.0)
+        slope = np.zeros_like(like)
+        with contextlib.suppress(NotPhysicalError):  # the first step will raise it again
+            self._evaluate(t0, problem.initial, slope)
+            operator.follow(t0, problem.initial, slope, 0.0)
         self._solver = StageSolver(
             lambda t: operator, like, dt, t0, dt, products=products, changes=True, **options
         )

@@ -246,7 +246,8 @@ def _announce(problem: AnyProblem, run: Run, ranks: RunRanks) -> None:
     tolerances = integration.tolerances
     steps = f"{integration.last_step} steps of dt = {number(integration.dt)}"
     if tolerances is not None:
-        steps = f"steps by rtol = {number(tolerances.rtol)}, atol = {number(tolerances.atol)},"
+        rtol, atol = (number(float(one)) for one in (tolerances.rtol, tolerances.atol))
+        steps = f"steps by rtol = {rtol}, atol = {atol},"
     text = (
         f"{problem.name}: {describe_size(problem)}{place}; {integration.method.name}, {begin}"
         f"{steps} to t = {number(integration.until, 8)}"

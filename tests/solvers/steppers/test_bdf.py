@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from batchkron.errors import NotPhysicalError
 from batchkron.problems import make
 from batchkron.solvers import EvolveStatus, evolve, steppers
 from batchkron.solvers.steppers import bdf as module
@@ -356,3 +357,24 @@ def test_is_a_method_by_name():
 def test_a_memory_that_is_none_of_bdf_is_refused(numbers):
     with pytest.raises(ValueError, match="the checkpoint holds 3 vectors"):
         Bdf(Rotating(), 0.1).remember(0.0, [np.zeros(3)] * 3, numbers)
+
+
+def test_a_state_that_is_zero_and_stays_there():
+    for given in (np.diag([-1.0, -2.0]), lambda t, u: -u):
+        result = evolve(given, u0=np.zeros(2), until=1.0, method="bdf", rtol=1e-4)
+        assert result.status is EvolveStatus.COMPLETED
+        np.testing.assert_array_equal(result.u, 0.0)
+
+
+def test_a_state_that_is_not_physical_ends_the_run():
+    def f(t, u):
+        if u.min() < 0.5:
+            raise NotPhysicalError("u", "x", 0.0, t, float(u.min()))
+        return -u
+
+    for size in (2, 300):  # a dense Jacobian, and products
+        result = evolve(f, u0=np.ones(size), until=2.0, method="bdf", rtol=1e-4)
+        assert result.status is EvolveStatus.NOT_PHYSICAL
+        assert 0.5 <= result.u.min() < 0.6
+        lost = evolve(f, u0=np.full(size, 0.1), until=2.0, method="bdf", rtol=1e-4)
+        assert lost.status is EvolveStatus.NOT_PHYSICAL

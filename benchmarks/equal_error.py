@@ -1,0 +1,152 @@
+"""Products with the operator at equal error of stiff methods, next to CVODE: a part of `steppers`.
+
+A method runs a problem at tolerances of half a decade; its products at an error are interpolated
+between the runs whose errors are next to it, in logarithms. Errors are those of the last state,
+relative to its norm. CVODE (extra: scikit-sundae) takes steps of BDF with GMRES, products with A in
+the place of difference quotients, the same preconditioner from the right, and
+atol = rtol ‖u‖ / √N, which for all elements together is the tolerance of `evolve`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems import Problem, gallery
+from batchkron.solvers import evolve
+from batchkron.solvers.preconditioners import NamedPreconditioner
+
+__all__ = ["CASES", "Case", "Row", "rows_of"]
+
+TARGETS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_RTOLS = tuple(float(10.0**-power) for power in np.arange(2.0, 10.1, 0.5))
+_TIGHT = {"solver": {"rtol": 1e-4}}  # of the one-step methods' solves
+_MAX_PRODUCTS = 5000  # of a run after which there are none of smaller tolerance
+_KRYLOV_DIMENSION = 5  # CVODE's default
+
+Run = Callable[[float], tuple[NDArray[Any], int]]
+"""rtol -> the last state and the products of a run."""
+
+
+class Case(NamedTuple):
+    """A problem, and the methods that are compared on it."""
+
+    problem: str
+    level: int
+    preconditioner: str
+    methods: tuple[str, ...]
+
+
+CASES = (
+    Case("pitch-angle-c", 5, "combination", ("bdf", "esdirk3", "wso-sdirk3")),
+    Case("diffusion-2d", 4, "combination", ("bdf", "esdirk3")),
+    Case("diffusion-2d", 5, "combination", ("bdf",)),
+    Case("diffusion-2d", 4, "none", ("rkc2",)),
+    Case("continuity-2d", 4, "none", ("dop853", "dormand-prince")),
+)
+
+
+class Row(NamedTuple):
+    """A method's products at the errors of `TARGETS`; NaN where no run is on both sides."""
+
+    method: str
+    products: tuple[float, ...]
+
+
+def rows_of(case: Case, counted: Callable[[Problem], Any]) -> list[Row]:
+    """Return the rows of a case, CVODE's first if it is there.
+
+    ``counted(problem)`` returns a problem that counts its products in ``products``.
+    """
+    problem = gallery.make(case.problem, level=case.level, degree=2)
+    until = problem.stepper.until
+    reference = evolve(problem, until=until, method="dop853", rtol=1e-12).u
+
+    def of(method: str) -> Run:
+        options: dict[str, Any] = {"method": method}
+        if method in ("bdf", "esdirk3", "wso-sdirk3"):
+            options["preconditioner"] = case.preconditioner
+        if method in ("esdirk3", "wso-sdirk3"):
+            options |= _TIGHT
+
+        def run(rtol: float) -> tuple[NDArray[Any], int]:
+            own = counted(problem)
+            found = evolve(own, until=until, rtol=rtol, raise_on_failure=True, **options)
+            return found.u, own.products
+
+        return run
+
+    rows = []
+    if importlib.util.find_spec("sksundae") is not None:
+        method = "Adams" if "dop853" in case.methods else "BDF"
+        run = _cvode(problem, until, reference, case.preconditioner, method)
+        rows.append(Row(f"CVODE {method}", _at_targets(run, reference)))
+    return rows + [Row(method, _at_targets(of(method), reference)) for method in case.methods]
+
+
+def _at_targets(run: Run, reference: NDArray[Any]) -> tuple[float, ...]:
+    """Return the products of a method at the errors of `TARGETS`."""
+    found: list[tuple[float, float]] = []
+    for rtol in _RTOLS:
+        u, products = run(rtol)
+        error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
+        found.append((math.log(error), math.log(products)))
+        if error < 0.1 * TARGETS[-1] or products > _MAX_PRODUCTS:
+            break
+    return tuple(_interpolated(sorted(found), math.log(target)) for target in TARGETS)
+
+
+def _interpolated(found: Sequence[tuple[float, float]], error: float) -> float:
+    """Return products at an error, of pairs of logarithms with ascending errors."""
+    if not found[0][0] <= error <= found[-1][0]:
+        return math.nan
+    return math.exp(float(np.interp(error, *np.array(found).T)))
+
+
+def _cvode(
+    problem: Problem, until: float, reference: NDArray[Any], preconditioner: str, method: str
+) -> Run:
+    """Return runs of CVODE, whose evaluations of f and products with A are counted."""
+    import sksundae.cvode as cvode
+
+    A, out = problem.operator, np.empty_like(problem.initial)
+    size = float(np.linalg.norm(reference)) / math.sqrt(reference.size)
+    named = NamedPreconditioner(preconditioner, np.float64)
+    count, known = [0], [math.nan, None]
+
+    def right_side(t: float, y: Any, yp: Any) -> None:
+        count[0] += 1
+        problem.rhs(t, np.array(y), out)
+        yp[:] = out
+
+    def product(t: float, y: Any, yp: Any, v: Any, result: Any) -> None:
+        count[0] += 1
+        result[:] = A.matvec(np.array(v))
+
+    def inverse(t: Any, y: Any, yp: Any, r: Any, z: Any, c: float, delta: Any, side: Any) -> None:
+        if known[0] != c:
+            known[:] = c, named(A, c)
+        z[:] = known[1].matvec(np.array(r))  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = {
+        "method": method,
+        "max_num_steps": 1_000_000,
+        "linsolver": "gmres",
+        "krylov_dim": _KRYLOV_DIMENSION,
+        "jactimes": cvode.CVODEJacTimes(None, product),
+    }
+    if preconditioner != "none":
+        options["precond"] = cvode.CVODEPrecond(None, inverse, "right")
+
+    def run(rtol: float) -> tuple[NDArray[Any], int]:
+        count[0] = 0
+        solver = cvode.CVODE(right_side, rtol=rtol, atol=rtol * size, **options)
+        found = solver.solve([problem.t0, until], np.array(problem.initial))
+        return np.array(found.y[-1]), count[0]
+
+    return run
