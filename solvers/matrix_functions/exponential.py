@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
-from batchkron.arrays import array_module, as_array, device_errors, is_sparse
+from batchkron.arrays import array_module, as_array, device_errors, is_sparse, to_host
 from batchkron.operators import Operator
 from batchkron.operators.scipy_protocol import SciPyOperator
 
@@ -109,7 +109,7 @@ def _mean_of(A: Any, trace: complex | None) -> complex:
         if isinstance(A, Operator):
             known = type(A).diagonal is not SciPyOperator.diagonal
         trace = A.trace() if known and size else 0.0
-    mean: complex = complex(trace) / max(size, 1)
+    mean: complex = complex(to_host(trace, "traceA")[()]) / max(size, 1)
     return mean
 
 

@@ -24,6 +24,7 @@ CHECKS = {  # by the modules of fake_device_checks
     ),
     "interpolated": ("interpolated", "transforms", "grids_around_points", "points_on_the_device"),
     "solves": ("solves", "exponentials", "combinations", "lanczos"),
+    "krylov_arrays": ("eigenvalues", "least_squares", "functions"),
     "preconditioners": ("block_jacobi",),
     "implicit_steps": ("preconditioned", "equal_steps", "adapted_steps"),
     "repeated_work": ("repeated_work",),
