@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import Any, Literal, TypeAlias, cast
@@ -20,7 +21,7 @@ from ..products import as_product, refuse_complex
 from .base import Preconditioner, check_scale, dtype_with_scale
 from .bases import ModeBases
 from .dealt_grids import DealtGrids, deal_grids
-from .factorised import Cost, FactorisedGrids, check_cost
+from .factorised import Cost, FactorisedGrids, check_cost, least_cost
 from .grid_inverses import GridInverses, Local
 from .subgrids import Subgrid, coloured_levels, subgrids
 
@@ -190,6 +191,9 @@ class CombinationPreconditioner(Preconditioner):
         if local == "factorised":
             at = scale if factorised_at is None else factorised_at
             check_scale(at, self.dtype)
+            block = 1 if terms.cells is None else math.prod(terms.sizes)
+            least = least_cost([grid for group in groups for grid in group], self.shape[0], block)
+            check_cost(least, terms, self.device, max_numbers)
             factorised = [FactorisedGrids(bases, group, *kind, at) for group in groups]
             self.cost = sum((group.cost for group in factorised), Cost())
             check_cost(self.cost, terms, self.device, max_numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from batchkron.operators import KroneckerTerms
 from batchkron.operators.kronecker_terms import Factor
 
+from ..subgrids import Subgrid
 from .elimination import Cost
 
-__all__ = ["TooLargeError", "check_cost", "stored_numbers"]
+__all__ = ["TooLargeError", "check_cost", "least_cost", "stored_numbers"]
 
 _PER_NUMBER = 3  # numbers that may be stored for each one of the assembled operator
 # Numbers that may be stored in any case: 32 MiB on the CPU. On a device dense inverses of 2 GiB are
@@ -47,6 +49,22 @@ def check_cost(cost: Cost, terms: KroneckerTerms, device: str, most: int | None)
             f"the factorisation would take {cost.multiply_adds:.3g} multiply-adds, more than "
             f"{_MAX_MULTIPLY_ADDS[device]:.3g}; take another way to solve on full grids"
         )
+
+
+def least_cost(grids: Sequence[Subgrid], unknowns: int, block: int) -> Cost:
+    """Return a bound below the cost of factors of full grids: that of their diagonal blocks.
+
+    Parameters
+    ----------
+    grids : sequence of Subgrid
+    unknowns : int
+        Those of the vector.
+    block : int
+        Those of a cell.
+    """
+    counts = (unknowns if g.places is None else int((g.places < unknowns).sum()) for g in grids)
+    total = float(sum(counts))
+    return Cost(total * block, total * block**2 / 3)
 
 
 def stored_numbers(terms: KroneckerTerms) -> int:

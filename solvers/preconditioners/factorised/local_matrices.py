@@ -65,7 +65,7 @@ class LocalMatrices:
         """Return which of some cells of a full grid, (count, modes), are coupled, symmetric."""
         coupled = np.eye(len(cells), dtype=bool)
         for numbers in self._bases.numbers:
-            coupled |= (self._pairs(numbers, levels, cells, nodal) >= 0).all(axis=0)
+            coupled |= self._coupled(numbers, levels, cells, nodal)
         return csr_matrix(coupled | coupled.T)
 
     def matrix(self, levels: Sequence[int], cells: Ids, nodal: bool) -> csr_matrix:
@@ -73,11 +73,12 @@ class LocalMatrices:
         count = len(cells)
         keys, blocks = [], []
         for weight, numbers in zip(self._bases.coefficients, self._bases.numbers, strict=True):
-            pairs = self._pairs(numbers, levels, cells, nodal)
-            rows, columns = np.nonzero((pairs >= 0).all(axis=0))
+            rows, columns = np.nonzero(self._coupled(numbers, levels, cells, nodal))
             product = np.full((len(rows), 1, 1), weight)
             for mode, (number, level) in enumerate(zip(numbers, levels, strict=True)):
-                factors = self._table(mode, level, number, nodal).blocks[pairs[mode, rows, columns]]
+                table = self._table(mode, level, number, nodal)
+                own = table.numbers[cells[rows, mode], cells[columns, mode]]
+                factors = table.blocks[own]
                 n = product.shape[1] * factors.shape[1]
                 outer = product[:, :, None, :, None] * factors[:, None, :, None, :]
                 product = outer.reshape(-1, n, n)
@@ -88,15 +89,15 @@ class LocalMatrices:
             return csr_matrix((count * size, count * size))
         return sum_of_blocks(np.concatenate(keys), np.concatenate(blocks), count)
 
-    def _pairs(
+    def _coupled(
         self, numbers: Sequence[int], levels: Sequence[int], cells: Ids, nodal: bool
-    ) -> NDArray[np.int64]:
-        """Return the numbers of 1-D blocks, (modes, count, count), of each pair of cells."""
-        own = [
-            self._table(mode, level, number, nodal).numbers[np.ix_(cells[:, mode], cells[:, mode])]
-            for mode, (number, level) in enumerate(zip(numbers, levels, strict=True))
-        ]
-        return np.stack(own)
+    ) -> NDArray[np.bool_]:
+        """Return which pairs of cells, (count, count), a product of 1-D matrices couples."""
+        found = np.ones((len(cells), len(cells)), bool)
+        for mode, (number, level) in enumerate(zip(numbers, levels, strict=True)):
+            used = self._table(mode, level, number, nodal).numbers >= 0
+            found &= used[np.ix_(cells[:, mode], cells[:, mode])]
+        return found
 
     def _table(self, mode: int, level: int, number: int, nodal: bool) -> _Table:
         key = (mode, level, number, nodal)

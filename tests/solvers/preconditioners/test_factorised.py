@@ -203,3 +203,9 @@ def test_an_implicit_run_with_contrast():
     exact = expm(0.02 * problem.operator.to_dense()) @ start
     assert result.status == "completed"
     assert np.linalg.norm(result.u - exact) <= 1e-3 * np.linalg.norm(start)
+
+
+def test_what_is_far_too_large_is_refused_without_a_look_at_the_pattern(monkeypatch):
+    monkeypatch.setattr(FactorisedGrids, "_piece", None)
+    with pytest.raises(TooLargeError, match="more than 100"):
+        factorised(OPERATORS["2-D"](), 0.1, max_numbers=100)
