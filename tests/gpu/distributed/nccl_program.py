@@ -268,6 +268,8 @@ def main():
         check_graphs_of_runs,
     ):
         check_part(comm, rng)
+        if comm.rank == 0:
+            print(check_part.__name__, flush=True)
     check_runs(comm)
     if comm.rank == 0:
         print(f"{comm.size} ranks agree")
