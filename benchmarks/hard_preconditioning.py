@@ -93,14 +93,17 @@ def solved(problem: Problem, c: float, M: Any) -> tuple[int | None, int | None]:
     return result.iterations, products
 
 
-def print_counts(most: int) -> list[dict[str, Any]]:
-    """Print the table of iterations and products, and return its figures."""
+def print_counts(most: int, only: str = "") -> list[dict[str, Any]]:
+    """Print the table of iterations and products, and return its figures.
+
+    Levels are at most ``most``, and names of equations have ``only`` in them.
+    """
     names = ["auto", *CANDIDATES, "block Jacobi"]
     print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
     print(head(["equation", "c", "level", "unknowns", *names, "numbers", "auto is"]))
     found = []
     for case in cases():
-        if case.level > most:
+        if case.level > most or only not in case.name:
             continue
         problem = case.problem()
         A, cells = problem.operator, []

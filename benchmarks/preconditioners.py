@@ -141,10 +141,11 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
     parser.add_argument("--hard", action="store_true", help="equations with contrast, and others")
+    parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
     options = parser.parse_args(words)
     if options.hard or options.peers:
-        found = print_counts(options.most) if options.hard else print_times()
+        found = print_counts(options.most, options.only) if options.hard else print_times()
         save(options.json, {"rtol": RTOL, "cases": found})
         return
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")

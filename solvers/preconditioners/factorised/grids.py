@@ -115,9 +115,10 @@ class FactorisedGrids:
     def describe(self) -> str:
         """Return a line with the numbers of the factors, and the scale for which they are."""
         dense = sum(piece.way == "dense" for piece in self._pieces)
-        at = "" if self.factorised_at is None else f", factorised at c = {self.factorised_at:.6g}"
+        c = self.factorised_at
+        at = "" if c is None else f", factorised at c = {c:.6g}"
         return (
-            f"  {self.numbers} numbers, estimated {self.cost.numbers:.0f} of factors; "
+            f"  {self.numbers} numbers (estimated: {self.cost.numbers:.0f}), read once in a product; "
             f"{len(self._pieces) - dense} grids by sparse factors, {dense} by dense inverses{at}"
         )
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from hard_problems import equations
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import make
 from batchkron.problems.grids.refinement import united
-from batchkron.solvers import cg, evolve, gmres
+from batchkron.solvers import cg, evolve, gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 
 COMPOSITIONS = ["additive", "multiplicative", "symmetric"]
@@ -131,6 +132,36 @@ def test_cg_and_gmres_take_the_iterations_of_one_process(rng):
         for (x, iterations), expected in zip(found, alone, strict=True):
             assert abs(iterations - expected) <= 1
             assert np.linalg.norm(b - shifted @ x) <= 1.01e-9 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("name", ["wind", "adapted"])
+def test_factorised_grids_take_the_iterations_of_one_process(name):
+    if name == "wind":
+        problem = equations.wind().discretize(level=4, degree=2)
+    else:
+        grid = equations.adapted_grid("two bumps", 5, 1e-3)
+        problem = equations.bump().discretize(grid=grid, degree=2)
+    A = problem.operator
+    b = np.random.default_rng(0).standard_normal(A.shape[0])
+    whole = preconditioners.make("auto", A, 0.1)
+    assert whole.keeps_factors
+
+    def program(comm):
+        op = distribute(A, comm)
+        M, right, found = distribute(whole, comm, like=op), op.scatter(b), []
+        for c in (0.1, 0.15, 0.5):  # factors are kept, and replaced
+            M = M.shifted(c)
+            own = bk.Identity(op.shape[0]) - c * op
+            found.append(gmres(own, right, M=M, rtol=1e-6).iterations)
+        return found, M.keeps_factors
+
+    alone = [
+        gmres(bk.Identity(A.shape[0]) - c * A, b, M=whole.shifted(c), rtol=1e-6).iterations
+        for c in (0.1, 0.15, 0.5)
+    ]
+    for found, keeps in simulate(3, program):
+        assert keeps
+        assert np.abs(np.subtract(found, alone)).max() <= 1
 
 
 def test_implicit_steps_are_preconditioned():
