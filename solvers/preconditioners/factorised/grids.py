@@ -117,10 +117,9 @@ class FactorisedGrids:
         dense = sum(piece.way == "dense" for piece in self._pieces)
         c = self.factorised_at
         at = "" if c is None else f", factorised at c = {c:.6g}"
-        return (
-            f"  {self.numbers} numbers (estimated: {self.cost.numbers:.0f}), read once in a product; "
-            f"{len(self._pieces) - dense} grids by sparse factors, {dense} by dense inverses{at}"
-        )
+        ways = f"{len(self._pieces) - dense} grids by sparse factors, {dense} by dense inverses"
+        numbers = f"{self.numbers} numbers (estimated: {self.cost.numbers:.0f})"
+        return f"  {numbers}, read once in a product; {ways}{at}"
 
     def shifted(self, c: Any) -> FactorisedGrids:
         """Return the inverses for B = I - c · A, or for B = A if c is None."""
