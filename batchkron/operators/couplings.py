@@ -57,8 +57,9 @@ class Connections:
     def half(self, part: Part) -> Half:
         """Return the part "upper" or "lower".
 
-        Blocks of the upper part map a cell to one of the same or a coarser level, so that the input
-        is the finer cell; those of the lower part map to a finer level.
+        Blocks of the upper part map a cell to a coarser level, so that the input is the finer cell;
+        those of the lower part map to a finer level. Those that keep the level are in the upper
+        part, or in the lower one if there are no others in the upper, so that one part is empty.
         """
         if part == "upper":
             return Half(self.columns[self._upper], self.rows[self._upper], self._upper)
@@ -66,11 +67,21 @@ class Connections:
 
     @cached_property
     def _upper(self) -> Ids:
-        return _order(self.columns, levels_of(self.rows) <= levels_of(self.columns))
+        return _order(self.columns, self._steps < self._is_lower)
 
     @cached_property
     def _lower(self) -> Ids:
-        return _order(self.rows, levels_of(self.rows) > levels_of(self.columns))
+        return _order(self.rows, self._steps >= self._is_lower)
+
+    @cached_property
+    def _steps(self) -> Ids:
+        """By how many levels the output of each block is finer than the input."""
+        return levels_of(self.rows) - levels_of(self.columns)
+
+    @cached_property
+    def _is_lower(self) -> int:
+        """The smallest step of the lower part: 0 if blocks map to finer levels and none back."""
+        return 1 if (self._steps < 0).any() or not (self._steps > 0).any() else 0
 
 
 def _order(fine: Ids, kept: NDArray[np.bool_]) -> Ids:

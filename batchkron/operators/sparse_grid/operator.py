@@ -112,7 +112,8 @@ class SparseGridOperator(BlockOperator):
     Notes
     -----
     The 1-D operators of all modes of a term but one are split into two parts: blocks to the same or
-    a coarser level, applied first, and blocks to a finer level, applied last. The vectors between
+    a coarser level, applied first, and blocks to a finer level, applied last. (Without blocks to a
+    coarser level, those to the same are applied last, so that a part is empty.) The vectors between
     need no cells outside the grid in two cases: if the grid is closed downward and the blocks of
     the split modes couple cells with their ancestors and descendants only; or if the grid has all
     cells of each of its level multi-indices, for any blocks. Otherwise (several modes with fluxes

@@ -384,3 +384,22 @@ def test_relatives_are_not_built_while_values_change(rng, monkeypatch):
     updated.set()
     builder.join()
     np.testing.assert_array_equal(op.T.to_dense(), op.to_dense().T)
+
+
+@pytest.mark.parametrize("modes", [1, 2, 3])
+@pytest.mark.parametrize("part", ["lower", "upper"])
+def test_terms_of_triangular_operators_take_a_sweep_for_each_mode(rng, part, modes):
+    """Their diagonal belongs to the part that they have."""
+    grid = SparseGrid.sparse([3] * modes)
+    levels = np.repeat(levels_of_cells(np.arange(8)), 2)
+    steps = levels[:, None] - levels
+    kept = steps > 0 if part == "lower" else steps < 0
+    factors = [
+        np.where(kept, rng.standard_normal((16, 16)), 0.0)
+        + np.kron(np.eye(8), rng.standard_normal((2, 2)))
+        for _ in range(modes)
+    ]
+    terms = [[ModeOperator.from_dense(factor, 2) for factor in factors]]
+    op = bk.SparseGridOperator(grid, terms, 2)
+    assert op.num_sweeps == modes
+    check(op, dense_sum(grid.cells, terms, (2,) * modes), rng)
