@@ -103,7 +103,7 @@ SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 1
 
 @pytest.fixture
 def on_matrix_units(cupy, monkeypatch):
-    """Tiles of the matrix-unit kernels that are used; lists are cut as for one multiprocessor."""
+    """Works of the matrix-unit kernels that are used; lists are cut as for one multiprocessor."""
     from batchkron.backends.cuda.batch import plan as batch
     from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
     from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
@@ -117,7 +117,7 @@ def on_matrix_units(cupy, monkeypatch):
         def kernel(shape, device):
             found = make(shape, device)
             if found is not None:
-                used.append(found.variant)
+                used.append(found.work)
             return found
 
         return kernel
@@ -182,7 +182,7 @@ def test_systems_and_long_ids_on_matrix_units(cupy, rng, on_matrix_units, sizes)
     x = rng.standard_normal((3, 2, 6, op._spec.input_size))
     expected = op.apply(x)
     result = op.to("cuda").apply(cupy.asarray(x)).get()
-    assert [tiling.short_ids for tiling in on_matrix_units] == [False]
+    assert [work.short_ids for work in on_matrix_units] == [False]
     np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
 
 

@@ -25,6 +25,7 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     ready_stream,
 )
+from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.krylov_arguments import ARGUMENTS, Stage, max_sums
 from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
@@ -68,12 +69,15 @@ class RankPasses:
         limits = device_limits(self._device)
         passes = rank_passes(names, dtype, n, systems, restart, limits) if systems else []
         self._passes = [
-            (launch_of(first, self._device, 0), after and launch_of(after, self._device, 0), name)
+            (launch_of(first, self._device, 0), self._launch_after(after), name)
             for first, after, name in passes
         ]
         count = systems * max_sums(restart, dtype)
         self._sums = cupy.zeros(count)
         self._gathered = cupy.zeros((ranks.size, count))
+
+    def _launch_after(self, kernel: Kernel | None) -> Launch | None:
+        return None if kernel is None else launch_of(kernel, self._device, 0)
 
     def run(self, address: int) -> int:
         """Launch kernels and exchanges on the current stream; arguments may be changed then."""
