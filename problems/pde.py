@@ -430,7 +430,7 @@ class PDE(Statement):
             exact = SeparableOnAxes(lambda _: parts, self.axes)
         return {axis: flux_at_ends(function, ends, exact) for axis, ends in self.boundary.items()}
 
-    def _method_at_points(self) -> str | None:
+    def _method_at_points(self) -> StepperName | None:
         """Return the default method of a PDE with functions of f that are not linear.
 
         It is IMEX if there is other diffusion. None without such functions.

@@ -28,7 +28,8 @@ def with_named_axes(terms: Sequence[_Kind], axes: tuple[Axis, ...]) -> tuple[_Ki
 
 def _named(term: Any, number: int, axes: tuple[Axis, ...]) -> Any:
     if isinstance(term, PointwiseTerm):
-        return replace(term, term=_named(term.term, number, axes))
+        outer, inner = (_named(part, number, axes) for part in (term.outer, term.inner))
+        return replace(term, outer=outer, inner=inner)
     if not isinstance(term, Term):
         return term
     known = {axis.name: axis for axis in axes}

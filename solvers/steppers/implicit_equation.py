@@ -389,7 +389,7 @@ def equation_of(
     method: with a dense matrix where ``problem.jacobian`` is one or returns one, or is missing and
     there are at most 200 unknowns on the CPU; else with Krylov methods.
     """
-    jacobian = getattr(problem, "jacobian", None)
+    jacobian: Any = getattr(problem, "jacobian", None)
     if jacobian is None and is_linear_by_operator(problem):
         return LinearEquation(problem, like, products, t0, dt, **options)
     value = jacobian(t0, problem.initial) if _is_function(jacobian) else jacobian
