@@ -13,7 +13,8 @@ BROKEN = {
         "rk4": "not_there:RK4",  # batchkron's own wins, so that this one is never loaded
         "no-module": "not_there:STEPPER",
         "no-stepper": "json:loads",
-    }
+    },
+    "batchkron.problems": {"no-problem": "not_there:ENTRY"},
 }
 
 
@@ -87,12 +88,13 @@ print(json.dumps({"order": stepper.order, "error": error, "status": str(solved.s
         "batchkron.solvers.steppers.rk4",
     ]
     texts = sorted(found["warnings"])
-    assert len(texts) == 2, texts
+    assert len(texts) == 3, texts
     assert texts[0].startswith(
         "'no-module' of broken-plugin (batchkron.steppers: not_there:STEPPER)"
     )
     assert "ModuleNotFoundError" in texts[0]
-    assert "expected a Tableau or a subclass of Stepper" in texts[1]
+    assert "(batchkron.problems: not_there:ENTRY)" in texts[1]
+    assert "expected a Tableau or a subclass of Stepper" in texts[2]
 
 
 def test_a_broken_plugin_does_not_disturb_other_names(site):
@@ -120,3 +122,16 @@ def test_the_command_knows_plugins(site):
     done = run(site, "-m", "batchkron.cli", "run", "travelling-wave:speed=0.5", *options)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["stepper"] == "ralston3"
+
+
+def test_the_command_loads_no_plugin_that_is_not_asked_for(site):
+    done = run(
+        site, "-m", "batchkron.cli", "run", "continuity-1d", "--level", "2", "--until", "0.1"
+    )
+    assert (done.returncode, done.stderr.count("not_there")) == (0, 0), done.stderr
+    for word in ("no-problem", "no-problem:k=1"):
+        failed = run(site, "-m", "batchkron.cli", "run", word)
+        assert failed.returncode == 2
+        first, last = failed.stderr.splitlines()
+        assert first.startswith("batchkron: warning: 'no-problem' of broken-plugin")
+        assert last.startswith("batchkron: the gallery has no 'no-problem'; it has continuity-1d")

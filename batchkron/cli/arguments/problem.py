@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from batchkron.cli.arguments.name_types import GALLERY_NAME
 from batchkron.cli.arguments.parameters import levels
 from batchkron.cli.arguments.similar_names import did_you_mean
 from batchkron.cli.failure import CommandError, usage_errors
@@ -173,12 +174,10 @@ def chosen_problem(
         If it is neither a name nor a file, a parameter is wrong, or the options are given with a
         file.
     """
-    from batchkron.problems import gallery
-
     given = {"degree": degree, "level": level, "grid": grid}
     settings = {name: value for name, value in given.items() if value is not None}
     name, colon, rest = word.partition(":")
-    if name in gallery.names():
+    if name in GALLERY_NAME.names():  # which loads no plugin
         return ProblemArgument(name, None, settings | (_parameters(name, rest) if colon else {}))
     if not files or not os.path.lexists(word):
         raise CommandError(_unknown(word, files))
@@ -196,7 +195,9 @@ def _parameters(name: str, text: str) -> dict[str, float]:
     """Return the parameters of a problem of the gallery from ``k=0.4,amplitude=0.1``."""
     from batchkron.problems import gallery
 
-    known, found = gallery.get(name).parameters, {}
+    found: dict[str, float] = {}
+    with usage_errors((ValueError,)):  # of a plugin that does not load
+        known = gallery.get(name).parameters
     for part in text.split(","):
         key, equals, value = part.partition("=")
         try:
@@ -217,11 +218,10 @@ def _parameters(name: str, text: str) -> dict[str, float]:
 
 def _unknown(word: str, files: bool) -> str:
     """Return an error text for an unknown name, with similar names."""
-    from batchkron.problems import gallery
-
-    hint = did_you_mean(word, gallery.names())
+    names = GALLERY_NAME.names()
+    hint = did_you_mean(word, names)
     if not files:
-        return f"the gallery has no {word!r}; it has {', '.join(gallery.names())}.{hint}"
+        return f"the gallery has no {word!r}; it has {', '.join(names)}.{hint}"
     return (
         f"{word!r} is neither a file nor a name of the gallery; see 'batchkron list' for the "
         f"names.{hint}"

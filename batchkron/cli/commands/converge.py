@@ -126,7 +126,7 @@ def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -
     from batchkron.problems import gallery
     from batchkron.solvers.evolution.start.integration import plan_integration
 
-    if name not in gallery.names() and os.path.lexists(name):
+    if name not in GALLERY_NAME.names() and os.path.lexists(name):
         raise CommandError(
             f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
             f"'batchkron list'."

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchkron.cli.arguments.name_types import PROBLEM
+from batchkron.cli.arguments.name_types import GALLERY_NAME, PROBLEM
 from batchkron.cli.arguments.similar_names import did_you_mean
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.cli.failure import CommandError
+from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.text import one_line, printable, table
 from batchkron.errors import ProblemFileError
 
@@ -45,10 +45,12 @@ def info(file: str, as_json: bool) -> None:
     from batchkron.cli.output.describe_file import describe_file
     from batchkron.problems import gallery
 
-    if file in gallery.names():
-        rows: Iterable[tuple[str, Any]] = _entry_rows(gallery.get(file))
+    names = GALLERY_NAME.names()
+    if file in names:
+        with usage_errors((ValueError,)):  # of a plugin that does not load
+            rows: Iterable[tuple[str, Any]] = _entry_rows(gallery.get(file))
     else:
-        _check_there(Path(file), gallery.names())
+        _check_there(Path(file), names)
         rows = describe_file(Path(file), _load(Path(file)))
     if as_json:
         click.echo(json.dumps(_values(rows), allow_nan=False))
