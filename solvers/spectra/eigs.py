@@ -74,8 +74,8 @@ def eigs(
     maxiter : int, optional
         The largest number of restarts; 10 N by default.
     tol : float, optional
-        Of ‖A v - λ v‖ ≤ tol |λ| ‖v‖; eps^(2/3) by default, 4e-11 in double precision. Residuals of
-        10 eps ‖A‖ count as none.
+        Of ‖A v - λ v‖ ≤ tol |λ| ‖v‖, with ``sigma`` tol max(|λ|, |λ - sigma|) ‖v‖; eps^(2/3) by
+        default, 4e-11 in double precision. Residuals of 10 eps ‖A‖ count as none.
     OPinv : as A, optional
         (A - sigma I)⁻¹ itself, where it is known, in the place of inner solves.
     rng : int, Generator or None
@@ -269,7 +269,10 @@ def _checked(
     norms = norms_of(images - scaled(rows, values)) / norms_of(rows)
     known = pairs.norm if inverse is None else inverse.shifted.norm
     largest = np.abs(values).max(initial=known)
-    limits = np.maximum(tol * np.abs(values), 10 * float(np.finfo(dtype).eps) * largest)
+    sizes = np.abs(values)
+    if sigma is not None:
+        sizes = np.maximum(sizes, np.abs(values - sigma))
+    limits = np.maximum(tol * sizes, 10 * float(np.finfo(dtype).eps) * largest)
     failed = failure or Status.STAGNATED
     statuses = np.array([Status.CONVERGED if one else failed for one in norms <= limits], object)
     return EigenResult(

@@ -67,9 +67,9 @@ def eigsh(
         The largest number of restarts, 10 N by default; with M or B of iterations, by default
         max(1000, N / 10).
     tol : float, optional
-        Of ‖A v - λ B v‖ ≤ tol |λ| ‖B v‖. The error of λ is about the square of it, relative to
-        gaps. By default it is eps^½ with M or B, 1.5e-8 in double precision, and eps^(2/3) without.
-        Residuals of 10 eps ‖A‖ count as none.
+        Of ‖A v - λ B v‖ ≤ tol |λ| ‖B v‖, with ``sigma`` of tol max(|λ|, |λ - sigma|). The error of
+        λ is about the square of it, relative to gaps. By default it is eps^½ with M or B, 1.5e-8 in
+        double precision, and eps^(2/3) without. Residuals of 10 eps ‖A‖ count as none.
     B : as A, optional
         Hermitian and positive definite.
     OPinv : as A, optional
@@ -102,7 +102,8 @@ def eigsh(
     Notes
     -----
     With M or B: LOBPCG, see `lobpcg`, from random vectors to which M is applied twice. Storage: 10
-    k vectors, and 5 k with B. Without: thick-restart Lanczos, see `eigs`; ncv + 2 vectors.
+    k vectors, and 5 k with B. Without: thick-restart Lanczos, see `eigs`; ncv + 2 vectors, whose
+    one Krylov space does not tell how often an eigenvalue is repeated.
 
     Examples
     --------

@@ -124,6 +124,9 @@ def test_clusters_and_null_spaces(rng):
     result = eigsh(A, 6, M=M, which="SA", tol=1e-10)
     assert result.converged
     np.testing.assert_allclose(result.values, values[:6], atol=1e-8)
+    shifted = eigsh(A, 3, sigma=-0.5)  # 0 has no relative error
+    assert shifted.converged
+    np.testing.assert_allclose(shifted.values, 0.0, atol=1e-9)
     near = eigsh(A, 6, M=M)  # next to 0, of a semidefinite A
     np.testing.assert_allclose(near.values, values[:6], atol=1e-8)
 
