@@ -368,7 +368,8 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
     ProblemFileError
         (A ValueError.) If a count is negative, dt is not positive, the run would have 2^53 steps
         or more, ``until`` lies before ``t0`` or before the state's time, the dtype is neither
-        float32 nor float64, or ``time`` is given and ``last_error`` is not a number of at least 0.
+        float32 nor float64, the vectors of ``memory`` are not finite or not as long as the state,
+        or ``time`` is given and ``last_error`` is not a number of at least 0.
     """
     t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
     _check_not_negative("step", checkpoint.step)
@@ -377,6 +378,8 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
         raise ProblemFileError(
             f"attribute 'dtype' is {checkpoint.dtype[:40]!r}; expected one of {', '.join(_REAL)}"
         )
+    if checkpoint.memory is not None:
+        _check_memory(checkpoint.memory, checkpoint.u.size)
     if not 0.0 < dt < math.inf:
         raise ProblemFileError(f"attribute 'dt' is {dt}; expected a time step greater than 0")
     if not t0 <= until < math.inf:
@@ -410,6 +413,18 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
             f"attribute 'step' is {checkpoint.step}; expected at most the {steps:.6g} steps from "
             f"t0 = {t0} to until = {until}"
         )
+
+
+def _check_memory(memory: StoredMemory, size: int) -> None:
+    """Check that what a method needs of earlier steps are finite vectors of the state's length."""
+    vectors, numbers = np.asarray(memory.vectors), np.asarray(memory.numbers)
+    if vectors.ndim != 2 or vectors.shape[1] != size or numbers.ndim != 1:
+        raise ProblemFileError(
+            f"datasets 'memory/vectors' and 'memory/numbers' have shapes {vectors.shape} and "
+            f"{numbers.shape}; expected (m, {size}) and (n,)"
+        )
+    if not (np.isfinite(vectors).all() and np.isfinite(numbers).all()):
+        raise ProblemFileError("datasets 'memory/…' have values that are not finite")
 
 
 _DATASETS = {

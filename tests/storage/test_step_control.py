@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 
 from batchkron.errors import ProblemFileError
-from batchkron.storage import Checkpoint, load_checkpoint, save_checkpoint
+from batchkron.storage import Checkpoint, StoredMemory, load_checkpoint, save_checkpoint
 from batchkron.storage.results import check_checkpoint
 
 GOOD = Checkpoint(
@@ -45,8 +46,27 @@ def test_time_and_error_come_back_bit_for_bit(tmp_path):
         ({"dt": 0.0}, "'dt' is 0.0"),
         ({"dtype": "int8"}, "'dtype' is 'int8'"),
         ({"time": None}, "'step' is 90"),
+        ({"memory": StoredMemory(np.zeros((2, 4)), np.ones(1))}, r"shapes \(2, 4\) and \(1,\)"),
+        ({"memory": StoredMemory(np.zeros(3), np.ones(1))}, r"shapes \(3,\)"),
+        ({"memory": StoredMemory(np.full((1, 3), np.nan), np.ones(1))}, "are not finite"),
+        ({"memory": StoredMemory(np.ones((1, 3)), np.array([np.inf]))}, "are not finite"),
     ],
 )
 def test_numbers_that_are_of_no_run_are_refused(change, text):
     with pytest.raises(ProblemFileError, match=text):
         check_checkpoint(replace(GOOD, **change))
+
+
+def test_what_a_method_remembers_comes_back_bit_for_bit(tmp_path, rng):
+    memory = StoredMemory(rng.standard_normal((4, 3)), np.array([2.0, 0.1 + 0.2]))
+    path = tmp_path / "c.h5"
+    save_checkpoint(path, replace(GOOD, memory=memory))
+    found = load_checkpoint(path).memory
+    np.testing.assert_array_equal(found.vectors, memory.vectors)
+    np.testing.assert_array_equal(found.numbers, memory.numbers)
+    with h5py.File(path) as file:
+        assert file.attrs["format_version"] == 3
+    save_checkpoint(path, GOOD)
+    assert load_checkpoint(path).memory is None
+    with h5py.File(path) as file:
+        assert file.attrs["format_version"] == 1  # earlier versions read it
