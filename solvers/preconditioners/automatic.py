@@ -56,7 +56,8 @@ def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) 
         terms = terms_of(operator)
     except TypeError as fault:
         return _without_terms(operator, scale, dtype, str(fault))
-    if not isinstance(operator, KroneckerTerms) and not getattr(operator, "communicator", None):
+    is_whole = getattr(operator, "communicator", None) is None
+    if is_whole and not isinstance(operator, KroneckerTerms):
         fibres = FibreInverse.if_suitable(operator, terms, scale, dtype=dtype)
         if fibres is not None:
             return fibres

@@ -103,7 +103,7 @@ class CombinationPreconditioner(Preconditioner):
     "factorised" returns to the functions of the finest cells, of which B couples neighbours only,
     where the two-scale filters of the basis are known (`KroneckerTerms.transforms`). The numbers of
     the factors are estimated from the pattern before they are computed; there may be three times as
-    many as the assembled operator has, and 4 million in any case. Dense inverses take the place of
+    many as the assembled operator has, and 8 million in any case. Dense inverses take the place of
     factors that would be as large, and of all on a device.
 
     M is computed from the present values of A. After an ``update`` of A, make a new one: the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,20 @@ from scipy.sparse import csr_matrix
 
 from batchkron.operators.couplings import Ids
 
-__all__ = ["MAX_CELLS", "Cost", "cost_of_elimination", "dissection", "lexicographic"]
+__all__ = [
+    "MAX_CELLS",
+    "MAX_SORTED",
+    "Cost",
+    "cost_of_elimination",
+    "dissection",
+    "lexicographic",
+    "minimum_degree",
+]
 
 # Largest number of cells, or of 1-D indices, of one grid whose elimination is counted. Counting
 # takes time and memory as their square; the matrix of 8192 cells of 3 × 3 functions has 74k rows.
 MAX_CELLS = 8192
+MAX_SORTED = 1024  # cells that are ordered by degree, in some 0.2 s
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,31 @@ def cost_of_elimination(pattern: csr_matrix, order: Ids, block: int) -> Cost:
             below[first.bit_length() - 1] |= own ^ first
     own_products = len(order) * block**3 / 3
     return Cost(float(pairs * block**2), own_products + float(products) * block**3)
+
+
+def minimum_degree(pattern: csr_matrix) -> Ids:
+    """Return the cells so that each one, when it is eliminated, has the fewest neighbours left.
+
+    Source: as of `cost_of_elimination`. Time grows with the square of the number of cells.
+    """
+    near = [
+        sum(1 << int(j) for j in pattern.indices[start:stop] if j != i)
+        for i, (start, stop) in enumerate(pairwise(pattern.indptr))
+    ]
+    degrees = [own.bit_count() for own in near]
+    left, order = set(range(len(near))), []
+    while left:
+        cell = min(left, key=lambda i: (degrees[i], i))
+        left.remove(cell)
+        order.append(cell)
+        joined = rest = near[cell]
+        while rest:
+            first = rest & -rest
+            other = first.bit_length() - 1
+            near[other] = (near[other] | joined) & ~(first | 1 << cell)
+            degrees[other] = near[other].bit_count()
+            rest ^= first
+    return np.array(order, np.int64)
 
 
 def lexicographic(widths: Sequence[int]) -> Ids:

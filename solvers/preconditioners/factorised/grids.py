@@ -16,7 +16,15 @@ from batchkron.operators.couplings import Ids, levels_of
 from ..bases import ModeBases
 from ..subgrids import Subgrid, cells_of
 from .dense_inverses import DenseInverses
-from .elimination import MAX_CELLS, Cost, cost_of_elimination, dissection, lexicographic
+from .elimination import (
+    MAX_CELLS,
+    MAX_SORTED,
+    Cost,
+    cost_of_elimination,
+    dissection,
+    lexicographic,
+    minimum_degree,
+)
 from .local_matrices import LocalMatrices
 from .pieces import Piece
 from .sparse_solve import SparseSolve
@@ -102,6 +110,8 @@ class FactorisedGrids:
             pattern = self._local.pattern(grid.levels, cells, False)
             finest_first = np.argsort(-levels_of(cells).sum(axis=1), kind="stable")
             orders = [finest_first.astype(np.int64)]
+            if len(cells) <= MAX_SORTED:
+                orders.append(minimum_degree(pattern))
         costs = [cost_of_elimination(pattern, order, size) for order in orders]
         found["nodal" if nodal else "hierarchical"] = min(costs, key=lambda cost: cost.numbers)
         return found

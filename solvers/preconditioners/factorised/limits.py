@@ -17,9 +17,9 @@ from .elimination import Cost
 __all__ = ["TooLargeError", "check_cost", "least_cost", "stored_numbers"]
 
 _PER_NUMBER = 3  # numbers that may be stored for each one of the assembled operator
-# Numbers that may be stored in any case: 32 MiB on the CPU. On a device dense inverses of 2 GiB are
+# Numbers that may be stored in any case: 64 MiB on the CPU. On a device dense inverses of 2 GiB are
 # read in half a millisecond.
-_MIN_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
+_MIN_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 28}
 _MAX_MULTIPLY_ADDS = {
     "cpu": 1 << 34,
     "cuda": 1 << 40,
@@ -34,7 +34,7 @@ class TooLargeError(ValueError):
 def check_cost(cost: Cost, terms: KroneckerTerms, device: str, most: int | None) -> None:
     """Raise `TooLargeError` if the numbers are more than ``most``, or there is too much work.
 
-    ``most`` is three times the numbers of the assembled operator by default, at least 4 million.
+    ``most`` is three times the numbers of the assembled operator by default, at least 8 million.
     """
     least = _MIN_NUMBERS[device]
     if most is not None or cost.numbers > least:

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import lobpcg
 import batchkron as bk
 from batchkron.problems import PDE, Dirichlet, gallery
 from batchkron.problems.statement.terms import laplacian, mass
-from batchkron.solvers import gmres, preconditioners
+from batchkron.solvers import cg, gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 from batchkron.solvers.preconditioners.factorised import stored_numbers
 
@@ -53,6 +53,16 @@ def test_wind(c, most, level):
     assert solved(operator(equations.wind(), level), c)[0] <= most
 
 
+@pytest.mark.parametrize("name", ["bump 100", "oblique"])
+def test_cg_takes_it_as_well(name):
+    A = operator(DIFFUSIONS[name](), 5)
+    b = np.random.default_rng(0).standard_normal(A.shape[0])
+    B = bk.Identity(A.shape[0]) - A
+    result = cg(B, b, M=preconditioners.make("auto", A, 1.0), rtol=1e-6, maxiter=40)
+    assert result.converged
+    assert np.linalg.norm(b - B @ result.x) <= 1.01e-6 * np.linalg.norm(b)
+
+
 @pytest.mark.parametrize("level", [3, 4, 5])
 def test_full_grids(level):
     assert solved(operator(equations.bump(), level, "full"))[0] <= 2
@@ -91,6 +101,15 @@ def test_adapted_grids(shape, build, c):
     iterations, M = solved(A, c)
     assert iterations <= 12
     assert "the grid has only parts of its full grids" in M.describe()
+
+
+@pytest.mark.parametrize("build", [equations.diffusion, equations.bump])
+def test_an_adapted_grid_with_many_unknowns(build):
+    """Factors in the hierarchical basis are small enough only in an order of minimum degree."""
+    grid = equations.adapted_grid("front", 7, 1e-4)
+    iterations, M = solved(build().discretize(grid=grid, degree=2).operator)
+    assert iterations <= 12
+    assert "'factorised'" in M.describe()
 
 
 @pytest.mark.parametrize("amplitude", [1e-12, 1e-9, 1e-6, 1e-3])
