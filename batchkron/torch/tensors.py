@@ -82,10 +82,13 @@ def as_single(*tensors: Any) -> tuple[torch.dtype | None, tuple[Any, ...]]:
         The dtype that the result is to have, and what is computed with; None, and the arguments
         themselves, where they are not all of one such dtype.
     """
-    kinds = {(one.dtype, one.device.type) for one in tensors if isinstance(one, Tensor)}
-    if len(kinds) != 1 or (kind := kinds.pop())[0] not in _HALF or kind[1] != "cpu":
+    first = tensors[0]
+    if not isinstance(first, Tensor) or first.dtype not in _HALF or first.device.type != "cpu":
         return None, tensors
-    return kind[0], tuple(one.float() if isinstance(one, Tensor) else one for one in tensors)
+    for one in tensors:
+        if isinstance(one, Tensor) and (one.dtype != first.dtype or one.device != first.device):
+            return None, tensors
+    return first.dtype, tuple(one.float() if isinstance(one, Tensor) else one for one in tensors)
 
 
 def are_filled(*tensors: Tensor) -> bool:
