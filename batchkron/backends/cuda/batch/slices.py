@@ -137,43 +137,14 @@ class SliceCut:
         return total
 
 
-@dataclass(frozen=True)
-class SliceTiling(SliceCut):
-    """How a kernel evaluates products in slices."""
+def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
+    """Return the kernel with the fewest estimated cycles, None if slices do not fit.
 
-    warps: int  # warps that share the products of an output
-    outputs: int  # outputs of a thread block
-    batch: int  # products that a thread loads at a time
-    slots: int  # records per output of a padded list, 0 if the list has records of products only
-    # short_ids, identities: whether factor ids have 16 bits; whether some factors are identities
-    short_ids: bool
-    identities: bool
-    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
-    min_blocks: int
-    itemsize: int  # bytes of an element
-
-    @property
-    def block(self) -> int:
-        """Threads of a thread block."""
-        return WARP * self.warps * self.outputs
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory of a thread block, for adding up the sums of its warps."""
-        if self.warps == 1:
-            return 0
-        elements = self.sums * self.parts
-        return self.warps * self.outputs * elements * self.itemsize
-
-
-def slice_tiling(shape: BatchShape, device: DeviceLimits) -> SliceTiling | None:
-    """Return the tiling for products of single vectors, None where slices do not fit.
-
-    The cut with the fewest estimated cycles is taken.
+    There is none where half a warp would be idle. The variant is the cut.
     """
     steps, itemsize = shape.steps, shape.dtype.itemsize
     outputs, products, maximum = shape.all_outputs, shape.all_products, shape.max_products
-    cuts = _cuts_that_fit(steps, itemsize)
+    cuts = _cuts_that_fit(steps, itemsize) if can_have_records(shape) else []
     if not cuts:
         return None
     cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
@@ -185,25 +156,53 @@ def slice_tiling(shape: BatchShape, device: DeviceLimits) -> SliceTiling | None:
     wanted = (2 if registers <= _FEW_REGISTERS else 1) * _TARGET_WARPS * device.multiprocessors
     shared_by = 2 ** round(math.log2(max(1, min(_MAX_OUTPUT_WARPS, wanted / outputs))))
     rounds = -(-turns // shared_by)
-    warps = -(-turns // rounds)
+    warps = -(-turns // rounds)  # that share the products of an output
     are_few = outputs * warps < _SATURATING_WARPS * device.multiprocessors
+    in_block = 1 if are_few else max(1, _SMALL_BLOCK_WARPS // warps)  # outputs of a thread block
+    # to add up the sums of the warps of an output
+    shared = warps * in_block * cut.sums * cut.parts * itemsize if warps > 1 else 0
+    if shared > device.shared_bytes:
+        return None
     held = registers + cut.matrix_registers(itemsize)
     bounded = (
         not are_few and warps <= _SMALL_BLOCK_WARPS and held <= _BOUNDED_REGISTERS and itemsize <= 8
     )
+    resident = _SATURATING_WARPS // _SMALL_BLOCK_WARPS if bounded else 1
+    # products that a thread loads at a time
     batch = max(1, min(_MAX_LOAD_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
-    tiling = SliceTiling(
-        **vars(cut),
-        warps=warps,
-        outputs=1 if are_few else max(1, _SMALL_BLOCK_WARPS // warps),
-        batch=batch,
-        slots=maximum if maximum * outputs <= _MAX_RECORDS_PER_PRODUCT * products else 0,
-        short_ids=shape.short_ids,
-        identities=shape.identities,
-        min_blocks=_SATURATING_WARPS // _SMALL_BLOCK_WARPS if bounded else 1,
-        itemsize=itemsize,
+    slots = maximum if maximum * outputs <= _MAX_RECORDS_PER_PRODUCT * products else 0
+    how = template_type("SliceCut", warps, in_block, batch, flag(slots > 0))
+    threads = WARP * warps * in_block
+    on_chip = carveout(MAX_RESIDENT_THREADS // threads, shared)
+    program = _program(shape, cut, how, resident)
+    sizes = threads, in_block, shared, resident, on_chip
+    return records_kernel(SLICES, shape, cut, program, *sizes, slots=slots)
+
+
+SLICES = Family("batch", "slices", slices_kernel)
+
+
+def _program(shape: BatchShape, cut: SliceCut, how: str, resident: int) -> Program:
+    split = cut.steps[cut.split]
+    elements = (step.C * step.K for step in cut.steps)
+    sizes = cut.split, split.C, split.K, cut.parts, *cut.sizes, *cut.runs
+    held = zip(cut.held, cut.shapes, strict=True)
+    exchanged, stride = [], cut.parts
+    for s in cut.exchanged:
+        stride //= cut.steps[s].C
+        exchanged.append(template_type("ExchangedMode", s, cut.steps[s].C, stride))
+    expression = template_type(
+        "batched_slices",
+        SCALARS[shape.dtype],
+        template_type("BlockSlices", *sizes, *elements),
+        how,
+        resident,
+        flag(shape.short_ids),
+        flag(shape.identities),
+        held_modes_type([PassMode(C, K, 0, 0, s) for s, (C, K) in held]),
+        template_type("ExchangedModes", *exchanged),
     )
-    return tiling if tiling.shared_bytes <= device.shared_bytes else None
+    return Program("cuda/batch/slices.cuh", expression)
 
 
 def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[SliceCut]:
@@ -274,45 +273,3 @@ def _lines_of_slices(cut: SliceCut, itemsize: int) -> float:
 def _word_bytes(count: int, itemsize: int) -> int:
     """Return the bytes of one load of ``count`` contiguous elements: 16, or what divides them."""
     return math.gcd(16, count * itemsize)
-
-
-def _program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
-    split = tiling.steps[tiling.split]
-    elements = (step.C * step.K for step in tiling.steps)
-    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.sizes, *tiling.runs
-    cut = tiling.warps, tiling.outputs, tiling.batch, flag(tiling.slots > 0)
-    held = zip(tiling.held, tiling.shapes, strict=True)
-    exchanged, stride = [], tiling.parts
-    for s in tiling.exchanged:
-        stride //= tiling.steps[s].C
-        exchanged.append(template_type("ExchangedMode", s, tiling.steps[s].C, stride))
-    expression = template_type(
-        "batched_slices",
-        SCALARS[dtype],
-        template_type("BlockSlices", *sizes, *elements),
-        template_type("SliceCut", *cut),
-        tiling.min_blocks,
-        flag(tiling.short_ids),
-        flag(tiling.identities),
-        held_modes_type([PassMode(C, K, 0, 0, s) for s, (C, K) in held]),
-        template_type("ExchangedModes", *exchanged),
-    )
-    return Program("cuda/batch/slices.cuh", expression)
-
-
-def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
-    """Return the kernel with the fewest estimated cycles, None if slices do not fit.
-
-    There is none where half a warp would be idle.
-    """
-    tiling = slice_tiling(shape, device) if can_have_records(shape) else None
-    if tiling is None:
-        return None
-    threads, shared = tiling.block, tiling.shared_bytes
-    on_chip = carveout(MAX_RESIDENT_THREADS // threads, shared)
-    sizes = threads, tiling.outputs, shared, tiling.min_blocks, on_chip
-    program, slots = _program(shape.dtype, tiling), tiling.slots
-    return records_kernel(SLICES, shape, tiling, program, *sizes, slots=slots)
-
-
-SLICES = Family("batch", "slices", slices_kernel)

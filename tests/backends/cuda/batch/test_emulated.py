@@ -90,7 +90,7 @@ def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
     kernel = SLICES.kernel(shape, DEVICES["90"])
     if kernel is None:
         return None
-    assert (kernel.variant.slots > 0) == padded
+    assert (kernel.arguments["slots"][0] > 0) == padded
     return Case(factors, kernel, num_outputs, products)
 
 

@@ -97,11 +97,13 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     assert tiling.team <= 32
     assert tiling.team * tiling.sizes[0] == math.prod(sizes[0])
     assert steps[tiling.split].K * tiling.parts * tiling.sizes[1] == math.prod(sizes[1])
-    assert tiling.block <= 256
-    assert tiling.shared_bytes <= 48 << 10
-    assert 32 // tiling.team * (tiling.warps - 1) < maximum
-    assert tiling.slots in (0, maximum)
-    assert tiling.slots * outputs <= 4 * products
+    warps = int(re.search(r"SliceCut<(\d+)", kernel.program.expression)[1])
+    slots = kernel.arguments["slots"][0]
+    assert kernel.launch.threads <= 256
+    assert kernel.launch.shared_bytes <= 48 << 10
+    assert 32 // tiling.team * (warps - 1) < maximum
+    assert slots in (0, maximum)
+    assert slots * outputs <= 4 * products
 
 
 def test_sums_in_slices_fit_in_shared_memory():
