@@ -116,7 +116,7 @@ def rotation(size):
 def test_nothing_beyond_the_limit_is_let_through_where_eigenvalues_are_known(name, A):
     values = np.linalg.eigvals(A)
     polynomial = steppers.get(name).stability_polynomial
-    steps = np.linspace(1e-5, 6e-3, 6000)
+    steps = np.linspace(1e-5, 7e-3, 7000)
     growth = np.abs(np.polynomial.polynomial.polyval(np.outer(steps, values), polynomial)).max(1)
     limit = steps[np.argmax(growth > 1.0)]
     problem = linear(A, np.ones(len(A)))
