@@ -117,10 +117,11 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
     for level in COMPARED_LEVELS:
         problem = make("two-stream", level, DEGREE)
         dt, words = problem.stepper.dt, f"-l {level} -d {DEGREE} -s rk3"
-        cases.append((problem, "ssp-rk3", dt, [partial(asgard.two_stream, words, dt)]))
+        cases.append((problem, "ssp-rk3", dt, [partial(asgard.example, "two_stream", words, dt)]))
     problem, dt = make("relaxation-1x1v", RELAXATION_LEVEL, DEGREE), RELAXATION_STEP
     words = f"-l {RELAXATION_LEVEL} -d {DEGREE} -s be"
-    others = [partial(asgard.relaxation, f"{words} {own}", dt, RELAXATION_RATE) for own in ASGARDS]
+    make_other = partial(asgard.example, "relaxation")
+    others = [partial(make_other, f"{words} {own}", dt, RELAXATION_RATE) for own in ASGARDS]
     cases += [(problem, method, dt, others) for method in RELAXATION_METHODS]
     found = []
     for problem, method, dt, makers in cases:
@@ -167,17 +168,6 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
     return found
 
 
-def next_lines(asgard: Asgard, turns: int, found: list[dict[str, Any]]) -> None:
-    names = ["problem, level", "method", "unknowns", "a step", "ASGarD", "ratio"]
-    print("\n" + head([*names, "changes differ by"]))
-    found += next_to_asgard(asgard, turns)
-    for one in found:
-        apart = max(abs(norm / one["norms"][0] - 1) for norm in one["norms"])
-        texts = [f"{one['problem']}, {max(one['levels'])}", one["method"], one["unknowns"]]
-        texts += [f"{1e6 * one['seconds']:.0f}", f"{1e6 * min(one['asgard']):.0f}"]
-        print(row([*texts, f"{one['ratio']:.2f}", f"{apart:.1e}{' **wrong**' * one['wrong']}"]))
-
-
 def main(words: list[str] | None = None) -> int:
     parser = parser_of(__doc__, "device", "asgard", "json")
     add = parser.add_argument
@@ -209,7 +199,14 @@ def main(words: list[str] | None = None) -> int:
     asgard = Asgard(options.asgard).found()[0] if options.asgard else None
     if asgard is not None:
         batchkron.set_num_threads(1)
-        next_lines(asgard, turns, compared)
+        names = ["problem, level", "method", "unknowns", "a step", "ASGarD", "ratio"]
+        print("\n" + head([*names, "changes differ by"]))
+        compared = next_to_asgard(asgard, turns)
+        for one in compared:
+            apart = max(abs(norm / one["norms"][0] - 1) for norm in one["norms"])
+            texts = [f"{one['problem']}, {max(one['levels'])}", one["method"], one["unknowns"]]
+            texts += [f"{1e6 * one['seconds']:.0f}", f"{1e6 * min(one['asgard']):.0f}"]
+            print(row([*texts, f"{one['ratio']:.2f}", f"{apart:.1e}{' **wrong**' * one['wrong']}"]))
         batchkron.set_num_threads(threads)
     if options.until > 0.0:
         names = ["unknowns", "last levels", "error", "steps", "seconds"]

@@ -51,14 +51,9 @@ def two_stream(drift: float, window: tuple[float, float], k: float = 0.2) -> Cas
 
 SMALL = {"amplitude": 1e-5}  # grows for long before it saturates
 CASES = (
-    landau(0.5, 20.0),
-    landau(0.45, 25.0),
-    landau(0.4, 30.0),
-    landau(0.3, 40.0),
-    two_stream(3.0, (20.0, 30.0)),
-    two_stream(2.7, (22.0, 32.0), 0.25),
-    two_stream(2.4, (30.0, 40.0)),
-    two_stream(2.0, (40.0, 55.0)),
+    *(landau(*one) for one in ((0.5, 20.0), (0.45, 25.0), (0.4, 30.0), (0.3, 40.0))),
+    *(two_stream(3.0, (20.0, 30.0)), two_stream(2.7, (22.0, 32.0), 0.25)),
+    *(two_stream(2.4, (30.0, 40.0)), two_stream(2.0, (40.0, 55.0))),
     Case("two-stream", SMALL, [theory.Beam([0.0, 0.0, 1.0], theta=0.5)], 0.5, (22.0, 30.0)),
     Case("two-stream-warm", SMALL, [theory.Beam([0.0, 0.0, 1.0])], 0.5, (18.0, 26.0)),
     Case("bump-on-tail", SMALL, [theory.Beam([2 / 7, 0.0, 10 / 7])], 0.5, (20.0, 28.0)),
@@ -101,17 +96,15 @@ def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
         else:
             fitted = theory.slope(times, values, case.window)
     found = {"problem": case.name, "settings": case.settings, "k": case.k}
-    found |= {"unknowns": problem.unknowns, "theory": float(rate), "fitted": float(fitted)}
-    return found
+    return {**found, "unknowns": problem.unknowns, "theory": float(rate), "fitted": float(fitted)}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "json")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="problems of the gallery")
     parser.add_argument("--level", type=int, default=LEVEL, help="of the sparse grid")
-    parser.add_argument(
-        "--finer", action="store_true", help="on full grids of the levels 3 and 6, to 1 %%"
-    )
+    finer = "on full grids of the levels 3 and 6, to 1 %%"
+    parser.add_argument("--finer", action="store_true", help=finer)
     options = parser.parse_args(words)
     level, grid = (FINER, "full") if options.finer else (options.level, "sparse")
     print(head(["problem", "", "k", "unknowns", "theory", "fitted", "difference", ""]))

@@ -16,7 +16,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron import kronecker_sparse as ks
-from benchmarks.core.checks import relative_error
+from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import head, row
@@ -103,7 +103,7 @@ def measured(
         vectors[0].fill(math.nan)
         call()
         result = vectors[0][:: max(1, len(vectors[0]) // 64)]
-        results.append((result.get() if cuda else result).astype("float64"))
+        results.append(on_host(result).astype("float64"))
     error = max(relative_error(one, results[0]) for one in results)
     found = {"chain": name, "dtype": dtype, "layout": layout, "batch": batch}
     found["multiplied_out"] = [tuple(one.pattern) for one in chain._steps()]

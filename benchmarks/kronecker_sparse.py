@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,13 +167,6 @@ def second_call(call: Callable[[], Any]) -> float:
     return seconds_of(call)
 
 
-def is_hopeless(data: SparseData, matrix: Any, ours: float) -> bool:
-    """Whether a few vectors say that a sparse matrix is far slower than ours, and takes long."""
-    few = np.ones((matrix.shape[1], FEW), data.dtype)
-    expected = second_call(lambda: matrix @ few) * data.batch / FEW
-    return expected > max(2 * HOPELESS * ours, LONG)
-
-
 def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
     op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
     apply = partial(op.apply, data.inputs[0], data.outputs[0])
@@ -190,7 +182,11 @@ def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
     ):
         if matrix is None:
             left_out[name] = "too large"
-        elif is_hopeless(data, matrix, ours):
+            continue
+        # whether a few vectors say that the matrix is far slower than ours, and takes long
+        few = np.ones((matrix.shape[1], FEW), data.dtype)
+        expected = second_call(partial(matrix.__matmul__, few)) * data.batch / FEW
+        if expected > max(2 * HOPELESS * ours, LONG):
             left_out[name] = "hopeless: by a few vectors"
         else:
             found.append(Contender(name, variant, [by_matrix(data, matrix)], True))
@@ -216,20 +212,6 @@ def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[d
             found["gflops"] = 2e-9 * data.batch * math.prod(data.pattern) / seconds
         described = {"pattern": data.pattern, "batch": data.batch, "dtype": data.dtype.name}
         yield {**described, "layout": data.layout, **found}
-
-
-class Runs:
-    """The file that runs append to: a record for each cell and number of threads."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path, self.machine = path, machine()
-        report = earlier(path, self.machine, "processor", "processors", "instruction_set")
-        self.rows = {_key(one): one for one in report.get("cells", ())}
-
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        commit = self.machine.get("commit")
-        self.rows |= {_key(one): {**one, "commit": commit} for one in rows}
-        save(self.path, {"machine": self.machine, "cells": list(self.rows.values())})
 
 
 def _key(one: dict[str, Any]) -> Key:
@@ -267,7 +249,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=counts, default=[256, 4096], help="numbers of vectors")
     options = parser.parse_args(arguments)
     threads = options.threads
-    runs, effort = Runs(options.json), Effort(3, options.turn)
+    effort, here = Effort(3, options.turn), machine()
+    report = earlier(options.json, here, "processor", "processors", "instruction_set")
+    rows = {_key(one): one for one in report.get("cells", ())}
     cells = [
         (pattern, batch, dtype, layout)
         for batch in options.batch
@@ -275,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for dtype in DTYPES
         for layout in LAYOUTS
     ]
-    missing = [cell for cell in cells if any((*cell, count) not in runs.rows for count in threads)]
+    missing = [cell for cell in cells if any((*cell, count) not in rows for count in threads)]
     print("pattern, batch, dtype, layout, threads: ours, gain over the best peer")
     done = 0
     for done, (pattern, batch, dtype, layout) in enumerate(missing):
@@ -283,12 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
         rng = np.random.default_rng([options.seed, done])
         found = list(measured(SparseData(pattern, batch, dtype, layout, rng), threads, effort))
-        runs.add(found)
+        rows |= {_key(one): {**one, "commit": here.get("commit")} for one in found}
+        save(options.json, {"machine": here, "cells": list(rows.values())})
         print(*map(line, found), sep="\n", flush=True)
     else:
         done = len(missing)
     print(f"\n{len(cells) - len(missing) + done} of {len(cells)} cells are there\n")
-    chosen = [runs.rows[key] for cell in cells for n in threads if (key := (*cell, n)) in runs.rows]
+    chosen = [rows[key] for cell in cells for n in threads if (key := (*cell, n)) in rows]
     print("\n".join(standing(chosen)))
     return int(any(OURS in row["failed"] for row in chosen))
 

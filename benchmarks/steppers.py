@@ -7,6 +7,7 @@ errors, next to CVODE where scikit-sundae is installed; see `equal_error`. Count
 """
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,19 +33,19 @@ CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
 
 
 class Counted:
-    """A problem whose products with the operator are counted.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem; ``products`` counts those of right-hand sides and solves.
-    """
+    """A problem whose products with the operator, of right-hand sides and solves, are counted."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self.products = problem, 0
-        self.initial, self.t0 = problem.initial, problem.t0
+        self.initial, self.t0, operator = problem.initial, problem.t0, problem.operator
         self.is_linear, self.source = problem.is_linear, problem.source
-        self._operator = _CountedOperator(problem.operator, self)
+
+        def matvec(x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+            self.products += 1
+            return operator.matvec(x, out=out)
+
+        known = {name: getattr(operator, name) for name in ("shape", "dtype", "kronecker_terms")}
+        self._operator = SimpleNamespace(**known, matvec=matvec)
 
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
         self.products += 1
@@ -52,17 +53,6 @@ class Counted:
 
     def operator_at(self, t: float) -> Any:
         return self._operator
-
-
-class _CountedOperator:
-    def __init__(self, operator: Any, counter: Counted) -> None:
-        self._operator, self._counter = operator, counter
-        self.shape, self.dtype = operator.shape, operator.dtype
-        self.kronecker_terms = operator.kronecker_terms
-
-    def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        self._counter.products += 1
-        return self._operator.matvec(x, out=out)
 
 
 def chosen(

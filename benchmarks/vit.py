@@ -34,20 +34,13 @@ class Factory(Protocol):
 
 PATCH = 16  # pixels of a patch's side
 # Models: width, blocks, heads; the feed-forward part is four times as wide. "T/16" is for trying.
-SIZES = {
-    **{"T/16": (48, 2, 3), "S/16": (384, 12, 6), "B/16": (768, 12, 12), "L/16": (1024, 24, 16)},
-}
+SIZES = {"T/16": (48, 2, 3), "S/16": (384, 12, 6), "B/16": (768, 12, 12), "L/16": (1024, 24, 16)}
 # Times over dense ones: bmm, the paper's kernel; S/16, float32, A100, 128 images of 224 pixels
 PUBLISHED = {
-    "linear N x N": (0.82, 0.50),
-    "linear N x N, bias": (0.97, 0.66),
-    "linear 4N x N": (0.80, 0.78),
-    "linear 4N x N, bias": (0.93, 0.90),
-    "linear N x 4N": (0.91, 0.58),
-    "linear N x 4N, bias": (0.94, 0.61),
-    "feed-forward": (0.91, 0.77),
-    "attention": (0.87, 0.79),
-    "block": (0.90, 0.78),
+    **{"linear N x N": (0.82, 0.50), "linear N x N, bias": (0.97, 0.66)},
+    **{"linear 4N x N": (0.80, 0.78), "linear 4N x N, bias": (0.93, 0.90)},
+    **{"linear N x 4N": (0.91, 0.58), "linear N x 4N, bias": (0.94, 0.61)},
+    **{"feed-forward": (0.91, 0.77), "attention": (0.87, 0.79), "block": (0.90, 0.78)},
     "ViT": (0.89, 0.78),
 }
 # Share of both feed-forward layers in a forward pass: float16, float32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, overload
 
@@ -223,16 +223,16 @@ def distribute(
         raise ValueError(
             f"max_imbalance is for a problem, whose grid may change, not for a {type(obj).__name__}"
         )
-    kind = _kind(obj, options)
+    plan_of, make = _kind(obj, options)
     if isinstance(grid, str) and grid == "auto":
-        chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
+        chosen = choose_grid(communicator.size, rows, obj.dtype, plan_of)
     else:
         chosen = check_grid(grid, communicator.size)
     if obj.device != "cpu":
         communicator = communicator.of_devices()
     ranks = Ranks(communicator, chosen, communicator.neighbours(chosen[1]))
     with on_device_of(obj.device):
-        return kind.make(ranks)
+        return make(ranks)
 
 
 _KINDS = (
@@ -245,12 +245,8 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What is distributed: its plan for a number of ranks, and how it is made."""
-
-    plan: Callable[[int], TrafficPlan]
-    make: Callable[[Ranks], DistributedOperator]
+# The plan of an operator for a number of ranks, and what makes it on ranks.
+_Kind = tuple[Callable[[int], TrafficPlan], Callable[[Ranks], DistributedOperator]]
 
 
 def _kind(obj: Any, options: ProductOptions) -> _Kind:
@@ -278,7 +274,7 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     if isinstance(obj, KroneckerProduct):
         factors, shapes = obj.factors, shapes_of(obj.factors)
         rule, redistribute = options.exchange, options.redistribute
-        return _Kind(
+        return (
             lambda parts: make_plan(shapes, parts, rule, redistribute),
             lambda ranks: DistributedProduct(factors, ranks, options),
         )
@@ -296,14 +292,14 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     if isinstance(obj, KroneckerSum):
         terms = obj.factors
         sizes = [len(factor) for factor in terms]
-        return _Kind(
+        return (
             lambda parts: make_sum_plan(sizes, parts),
             lambda ranks: DistributedSum(terms, ranks, rows),
         )
     if isinstance(obj, SparseGridOperator):
         return _sweeps(obj, rows)
     spec, known = obj._spec, obj._known
-    return _Kind(
+    return (
         lambda parts: HaloPlan(spec, parts),
         lambda ranks: DistributedBatch(spec, ranks, rows, known=replace(known)),
     )
@@ -314,7 +310,7 @@ def _sparse(whole: KroneckerSparse | KroneckerSparseChain, rows: int, redistribu
     chain = SparseChain.of(whole)
     patterns = [pattern_of(values) for values in chain.values]
     plan = cache(lambda parts: make_sparse_plan(patterns, parts, redistribute))
-    return _Kind(plan, lambda ranks: DistributedSparse(chain, plan(ranks.grid[1]), ranks, rows))
+    return plan, lambda ranks: DistributedSparse(chain, plan(ranks.grid[1]), ranks, rows)
 
 
 def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
@@ -322,7 +318,7 @@ def _sweeps(whole: SparseGridOperator, rows: int) -> _Kind:
     spec = whole._spec
     listed = listing, cells = list_sweeps(spec)
     work = work_of_cells(listing, cells)
-    return _Kind(
+    return (
         lambda parts: plan_sweeps(listing, cells, cell_bounds(work, cells, parts)),
         lambda ranks: DistributedSweeps(
             spec, listed, ranks, rows, cell_bounds(work, cells, ranks.grid[1])
@@ -367,7 +363,8 @@ def _other_operator(operator: Operator, ranks: Ranks) -> DistributedOperator | N
     is_dense = isinstance(operator, KroneckerProduct) and len(operator.factors) == 1
     if is_dense or not isinstance(operator, _KINDS):
         return None
-    return _kind(operator, ProductOptions(1, "group", True, False)).make(ranks)
+    _, make = _kind(operator, ProductOptions(1, "group", True, False))
+    return make(ranks)
 
 
 def _checked_imbalance(bound: object) -> float:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -38,15 +39,6 @@ class Blocks(Protocol):
     @property
     def blocks(self) -> Array:
         """The blocks, (count, n, n)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _GivenBlocks:
-    """The arrays of `Blocks`."""
-
-    rows: Ids
-    columns: Ids
-    blocks: Array
 
 
 Factor: TypeAlias = Any
@@ -251,7 +243,8 @@ def _unit(factor: Factor) -> tuple[Factor, int]:
     entries = times_power_of_two(_entries(factor), -exponent)
     if isinstance(factor, np.ndarray):
         return entries, exponent
-    return _GivenBlocks(factor.rows, factor.columns, entries), exponent
+    blocks = SimpleNamespace(rows=factor.rows, columns=factor.columns, blocks=entries)
+    return blocks, exponent
 
 
 def _none_if_identity(factor: Factor) -> Factor:

@@ -73,32 +73,11 @@ class Ways(NamedTuple):
     transpose: Callable[[Array], Array]
 
 
-class _Dense(NamedTuple):
-    """A x and A^T w of several vectors, from dense products.
-
-    Attributes
-    ----------
-    product, product_size : ndarray, (vectors, systems, rows, ΠP)
-        A x in the blocks that are compared; and |A| |x|, with absolute values in all sums.
-    inputs : ndarray of int64
-        The input blocks that products read, ascending.
-    transpose, transpose_size : ndarray, (vectors, systems, len(inputs), ΠQ)
-        A^T w in these blocks; and |A^T| |w|.
-    """
-
-    product: Array
-    product_size: Array
-    inputs: Ids
-    transpose: Array
-    transpose_size: Array
-
-
-class _Difference(NamedTuple):
-    """The largest difference of a product, and the largest ratio of a difference to its bound."""
-
-    worst: str
-    error: float
-    ratio: float
+# A x, and |A| |x| with absolute values in all sums, (vectors, systems, rows, ΠP), in the blocks
+# that are compared; the input blocks that products read, ascending; A^T w and |A^T| |w| in these.
+_Dense = tuple[tuple[Array, Array], Ids, tuple[Array, Array]]
+# What differs most of a product, its largest difference, and the largest ratio to its bound.
+_Difference = tuple[str, float, float]
 
 
 def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int]) -> Ways:
@@ -198,13 +177,13 @@ def validate_blocks(
     found = [*_forward(spec, compared, rows, dense, x, w)]
     if isinstance(compared, Ways):
         found += [*_transposed(spec, compared, dense, w)]
-    ratios = [difference.ratio for difference in found]
+    ratios = [ratio for _, _, ratio in found]
     return ValidationReport(
         len(rows),
         spec.systems * len(spec.inputs),
-        float(np.max([difference.error for difference in found])),
+        float(np.max([error for _, error, _ in found])),
         float(np.max(ratios)),
-        found[int(np.argmax(ratios))].worst,  # argmax returns the first NaN, if there is one
+        found[int(np.argmax(ratios))][0],  # argmax returns the first NaN, if there is one
     )
 
 
@@ -223,9 +202,7 @@ def _dense_products(spec: BatchSpec, x: Array, w: Array) -> _Dense:
     real = spec.dtype.type(0).real.dtype
     product = np.zeros((*x.shape[:2], spec.num_outputs, spec.output_size), spec.dtype)
     transpose = np.zeros((*x.shape[:2], len(inputs), spec.input_size), spec.dtype)
-    dense = _Dense(
-        product, np.zeros(product.shape, real), inputs, transpose, np.zeros(transpose.shape, real)
-    )
+    product_size, transpose_size = (np.zeros(y.shape, real) for y in (product, transpose))
     for system in range(spec.systems):
         pools = [pool[system % len(pool)] for pool in spec.pools]
         weights = spec.weights[system % len(spec.weights)]
@@ -234,11 +211,11 @@ def _dense_products(spec: BatchSpec, x: Array, w: Array) -> _Dense:
             size = np.abs(matrix)
             to, place = (slice(None), system, spec.outputs[b]), (slice(None), system, places[b])
             source, target = x[:, system, spec.inputs[b]], w[to]
-            dense.product[to] += source @ matrix.T
-            dense.product_size[to] += np.abs(source) @ size.T
-            dense.transpose[place] += target @ matrix
-            dense.transpose_size[place] += np.abs(target) @ size
-    return dense
+            product[to] += source @ matrix.T
+            product_size[to] += np.abs(source) @ size.T
+            transpose[place] += target @ matrix
+            transpose_size[place] += np.abs(target) @ size
+    return (product, product_size), inputs, (transpose, transpose_size)
 
 
 def _forward(
@@ -258,7 +235,7 @@ def _forward(
         return _compare(worst, y[..., rows, :], expected, size, steps + more, counts)
 
     apply = compared.apply if isinstance(compared, Ways) else compared
-    product, size = dense.product, dense.product_size
+    product, size = dense[0]
     yield difference("A x", apply(_shaped(spec, x[0])), product[0], size[0], 0)
     if not isinstance(compared, Ways):
         return
@@ -277,16 +254,17 @@ def _forward(
 
 def _transposed(spec: BatchSpec, ways: Ways, dense: _Dense, w: Array) -> Iterator[_Difference]:
     """Compare A^T w, which is zero in blocks that no product reads."""
-    counts = np.bincount(np.searchsorted(dense.inputs, spec.inputs), minlength=len(dense.inputs))
+    _, inputs, products = dense
+    counts = np.bincount(np.searchsorted(inputs, spec.inputs), minlength=len(inputs))
     steps = sum(pool.shape[2] for pool in spec.pools) + len(spec.pools) + 2
     for worst, at in (("A^T x", 0), ("A^T X", slice(None))):
-        expected, size = dense.transpose[at], dense.transpose_size[at]
+        expected, size = (each[at] for each in products)
         z = ways.transpose(_shaped(spec, w[at]))
         z = z.reshape(*expected.shape[:-2], spec.num_inputs, spec.input_size)
-        yield _compare(worst, z[..., dense.inputs, :], expected, size, steps, counts)
-        z[..., dense.inputs, :] = 0
+        yield _compare(worst, z[..., inputs, :], expected, size, steps, counts)
+        z[..., inputs, :] = 0
         rest = np.abs(z).max(initial=0.0)
-        yield _Difference(worst, rest, 0.0 if rest == 0 else rest * np.inf)
+        yield worst, rest, 0.0 if rest == 0 else rest * np.inf
 
 
 def _shaped(spec: BatchSpec, x: Array) -> Array:
@@ -308,4 +286,4 @@ def _compare(
     bound = 2 * eps * (steps + counts[:, None]) * size + smallest * counts[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(error == 0, 0.0, error / bound)
-    return _Difference(worst, np.max(error, initial=0.0), np.max(ratio, initial=0.0))
+    return worst, np.max(error, initial=0.0), np.max(ratio, initial=0.0)

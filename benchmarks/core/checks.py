@@ -19,6 +19,10 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dty
     return np.resize(values, size).reshape(shape)
 
 
+def on_host(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
 def relative_error(result: Any, expected: Any) -> float:
     """The largest error, relative to the largest entry; of arrays of one library."""
     return float(abs(result - expected).max() / abs(expected).max())

@@ -15,7 +15,8 @@ from benchmarks.shapes import Batch, Explicit, KronMatmul, Shape
 class Peer:
     """A library to compare with, and the kinds of shapes that it is for.
 
-    Each method offers its variants, or nothing if it has none.
+    ``kron_matmul``, ``batch`` and ``explicit`` offer its variants of x (A_1 ⊗ … ⊗ A_d), of a batch
+    list, and of A_1 ⊗ … ⊗ A_d written out, where it has some.
     """
 
     name: str
@@ -28,25 +29,10 @@ class Peer:
     def version(self) -> str | None:
         raise NotImplementedError
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
-        """Offer x (A_1 ⊗ … ⊗ A_d)."""
-        return ()
-
-    def batch(self, data: BatchData) -> Iterable[Contender | Absent]:
-        """Offer a batch list."""
-        return ()
-
-    def explicit(self, data: ExplicitData) -> Iterable[Contender | Absent]:
-        """Offer A_1 ⊗ … ⊗ A_d written out."""
-        return ()
-
     def offers(self, data: Data) -> list[Contender | Absent]:
-        if isinstance(data, KronMatmulData):
-            return list(self.kron_matmul(data))
-        if isinstance(data, BatchData):
-            return list(self.batch(data))
-        assert isinstance(data, ExplicitData)
-        return list(self.explicit(data))
+        kinds = {KronMatmulData: "kron_matmul", BatchData: "batch", ExplicitData: "explicit"}
+        make = getattr(self, kinds[type(data)], None)  # type: ignore[index]
+        return list(make(data)) if make else []
 
 
 class Batchkron(Peer):

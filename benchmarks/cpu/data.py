@@ -17,11 +17,9 @@ CHECKED_PRODUCTS = 1024  # of a batch list that the reference computes, at most
 class KronMatmulData(Data):
     """x (rows, ΠP), the factors, and outputs (rows, ΠQ)."""
 
-    def __init__(
-        self, shape: KronMatmul, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
-    ) -> None:
-        super().__init__(dtype, sets, rng)
-        self.shape = shape
+    def __init__(self, shape: KronMatmul, *given: Any) -> None:
+        super().__init__(*given)
+        self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         self.factors = [
             random_array(rng, (p, q), dtype) / dtype.type(p**0.5) for p, q in shape.factors
         ]
@@ -50,11 +48,9 @@ class KronMatmulData(Data):
 class BatchData(Data):
     """A batch list, its pools, and blocks x and y (blocks, n^d)."""
 
-    def __init__(
-        self, shape: Batch, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
-    ) -> None:
-        super().__init__(dtype, sets, rng)
-        self.shape = shape
+    def __init__(self, shape: Batch, *given: Any) -> None:
+        super().__init__(*given)
+        self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         n, modes = shape.size, shape.modes
         self.pools = [
             random_array(rng, (shape.POOL, n, n), dtype) / dtype.type(n**0.5) for _ in range(modes)
@@ -93,11 +89,9 @@ class BatchData(Data):
 class ExplicitData(Data):
     """The factors, and matrices for their product."""
 
-    def __init__(
-        self, shape: Explicit, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
-    ) -> None:
-        super().__init__(dtype, sets, rng)
-        self.shape = shape
+    def __init__(self, shape: Explicit, *given: Any) -> None:
+        super().__init__(*given)
+        self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         self.factors = [random_array(rng, size, dtype) for size in shape.factors]
         rows = int(np.prod([p for p, _ in shape.factors]))
         self.outputs = [np.ones((rows, shape.elements()[1] // rows), dtype) for _ in range(sets)]
@@ -118,8 +112,5 @@ class ExplicitData(Data):
 def make_data(
     shape: Shape, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
 ) -> KronMatmulData | BatchData | ExplicitData:
-    if isinstance(shape, KronMatmul):
-        return KronMatmulData(shape, dtype, sets, rng)
-    if isinstance(shape, Batch):
-        return BatchData(shape, dtype, sets, rng)
-    return ExplicitData(shape, dtype, sets, rng)
+    kinds = {KronMatmul: KronMatmulData, Batch: BatchData, Explicit: ExplicitData}
+    return kinds[type(shape)](shape, dtype, sets, rng)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -39,37 +40,21 @@ Between = Callable[[], object]
 def mood(name: str) -> Iterator[Between]:
     """Bring the machine into a mood; give what is to be done before each call."""
     if name == "blas":
-        yield blas_multiply()
+        a, b = np.random.default_rng(0).standard_normal((2, BLAS_SIZE, BLAS_SIZE))
+        yield partial(np.matmul, a, b, out=np.empty_like(a))
     elif name == "busy":
-        with busy_process():
+        command = [sys.executable, "-ISc", BUSY_PROGRAM]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
             yield nothing
+        finally:
+            process.kill()
+            process.communicate()
     else:
         settle()
         yield nothing
-
-
-def blas_multiply() -> Between:
-    a, b = np.random.default_rng(0).standard_normal((2, BLAS_SIZE, BLAS_SIZE))
-    out = np.empty_like(a)
-
-    def multiply() -> None:
-        np.matmul(a, b, out=out)
-
-    return multiply
-
-
-@contextmanager
-def busy_process() -> Iterator[None]:
-    """A process that computes on one processor; it ends with the block, however that is left."""
-    command = [sys.executable, "-ISc", BUSY_PROGRAM]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def in_turn(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.shapes import Batch, Shape, kron_matmuls, squares
 
@@ -51,21 +52,23 @@ def share(fraction: float, ceiling: str = "gemm") -> Bound:
     return Bound(f"{100 * fraction:g} % of {ceiling}", ceiling, fraction)
 
 
-def kron(name: str, title: str, shapes: str, quick: str, *ratio: float, **more: object) -> Regime:
-    """A regime of Kron-Matmuls; its shapes as texts of `kron_matmuls`."""
+def kron(*given: Any, **more: Any) -> Regime:
+    """A regime of Kron-Matmuls: name, title, shapes and quick ones as texts, ratio or ``peers``."""
+    name, title, shapes, quick, *ratio = given
     asked = more.pop("peers", None) or ratio[0]
     few = kron_matmuls(quick) if quick else ()
-    return Regime(name, title, kron_matmuls(shapes), few, both(asked), **more)  # type: ignore[arg-type]
+    return Regime(name, title, kron_matmuls(shapes), few, both(asked), **more)
 
 
-def batches(name: str, title: str, shapes: str, quick: str, **more: object) -> Regime:
+def batches(*given: str, **more: Any) -> Regime:
     """A regime of batch lists; (d, n) are two digits, as 42 for d = 4 and n = 2, or d:n."""
+    name, title, shapes, quick = given
 
     def lists(text: str) -> tuple[Batch, ...]:
-        pairs = (word.split(":") if ":" in word else word for word in text.split())
+        pairs = (word.split(":") if ":" in word else list(word) for word in text.split())
         return tuple(Batch(int(d), int(n)) for d, n in pairs)
 
-    return Regime(name, title, lists(shapes), lists(quick), **more)  # type: ignore[arg-type]
+    return Regime(name, title, lists(shapes), lists(quick), **more)
 
 
 TINY = Bound("≤ 1.4 µs + flops at 20 GFLOP/s", seconds=1.4e-6, flops_per_second=20e9)

@@ -5,7 +5,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +29,12 @@ class Cell:
         return f"{self.part}: {self.name}"
 
 
-@dataclass
-class Progress:
-    """What a file of results says of the run, written anew before and after each cell.
-
-    A run that ended in the middle of a cell is continued behind it.
-    """
-
-    path: Path | None = None
-    right: bool = True
-    finished: bool = False
-    done: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    under_way: str | None = None
-
-    def read(self) -> list[dict[str, Any]]:
-        if self.path is None or not self.path.exists():
-            return []
-        known = json.loads(self.path.read_text())
-        self.right, self.done, self.failed = known["right"], known["done"], known["failed"]
-        return list(known["cases"])
-
-    def write(self, described: dict[str, Any], records: Sequence[dict[str, Any]]) -> None:
-        known = {"right": self.right and not self.failed, "finished": self.finished}
-        known |= {"under_way": self.under_way, "failed": self.failed, "left_out": self.left_out}
-        save(self.path, {**described, **known, "done": self.done, "cases": list(records)})
+def known_of(path: Path | None) -> dict[str, Any]:
+    """What a file says of its run, which goes on behind the cell in whose middle it ended."""
+    known = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    begun = {"right": True, "failed": {}, "done": [], "cases": []}
+    kept = {name: known.get(name, value) for name, value in begun.items()}
+    return {**kept, "finished": False, "under_way": None, "left_out": []}
 
 
 def run_cells(
@@ -69,32 +49,32 @@ def run_cells(
     An exception on any rank ends all of them, because the others may wait for it in an exchange;
     so does a cell that hangs. What has been measured is in the file by then.
     """
-    progress = Progress(path)
-    ranks.records[:] = ranks.host.broadcast(progress.read() if ranks.rank == 0 else None, 0) or []
-    ended = ranks.host.broadcast([*progress.done, *progress.failed], 0)
+    known = ranks.host.broadcast(known_of(path) if ranks.rank == 0 else None, 0)
+    ranks.records[:] = known["cases"]
+    ended = [*known["done"], *known["failed"]]
 
-    def write(under_way: str | None) -> None:
-        progress.under_way = under_way
+    def write(**changed: Any) -> None:
+        known.update(changed)
         if ranks.rank == 0:
-            progress.write(described, ranks.records)
+            right = known["right"] and not known["failed"]
+            save(path, {**described, **known, "right": right, "cases": ranks.records})
 
     for cell in cells:
         if cell.label in ended or (only and cell.part not in only):
             continue
         if not ranks.has_time(cell.seconds):
-            progress.left_out.append(cell.label)
+            known["left_out"].append(cell.label)
             continue
-        write(cell.label)
+        write(under_way=cell.label)
         ranks.say(f"{cell.label}  (after {ranks.elapsed():.0f} s)")
-        progress.right = _done(ranks, cell) and progress.right
-        progress.done.append(cell.label)
-        write(None)
+        known["right"] = _done(ranks, cell) and known["right"]
+        known["done"].append(cell.label)
+        write(under_way=None)
         ranks.free()
-    progress.finished = True
-    write(None)
-    for label in progress.left_out:
+    write(finished=True)
+    for label in known["left_out"]:
         ranks.say(f"{label}: left out, no time is left")
-    return progress.right and not progress.failed
+    return bool(known["right"] and not known["failed"])
 
 
 def _done(ranks: Ranks, cell: Cell) -> bool:

@@ -116,7 +116,7 @@ def _pieces(ranks: int, quick: bool) -> Iterator[Piece]:
 
 
 def _pieces_of(case: Case, ranks: int, grid: tuple[int, int]) -> Iterator[Piece]:
-    rows = (case.rows if case.all_rows else case.rows * ranks) // grid[0]
+    rows = (case.rows if case.total else case.rows * ranks) // grid[0]
     if grid[1] == 1:
         yield case.P, case.N, case.dtype, rows, 1
         return

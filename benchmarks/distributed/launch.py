@@ -51,7 +51,12 @@ def launch(
         known = json.loads(path.read_text()) if path.exists() else None
         if known is not None and known["finished"]:
             return bool(known["right"])
-        without_progress = 0 if _note_failure(path, known, text) else without_progress + 1
+        without_progress += 1
+        if known is not None and known["under_way"] is not None:
+            print(f"{known['under_way']}: FAILED", flush=True)
+            known["failed"][known["under_way"]] = text
+            save(path, {**known, "under_way": None, "right": False})
+            without_progress = 0
     return False
 
 
@@ -71,13 +76,3 @@ def _run(command: Sequence[str], seconds: float) -> str:
         lines = [*lines[1 - CARRIED :], line]
     process.wait()
     return "".join(lines)
-
-
-def _note_failure(path: Path, known: dict[str, Any] | None, text: str) -> bool:
-    if known is None or known["under_way"] is None:
-        return False
-    print(f"{known['under_way']}: FAILED", flush=True)
-    known["failed"][known["under_way"]] = text
-    known["under_way"], known["right"] = None, False
-    save(path, known)
-    return True

@@ -22,6 +22,8 @@ from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import make
 from benchmarks.core.plots import figures
 from benchmarks.core.tables import head, row
+from benchmarks.distributed.products import FIGURE_11, LONG, fastkron_grid
+from benchmarks.distributed.products import Case as Product
 
 COUNTS = [1 << k for k in range(11)]
 CHUNKS = 8  # as in batchkron/distributed/products/kronecker_product.py
@@ -57,30 +59,6 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product of N factors P × P in float32; ``rows`` of each device, or of all if ``total``."""
-
-    P: int
-    N: int
-    rows: int
-    total: bool = False
-
-    @property
-    def label(self) -> str:
-        return f"{self.rows}{'' if self.total else ' G'}: {self.P}^{self.N}"
-
-    @property
-    def name(self) -> str:
-        """As files of results call it."""
-        return f"{self.rows}: {self.P}^{self.N} float32"
-
-    def multiply_adds(self, devices: int) -> float:
-        """Those of each device."""
-        rows = self.rows / devices if self.total else self.rows
-        return rows * float(self.P) ** self.N * self.P * self.N
-
-
-@dataclass(frozen=True)
 class Sweeps:
     """Products with the operator of continuity-6d; ``rows`` of each device, or of all if ``total``.
 
@@ -92,18 +70,20 @@ class Sweeps:
     total: bool = False
 
     @property
-    def label(self) -> str:
-        rows = self.rows if self.total else "G" if self.rows == 1 else f"{self.rows} G"
-        return f"{rows}: continuity-6d, level {self.level}"
-
-    @property
     def name(self) -> str:
         return f"sweeps, continuity-6d, level {self.level}, degree 1"
 
 
-CASES = (Product(64, 4, 64), Product(128, 4, 4), Product(64, 5, 1, total=True))
+CASES = (*(case for case in FIGURE_11 if case.dtype == "float32"), *LONG)
 SWEEPS = (Sweeps(8, 1, total=True), Sweeps(8, 1))
-Case = Product | Sweeps
+AnyCase = Product | Sweeps
+
+
+def label_of(case: AnyCase) -> str:
+    if isinstance(case, Product):
+        return f"{case.rows}{'' if case.total else ' G'}: {case.P}^{case.N}"
+    rows = case.rows if case.total else "G" if case.rows == 1 else f"{case.rows} G"
+    return f"{rows}: continuity-6d, level {case.level}"
 
 
 @dataclass(frozen=True)
@@ -137,7 +117,7 @@ def plan_of(P: int, N: int, parts: int, rule: str = "group") -> Plan:
 
 
 def estimate(
-    machine: Machine, case: Case, grid: Grid, rule: str = "group", transport: str = "auto"
+    machine: Machine, case: AnyCase, grid: Grid, rule: str = "group", transport: str = "auto"
 ) -> Estimate | None:
     """What a product takes on a grid, None where it has fewer rows than that.
 
@@ -184,11 +164,8 @@ def _stores(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -
 
 def _nccl(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -> Estimate:
     """What a product takes whose exchanges are packed, sent by NCCL and unpacked."""
-    plan, parts, own_rows = (
-        plan_of(case.P, case.N, grid[1], rule),
-        grid[1],
-        math.ceil(rows / grid[0]),
-    )
+    plan, parts = plan_of(case.P, case.N, grid[1], rule), grid[1]
+    own_rows = math.ceil(rows / grid[0])
     alone, multiplying = _multiplying(machine, case, grid, rows)
     rounds = plan.num_exchanges
     memory = machine.memory if rule == "group" else machine.turning.get(case.P, TURNING)
@@ -248,15 +225,10 @@ def traffic(level: int, parts: int, host: int) -> tuple[int, float, int, int, in
     return unknowns, share, near, far, plan.num_exchanges
 
 
-def best(machine: Machine, case: Case, devices: int, rule: str = "group") -> Estimate:
+def best(machine: Machine, case: AnyCase, devices: int, rule: str = "group") -> Estimate:
     grids = [(devices // parts, parts) for parts in COUNTS if devices % parts == 0]
     found = (estimate(machine, case, grid, rule) for grid in grids)
     return min((one for one in found if one is not None), key=lambda one: one.seconds)
-
-
-def fastkron_grid(devices: int) -> Grid:
-    half = math.log2(devices) / 2
-    return 2 ** math.ceil(half), 2 ** math.floor(half)
 
 
 def measured(machine: Machine, path: Path) -> Machine:
@@ -269,11 +241,8 @@ def measured(machine: Machine, path: Path) -> Machine:
         for one in cases
         if one["case"] == case.name and not case.total and one["alone_seconds"]
     }
-    machine = replace(
-        machine,
-        rates={**machine.rates, **rates},
-        inside=links[0]["bytes_per_second"] or machine.inside,
-    )
+    inside = links[0]["bytes_per_second"] or machine.inside
+    machine = replace(machine, rates={**machine.rates, **rates}, inside=inside)
     sweeps = [one for one in cases if one["case"].startswith("sweeps, continuity-6d")]
     known = [one for one in sweeps if one["transport"] == "nccl" and one["alone_seconds"]]
     if len(known) > 1:  # the line through one device's times of several grids
@@ -362,7 +331,7 @@ def comparison(machine: Machine, path: Path) -> list[str]:
     return lines
 
 
-def table(machine: Machine, cases: Sequence[Case] = CASES) -> list[str]:
+def table(machine: Machine, cases: Sequence[AnyCase] = CASES) -> list[str]:
     names = ["case", "GPUs", "grid", "rounds", "ms", "of one", "longer", "FastKron's grid"]
     lines = head([*names, "of one"]).splitlines()
     for case in cases:
@@ -370,7 +339,7 @@ def table(machine: Machine, cases: Sequence[Case] = CASES) -> list[str]:
             one = best(machine, case, devices)
             other = estimate(machine, case, fastkron_grid(devices))
             theirs = ["–", "–"] if other is None else [other.grid, _percent(other.efficiency)]
-            texts = [case.label, devices, one.grid, one.rounds, f"{1e3 * one.seconds:.3g}"]
+            texts = [label_of(case), devices, one.grid, one.rounds, f"{1e3 * one.seconds:.3g}"]
             lines.append(row([*texts, _percent(one.efficiency), one.binds, *theirs]))
     return lines
 
@@ -379,23 +348,22 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
-def measured_efficiencies(path: Path, case: Case) -> list[tuple[int, float]]:
+def measured_efficiencies(path: Path, case: AnyCase) -> list[tuple[int, float]]:
     content = json.loads(path.read_text())
-    ranks = content["ranks"]
-    grids = [[*fastkron_grid(ranks)], [ranks, 1], [1, ranks]][: 3 if case.total else 2]
-
-    def is_drawn(one: Record) -> bool:
-        if one["case"] != case.name or "grid" not in one:
-            return one["case"] == case.name and isinstance(case, Sweeps) and case.total
-        transport = "nccl" if one["grid"][1] == 1 else "peer"
-        ours = (one["transport"], one["exchange"]) == (transport, "group")
-        return ours and one["grid"] in grids
-
-    return [(ranks, one["efficiency"]) for one in content["cases"] if is_drawn(one)]
+    ranks, known = content["ranks"], [c for c in content["cases"] if c["case"] == case.name]
+    own = [fastkron_grid(ranks), (ranks, 1), (1, ranks)][: 3 if case.total else 2]
+    how = {grid: ("nccl" if grid[1] == 1 else "peer", "group") for grid in own}
+    drawn = [
+        one
+        for one in known
+        if ("grid" not in one and isinstance(case, Sweeps) and case.total)
+        or ("grid" in one and how.get(tuple(one["grid"])) == (one["transport"], one["exchange"]))
+    ]
+    return [(ranks, one["efficiency"]) for one in drawn]
 
 
 def draw(
-    machine: Machine, path: Path, cases: Sequence[Case] = CASES, run: Path | None = None
+    machine: Machine, path: Path, cases: Sequence[AnyCase] = CASES, run: Path | None = None
 ) -> None:
     pyplot = figures()
     figure, columns = pyplot.subplots(
@@ -422,7 +390,7 @@ def draw(
             axes.plot(16, 100 * FASTKRON_AT_16, "k*", markersize=10, label="FastKron, 16 V100s")
         axes.set_xscale("log", base=2)
         axes.set(xlabel="GPUs", ylim=(0, 108))
-        axes.set_title(case.label, fontsize="medium")
+        axes.set_title(label_of(case), fontsize="medium")
         axes.grid(color="0.9", linewidth=0.6)
         axes.axvline(machine.host, color="0.8", linewidth=1)
     columns[0].set_ylabel("% of one GPU without exchanges")

@@ -86,7 +86,7 @@ def _products(
                 if not ranks.has(way[0]) or (not exchanges and way != ways[0]):
                     continue
                 transport, exchange, transpose = way
-                text = f"{case.label} {grid} {transport}, {exchange}"
+                text = f"{case.name} {grid} {transport}, {exchange}"
                 work = partial(products.run_product, case=case, grid=grid, way=way)
                 yield Cell(part, f"{text}{', transposed' if transpose else ''}", seconds, work)
 

@@ -13,28 +13,30 @@ from benchmarks.distributed.ranks import Ranks
 
 @dataclass(frozen=True)
 class Case:
-    """A product of N factors P × P with so many rows for each rank, or in all.
-
-    ``rows`` counts those of each rank, ``all_rows`` those of all of them together.
-    """
+    """A product of N factors P × P with so many rows for each rank, or in all if ``total``."""
 
     P: int
     N: int
     rows: int
-    dtype: str
-    all_rows: bool = False
+    dtype: str = "float32"
+    total: bool = False
 
     @property
-    def label(self) -> str:
+    def name(self) -> str:
         return f"{self.rows}: {self.P}^{self.N} {self.dtype}"
+
+    def multiply_adds(self, ranks: int) -> float:
+        """Those of each rank."""
+        rows = self.rows / ranks if self.total else self.rows
+        return rows * float(self.P) ** self.N * self.P * self.N
 
 
 # FastKron's Figure 11 has a block of 4 GiB in float32 on each device.
 DTYPES = ("float32", "float64")
 FIGURE_11 = [Case(P, 4, rows, dtype) for dtype in DTYPES for P, rows in ((64, 64), (128, 4))]
-LONG = [Case(64, 5, 1, "float32", all_rows=True)]
-ON_CPU = [Case(64, 4, 16, "float64", all_rows=True)]
-QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", all_rows=True)]
+LONG = [Case(64, 5, 1, "float32", total=True)]
+ON_CPU = [Case(64, 4, 16, "float64", total=True)]
+QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", total=True)]
 
 WAYS = (  # transport, exchange, transpose
     ("nccl", "group", False),
@@ -45,13 +47,15 @@ WAYS = (  # transport, exchange, transpose
 )
 
 
-def grids(ranks: int) -> list[tuple[int, int]]:
-    """Return {G, 1}, FastKron's and {1, G}."""
+def fastkron_grid(ranks: int) -> tuple[int, int]:
     half = math.log2(ranks) / 2
     square = 2 ** math.ceil(half), 2 ** math.floor(half)
-    if square[0] * square[1] != ranks:
-        square = (1, ranks)
-    return list(dict.fromkeys([(ranks, 1), (1, ranks), square]))
+    return square if math.prod(square) == ranks else (1, ranks)
+
+
+def grids(ranks: int) -> list[tuple[int, int]]:
+    """Return {G, 1}, FastKron's and {1, G}."""
+    return list(dict.fromkeys([(ranks, 1), (1, ranks), fastkron_grid(ranks)]))
 
 
 def measure_link(ranks: Ranks, transport: str, bytes_each: int) -> None:
@@ -96,10 +100,10 @@ def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
     That of a case with rows in all is measured for all of its rows on one rank, and divided.
     """
     for record in ranks.records:
-        if record["case"] == case.label and "alone_seconds" in record:
+        if record["case"] == case.name and "alone_seconds" in record:
             return record["alone_seconds"]  # type: ignore[no-any-return]
     whole = bk.KroneckerProduct(factors).to(ranks.device)
-    share = ranks.size if case.all_rows else 1
+    share = ranks.size if case.total else 1
     try:
         seconds: float | None = None
         if ranks.device == "cuda" or ranks.rank == 0:
@@ -122,7 +126,7 @@ def run_product(
     factors = factors_of(case)
     alone = _alone_seconds(ranks, case, factors)
     ranks.free()
-    rows = case.rows if case.all_rows else case.rows * ranks.size
+    rows = case.rows if case.total else case.rows * ranks.size
     comm = ranks.transport(transport)
     whole = bk.KroneckerProduct(factors).to(ranks.device)
     op = distribute(whole, comm, grid, rows=rows, exchange=exchange, transpose=transpose)
@@ -135,7 +139,7 @@ def run_product(
     except MemoryError:
         fits = 0.0
     if ranks.together(-fits) > -1:
-        ranks.say(f"  {case.label} does not fit")
+        ranks.say(f"  {case.name} does not fit")
         return True
     before = op.communicator.traffic.bytes
     op.apply(x, out=y)
@@ -149,7 +153,7 @@ def run_product(
     found = {"seconds": seconds, "alone_seconds": alone, "counted_bytes": counted}
     found |= {"planned_bytes": volume.own_bytes, "bytes_right": is_planned(ranks, op, counted)}
     entry = ranks.report(
-        **{"case": case.label, **how, **found, "most_bytes": most, "sending_seconds": sending},
+        **{"case": case.name, **how, **found, "most_bytes": most, "sending_seconds": sending},
         of_bound=bound / seconds if bound else None,
         efficiency=alone / seconds if alone else None,
     )

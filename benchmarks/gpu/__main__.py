@@ -7,7 +7,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from benchmarks.gpu.compiling import (
 )
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
-from benchmarks.gpu.report.report import Cell, Printer, absences, missed
+from benchmarks.gpu.report.report import Cell, absences, missed, show
 from benchmarks.gpu.report.standing import (
     print_standings,
     sparse_standing,
@@ -42,30 +41,26 @@ def need_cupy() -> None:
 
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
-    kron: list[tuple[Any, ...]] = [
-        (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde", "random")
-    ]
-    kron += [
-        (c.case.shape, "float32", precision)
-        for c in choices
-        if c.part == "precision"
-        for precision in (None, c.dtype)
-    ]
-    ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
-    batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
-    lists = [(c.case, c.dtype) for c in choices if c.part == "lists" and c.case.unknowns < HUGE]
-    functions = [
-        partial(compile_function, c.case.shape, c.dtype) for c in choices if c.part == "random"
-    ]
-    atomic = [partial(compile_atomic, c.case, c.dtype) for c in choices if c.part == "atomic"]
-    found = jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
-    return [*atomic, *found, *functions, *sparse_jobs(choices)]
+    parts = groups(choices, lambda one: one.part)
 
+    def of(*names: str) -> list[Choice]:
+        return [one for name in names for one in parts.get(name, ())]
 
-def sparse_jobs(choices: Sequence[Choice]) -> list[Job]:
-    own = [one for one in choices if one.part == "kronecker-sparse"]
-    found = groups(own, lambda one: (one.dtype, one.case.layout))
-    return [partial(compile_sparse, [c.case for c in cases], k[0]) for k, cases in found.items()]
+    kron: list[tuple[Any, ...]] = [(c.case.shape, c.dtype) for c in of("kron", "pde", "random")]
+    precise = of("precision")
+    kron += [(c.case.shape, "float32", how) for c in precise for how in (None, c.dtype)]
+    ablation = [(c.case[0], c.dtype) for c in of("ablation")]
+    batches = [(c.case, c.dtype) for c in of("batches")]
+    lists = [(c.case, c.dtype) for c in of("lists") if c.case.unknowns < HUGE]
+    functions = [partial(compile_function, c.case.shape, c.dtype) for c in of("random")]
+    atomic = [partial(compile_atomic, c.case, c.dtype) for c in of("atomic")]
+    sparse = groups(of("kronecker-sparse"), lambda one: (one.dtype, one.case.layout))
+    return [
+        *atomic,
+        *jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists),
+        *functions,
+        *(partial(compile_sparse, [c.case for c in own], k[0]) for k, own in sparse.items()),
+    ]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
@@ -102,15 +97,14 @@ def ablate(options: Namespace) -> int:
         cells = ablation.cells_without_choice(cells, families, options.dtype)
     others = [one for one in cells if one.part != "kronecker-sparse"]
     began = time.perf_counter()
-    kernels = ablation.sparse_jobs(cells, families)
-    found_jobs = [*kernels, *ablation.ablation_jobs(jobs(others), families)]
+    alternately = partial(partial, ablation.compile_with_and_without, families=tuple(families))
+    found_jobs = [*ablation.sparse_jobs(cells, families), *map(alternately, jobs(others))]
     compile_all(found_jobs, options.processes)
     report: dict[str, Any] = {"machine": machine("cuda", options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
-    found = []
+    found = report["gains"]
     for gain in ablation.gains(cells, families):
         found.append(gain)
-        report["gains"].append(asdict(gain) | {"factor": gain.factor})
         save(options.json, report)
     report["mean_gains"] = {
         name: ablation.mean_gain(own) for name, own in ablation.by_family(found).items()
@@ -119,7 +113,7 @@ def ablate(options: Namespace) -> int:
     save(options.json, report)
     print(f"# {report['machine']['device']}, {report['seconds']:.0f} s\n")
     print("\n".join(ablation.table(found, families)))
-    wrong = [one for one in found if one.reason.startswith(ablation.WrongError.__name__)]
+    wrong = [one for one in found if one["reason"].startswith(ablation.WrongError.__name__)]
     print(*wrong, sep="\n")
     return int(bool(wrong))
 
@@ -161,10 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report["failures_to_compile"] = failures
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
-    cells, printer = [], Printer()
+    cells: list[Cell] = []
     for part, cell in measure_all(options.choices, options.seconds):
+        show(cell, cells[-1] if cells else None)
         cells.append(cell)
-        printer.show(cell)
         report["cells"].append(cell.record() | {"choice": part})
         save(options.json, report)
     if options.random:

@@ -8,7 +8,6 @@ import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -44,25 +43,9 @@ SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and siz
 Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
 
 
-@dataclass(frozen=True)
-class Gain:
-    """Times of a cell with all families, and without one that its plan has; µs.
-
-    ``family`` may be several, joined by +. ``without`` is None where no other family does it;
-    ``reason`` says what happened then.
-    """
-
-    family: str
-    part: str
-    case: str
-    dtype: str
-    microseconds: float
-    without: float | None
-    reason: str = ""
-
-    @property
-    def factor(self) -> float | None:
-        return None if self.without is None else self.without / self.microseconds
+# Times of a cell in µs, with all families and "without" one, or several joined by +, that its plan
+# has: None where no other family does it; the "reason" says what happened then.
+Gain = dict[str, Any]
 
 
 class WrongError(ArithmeticError):
@@ -134,10 +117,6 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
                 job()
             except Exception:
                 continue  # nobody else does it: reported where it is measured
-
-
-def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
-    return [partial(compile_with_and_without, job, tuple(families)) for job in jobs]
 
 
 def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
@@ -213,7 +192,7 @@ def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
 def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
     from benchmarks.core.device_timing import timed
 
-    where = choice.part, choice.name, choice.dtype
+    where = {"part": choice.part, "case": choice.name, "dtype": choice.dtype}
     with without(), used_families() as used:
         calls = make()
         calls[-1]()  # functions ask for kernels in their first call
@@ -230,7 +209,9 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
                 time, reason = measured_again(make, out, expected, choice.dtype), ""
             except Exception as error:  # nobody else does it, or wrongly: the reason is reported
                 time, reason = None, f"{type(error).__name__}: {error}"
-        yield Gain(name, *where, with_all, time, reason)
+        found = {"family": name, **where, "microseconds": with_all, "without": time}
+        factor = None if time is None else time / with_all
+        yield {**found, "reason": reason, "factor": factor}
 
 
 def current_limits() -> DeviceLimits:
@@ -255,12 +236,12 @@ def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
 
 
 def mean_gain(found: Iterable[Gain]) -> float | None:
-    logs = [math.log(one.factor) for one in found if one.factor is not None]
+    logs = [math.log(one["factor"]) for one in found if one["factor"] is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
-    return groups(found, lambda one: one.family)
+    return groups(found, lambda one: one["family"])
 
 
 def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
@@ -268,7 +249,8 @@ def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
     cells = by_family(found)
     for name in families:
         own = cells.get(name, [])
-        factors = sorted((one.factor, k) for k, one in enumerate(own) if one.factor is not None)
+        known = ((one["factor"], k) for k, one in enumerate(own))
+        factors = sorted(pair for pair in known if pair[0] is not None)
         mean, alone = mean_gain(own), len(own) - len(factors)
         if mean is None:
             lines.append(row([name, len(own), alone, *"––––"]))
@@ -276,5 +258,5 @@ def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
         (least, _), (largest, last) = factors[0], factors[-1]
         where, short = own[last], "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
         texts = [name, len(own), alone, f"{mean:.2f}{short}", f"{least:.2f}", f"{largest:.2f}"]
-        lines.append(row([*texts, f"{where.part} {where.case} {where.dtype}"]))
+        lines.append(row([*texts, f"{where['part']} {where['case']} {where['dtype']}"]))
     return lines

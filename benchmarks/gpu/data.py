@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.checks import relative_error
+from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.device_timing import (
     CACHE_BYTES,
     Array,
@@ -183,7 +183,7 @@ class ListSubject(Subject):
         pools, ids, inputs, outputs = self.content
         chosen = np.flatnonzero(outputs == 0)
         rows, places = np.unique(inputs[chosen], return_inverse=True)
-        host = [pool.get() if isinstance(pool, cupy.ndarray) else pool for pool in pools]
+        host = list(map(on_host, pools))
         check = bk.BatchedKron(host, ids[chosen], places, outputs[chosen], num_inputs=len(rows))
         x = self.x[-1] if self.case.vectors > 1 else self.x
         return check.apply(x[cupy.asarray(rows)].get())[0]

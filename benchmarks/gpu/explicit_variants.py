@@ -32,30 +32,18 @@ from benchmarks.shapes import squares
 
 KIB = 1 << 10
 BAND_VARIANTS = (
-    BandVariant(),
-    BandVariant(lines=False),
-    BandVariant(repeats=16),
-    BandVariant(repeats=64),
-    BandVariant(batch=8, repeats=8),
-    BandVariant(words=2, batch=2),
-    BandVariant(threads=128),
-    BandVariant(threads=512),
+    *(BandVariant(), BandVariant(lines=False), BandVariant(repeats=16), BandVariant(repeats=64)),
+    *(BandVariant(batch=8, repeats=8), BandVariant(words=2, batch=2)),
+    *(BandVariant(threads=128), BandVariant(threads=512)),
 )
 TILE_VARIANTS = (
-    TileVariant(),
-    TileVariant(streaming=False),
-    TileVariant(total=16 * KIB),
-    TileVariant(total=64 * KIB),
-    TileVariant(run=32 * KIB),
-    TileVariant(run=32 * KIB, total=64 * KIB),
+    *(TileVariant(), TileVariant(streaming=False)),
+    *(TileVariant(total=total * KIB) for total in (16, 64)),
+    *(TileVariant(run=32 * KIB), TileVariant(run=32 * KIB, total=64 * KIB)),
     TileVariant(run=32 * KIB, total=128 * KIB),
-    TileVariant(run=64 * KIB, total=64 * KIB),
-    TileVariant(run=64 * KIB, total=256 * KIB),
-    TileVariant(128, 8 * KIB, 16 * KIB),
-    TileVariant(128, 16 * KIB, 32 * KIB),
-    TileVariant(128, 32 * KIB, 64 * KIB),
-    TileVariant(512, 32 * KIB, 64 * KIB),
-    TileVariant(512, 64 * KIB, 128 * KIB),
+    *(TileVariant(run=64 * KIB, total=total * KIB) for total in (64, 256)),
+    *(TileVariant(128, run * KIB, 2 * run * KIB) for run in (8, 16, 32)),
+    *(TileVariant(512, run * KIB, 2 * run * KIB) for run in (32, 64)),
 )
 WAYS: tuple[tuple[Family, Sequence[Any]], ...] = ((BANDS, BAND_VARIANTS), (TILES, TILE_VARIANTS))
 

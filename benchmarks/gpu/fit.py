@@ -87,11 +87,9 @@ def fitted_costs(
     """The costs of the least weighted errors, rounded."""
     begin = np.log(list(start.values()))
 
-    def costs_at(logs: Array) -> SimpleNamespace:
-        return SimpleNamespace(**dict(zip(start, np.exp(logs), strict=True)))
-
     def residuals(logs: Array) -> Array:
-        errors = np.log(seconds(work, costs_at(logs)) / times)
+        costs = SimpleNamespace(**dict(zip(start, np.exp(logs), strict=True)))
+        errors = np.log(seconds(work, costs) / times)
         pull = PULL * math.sqrt(weights.sum() / 100) * (logs - begin)
         return np.concatenate([weights * errors, pull])
 

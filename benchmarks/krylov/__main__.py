@@ -12,6 +12,7 @@ import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
 from batchkron import solvers
+from benchmarks.core.checks import on_host
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.timing import Call, waiter
@@ -64,17 +65,13 @@ def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
         name: lambda: peer(peers, b, **peer_options),
     }
     result = contenders["batchkron"]()
-    residual = float(np.linalg.norm(to_host(b - A @ result.x)))
-    right = abs(residual - result.residual_norm) <= 1e-6 * float(np.linalg.norm(to_host(b)))
+    residual = float(np.linalg.norm(on_host(b - A @ result.x)))
+    right = abs(residual - result.residual_norm) <= 1e-6 * float(np.linalg.norm(on_host(b)))
     seconds = times_of(contenders, waiter(device))
     ratio = seconds[name] / seconds["batchkron"]
     target = 1.0 if case.method == "gmres" and case.unknowns > 100_000 else TARGETS[device](case)
     found = {"case": case.name, "seconds": seconds, "iterations": int(result.iterations)}
     return {**found, "right": right, "ratio": ratio, "target": target}
-
-
-def to_host(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def records(options: argparse.Namespace, module: Any) -> Iterator[dict[str, Any]]:

@@ -10,32 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.core.plots import boxes
-from benchmarks.core.tables import groups, head, row
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.options import run
-from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, Cell
-from benchmarks.patterns import LAYOUTS, Pattern, ratio
+from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, Cell, least
+from benchmarks.patterns import Pattern, ratio
 
 PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent where it is less
 
 
-def energies(cells: Iterable[Cell], dtype: str) -> dict[Pattern, dict[str, float]]:
-    """The least joules of each contender over both layouts, of patterns that have both."""
-    found = {}
-    own = (cell for cell in cells if cell.dtype == dtype and OURS in cell.joules)
-    for pattern, both in groups(own, lambda cell: cell.pattern).items():
-        if {cell.layout for cell in both} == set(LAYOUTS):
-            names = dict.fromkeys(name for cell in both for name in cell.joules)
-            found[pattern] = {
-                name: min(cell.joules[name] for cell in both if name in cell.joules)
-                for name in names
-            }
-    return found
-
-
 def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict[Pattern, float]:
     found = {}
-    for pattern, joules in energies(cells, dtype).items():
+    for pattern, joules in least(cells, dtype, what="joules").items():
         others = [joules[name] for name in baselines if name in joules]
         if others:
             found[pattern] = joules[OURS] / min(others)

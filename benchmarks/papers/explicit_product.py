@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 import batchkron as bk
+from benchmarks.core.checks import on_host
 from benchmarks.core.options import parser_of
 from benchmarks.core.plots import Roof, figures, save_figure
 from benchmarks.core.records import available_memory, earlier, machine, save
 from benchmarks.core.tables import head, row
 from benchmarks.core.timing import Call, in_turn
-from benchmarks.papers.measuring import on_host
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {

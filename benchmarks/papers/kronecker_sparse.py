@@ -6,57 +6,27 @@ A gain is the median of (time of the others / time) over the patterns in which i
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.options import run
-from benchmarks.papers.results import BASELINES, GENERIC, SPECIALISED, Cell
-from benchmarks.patterns import LAYOUTS, Pattern
+from benchmarks.papers.results import BASELINES, GENERIC, SPECIALISED, Cell, least
 
 Times = dict[str, float]  # of one pattern, by contender
 
 
-@dataclass(frozen=True)
-class Claim:
-    """Some contenders against others, by their least times, with the published share and gain."""
-
-    table: str  # of the paper
-    dtype: str
-    layout: str  # "" where each contender has the better one of both layouts
-    faster: Sequence[str]
-    slower: Sequence[str]
-    share: float  # percent of the patterns
-    gain: float  # median factor
-
-
+# The paper's table, a dtype, a layout ("": each contender has the better one of both), contenders,
+# the others that they are compared with by their least times, percent of the patterns, and gain.
 CLAIMS = (
-    Claim("3", "float32", "", (OURS, *SPECIALISED), GENERIC, 99.67, 6.57),
-    Claim("3", "float32", "", ("bmm",), ("einsum", "bsr", *GENERIC), 92.66, 1.37),
-    Claim("3", "float32", "", (OURS,), BASELINES, 88.10, 1.39),
-    Claim("5", "float32", "batch-first", (OURS,), BASELINES, 20.0, 1.28),
-    Claim("5", "float32", "batch-last", (OURS,), BASELINES, 88.1, 1.39),
-    Claim("8", "float16", "", (OURS, *SPECIALISED), GENERIC, 86.95, 8.45),
-    Claim("8", "float16", "", ("bmm",), ("einsum", "bsr", *GENERIC), 83.22, 1.83),
-    Claim("8", "float16", "", (OURS,), BASELINES, 36.69, 1.46),
+    ("3", "float32", "", (OURS, *SPECIALISED), GENERIC, 99.67, 6.57),
+    ("3", "float32", "", ("bmm",), ("einsum", "bsr", *GENERIC), 92.66, 1.37),
+    ("3", "float32", "", (OURS,), BASELINES, 88.10, 1.39),
+    ("5", "float32", "batch-first", (OURS,), BASELINES, 20.0, 1.28),
+    ("5", "float32", "batch-last", (OURS,), BASELINES, 88.1, 1.39),
+    ("8", "float16", "", (OURS, *SPECIALISED), GENERIC, 86.95, 8.45),
+    ("8", "float16", "", ("bmm",), ("einsum", "bsr", *GENERIC), 83.22, 1.83),
+    ("8", "float16", "", (OURS,), BASELINES, 36.69, 1.46),
 )
-
-
-def times_of(cells: Iterable[Cell], dtype: str, layout: str) -> dict[Pattern, Times]:
-    """The times of each pattern in a layout, or in the better one of both for each contender."""
-    layouts = (layout,) if layout else LAYOUTS
-    found: dict[Pattern, dict[str, Times]] = {}
-    for cell in cells:
-        if cell.dtype == dtype and cell.layout in layouts and OURS in cell.seconds:
-            found.setdefault(cell.pattern, {})[cell.layout] = cell.seconds
-    whole: dict[Pattern, Times] = {}
-    for pattern, own in found.items():
-        if len(own) == len(layouts):
-            names = {name for times in own.values() for name in times}
-            whole[pattern] = {
-                name: min(times[name] for times in own.values() if name in times) for name in names
-            }
-    return whole
 
 
 def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | None:
@@ -81,15 +51,14 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
     names = ["table", "dtype", "layout", "faster", "than", "patterns"]
     names += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
     yield head(names)
-    for claim in CLAIMS:
-        times = times_of(cells, claim.dtype, claim.layout)
-        count, ahead, own, overall = outcome(times.values(), claim.faster, claim.slower)
+    for table, dtype, layout, faster, slower, share, gained in CLAIMS:
+        times = least(cells, dtype, layout)
+        count, ahead, own, overall = outcome(times.values(), faster, slower)
         measured = ["–"] * 3
         if count:
             measured = [f"{100 * ahead / count:.1f}", f"{own:.2f}", f"{overall:.2f}"]
-        texts = [claim.table, claim.dtype, claim.layout or "the better one"]
-        texts += [", ".join(claim.faster), ", ".join(claim.slower), str(count)]
-        yield row([*texts, f"{claim.share:g}", measured[0], f"{claim.gain:.2f}", *measured[1:]])
+        texts = [table, dtype, layout or "the better one", ", ".join(faster), ", ".join(slower)]
+        yield row([*texts, count, f"{share:g}", measured[0], f"{gained:.2f}", *measured[1:]])
 
 
 def lost(cells: Iterable[Cell]) -> Iterator[str]:

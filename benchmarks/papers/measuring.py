@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.core.checks import on_host
 from benchmarks.core.timing import OURS, Call, seconds_of
 from benchmarks.papers.results import ALONE, Cell, Key, Results
 from benchmarks.patterns import LAYOUTS, Pattern, ratio
@@ -116,10 +117,6 @@ def _drawn(pattern: Pattern, batch: int, dtype: str, module: Any) -> Problem:
     bound = 2 * EPS[dtype] * (terms * sums + (dtype == "float16"))
     key = (pattern, batch, dtype, "")
     return Problem(key, values, few, chosen, *map(on_host, (expected, bound)))
-
-
-def on_host(array: Array) -> Array:
-    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def product(module: Any, vectors: Array, values: Array) -> Array:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.records import earlier, save_text
+from benchmarks.core.tables import groups
 from benchmarks.core.timing import OURS
-from benchmarks.patterns import Pattern
+from benchmarks.patterns import LAYOUTS, Pattern
 
 ALONE = "bmm, multiply alone"
 SPECIALISED = ("bmm", "einsum", "bsr")  # baselines of the paper
@@ -46,6 +47,21 @@ class Cell:
             return not is_timed and name not in self.failed
 
         return [name for name in names if lacks(name)]
+
+
+def least(
+    cells: Iterable[Cell], dtype: str, layout: str = "", what: str = "seconds"
+) -> dict[Pattern, dict[str, float]]:
+    """The seconds, or joules, of each contender in a layout, or in the better one of both."""
+    layouts, found = {layout} if layout else set(LAYOUTS), {}
+    chosen = (one for one in cells if one.dtype == dtype and one.layout in layouts)
+    own = (one for one in chosen if OURS in getattr(one, what))
+    for pattern, several in groups(own, lambda one: one.pattern).items():
+        if {one.layout for one in several} == layouts:
+            known = [getattr(one, what) for one in several]
+            names = dict.fromkeys(name for one in known for name in one)
+            found[pattern] = {n: min(one[n] for one in known if n in one) for n in names}
+    return found
 
 
 class Results:

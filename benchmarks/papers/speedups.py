@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
 from benchmarks.core.tables import groups, head, row
 from benchmarks.core.timing import OURS
-from benchmarks.papers.kronecker_sparse import Times, gain, times_of
+from benchmarks.papers.kronecker_sparse import Times, gain
 from benchmarks.papers.options import run
-from benchmarks.papers.results import BASELINES, DTYPES, GENERIC, SPECIALISED, Cell
+from benchmarks.papers.results import BASELINES, DTYPES, GENERIC, SPECIALISED, Cell, least
 from benchmarks.patterns import LAYOUTS, Pattern, ratio
 
 Groups = dict[float, list[float]]
@@ -65,7 +65,7 @@ def by_decade(sizes: Groups) -> Groups:
 def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
     found: dict[str, dict[str, Groups]] = {}
     for dtype in DTYPES:
-        times = times_of(cells, dtype, "")
+        times = least(cells, dtype)
         if times:
             found[dtype] = {
                 "ours": gains_by_ratio(times),

@@ -112,19 +112,14 @@ class Asgard:
         )
         return AsgardProblem(self.library, handle, case.label)
 
-    def diffusion(self, level: int, degree: int, dt: float, solver: str) -> AsgardProblem:
-        """The heat equation on the unit square by Crank-Nicolson; ``solver``: "-sv direct"."""
-        words = f"-l {level} -d {degree} {solver}"
-        handle = self.library.make_diffusion(words.encode(), dt)
-        return AsgardProblem(self.library, handle, words)
+    def example(self, name: str, words: str, *numbers: float) -> AsgardProblem:
+        """A problem of the driver, by ASGarD's options and its numbers.
 
-    def two_stream(self, words: str, dt: float) -> AsgardProblem:
-        handle = self.library.make_two_stream(words.encode(), dt)
-        return AsgardProblem(self.library, handle, f"two-stream {words}")
-
-    def relaxation(self, words: str, dt: float, nu: float) -> AsgardProblem:
-        handle = self.library.make_relaxation(words.encode(), dt, nu)
-        return AsgardProblem(self.library, handle, f"relaxation {words}")
+        "diffusion": the heat equation on the unit square by Crank-Nicolson, with its step;
+        "two_stream" with its step; "relaxation" with its step and rate.
+        """
+        handle = getattr(self.library, f"make_{name}")(words.encode(), *numbers)
+        return AsgardProblem(self.library, handle, f"{name} {words}")
 
 
 class AsgardProblem:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.plots import figures
 from benchmarks.core.tables import duration, table
 
 GOAL = 6.0  # times ASGarD's speed
@@ -58,11 +59,7 @@ def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = figures()
     figure, (above, below) = pyplot.subplots(
         2, 1, figsize=(6.4, 6.4), sharex=True, layout="constrained"
     )

@@ -162,15 +162,13 @@ def test_ranks_that_never_begin_are_given_up(tmp_path, monkeypatch):
     assert len(turns) == 2
 
 
-def test_progress_is_written_and_read(tmp_path):
-    progress = module("cells").Progress(
-        tmp_path / "a.json", right=False, done=["p: a"], failed={"p: b": "text"}
-    )
-    progress.write({"ranks": 2}, [{"case": "c"}])
-    again = module("cells").Progress(tmp_path / "a.json")
-    assert again.read() == [{"case": "c"}]
-    assert (again.right, again.done, again.failed) == (False, ["p: a"], {"p: b": "text"})
-    assert module("cells").Progress(tmp_path / "b.json").read() == []
+def test_a_run_goes_on_behind_what_its_file_has(tmp_path):
+    path, known_of = tmp_path / "a.json", module("cells").known_of
+    found = {"right": False, "failed": {"p: b": "text"}, "done": ["p: a"], "cases": [{"case": "c"}]}
+    path.write_text(json.dumps({**found, "ranks": 2, "under_way": "p: c", "left_out": ["p: d"]}))
+    begun = {"finished": False, "under_way": None, "left_out": []}
+    assert known_of(path) == {**found, **begun}
+    assert known_of(tmp_path / "b.json")["cases"] == known_of(None)["cases"] == []
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_shares_and_gains_are_those_of_the_papers_definition():
         cell(two, "batch-last", {"batchkron": 4.0, "bmm": 5.0}),
         cell(three, "batch-last", {"batchkron": 1.0, "bmm": 5.0}),
     ]
-    better = table.times_of(cells, "float32", "")
+    better = papers("results").least(cells, "float32")
     assert set(better) == {one, two}
     assert better[one] == {"batchkron": 1.0, "bmm": 2.0, "dense": 8.0}
     assert table.outcome(better.values(), ["batchkron"], ["bmm", "dense"]) == (
@@ -314,7 +314,7 @@ def test_shares_and_gains_are_those_of_the_papers_definition():
     )
     assert table.outcome(better.values(), ["batchkron", "bmm"], ["dense"])[:3] == (1, 1, 8.0)
     count, ahead, gain, _ = table.outcome(
-        table.times_of(cells, "float32", "batch-last").values(), ["batchkron"], ["bmm"]
+        papers("results").least(cells, "float32", "batch-last").values(), ["batchkron"], ["bmm"]
     )
     assert (count, ahead, gain) == (3, 3, 2.0)
     lines = "\n".join(table.table(cells)).splitlines()
@@ -368,7 +368,7 @@ def test_speedups_by_ratio_size_and_layout(tmp_path):
         cell(two, "batch-last", slow),
         cell(three, "batch-last", last),
     ]
-    times = papers("kronecker_sparse").times_of(cells, "float32", "")
+    times = papers("results").least(cells, "float32")
     assert set(times) == {one, two}  # of the third one a layout is missing
     assert speedups.gains_by_ratio(times) == {0.5: [1.0]}  # of `two` the dense matrix is faster
     sizes = speedups.gains_by_size(times, ("batchkron", "bmm", "einsum"), ("dense", "sparse"))

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.problems import Problem
 from batchkron.problems.grids.sparse_grid import levels_of_cells
 
-__all__ = ["PlaneCells", "plane_cells"]
-
-
-@dataclass(frozen=True, eq=False)
-class PlaneCells:
-    """The cells of a grid, projected to two axes.
-
-    Attributes
-    ----------
-    levels : ndarray, shape (m, 2), int64
-        Levels along the two axes.
-    positions : ndarray, shape (m, 2), int64
-        Positions among the cells of these levels, from 0.
-    norms : ndarray, shape (m,), float64
-        Euclidean norms of the coefficients of all cells with the same projection.
-    """
-
-    levels: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    norms: NDArray[np.float64]
+__all__ = ["plane_cells"]
 
 
 def plane_cells(
     problem: Problem, u: NDArray[np.float64], axes: tuple[int, int] = (0, 1)
-) -> PlaneCells:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the cells of a grid projected to two axes.
 
     Parameters
@@ -48,7 +27,10 @@ def plane_cells(
 
     Returns
     -------
-    PlaneCells
+    levels, positions : ndarray, shape (m, 2), int64
+        Levels along the two axes, and positions among the cells of these levels, from 0.
+    norms : ndarray, shape (m,), float64
+        Euclidean norms of the coefficients of all cells with the same projection.
     """
     pairs, place = np.unique(problem.grid.cells[:, list(axes)], axis=0, return_inverse=True)
     blocks = u.reshape(problem.grid.num_cells, -1)
@@ -57,4 +39,4 @@ def plane_cells(
     norms = largest * np.sqrt(np.bincount(place.reshape(-1), weights=squares))
     levels = levels_of_cells(pairs)
     first = np.where(pairs > 0, 1 << np.maximum(levels - 1, 0), 0)
-    return PlaneCells(levels, pairs - first, norms)
+    return levels, pairs - first, norms

@@ -23,7 +23,7 @@ from batchkron.cli.running.options import RunOptions
 from batchkron.cli.running.pictures import PicturesDuringRun, require_movie_writer
 from batchkron.cli.running.ranks import RunRanks
 from batchkron.cli.running.report import RunReport
-from batchkron.cli.running.shown import Shown, begin_pictures, plan_shown
+from batchkron.cli.running.shown import begin_pictures, plan_shown
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import unstable_steps_refused
@@ -86,9 +86,9 @@ def execute(
     rule = ranks.on_each(lambda: options.adapt_request.rule(whole))
     with ranks.not_alone():
         problem = _shared(whole, options, ranks)
-        shown = plan_shown(whole, options)
-        run = _plan(problem, whole, options, files, resumed, rule, shown)
-        pictures = begin_pictures(whole, run, shown, files, options)
+        cut, watch = plan_shown(whole, options)
+        run = _plan(problem, whole, options, files, resumed, rule, watch)
+        pictures = begin_pictures(whole, run, cut, files, options)
         if not options.quiet:
             _announce(whole, run, ranks)
         clock, last_state = KernelClock(problem.initial), LastState(run, files.checkpoint, words)
@@ -109,7 +109,7 @@ def execute(
             if pictures is not None:
                 pictures.finish()
             if files.plot is not None:
-                save_figure(files.plot, draw(report, shown.cut), overwrite=options.force)
+                save_figure(files.plot, draw(report, cut), overwrite=options.force)
     _say_end(result, unwritten, stop, last_state, files)
     exit_code = exit_code_of(result.status, stop)
     if unwritten is not None and result.status in (EvolveStatus.COMPLETED, EvolveStatus.STOPPED):
@@ -185,7 +185,7 @@ def _plan(
     files: RunFiles,
     resumed: Checkpoint | None,
     rule: Adapt | None,
-    shown: Shown,
+    watch: dict[str, Any],
 ) -> Run:
     """Return the run after checks of its arguments; the operator is assembled."""
     until = options.until
@@ -214,7 +214,7 @@ def _plan(
             solver=options.solver,
             preconditioner=options.preconditioner,
             allow_unstable=options.allow_unstable,
-            watch=shown.watch,
+            watch=watch,
             adapt=rule or False,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from batchkron.cli.arguments.output_paths import check_outputs
@@ -18,20 +17,9 @@ from batchkron.solvers import Quantity, Run
 __all__ = ["Shown", "begin_pictures", "check_pictures", "plan_shown"]
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """What a run shows besides its last state.
-
-    Attributes
-    ----------
-    cut : Cut or mapping
-        What is done to axes that are not drawn; where indices of a batch list are fixed.
-    watch : dict
-        The quantities that are recorded, for `Run`.
-    """
-
-    cut: Cut | Mapping[str, float]
-    watch: dict[str, Any]
+# What is done to axes that are not drawn (where indices of a batch list are fixed), and the
+# quantities that are recorded, for `Run`.
+Shown = tuple[Cut | Mapping[str, float], dict[str, Any]]
 
 
 def check_pictures(options: RunOptions) -> None:
@@ -69,11 +57,11 @@ def plan_shown(problem: Problem | LinearProblem, options: RunOptions) -> Shown:
         watch: dict[str, Any] = dict(problem.quantities(*named)) if named else {}
         if "outflow" in options.record:
             watch["outflow"] = Quantity.outflow(problem)
-        return Shown(make_cut(problem.axes, options.slices, options.marginal or None), watch)
+        return make_cut(problem.axes, options.slices, options.marginal or None), watch
 
 
 def begin_pictures(
-    problem: Problem | LinearProblem, run: Run, shown: Shown, files: RunFiles, options: RunOptions
+    problem: Problem | LinearProblem, run: Run, cut: Any, files: RunFiles, options: RunOptions
 ) -> PicturesDuringRun | None:
     """Make the first picture of a run, if there are some on the way; return what makes the others.
 
@@ -85,12 +73,12 @@ def begin_pictures(
     plot = files.plot if options.plot_every is not None else None
     if isinstance(problem, LinearProblem) or (files.movie is None and plot is None):
         return None
-    assert isinstance(shown.cut, Cut)
+    assert isinstance(cut, Cut)
     plan = plan_pictures(run.t, run.integration.until, options.plot_every)
     if plot is not None:
         names = {f"picture {k}": numbered(plot, k) for k in range(plan.count)}
         check_outputs(names, {}, force=options.force)
-    pictures = PicturesDuringRun(plan, problem, shown.cut, files.movie, plot, force=options.force)
+    pictures = PicturesDuringRun(plan, problem, cut, files.movie, plot, force=options.force)
     now: Any = run.integration.problem  # on the first grid of the run
     pictures.begin(now, run.u, run.t)
     return pictures
@@ -115,4 +103,4 @@ def _shown_of_list(problem: LinearProblem, options: RunOptions) -> Shown:
             problem.output.picture(
                 problem.initial, None, slice=options.slices
             )  # checks the indices
-    return Shown(options.slices, watch)
+    return options.slices, watch

@@ -90,9 +90,9 @@ def _draw_cells(
     from matplotlib.colors import LogNorm
 
     cells = plane_cells(problem, u, drawn)
-    shown = np.all(cells.levels <= _FINEST_LEVEL, axis=1)
-    levels, norms = cells.levels[shown], cells.norms[shown]
-    corners = _corners(levels, cells.positions[shown])
+    shown = np.all(cells[0] <= _FINEST_LEVEL, axis=1)
+    levels, positions, norms = (each[shown] for each in cells)
+    corners = _corners(levels, positions)
     largest = float(norms.max()) or 1.0
     visible = norms > largest * _MIN_VISIBLE_NORM
     axes.add_collection(PolyCollection(list(corners[~visible]), facecolor="0.9"))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.core.checks import Array
 from benchmarks.core.timing import Absent, Contender
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import BatchData
@@ -93,7 +92,7 @@ class Asgard(Peer):
             partial(
                 function,
                 *(shape.modes, shape.size, shape.blocks),
-                *(pointer(array) for array in (*lists, matrices, x, out)),
+                *(ctypes.c_void_p(a.ctypes.data) for a in (*lists, matrices, x, out)),
             )
             for x, out in zip(data.inputs, data.outputs, strict=True)
         ]
@@ -101,7 +100,3 @@ class Asgard(Peer):
             yield Absent(self.name, "cpu_sparse", "refuses these sizes")
             return
         yield Contender(self.name, "cpu_sparse", list(calls), keeps=[*lists, matrices])
-
-
-def pointer(array: Array) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)

@@ -1,6 +1,5 @@
 """FastKron's library for x86, through the handle of its Python package."""
 
-import time
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from importlib import import_module, metadata, util
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.checks import Array
-from benchmarks.core.timing import Absent, Contender
+from benchmarks.core.timing import Absent, Contender, seconds_of
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import KronMatmulData
 from benchmarks.shapes import KronMatmul
@@ -70,7 +69,9 @@ class FastKron(Peer):
             try:
                 buffers = self.buffers(handle, data)
                 calls = self.bound_calls(handle, data, buffers)
-                if variant == "tuned" and (seconds := self.tuning_time(data, buffers)):
+                default = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
+                seconds = TUNING_CALLS * seconds_of(default) if variant == "tuned" else 0.0
+                if seconds > self.tuning_seconds:
                     yield Absent(self.name, variant, f"tuning takes about {seconds:.0f} s")
                     continue
                 calls[0]()
@@ -102,13 +103,6 @@ class FastKron(Peer):
             )
             for x, out in zip(data.inputs, data.outputs, strict=True)
         ]
-
-    def tuning_time(self, data: KronMatmulData, buffers: list[Array]) -> float | None:
-        plain = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
-        start = time.perf_counter()
-        plain()
-        seconds = TUNING_CALLS * (time.perf_counter() - start)
-        return seconds if seconds > self.tuning_seconds else None
 
     def function(self, data: KronMatmulData) -> Contender:
         module = import_module("pyfastkron.fastkronnumpy")

@@ -55,27 +55,16 @@ class Library:
         letter, scalar = _TYPES[factor.dtype.name]
         function = getattr(self._library, f"cublas{letter}gemmStridedBatched")
         alpha, beta = scalar(1), scalar(0)
-        operands = (factor, x) if one.factor_first else (x, factor)
-        matrices = [
-            (
-                ctypes.c_void_p(array.data.ptr),
-                ctypes.c_int(one.leading[place]),
-                ctypes.c_longlong(one.strides[place]),
-            )
-            for place, array in enumerate((*operands, y))
-        ]
-        arguments = [
-            self._handle,
-            *map(ctypes.c_int, (*one.transposed, one.m, one.n, one.k)),
-            ctypes.byref(alpha),
-            *matrices[0],
-            *matrices[1],
-            ctypes.byref(beta),
-            *matrices[2],
-            ctypes.c_int(one.batch),
-        ]
+        held = (*((factor, x) if one.factor_first else (x, factor)), y)
+        a, b, c = (
+            (ctypes.c_void_p(array.data.ptr), ctypes.c_int(leading), ctypes.c_longlong(stride))
+            for array, leading, stride in zip(held, one.leading, one.strides, strict=True)
+        )
+        sizes = map(ctypes.c_int, (*one.transposed, one.m, one.n, one.k))
+        first = (self._handle, *sizes, ctypes.byref(alpha), *a, *b)
+        arguments = (*first, ctypes.byref(beta), *c, ctypes.c_int(one.batch))
 
-        def run(held: Sequence[Array] = (*operands, y)) -> None:
+        def run(held: Sequence[Array] = held) -> None:
             self._check(function(*arguments))
 
         return run

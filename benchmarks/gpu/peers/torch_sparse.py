@@ -14,13 +14,11 @@ Call = Callable[[], Tensor]
 
 def einsum(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
     a, b, c, d = values.shape
-    if layout == "batch-first":
-        return lambda: torch.einsum("nacd,abcd->nabd", x.view(-1, a, c, d), values).reshape(
-            x.shape[0], a * b * d
-        )
-    return lambda: torch.einsum("acdn,abcd->abdn", x.view(a, c, d, -1), values).reshape(
-        a * b * d, x.shape[1]
-    )
+    first = layout == "batch-first"
+    formula = "nacd,abcd->nabd" if first else "acdn,abcd->abdn"
+    blocks = x.view(-1, a, c, d) if first else x.view(a, c, d, -1)
+    shape = (x.shape[0], a * b * d) if first else (a * b * d, x.shape[1])
+    return lambda: torch.einsum(formula, blocks, values).reshape(*shape)
 
 
 def permuted_input(values: Tensor, x: Tensor, layout: str) -> Tensor:
@@ -108,11 +106,14 @@ def dense_matrix(torch: Any, values: Tensor) -> Tensor:
     return matrix.view(a * b * d, a * c * d)
 
 
-def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    matrix = dense_matrix(torch, values)
+def _by_matrix(torch: Any, matrix: Tensor, x: Tensor, layout: str) -> Call:
     if layout == "batch-first":
         return lambda: torch.nn.functional.linear(x, matrix)
     return lambda: torch.matmul(matrix, x)
+
+
+def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+    return _by_matrix(torch, dense_matrix(torch, values), x, layout)
 
 
 def compressed_rows(torch: Any, values: Tensor) -> Tensor:
@@ -128,10 +129,7 @@ def compressed_rows(torch: Any, values: Tensor) -> Tensor:
 
 
 def sparse(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
-    matrix = compressed_rows(torch, values)
-    if layout == "batch-first":
-        return lambda: torch.nn.functional.linear(x, matrix)
-    return lambda: torch.matmul(matrix, x)
+    return _by_matrix(torch, compressed_rows(torch, values), x, layout)
 
 
 MAKERS: dict[str, Callable[[Any, Tensor, Tensor, str], Call]] = {

@@ -141,8 +141,8 @@ def more_times(cell: Cell) -> list[str]:
         if "eager_microseconds" in one:
             found.append(f"{key}, eager {shown(one['eager_microseconds'])}")
     if cell.part == "tune":
-        keys = ("tried", "pruned", "failed", "seconds")
-        found += [f"{key} {more[key]:.0f}" for key in keys if key in more]
+        counts = ("tried", "pruned", "failed", "seconds")
+        found += [f"{key} {more[key]:.0f}" for key in counts if key in more]
     if "joules" in cell.ours:
         joules = [peer["joules"] for peer in cell.peers.values() if "joules" in peer]
         found.append(f"{cell.ours['watts']:.0f} W, {millijoules(cell.ours['joules'])} mJ")
@@ -164,17 +164,11 @@ def line(cell: Cell) -> str:
     return "; ".join([*parts, *more_times(cell), cell.verdict() + note])
 
 
-class Printer:
-    """Prints cells as they come, with a title for each part."""
-
-    def __init__(self) -> None:
-        self._part = ""
-
-    def show(self, cell: Cell) -> None:
-        if cell.part != self._part:
-            print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
-            self._part = cell.part
-        print(f"- {line(cell)}", flush=True)
+def show(cell: Cell, before: Cell | None) -> None:
+    """Print a cell, after the title of its part where the cell before is of another one."""
+    if before is None or cell.part != before.part:
+        print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
+    print(f"- {line(cell)}", flush=True)
 
 
 def absences(cells: Sequence[Cell]) -> list[str]:

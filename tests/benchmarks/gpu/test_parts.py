@@ -340,9 +340,8 @@ def test_a_line_has_all_times_and_the_verdict(capsys):
         "slower than FastKron and cuTENSOR as recorded"
     )
     assert report.line(one) == text
-    printer = report.Printer()
-    for _ in range(2):
-        printer.show(one)
+    for before in (None, one):
+        report.show(one, before)
     assert capsys.readouterr().out.count("## kron, µs") == 1
     one.part, one.more = "ablation", {"factor": 2.0, "published_factor": None}
     assert "factor 2.00; factor of functions –; published factor –; " in report.line(one)

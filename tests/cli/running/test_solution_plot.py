@@ -50,8 +50,8 @@ def test_cells_are_each_seen_once_with_their_norm(grid, rng):
     u = rng.standard_normal(problem.unknowns)
     cells = plane_cells(problem, u)
     blocks = u.reshape(-1, 4)
-    assert len(cells.norms) == problem.grid.num_cells
-    for levels, position, norm in zip(cells.levels, cells.positions, cells.norms, strict=True):
+    assert len(cells[0]) == problem.grid.num_cells
+    for levels, position, norm in zip(*cells, strict=True):
         index = np.where(levels > 0, 1 << np.maximum(levels - 1, 0), 0) + position
         row = problem.grid.find(index)
         assert norm == pytest.approx(np.linalg.norm(blocks[row]), rel=1e-12)
@@ -60,9 +60,9 @@ def test_cells_are_each_seen_once_with_their_norm(grid, rng):
 def test_cells_of_three_axes_are_seen_along_the_third(rng):
     problem = still([X, Y, Z], level=2)
     u = rng.standard_normal(problem.unknowns)
-    cells = plane_cells(problem, u)
-    assert len(cells.norms) == SparseGrid.sparse([2, 2]).num_cells
-    assert np.sum(cells.norms**2) == pytest.approx(np.sum(u**2), rel=1e-12)
+    *_, norms = plane_cells(problem, u)
+    assert len(norms) == SparseGrid.sparse([2, 2]).num_cells
+    assert np.sum(norms**2) == pytest.approx(np.sum(u**2), rel=1e-12)
 
 
 def test_a_curve_comes_with_the_exact_one_and_the_difference():
