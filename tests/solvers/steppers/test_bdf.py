@@ -378,3 +378,40 @@ def test_a_state_that_is_not_physical_ends_the_run():
         assert 0.5 <= result.u.min() < 0.6
         lost = evolve(f, u0=np.full(size, 0.1), until=2.0, method="bdf", rtol=1e-4)
         assert lost.status is EvolveStatus.NOT_PHYSICAL
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "rtol", "error", "products"),
+    [
+        ("pitch-angle-c", 5, 1e-5, 1e-5, 118),
+        ("pitch-angle-c", 5, 10**-6.5, 1e-6, 212),
+        ("pitch-angle-c", 5, 2e-8, 1e-7, 304),
+        ("diffusion-2d", 4, 1e-5, 1e-5, 236),
+        ("diffusion-2d", 4, 10**-6.5, 1e-6, 336),
+    ],
+)
+def test_products_at_an_error_are_at_most_those_of_cvode(name, level, rtol, error, products):
+    """The numbers of CVODE are in docs/results/time-stepping.md."""
+    problem = make(name, level=level, degree=2)
+    counted = [0]
+
+    class Operator:
+        shape, dtype = problem.operator.shape, problem.operator.dtype
+        kronecker_terms = staticmethod(problem.operator.kronecker_terms)
+
+        def matvec(self, x, out=None):
+            counted[0] += 1
+            return problem.operator.matvec(x, out=out)
+
+    class Counted:
+        initial, is_linear, operator, source = problem.initial, True, Operator(), problem.source
+
+        def rhs(self, t, u, out):
+            counted[0] += 1
+            problem.rhs(t, u, out)
+
+    options = {"until": problem.stepper.until, "method": "bdf", "preconditioner": "combination"}
+    fine = evolve(problem, rtol=1e-10, **options).u
+    found = evolve(Counted(), rtol=rtol, **options).u
+    assert np.linalg.norm(found - fine) <= error * np.linalg.norm(fine)
+    assert counted[0] <= products

@@ -572,7 +572,8 @@ def test_order_for_stiff_problems_with_changing_data(name, order):
     for steps in (80, 160):
         u = march(name, problem, steps, 9.0)
         errors.append(abs(u[0] - np.cos(9.0)))
-    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
+    observed = np.log2(errors[0] / errors[1])
+    assert observed == pytest.approx(order, abs=0.1 if name == "wso-sdirk3" else 0.15)
 
 
 def test_conditions_of_weak_stage_order_3():
