@@ -45,7 +45,7 @@ def names() -> tuple[str, ...]:
     --------
     >>> from batchkron.solvers import steppers
     >>> steppers.names()[:4]
-    ('forward-euler', 'ssp-rk3', 'rk4', 'ssp-rk2')
+    ('forward-euler', 'ssp-rk3', 'rk4', 'rkc2')
     """
     return with_plugins(_STEPPERS, _GROUP, _checked)
 
