@@ -80,6 +80,9 @@ class CombinationPreconditioner(Preconditioner):
         The operator A.
     order : list of int
         The sums of which M is composed, one after another: 0 and, with two classes, 1.
+    cost : Cost
+        For "factorised": ``numbers`` of factors and ``multiply_adds`` of computing them, estimated
+        before; otherwise zeros.
     remarks : tuple of str
         What `describe` says besides.
 
@@ -188,6 +191,7 @@ class CombinationPreconditioner(Preconditioner):
         self.remarks = ()
         kind = self.dtype, self.device
         self._groups: list[GridInverses | FactorisedGrids] = []
+        self.cost = Cost()
         if local == "factorised":
             at = scale if factorised_at is None else factorised_at
             check_scale(at, self.dtype)
@@ -207,7 +211,7 @@ class CombinationPreconditioner(Preconditioner):
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
-        """Return the preconditioner for another scale; the bases are reused."""
+        """Return the preconditioner for another scale; bases, and factors near it, are reused."""
         check_scale(scale, self.dtype)
         other = copy(self)
         other._solve_with(scale)
