@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -269,7 +270,9 @@ class DenseNewton(_Newton):
             shifted = np.eye(u.size, dtype=u.dtype) - c * self._matrix
             if not np.isfinite(shifted).all():
                 return _failure(Status.NOT_FINITE)
-            self._factors, self._c = scipy.linalg.lu_factor(shifted, check_finite=False), c
+            with warnings.catch_warnings():  # a singular matrix gives a step that is not finite
+                warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
+                self._factors, self._c = scipy.linalg.lu_factor(shifted, check_finite=False), c
         self._step[...] = scipy.linalg.lu_solve(self._factors, right, check_finite=False)
         return None
 
@@ -282,7 +285,9 @@ class DenseNewton(_Newton):
         return [self._base, self._base_weights], [self._base_time, c, rate]
 
     def remember(self, vectors: list[Vector], numbers: list[float]) -> None:
-        """Compute the Jacobian where it was computed."""
+        """Compute the Jacobian where it was computed; ValueError if that is not said."""
+        if vectors and (len(vectors) != 2 or len(numbers) != 3):
+            raise ValueError("the checkpoint does not say where the Jacobian was computed")
         if vectors:
             self._compute(numbers[0], vectors[0], vectors[1].real)
             self._c, self._rate = numbers[1], numbers[2] or math.nan
@@ -295,7 +300,7 @@ class _Jacobian:
         self.shape, self.dtype = (like.size, like.size), like.dtype
         self._equation, self._given, self._like = equation, given, like
         self._product: Any = None
-        self._moved, self._base = np.empty_like(like), np.empty_like(like)
+        self._moved = np.empty_like(like)
         if given is not None and not _is_function(given):
             self._product = as_product(given, "jac", like)
 

@@ -141,3 +141,11 @@ def test_ranks_are_refused():
     )
     with pytest.raises(TypeError, match="steady_state takes whole states only"):
         steady_state(problem)
+
+
+def test_a_step_whose_matrix_is_singular_is_tried_shorter():
+    """And a state that is not stable is not found, as it would not be in time."""
+    found = steady_state(lambda t, u: u, u0=np.array([1.0, 2.0]), dt=1.0, jac=np.eye(2))
+    assert found.status is SteadyStatus.MAX_STEPS
+    np.testing.assert_allclose(found.u / found.u[0], [1.0, 2.0])
+    assert found.residual_norms[1] == pytest.approx(found.residual_norms[0] / 0.9)  # dt = 0.1
