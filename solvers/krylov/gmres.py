@@ -129,6 +129,7 @@ class GmresRecursion(Recursion):
             float(space.field(field)[0])
             for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B)
         )
+        space.changed()  # by the passes that follow
         # less by rounding, so that the norm which is computed of b is within the tolerance, too
         rounding = 8.0 * float(np.finfo(space.dtype).eps)
         return (1.0 - rounding) * found / size if found <= bound and size > 0.0 else None

@@ -60,7 +60,7 @@ def test_factorised_combinations_take_as_many_iterations_as_on_the_cpu(cupy, rng
         assert "'factorised'" in M.describe()
         right = cupy.asarray(b) if on is not problem else b
         for c in (0.1, 0.15, 0.5):  # factors are kept, and replaced
-            B = bk.Identity(A.shape[0]) - c * A
+            B = bk.Identity(A.shape[0]).to(A.device) - c * A
             result = gmres(B, right, M=M.shifted(c), rtol=1e-6)
             assert result.converged
             counts.append(result.iterations)

@@ -215,7 +215,6 @@ def test_arrays_of_other_libraries(rng, method):
         ({"batched": "rows"}, ValueError, "batched is 'rows'"),
         ({"maxiter": -1}, ValueError, "iterations is -1"),
     ],
-    ids=str,
 )
 def test_bad_arguments(method, change, error, text):
     given = {"A": np.ones((6, 3)), "b": np.ones(6), **change}

@@ -263,7 +263,6 @@ def test_what_does_not_converge_is_said(rng):
         ({"t": np.nan}, "t is nan"),
         ({"f": np.trace}, "expected a function of matrices"),
     ],
-    ids=str,
 )
 def test_bad_arguments(given, text):
     call = {"f": "sqrt", "A": np.eye(4), "b": np.ones(4), **given}
