@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
-_PACKAGE = Path(__file__).absolute().parent
+
+def _package() -> Path:
+    """Return the folder that was installed: that of the compiled core."""
+    core = find_spec("batchkron._core")
+    folder = (
+        Path(__file__).parent if core is None or core.origin is None else Path(core.origin).parent
+    )
+    if not (folder / "include" / "batchkron" / "batchkron.h").exists():
+        raise RuntimeError(
+            f"there is no include/batchkron/batchkron.h in {folder}: install batchkron with "
+            "pip, or build it with CMake"
+        )
+    return folder
 
 
 def include_folder() -> Path:
     """Return the folder with ``batchkron/batchkron.h``."""
-    return _PACKAGE / "include"
+    return _package() / "include"
 
 
 def library_folder() -> Path:
     """Return the folder with ``libbatchkron.so``."""
-    return _PACKAGE / "lib"
+    return _package() / "lib"
 
 
 def cmake_folder() -> Path:

@@ -1,7 +1,5 @@
 // Batch lists: bk_batch_*, and bk_gemm_batched.
-#include <mutex>
 #include <numeric>
-#include <shared_mutex>
 
 #include "c_interface/calls.hpp"
 #include "engine/batch/gemm.hpp"
@@ -95,7 +93,7 @@ struct Given {
 template <class T>
 class Batch {
  public:
-  Batch(const bk_batch_list* list, const void* const* pools, const void* weights, bool atomic)
+  Batch(const bk_batch_list* list, const void* const* pools, const void* weights, int32_t flags)
       : given_(list, pools), transposed_(list->transposed != 0) {
     const Index count = list->count, modes = list->num_modes;
     expect_indices(list->inputs, count, list->num_inputs, "inputs");
@@ -107,15 +105,23 @@ class Batch {
         refuse("ids[" + std::to_string(i / modes) + ", " + std::to_string(i % modes) + "] is " +
                std::to_string(list->ids[i]) + "; expected 0 to " +
                std::to_string(given_.counts[std::size_t(i % modes)] - 1));
-    for (std::size_t k = 0; k < given_.counts.size(); ++k)
+    expect((flags & ~(BK_ATOMIC | BK_KEEP_IDENTITIES)) == 0, "flags has an unknown one");
+    for (std::size_t k = 0; k < given_.counts.size(); ++k) {
+      std::vector<bool> used(std::size_t(given_.counts[k]), false);
+      for (Index b = 0; b < count; ++b) used[std::size_t(list->ids[b * modes + Index(k)])] = true;
       skipped_.push_back(given_.identities(k));
+      for (std::size_t i = 0; i < used.size(); ++i)
+        if (!used[i] || flags & BK_KEEP_IDENTITIES) skipped_[k][i] = false;
+    }
     const BatchList unsorted{count, list->ids, list->inputs, list->outputs, skipped_, {}};
     plan_ = std::make_unique<BatchPlan<T>>(given_.shape, sort_batch(given_.shape, unsorted), 1,
-                                           atomic ? Accumulation::atomic : Accumulation::owner);
+                                           flags & BK_ATOMIC ? Accumulation::atomic
+                                                              : Accumulation::owner);
     set(array_of<T>(weights, 0, "weights"));
   }
 
   void set_values(const void* const* pools, const void* weights) {
+    const std::lock_guard<std::mutex> first(turn_);
     const std::unique_lock<std::shared_mutex> alone(values_);
     Given<T> other = given_;
     other.read(pools, transposed_);
@@ -124,7 +130,8 @@ class Batch {
       for (std::size_t i = 0; i < identities.size(); ++i)
         if (skipped_[k][i] && !identities[i])
           refuse("pools[" + std::to_string(k) + "][" + std::to_string(i) +
-                 "] was the identity and is skipped, but is not the identity any more");
+                 "] was the identity and is skipped, but is not the identity any more: create the plan "
+                 "with BK_KEEP_IDENTITIES");
     }
     const T* numbers = array_of<T>(weights, 0, "weights");
     given_ = std::move(other);
@@ -133,7 +140,7 @@ class Batch {
 
   void run(Index outer, Index inner, const void* x, const void* alpha, const void* beta,
            void* y) const {
-    const std::shared_lock<std::shared_mutex> together(values_);
+    const auto together = next_of(turn_, values_);
     expect_size(outer, "outer");
     expect_size(inner, "inner");
     const Vectors<T> vectors(x, checked_product({outer, plan_->input_elements(), inner}), alpha, beta,
@@ -157,6 +164,7 @@ class Batch {
   bool transposed_;
   std::vector<std::vector<bool>> skipped_;
   std::unique_ptr<BatchPlan<T>> plan_;
+  mutable std::mutex turn_;  // held while one waits for `values_`, so that runs do not pass by
   mutable std::shared_mutex values_;
 };
 
@@ -169,6 +177,7 @@ void batched_gemm_of(const GemmShape& shape, Index count_a, const void* a, const
   const T* matrices_a = array_of<T>(a, size_a, "a");
   Vectors<T>(a, size_a, nullptr, nullptr, c, size_c);  // c may overlap neither
   const Vectors<T> vectors(b, size_b, alpha, beta, c, size_c);
+  kernels();  // throws for an unknown BATCHKRON_ISA
   if (!vectors.scale()) std::fill_n(vectors.y, size_c, T{});
   batched_gemm(shape, matrices_a, vectors.x, vectors.alpha, vectors.y);
 }
@@ -178,9 +187,9 @@ void batched_gemm_of(const GemmShape& shape, Index count_a, const void* a, const
 struct bk_batch : AnyPlan<Batch> {};
 
 bk_status bk_batch_create(bk_batch** batch, bk_dtype dtype, const bk_batch_list* list,
-                          const void* const* pools, const void* weights, int32_t atomic) {
+                          const void* const* pools, const void* weights, int32_t flags) {
   return create(batch, dtype, [&](auto zero) {
-    return std::make_unique<Batch<decltype(zero)>>(list, pools, weights, atomic != 0);
+    return std::make_unique<Batch<decltype(zero)>>(list, pools, weights, flags);
   });
 }
 
@@ -218,6 +227,12 @@ bk_status bk_batch_once(bk_dtype dtype, const bk_batch_list* list, const void* c
       const Vectors<T> vectors(
           x, checked_product({outer, list->num_inputs, given.shape.input_size()}), nullptr, nullptr,
           y, checked_product({outer, list->num_outputs, given.shape.output_size()}));
+      const Index outputs = outer * list->num_outputs * given.shape.output_size();
+      for (std::size_t k = 0; k < given.counts.size(); ++k)
+        if (!list->transposed)
+          expect_apart(given.pools[k], given.counts[k] * given.shape.outputs[k] * given.shape.inputs[k],
+                       vectors.y, outputs, "a pool");
+      if (weights) expect_apart(call.weights, list->count, vectors.y, outputs, "weights");
       call.x = vectors.x;
       call.y = vectors.y;
       if (!call.run([](double) {})) refuse("a number of ids, inputs or outputs is out of range");

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -73,6 +75,12 @@ inline void expect_size(Index size, const char* name, Index minimum = 0) {
            std::to_string(minimum));
 }
 
+// Locks values for a run, behind whoever waits to change them.
+inline std::shared_lock<std::shared_mutex> next_of(std::mutex& turn, std::shared_mutex& values) {
+  const std::lock_guard<std::mutex> mine(turn);
+  return std::shared_lock<std::shared_mutex>(values);
+}
+
 // The array as an array of T, after a look at its address. It may be null if it is empty.
 template <class T>
 const T* array_of(const void* array, Index count, const char* name) {
@@ -89,6 +97,14 @@ const T* array_of(const void* const* arrays, Index i, Index count, const char* n
   return array_of<T>(arrays[i], count, (std::string(name) + "[" + std::to_string(i) + "]").c_str());
 }
 
+// Refuses an array that overlaps the result.
+template <class T>
+void expect_apart(const T* array, Index count, const T* y, Index outputs, const char* name) {
+  const std::less<const T*> before;
+  if (count && outputs && before(array, y + outputs) && before(y, array + count))
+    refuse(std::string(name) + " and the result overlap");
+}
+
 // x, y and the numbers of y = alpha A x + beta y, after a look at all of them.
 template <class T>
 class Vectors {
@@ -99,9 +115,7 @@ class Vectors {
         alpha(alpha ? *array_of<T>(alpha, 1, "alpha") : T(1)),
         outputs_(outputs),
         beta_(beta ? *array_of<T>(beta, 1, "beta") : T{}) {
-    const std::less<const T*> before;
-    if (inputs && outputs && before(this->x, this->y + outputs) && before(this->y, this->x + inputs))
-      refuse("x and y overlap");
+    expect_apart(this->x, inputs, this->y, outputs, "x");
   }
 
   // Multiplies y by beta. Returns whether a product is added to y; else it overwrites y.

@@ -22,6 +22,8 @@ struct Kron {
       views.push_back({data, K, C, transposed ? 1 : C, transposed ? K : 1});
     }
     const Vectors<T> vectors(x, plan.input_elements(), alpha, beta, y, plan.output_elements());
+    for (const FactorView<T>& view : views)
+      expect_apart(view.data, view.K * view.C, vectors.y, plan.output_elements(), "a factor");
     const bool accumulates = vectors.scale();
     plan.run(views.data(), vectors.x, vectors.alpha, vectors.y, accumulates);
   }
@@ -69,9 +71,7 @@ bk_status bk_kron_explicit(bk_dtype dtype, int64_t rows_a, int64_t columns_a, co
       const Index size = checked_product({size_a, size_b});
       const T* matrix_a = array_of<T>(a, size_a, "a");
       const Vectors<T> vectors(b, size_b, nullptr, nullptr, out, size);
-      const std::less<const T*> before;
-      if (size && before(matrix_a, vectors.y + size) && before(vectors.y, matrix_a + size_a))
-        refuse("a and out overlap");
+      expect_apart(matrix_a, size_a, vectors.y, size, "a");
       ExplicitKron<T>(matrix_a, rows_a, columns_a, vectors.x, rows_b, columns_b).write(vectors.y);
     });
   });

@@ -1,7 +1,4 @@
 // Kronecker-sparse matrices: bk_kron_sparse_*.
-#include <mutex>
-#include <shared_mutex>
-
 #include "c_interface/calls.hpp"
 #include "engine/kron_sparse/plan.hpp"
 
@@ -20,6 +17,7 @@ class Sparse {
 
   void set_values(const void* values) {
     const T* given = array_of<T>(values, size_, "values");
+    const std::lock_guard<std::mutex> first(turn_);
     const std::unique_lock<std::shared_mutex> alone(mutex_);
     values_.assign(given, given + size_);
     matrix_.forget();
@@ -31,7 +29,7 @@ class Sparse {
     const Vectors<T> vectors(
         x, checked_product({outer, matrix_.plan().columns(), inner}), alpha, beta, y,
         checked_product({outer, matrix_.plan().rows(), inner}));
-    const std::shared_lock<std::shared_mutex> together(mutex_);
+    const auto together = next_of(turn_, mutex_);
     const T* packed = nullptr;
     {
       const std::lock_guard<std::mutex> one(packing_);
@@ -45,6 +43,7 @@ class Sparse {
   Index size_;
   KronSparse<T> matrix_;
   std::vector<T> values_;
+  std::mutex turn_;          // held while one waits for `mutex_`, so that runs do not pass by
   std::shared_mutex mutex_;  // of the values: runs share it
   std::mutex packing_;
 };

@@ -79,6 +79,7 @@ int32_t bk_num_threads(void) { return num_threads(); }
 bk_status bk_set_num_threads(int32_t count) {
   return guarded([&] {
     expect_size(count, "count");
+    expect(count <= 4096, "count is more than 4096");
     set_num_threads(count);
   });
 }

@@ -48,6 +48,34 @@ SweepStep checked_step(const bk_sweep_step& given, const SweepShape& shape) {
   return step;
 }
 
+// Refuses steps that read what no earlier step of the run has written, x as a target, y as a source,
+// results in y that are overwritten, and vectors of one step that overlap in the scratch array.
+void check_order(const SweepShape& shape) {
+  std::vector<bool> written(shape.vectors.size(), false);
+  written[0] = true;
+  for (const SweepStep& step : shape.steps) {
+    const SweepVector& target = shape.vectors[std::size_t(step.target)];
+    expect(step.adds == written[std::size_t(step.target)] || (!step.adds && step.target != 1),
+           step.adds ? "a step adds to a vector that no step before it has written"
+                     : "a step overwrites vector 1, which an earlier one has written");
+    for (const SweepPart& part : step.parts) {
+      expect(part.source != 1, "a part reads vector 1, which is y");
+      expect(written[std::size_t(part.source)], "a part reads a vector that no step has written");
+      const SweepVector& source = shape.vectors[std::size_t(part.source)];
+      expect(part.source == 0 || step.target == 1 || source.start >= target.start + target.count ||
+                 target.start >= source.start + source.count,
+             "a part reads a vector that overlaps the one that its step writes");
+    }
+    if (step.target > 1)  // what lies there is lost
+      for (std::size_t v = 2; v < written.size(); ++v)
+        if (shape.vectors[v].start < target.start + target.count &&
+            target.start < shape.vectors[v].start + shape.vectors[v].count)
+          written[v] = false;
+    written[std::size_t(step.target)] = true;
+  }
+  expect(shape.steps.empty() || written[1], "no step writes vector 1, which is y");
+}
+
 template <class T>
 struct Sweeps {
   SweepPlan<T> plan;
@@ -103,6 +131,7 @@ bk_status bk_sweeps_create(bk_sweeps** sweeps, bk_dtype dtype, int32_t num_modes
       shape.vectors.push_back({vector_starts[v], vector_counts[v]});
     }
     for (Index s = 0; s < num_steps; ++s) shape.steps.push_back(checked_step(steps[s], shape));
+    check_order(shape);
     return std::make_unique<Sweeps<decltype(zero)>>(std::move(shape), matrices);
   });
 }

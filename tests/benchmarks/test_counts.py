@@ -36,6 +36,7 @@ def test_the_combination_technique_takes_few_iterations(table):
 
 def test_chosen_steps_take_fewer_products_than_equal_ones(table):
     rows = table("steppers", "--quick")
+    rows = rows[: [row[0] for row in rows].index("")]  # what follows are stiff methods
     assert [row[0] for row in rows] == ["continuity-1d", "diffusion-2d"]
     assert float(rows[0][-1]) > 1.0
 

@@ -30,7 +30,10 @@ def file_of(module):
 
 
 def names_in(path):
-    """All names that a module binds anywhere."""
+    """All names that a module binds anywhere, also by ``from .public_names import *``."""
+    lazy = path.with_name("public_names.py")
+    if path.name == "__init__.py" and lazy.exists():
+        yield from names_in(lazy)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -4,6 +4,7 @@ import ctypes
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,6 +217,15 @@ def test_sweeps(rng, dtype):
     again = poisoned(dtype, nodes, n, n)
     plan.run(1, 1, x, None, None, again)
     np.testing.assert_allclose(again, 2 * y, rtol=1e-5)
+    for order, text in (
+        ([steps[1]], "reads a vector that no step has written"),
+        ([steps[0]], "no step writes vector 1"),
+        ([steps[0], steps[1], steps[1]], "overwrites vector 1"),
+        ([Step(1, 1, 1, ctypes.pointer(parts[0]))], "adds to a vector that no step"),
+    ):
+        given, matrices = (Step * len(order))(*order), addresses([A, B, B])
+        with pytest.raises(RefusedError, match=text):
+            Plan("sweeps", dtype, 2, sizes(n, n), 3, *vectors, len(order), given, matrices)
     parts[0].mode = 2
     with pytest.raises(RefusedError, match="the mode of a part is 2; expected 0 to 1"):
         Plan("sweeps", dtype, 2, sizes(n, n), 3, *vectors, 2, steps, addresses([A, B]))
@@ -326,4 +336,7 @@ def test_threads_are_those_of_python():
 )
 def test_where_things_are(option, end):
     command = [sys.executable, "-P", "-m", "batchkron.config", option]
-    assert subprocess.check_output(command, text=True).strip().endswith(end)
+    found = subprocess.check_output(command, text=True).split()[0]
+    assert found.endswith(end)
+    folder = Path(found[2:] if found.startswith("-") else found)
+    assert folder.exists() or option == "--cmake-dir"  # which is made by the installation

@@ -53,14 +53,18 @@ def common_memory(
             with suppress(OSError):
                 file, name = tempfile.mkstemp(prefix="batchkron-", dir=_FOLDER)
                 os.close(file)
-                stack.callback(os.unlink, name)
         path = broadcast(name)
         with suppress(OSError):
-            opened = stack.enter_context(open(path, "r+b"))
+            number = stack.enter_context(open(path, "r+b")).fileno()
+        able = all_ranks(number >= 0)
+        if name:
+            os.unlink(name)  # while it is empty: what is killed later leaves nothing behind
+        try:
             # otherwise a page that the system cannot give ends the process when it is written to
-            os.posix_fallocate(opened.fileno(), rank * share, share)
-            number = opened.fileno()
-        if not all_ranks(number >= 0):
+            os.posix_fallocate(number, rank * share, share)
+        except OSError:
+            able = False
+        if not all_ranks(able):
             return None
         with suppress(OSError):
             memory = np.frombuffer(mmap.mmap(number, ranks * share), np.uint8)

@@ -194,12 +194,19 @@ class Communicator(ABC):
         """Whether there are so many bytes for `common_memory`. All ranks call it."""
         if not self.shares_memory:
             return False
-        if not self._common or self._common[0].size < size:
-            made = [self._new_common_memory(size) for _ in range(2)]
-            if any(memory is None for memory in made):
-                return False
+        known = self._common[0].size if self._common else 0
+        if known < size:
+            self._common.clear()  # there may not be enough for both
+            if not self._make_common(size) and known:
+                self._make_common(known)
+        return bool(self._common) and self._common[0].size >= size
+
+    def _make_common(self, size: int) -> bool:
+        """Make the two pieces of common memory; return whether there is so much."""
+        made = [self._new_common_memory(size) for _ in range(2)]
+        if all(memory is not None for memory in made):
             self._common = [memory for memory in made if memory is not None]
-        return True
+        return bool(self._common)
 
     def common_memory(self, size: int) -> Array:
         """Return memory that all ranks read and write, for one product with `meet` in it.

@@ -127,6 +127,12 @@ class DistributedSweeps(DistributedOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         size, places = self._spec.block_size * inner, self._memory
+        needed = places.blocks * outer * size * self.dtype.itemsize
+        if places.is_common and outer > 1 and not self.communicator.has_common_memory(needed):
+            for some in (slice(outer // 2), slice(outer // 2, outer)):  # of the vectors
+                rows = [vectors.reshape(outer, -1)[some] for vectors in (x, y)]
+                self._run(rows[0], rows[1], len(rows[0]), inner, alpha, accumulate)
+            return
         memory, scratch = self._memories(outer * size)
         vectors = memory.reshape(outer, places.blocks, size)
         own = x.reshape(outer, places.owned[X], size)

@@ -1,5 +1,5 @@
-! batchkron for Fortran 2008: the functions of batchkron.h, under the same names. Compile this file
-! with your own. Arrays are passed by c_loc, and factors in Fortran's order as transposed ones.
+! batchkron for Fortran 2008: the functions of batchkron.h, under the same names (of bk_status_text
+! there is none). Compile this file with your own. Arrays are passed by c_loc, and factors in Fortran's order as transposed ones.
 module batchkron
   use, intrinsic :: iso_c_binding
   implicit none
@@ -11,6 +11,10 @@ module batchkron
   end enum
   enum, bind(c)
     enumerator :: BK_F32 = 0, BK_F64 = 1, BK_C64 = 2, BK_C128 = 3
+  end enum
+
+  enum, bind(c)
+    enumerator :: BK_ATOMIC = 1, BK_KEEP_IDENTITIES = 2
   end enum
 
   type, bind(c) :: bk_batch_list
@@ -44,6 +48,13 @@ module batchkron
     type(c_ptr) function bk_last_error_text() bind(c, name="bk_last_error")
       import
     end function
+    type(c_ptr) function bk_version_text() bind(c, name="bk_version")
+      import
+    end function
+    integer(c_int) function bk_instruction_set(name) bind(c)
+      import
+      type(c_ptr), intent(out) :: name
+    end function
 
     integer(c_int) function bk_kron_create(kron, dtype, num_factors, rows, columns, outer, inner) bind(c)
       import
@@ -72,14 +83,14 @@ module batchkron
       type(c_ptr), value :: a, b, out
     end function
 
-    integer(c_int) function bk_batch_create(batch, dtype, list, pools, weights, atomic) bind(c)
+    integer(c_int) function bk_batch_create(batch, dtype, list, pools, weights, flags) bind(c)
       import
       type(c_ptr), intent(out) :: batch
       integer(c_int), value :: dtype
       type(bk_batch_list), intent(in) :: list
       type(c_ptr), intent(in) :: pools(*)
       type(c_ptr), value :: weights
-      integer(c_int32_t), value :: atomic
+      integer(c_int32_t), value :: flags
     end function
     integer(c_int) function bk_batch_set_values(batch, pools, weights) bind(c)
       import
@@ -175,9 +186,20 @@ contains
   ! What was wrong in the last call of this thread that failed.
   function bk_last_error() result(text)
     character(len=:), allocatable :: text
+    text = text_at(bk_last_error_text())
+  end function
+
+  function bk_version() result(text)
+    character(len=:), allocatable :: text
+    text = text_at(bk_version_text())
+  end function
+
+  function text_at(place) result(text)
+    type(c_ptr), intent(in) :: place
+    character(len=:), allocatable :: text
     character(kind=c_char), pointer :: letters(:)
     integer :: length
-    call c_f_pointer(bk_last_error_text(), letters, [huge(0)])
+    call c_f_pointer(place, letters, [huge(0)])
     length = 0
     do while (letters(length + 1) /= c_null_char)
       length = length + 1

@@ -3,7 +3,7 @@
  * Arrays are row-major and contiguous; sizes and indices have 64 bits unless said otherwise. A plan is
  * made once for its sizes and run any number of times. Of "y = alpha A x + beta y", alpha and beta
  * point to one number of the plan's dtype: a null alpha is 1, a null beta is 0, and with a beta of 0
- * y is written without being read. x and y may not overlap. Results have the bits of the Python
+ * y is written without being read. y may overlap neither x nor matrices. Results have the bits of the Python
  * package, for any number of threads.
  *
  * Every function returns a status and changes nothing if that is not BK_OK, unless memory ran out
@@ -88,10 +88,14 @@ typedef struct bk_batch_list {
   const int64_t *inputs;       /* (count,) */
   const int64_t *outputs;      /* (count,) */
 } bk_batch_list;
-/* Everything is copied. weights (count,), null: all are 1. Factors that are exactly the identity are
- * skipped. atomic: 0, sums in a fixed order by the owner of an output; 1, by atomic additions. */
+/* Everything is copied. weights (count,), null: all are 1. flags: 0, or a sum of those below. */
+enum {
+  BK_ATOMIC = 1,         /* sums by atomic additions, else in a fixed order by the owner of an output */
+  BK_KEEP_IDENTITIES = 2 /* factors that are exactly the identity are multiplied like others, so that
+                            they may get other values; else they are skipped */
+};
 BK_API bk_status bk_batch_create(bk_batch **batch, bk_dtype dtype, const bk_batch_list *list,
-                                 const void *const *pools, const void *weights, int32_t atomic);
+                                 const void *const *pools, const void *weights, int32_t flags);
 /* Other values of the same list; a matrix that is skipped must stay the identity. */
 BK_API bk_status bk_batch_set_values(bk_batch *batch, const void *const *pools,
                                      const void *weights);
@@ -114,7 +118,9 @@ BK_API bk_status bk_gemm_batched(bk_dtype dtype, int64_t m, int64_t n, int64_t k
 /* ---- Sweeps on sparse grids: vectors of blocks, and steps that each compute one vector from others,
  * one mode at a time: target[i] (+)= the sum over the edges e of node i of A[ids[e]] applied along
  * `mode` to source[children[e]], e from starts[i] to starts[i + 1] - 1. Vector 0 is x, vector 1 is y;
- * the others lie in one array of blocks that the plan makes, where they begin at vector_starts. */
+ * the others lie in one array of blocks that the plan makes, where they begin at vector_starts; those
+ * that are not needed at the same time may overlap. A vector is read after it has been written; y is
+ * never read, and steps after the first one that writes it add to it. */
 typedef struct bk_sweep_part {
   int64_t source, mode, num_matrices;
   const int32_t *starts;   /* (blocks of the target + 1,) */

@@ -42,8 +42,8 @@ struct Destroy {
   void operator()(bk_kron_sparse* plan) const { bk_kron_sparse_destroy(plan); }
 };
 template <class T>
-const void* const* untyped(const T* const* arrays) {
-  return reinterpret_cast<const void* const*>(arrays);
+std::vector<const void*> untyped(const std::vector<const T*>& arrays) {
+  return {arrays.begin(), arrays.end()};
 }
 }  // namespace detail
 
@@ -65,7 +65,7 @@ class Kron {
   void run(const std::vector<const T*>& factors, const T* x, T* y, T alpha = T(1), T beta = T(0),
            bool transposed = false) const {
     if (factors.size() != count_) throw Error(BK_INVALID, "the plan is of another number of factors");
-    check(bk_kron_run(plan_.get(), detail::untyped(factors.data()), transposed, x, &alpha, &beta, y));
+    check(bk_kron_run(plan_.get(), detail::untyped(factors).data(), transposed, x, &alpha, &beta, y));
   }
 
  private:
@@ -78,19 +78,19 @@ template <class T>
 class Batch {
  public:
   explicit Batch(const bk_batch_list& list, const std::vector<const T*>& pools,
-                 const T* weights = nullptr, bool atomic = false)
+                 const T* weights = nullptr, std::int32_t flags = 0)
       : count_(pools.size()) {
     if (list.num_modes < 0 || count_ != std::size_t(list.num_modes))
       throw Error(BK_INVALID, "there is not one pool for each mode");
     bk_batch* plan = nullptr;
-    check(bk_batch_create(&plan, dtype_of<T>::value, &list, detail::untyped(pools.data()), weights,
-                          atomic));
+    check(bk_batch_create(&plan, dtype_of<T>::value, &list, detail::untyped(pools).data(), weights,
+                          flags));
     plan_.reset(plan);
   }
 
   void set_values(const std::vector<const T*>& pools, const T* weights = nullptr) {
     if (pools.size() != count_) throw Error(BK_INVALID, "there is not one pool for each mode");
-    check(bk_batch_set_values(plan_.get(), detail::untyped(pools.data()), weights));
+    check(bk_batch_set_values(plan_.get(), detail::untyped(pools).data(), weights));
   }
 
   void run(const T* x, T* y, T alpha = T(1), T beta = T(0), std::int64_t outer = 1,
@@ -118,13 +118,13 @@ class Sweeps {
     check(bk_sweeps_create(&plan, dtype_of<T>::value, std::int32_t(sizes.size()), sizes.data(),
                            std::int64_t(vector_starts.size()), vector_starts.data(),
                            vector_counts.data(), std::int64_t(steps.size()), steps.data(),
-                           detail::untyped(matrices.data())));
+                           detail::untyped(matrices).data()));
     plan_.reset(plan);
   }
 
   void set_values(const std::vector<const T*>& matrices) {
     expect_parts(matrices);
-    check(bk_sweeps_set_values(plan_.get(), detail::untyped(matrices.data())));
+    check(bk_sweeps_set_values(plan_.get(), detail::untyped(matrices).data()));
   }
 
   void run(const T* x, T* y, T alpha = T(1), T beta = T(0), std::int64_t outer = 1,

@@ -101,9 +101,11 @@ class TrialSteps:
         self.not_physical = None
         if self._size is None and self._estimates:  # of a resumed run, with the bits of the first
             square = self._stepper.square(self.u)
-            self._size = self._root(
-                dot_over(self._ranks, self.u, self.u).real if square is None else square, self.u
-            )
+            if square is None:
+                square = dot_over(self._ranks, self.u, self.u).real
+            elif self._ranks is not None:
+                square = float(sum_over(self._ranks, np.array([square]))[0])
+            self._size = self._root(square, self.u)
         with np.errstate(over="ignore", invalid="ignore"):
             try:
                 if self._embedded is None:

@@ -85,7 +85,7 @@ class Stream(DeviceStream):
 
 
 DEVICE.stream = Stream(0)
-cupy.cuda.Stream = lambda non_blocking: Stream(9)
+cupy.cuda.Stream = lambda non_blocking, priority: Stream(9)
 cupy.cuda.Event = lambda disable_timing: SimpleNamespace(record=lambda stream: None)
 module.runtime.memcpyDeviceToDevice = 3
 module.runtime.memcpyAsync = lambda to, source, size, kind, stream: ctypes.memmove(to, source, size)
