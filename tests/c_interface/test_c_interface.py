@@ -101,9 +101,9 @@ class Problem:
         else:
             self.memory = self.pools
 
-    def plan(self, weights=None, atomic=0):
+    def plan(self, weights=None, flags=0):
         pools = addresses(self.memory)
-        return Plan("batch", self.dtype, ctypes.byref(self.list), pools, weights, atomic)
+        return Plan("batch", self.dtype, ctypes.byref(self.list), pools, weights, flags)
 
     def operator(self, weights=None, **options):
         num_inputs, num_outputs = map(int, self.counts)
@@ -132,12 +132,24 @@ def test_lists_have_the_bits_of_python(rng, dtype, transposed):
     assert (y == case.operator(case.weights).apply(x)).all()
 
 
+def test_identities_that_get_other_values(rng):
+    case, keep = Problem(rng, np.float64), 2
+    x = rng.standard_normal(case.counts[0] * case.size)
+    plan, y = case.plan(flags=keep), poisoned(np.float64, case.counts[1] * case.size)
+    plan.run(1, 1, x, None, None, y)
+    np.testing.assert_allclose(y, case.operator().apply(x), atol=1e-12)
+    case.pools[1][2] *= 3
+    plan.set_values(addresses(case.pools), None)
+    plan.run(1, 1, x, None, None, y)
+    np.testing.assert_allclose(y, case.operator().apply(x), atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", REAL)
 def test_atomic_sums(rng, dtype):
     case = Problem(rng, dtype)
     x = random(rng, dtype, case.counts[0] * case.size)
     y = poisoned(dtype, case.counts[1] * case.size)
-    case.plan(atomic=1).run(1, 1, x, None, None, y)
+    case.plan(flags=1).run(1, 1, x, None, None, y)
     np.testing.assert_allclose(y, case.operator().apply(x), rtol=1e-4, atol=1e-3)
 
 
@@ -244,10 +256,14 @@ def refusals(rng):
     yield lambda: plan.run(None, 0, x, None, None, y), "a list of arrays is null"
     yield lambda: plan.run((ctypes.c_void_p * 2)(), 0, x, None, None, y), r"factors\[0\] is null"
     yield lambda: plan.run(both, 0, None, None, None, y), "x is null"
-    yield lambda: plan.run(both, 0, x, None, None, x), "x and y overlap"
+    yield lambda: plan.run(both, 0, x, None, None, x), "x and the result overlap"
     odd = ctypes.c_void_p(x.ctypes.data + 1)
     yield lambda: plan.run(both, 0, odd, None, None, y), "x is not aligned"
+    own = np.zeros(8)
+    inside = addresses([own[:4], factors[1]])
+    yield lambda: plan.run(inside, 0, x, None, None, own[2:6]), "a factor and the result overlap"
     case = Problem(rng, dtype)
+    yield lambda: case.plan(flags=8), "flags has an unknown one"
     for name, array, text in (
         ("inputs", case.inputs, r"inputs\[3\] is 1000; expected 0 to"),
         ("outputs", case.outputs, r"outputs\[3\] is 1000; expected 0 to"),

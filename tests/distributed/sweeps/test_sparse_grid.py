@@ -9,7 +9,7 @@ from dense_oracle import DTYPES, random_array
 from sweep_oracle import as_dict, operator_of, restricted
 
 import batchkron as bk
-from batchkron.distributed import distribute, simulate
+from batchkron.distributed import SimulatedCommunicator, distribute, simulate
 from batchkron.distributed.sweeps.sparse_grid import DistributedSweeps
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import SparseGrid, make
@@ -310,3 +310,25 @@ def test_every_cell_has_an_owner(rng):
         assert sum(len(halo.owned(rank)) for rank in range(3)) == len(cells)
         assert (halo.owners[halo.blocks] != halo.ranks).all()
         assert halo.counts.sum() == len(halo.blocks)
+
+
+def test_more_vectors_than_common_memory_holds(rng, monkeypatch):
+    """A product of many vectors takes as many at a time as there is memory for."""
+    whole = make("continuity-2d", level=4, degree=1).operator
+    x, sizes = rng.standard_normal((7, whole.shape[1])), []
+    new = SimulatedCommunicator._new_common_memory
+
+    def limited(self, size):
+        sizes.append(size)
+        return new(self, size) if size <= 3 * min(sizes) else None
+
+    monkeypatch.setattr(SimulatedCommunicator, "_new_common_memory", limited)
+
+    def program(comm):
+        comm.shares_memory = True
+        op = distribute(whole, comm, (1, comm.size))
+        return op.gather(op.apply(op.scatter(x)))
+
+    for y in simulate(3, program):
+        np.testing.assert_allclose(y, whole.apply(x), rtol=0, atol=1e-11)
+    assert max(sizes) > 3 * min(sizes)
