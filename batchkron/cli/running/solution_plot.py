@@ -89,9 +89,9 @@ def _draw_cells(
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import LogNorm
 
-    cells = plane_cells(problem, u, drawn)
-    shown = np.all(cells[0] <= _FINEST_LEVEL, axis=1)
-    levels, positions, norms = (each[shown] for each in cells)
+    all_levels, all_positions, all_norms = plane_cells(problem, u, drawn)
+    shown = np.all(all_levels <= _FINEST_LEVEL, axis=1)
+    levels, positions, norms = all_levels[shown], all_positions[shown], all_norms[shown]
     corners = _corners(levels, positions)
     largest = float(norms.max()) or 1.0
     visible = norms > largest * _MIN_VISIBLE_NORM
