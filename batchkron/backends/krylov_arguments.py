@@ -81,6 +81,8 @@ class Field(IntEnum):
     RESTARTS = 7
     PRODUCTS = 11
     OPERATOR_NORM = 13
+    COLUMNS = 17  # of GMRES, of its triangle when a cycle has ended
+    KEPT = 18  # of GMRES, those of them that are regular to working precision
 
 
 class Flag(IntFlag):

@@ -122,17 +122,22 @@ class GmresRecursion(Recursion):
         return accept.run()  # x = work if b - A work is less than the last residual
 
     def _estimate(self) -> float | None:
-        """Return the estimated residual relative to ‖b‖; None if it is above the tolerance."""
+        """Return the estimated residual relative to ‖b‖; None if it is not to be relied on.
+
+        It is above the tolerance, or the space is exhausted: the estimate is zero then, whether or
+        not the triangle is singular.
+        """
         space = self.space
         space.changed()
-        found, bound, size = (
+        found, bound, size, columns, kept = (
             float(space.field(field)[0])
-            for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B)
+            for field in (Field.ESTIMATE, Field.TOLERANCE, Field.NORM_B, Field.COLUMNS, Field.KEPT)
         )
         space.changed()  # by the passes that follow
         # less by rounding, so that the norm which is computed of b is within the tolerance, too
         rounding = 8.0 * float(np.finfo(space.dtype).eps)
-        return (1.0 - rounding) * found / size if found <= bound and size > 0.0 else None
+        reliable = rounding * size < found <= bound and kept == columns
+        return (1.0 - rounding) * found / size if reliable else None
 
     def checked_residual(self) -> Vector:
         """Return the residual that `check` has computed."""
@@ -193,7 +198,8 @@ def gmres(
     confirm : bool
         Whether b - A x is computed at the end of a cycle whose estimated residual is within the
         tolerance. False saves that product: for inner solves, whose result is looked at elsewhere.
-        The estimate is then what the result says. One system only.
+        The estimate is then what the result says, unless it is zero to rounding: b - A x is
+        computed then, for A may be singular. One system only.
 
     Returns
     -------

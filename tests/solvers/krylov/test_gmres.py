@@ -517,6 +517,20 @@ def test_without_confirmation_a_product_is_saved(rng, dtype, restart, preconditi
         assert other.residual_norm == pytest.approx(true, rel=1e-3)
 
 
+@pytest.mark.parametrize("diagonal", [[1.0, 2.0, 0.0], [1.0, 2.0, 3.0, 0.0]])
+@pytest.mark.parametrize("by_preconditioner", [False, True])
+def test_without_confirmation_a_singular_system_is_not_solved(diagonal, by_preconditioner):
+    """The estimate is zero where the space is exhausted, which says nothing of the residual."""
+    singular, b = np.diag(diagonal), np.ones(len(diagonal))
+    A, M = (
+        (np.eye(len(b), k=1) + np.eye(len(b)), singular) if by_preconditioner else (singular, None)
+    )
+    result = gmres(A, b, M=M, confirm=False)
+    assert result.status is Status.BREAKDOWN
+    assert result.residual_norm == pytest.approx(np.linalg.norm(b - A @ result.x))
+    assert result.residual_norm > 0.5
+
+
 def test_without_confirmation_zero_may_be_good_enough():
     result = gmres(np.eye(3), np.ones(3), rtol=2.0, confirm=False)
     assert result.applications == 0
