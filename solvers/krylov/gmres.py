@@ -124,8 +124,8 @@ class GmresRecursion(Recursion):
     def _estimate(self) -> float | None:
         """Return the estimated residual relative to ‖b‖; None if it is not to be relied on.
 
-        It is above the tolerance, or the space is exhausted: the estimate is zero then, whether or
-        not the triangle is singular.
+        It is above the tolerance, or the triangle is singular to working precision: the estimate is
+        zero then where the space is exhausted, whatever the residual is.
         """
         space = self.space
         space.changed()
@@ -136,7 +136,7 @@ class GmresRecursion(Recursion):
         space.changed()  # by the passes that follow
         # less by rounding, so that the norm which is computed of b is within the tolerance, too
         rounding = 8.0 * float(np.finfo(space.dtype).eps)
-        reliable = rounding * size < found <= bound and kept == columns
+        reliable = found <= bound and size > 0.0 and kept == columns
         return (1.0 - rounding) * found / size if reliable else None
 
     def checked_residual(self) -> Vector:
@@ -198,8 +198,8 @@ def gmres(
     confirm : bool
         Whether b - A x is computed at the end of a cycle whose estimated residual is within the
         tolerance. False saves that product: for inner solves, whose result is looked at elsewhere.
-        The estimate is then what the result says, unless it is zero to rounding: b - A x is
-        computed then, for A may be singular. One system only.
+        The estimate is then what the result says, unless A is singular over the space
+        reached: then b - A x is computed. One system only.
 
     Returns
     -------
