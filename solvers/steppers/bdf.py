@@ -149,7 +149,8 @@ class Bdf(EmbeddedStepper):
         np.copyto(self._differences[0], u)
         self._evaluate(t, u, self._differences[1])
         np.multiply(self._differences[1], dt, out=self._differences[1])
-        self._order, self._equal, self._length, self._end = 1, 0, dt, t
+        self.next_order = self._order = 1
+        self._equal, self._length, self._end = 0, dt, t
 
     def _differences_for(self, dt: float) -> list[NDArray[Any]]:
         """Return the differences of states dt apart, which are on the same polynomial."""
@@ -243,7 +244,8 @@ class Bdf(EmbeddedStepper):
                 f"the checkpoint holds {len(vectors)} vectors and the numbers {numbers[:3]}; "
                 "expected those of a run with bdf: an order k, and k + 2 differences"
             )
-        self._order, self._equal, self._length = int(numbers[0]), int(numbers[1]), numbers[2]
+        self.next_order = self._order = int(order)
+        self._equal, self._length = int(numbers[1]), numbers[2]
         self._end, count = t, self._order + 2
         for own, vector in zip(self._differences, vectors[:count], strict=False):
             np.copyto(own, vector)

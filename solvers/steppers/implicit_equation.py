@@ -181,8 +181,9 @@ class _Newton(ImplicitEquation):
             if size == 0.0 or expected <= self._share:
                 self._rate = max(rate, _FORGOTTEN * self._rate)
                 return None
-            slow = math.isfinite(before) and rate ** (left - 1) / (1.0 - rate) * size > self._share
-            if (rate >= 1.0 and math.isfinite(before)) or slow:
+            if math.isfinite(before) and (
+                rate >= 1.0 or rate ** (left - 1) / (1.0 - rate) * size > self._share
+            ):
                 break
             before = size
         self._rate = math.nan

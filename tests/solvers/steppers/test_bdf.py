@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from batchkron import KroneckerSum
 from batchkron.errors import NotPhysicalError
 from batchkron.problems import make
-from batchkron.solvers import EvolveStatus, evolve, steppers
+from batchkron.solvers import EvolveStatus, Status, evolve, steppers
 from batchkron.solvers.steppers import bdf as module
 from batchkron.solvers.steppers.bdf import Bdf
+from batchkron.solvers.steppers.error_scale import ErrorScale
+from batchkron.solvers.steppers.implicit_equation import equation_of
+from batchkron.solvers.steppers.products import Products
 
 
 class Counted:
@@ -217,7 +221,16 @@ def test_many_unknowns_are_solved_by_products():
     assert np.linalg.norm(result.u - fine) < 1e-3 * np.linalg.norm(fine)
 
 
+def laplacian_sum(n):
+    second = (np.eye(n, k=1) + np.eye(n, k=-1) - 2.0 * np.eye(n)) * (n + 1) ** 2
+    return KroneckerSum(second, second)
+
+
 RESUMED = {
+    "rejected": (  # the step after the seventh
+        lambda: laplacian_sum(12),
+        {"u0": np.random.default_rng(3).standard_normal(144), "until": 0.05, "rtol": 1e-6},
+    ),
     "linear": (lambda: make("diffusion-2d", level=3), {"until": 0.02, "rtol": 1e-5}),
     "preconditioned": (
         lambda: make("diffusion-2d", level=3),
@@ -240,7 +253,7 @@ def test_a_resumed_run_repeats_the_whole_one(name, tmp_path):
     whole = evolve(given(), **options)
     assert whole.status is EvolveStatus.COMPLETED
     assert whole.steps > 20
-    for stop in (1, 2, whole.steps // 3, whole.steps - 1):
+    for stop in (1, 2, 7, whole.steps // 3, whole.steps - 1):
         path = tmp_path / f"{stop}.h5"
         options["checkpoint"] = path
         first = evolve(given(), callback=lambda state, stop=stop: state.step == stop, **options)
@@ -357,6 +370,20 @@ def test_is_a_method_by_name():
 def test_a_memory_that_is_none_of_bdf_is_refused(numbers):
     with pytest.raises(ValueError, match="the checkpoint holds 3 vectors"):
         Bdf(Rotating(), 0.1).remember(0.0, [np.zeros(3)] * 3, numbers)
+
+
+def test_a_rate_of_newton_of_exactly_1_is_a_solve_that_failed():
+    """d = -c sign(1 + d) - c by Newton's method with J = 0: its steps are -2 c and 2 c."""
+    problem = SimpleNamespace(
+        initial=np.ones(1),
+        rhs=lambda t, u, out: np.copyto(out, -np.sign(u)),
+        jacobian=lambda t, u: np.zeros((1, 1)),
+    )
+    scale, c, out = ErrorScale(1e-6, 1e-6), 0.75, np.empty(1)
+    scale.set(problem.initial)
+    equation = equation_of(problem, out, Products(), 0.0, 1.0)
+    failed = equation.solve(0.0, c, problem.initial, np.full(1, c), scale, out)
+    assert failed.status is Status.STAGNATED
 
 
 def test_a_state_that_is_zero_and_stays_there():
