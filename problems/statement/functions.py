@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -148,7 +149,8 @@ def function_of_axes(
         The argument, for texts of errors.
     value : callable or str
         A callable whose arguments have the names of axes, or "t", gets these by name, in whatever
-        order; another one gets one array for each axis, and the time if it takes one more.
+        order, also where they have defaults; another one gets one array for each axis, and the
+        time if it takes one more.
     axes : sequence of Axis
     in_time : bool
         Whether it may depend on time.
@@ -198,17 +200,18 @@ def function_of_axes(
     except (TypeError, ValueError):  # as of some functions that are no Python: one array per axis
         return FunctionOfAxes(name, value, box, None, False, state)
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    parameters = signature.parameters.values()
+    fixed = value.keywords if isinstance(value, functools.partial) else {}
+    parameters = [each for each in signature.parameters.values() if each.name not in fixed]
     needed = [each.name for each in parameters if each.default is each.empty]
-    if needed and all(each.kind in kinds and each.name in known
-                      for each in parameters if each.default is each.empty):  # fmt: skip
-        if state and "f" not in needed:
+    named = [each.name for each in parameters if each.kind in kinds and each.name in known]
+    if named and set(needed) <= set(named):
+        if state and "f" not in named:
             raise TypeError(
-                f"{name} is a function of ({', '.join(needed)}) and not of the state, which has "
+                f"{name} is a function of ({', '.join(named)}) and not of the state, which has "
                 "the name f; what does not depend on it is a source"
             )
-        return FunctionOfAxes(name, value, box, tuple(needed), "t" in needed, state)
-    for count in counts:
+        return FunctionOfAxes(name, value, box, tuple(named), "t" in named, state)
+    for count in reversed(counts) if "t" in named else counts:
         try:
             signature.bind(*[None] * count)
         except TypeError:

@@ -1,5 +1,6 @@
 """Functions of all axes: which callables and texts are taken, and how they are called."""
 
+import functools
 import math
 import pickle
 
@@ -32,6 +33,24 @@ def value(function, *, in_time=True, t=2.0):
 )
 def test_arguments_come_by_name_or_in_order(function):
     np.testing.assert_allclose(value(function), POINTS[0] - 2 * POINTS[1] + 2.0, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, t=0.0: x - 2 * y + t,
+        lambda x=0.0, *, y=0.0, t=0.0, shift=0.0: x - 2 * y + t + shift,
+        lambda a, b, t=0.0: a - 2 * b + t,
+        functools.partial(lambda x, y, t, shift: x - 2 * y + t + shift, shift=0.0),
+    ],
+)
+def test_arguments_with_defaults_are_given(function):
+    np.testing.assert_allclose(value(function), POINTS[0] - 2 * POINTS[1] + 2.0, rtol=1e-15)
+
+
+def test_arguments_that_a_partial_has_fixed_are_kept():
+    fixed = functools.partial(lambda x, y, t: x - 2 * y + t, t=0.5)
+    np.testing.assert_allclose(value(fixed), POINTS[0] - 2 * POINTS[1] + 0.5, rtol=1e-15)
 
 
 def test_functions_of_some_axes_and_numbers():
