@@ -211,6 +211,7 @@ def function_of_axes(
                 "the name f; what does not depend on it is a source"
             )
         return FunctionOfAxes(name, value, box, tuple(named), "t" in named, state)
+    _check_places(name, parameters, known, counts[-1])
     for count in reversed(counts) if "t" in named else counts:
         try:
             signature.bind(*[None] * count)
@@ -219,8 +220,32 @@ def function_of_axes(
         return FunctionOfAxes(name, value, box, None, count > len(box), state)
     raise TypeError(
         f"{name} is a function of ({', '.join(needed)}); expected one of the coordinates "
-        f"({', '.join(known)}), each an array: by these names, or as many in this order"
+        f"({', '.join(known)}), each an array: by these names, or "
+        + ("the state alone" if state else "as many in this order")
     )
+
+
+def _check_places(
+    name: str, parameters: Sequence[inspect.Parameter], known: Sequence[str], count: int
+) -> None:
+    """Refuse arguments that are named as another coordinate than the one they would get.
+
+    They would get the first ``count`` of the known ones, in their order.
+    """
+    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    moved = [
+        each.name
+        for k, each in enumerate(parameters)
+        if each.name in known
+        and each.kind not in variadic
+        and (each.kind is each.KEYWORD_ONLY or known[:count][k : k + 1] != (each.name,))
+    ]
+    if moved:
+        raise TypeError(
+            f"{name} is a function of ({', '.join(each.name for each in parameters)}), in which "
+            f"{', '.join(moved)} would not get what the name says; name all arguments without a "
+            f"default as coordinates ({', '.join(known)}), in any order, or none of them"
+        )
 
 
 def sample_places(axes: Sequence[Axis]) -> list[Values]:

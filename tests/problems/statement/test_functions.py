@@ -26,6 +26,7 @@ def value(function, *, in_time=True, t=2.0):
         lambda x, y, t: x - 2 * y + t,
         lambda t, y, x: x - 2 * y + t,  # by name
         lambda a, b, c: a - 2 * b + c,  # in the order of the axes
+        lambda *y: y[0] - 2 * y[1] + 2.0,
         lambda *args: args[0] - 2 * args[1] + 2.0,
         lambda x, y, t, shift=0.0: x - 2 * y + t + shift,
         "x - 2*y + t",
@@ -53,6 +54,14 @@ def test_arguments_that_a_partial_has_fixed_are_kept():
     np.testing.assert_allclose(value(fixed), POINTS[0] - 2 * POINTS[1] + 0.5, rtol=1e-15)
 
 
+def test_functions_of_the_state_take_it_alone_or_names():
+    for function in (lambda u, x, y: u, lambda u, x=0.5: u):
+        with pytest.raises(TypeError, match=r"in which x.* would not .*\(f, x, y, t\), in an"):
+            function_of_axes("F", function, [X, Y], in_time=True, state=True)
+    with pytest.raises(TypeError, match=r"expected .*\(f, x, y, t\).*: by .*, or the state alone"):
+        function_of_axes("F", lambda u, v: u, [X, Y], in_time=True, state=True)
+
+
 def test_functions_of_some_axes_and_numbers():
     np.testing.assert_array_equal(value(lambda y: y**2), POINTS[1] ** 2)
     np.testing.assert_array_equal(value(np.hypot), np.hypot(*POINTS))
@@ -66,6 +75,9 @@ def test_functions_of_some_axes_and_numbers():
     [
         (lambda a: a, TypeError, r"f is a function of \(a\); expected .*\(x, y, t\)"),
         (lambda x, y, t, s: x, TypeError, r"f is a function of \(x, y, t, s\)"),
+        (lambda y, b: y, TypeError, r"function of \(y, b\), in which y would not get what the na"),
+        (lambda a, b, *, t=0.0: a, TypeError, "in which t would not get"),
+        (lambda y, x, /: x, TypeError, "in which y, x would not get"),
         (math.sin, TypeError, "f is math.sin, which takes single numbers"),
         (np.cos, TypeError, "f is np.cos, a function of 1 arrays"),
         (lambda x, y: x[:3], ValueError, r"f gave shape \(3,\) for 20 points"),
