@@ -110,17 +110,19 @@ def exact_of(
     Raises
     ------
     TypeError, ValueError
-        If it is of another kind, names an axis that the PDE does not have, or is a text and no
-        formula.
+        If it is of another kind, names an axis that the PDE does not have, takes other arguments,
+        or is a text and no formula.
     """
     if exact is None:
         return (), None
     if isinstance(exact, SeparableAt):
         return (), exact.on(axes)
-    if isinstance(exact, str):
-        return (), function_of_axes("exact", exact, axes, in_time=True)
-    if callable(exact):
-        return (), exact
+    if callable(exact) or isinstance(exact, str):
+        function = function_of_axes("exact", exact, axes, in_time=True, always_in_time=True)
+        in_order = None, (*(axis.name for axis in axes), "t")
+        if callable(exact) and function.in_time and function.names in in_order:
+            return (), exact
+        return (), function
     return separable_parts("exact", exact, axes), None
 
 

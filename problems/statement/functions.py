@@ -140,6 +140,7 @@ def function_of_axes(
     *,
     in_time: bool,
     state: bool = False,
+    always_in_time: bool = False,
 ) -> FunctionOfAxes:
     """Return a callable or the text of a formula as a function of all axes.
 
@@ -157,6 +158,9 @@ def function_of_axes(
     state : bool
         Whether it is a function of the state, "f"; a callable that takes no other names takes that
         alone.
+    always_in_time : bool
+        Whether a callable of any number of arguments, or one that does not say how many, takes the
+        time.
 
     Raises
     ------
@@ -198,7 +202,7 @@ def function_of_axes(
     try:
         signature = inspect.signature(value, follow_wrapped=False)
     except (TypeError, ValueError):  # as of some functions that are no Python: one array per axis
-        return FunctionOfAxes(name, value, box, None, False, state)
+        return FunctionOfAxes(name, value, box, None, always_in_time, state)
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     fixed = value.keywords if isinstance(value, functools.partial) else {}
     parameters = [each for each in signature.parameters.values() if each.name not in fixed]
@@ -212,7 +216,8 @@ def function_of_axes(
             )
         return FunctionOfAxes(name, value, box, tuple(named), "t" in named, state)
     _check_places(name, parameters, known, counts[-1])
-    for count in reversed(counts) if "t" in named else counts:
+    always_in_time &= any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    for count in reversed(counts) if always_in_time or "t" in named else counts:
         try:
             signature.bind(*[None] * count)
         except TypeError:
@@ -274,12 +279,14 @@ def checked_values(
         with np.errstate(all="ignore"):
             values = module.asarray(call())
     except Exception as raised:
-        raised.add_note(
+        note = (
             f"This came from {name}: it is called with an array of {points[0].size} numbers for "
             f"each of {', '.join(axis.name for axis in axes)}, the coordinates of points, and with "
             "the time if it takes that; write it with NumPy functions (np.cos, np.where), not with "
             "math or if."
         )
+        if note not in getattr(raised, "__notes__", ()):
+            raised.add_note(note)
         raise
     if values.dtype.kind not in "iufb":
         raise TypeError(f"{name} gave dtype {values.dtype}; expected real numbers")

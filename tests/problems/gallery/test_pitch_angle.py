@@ -1,5 +1,7 @@
 """Acceleration and scattering of the pitch angle, and solutions that are functions of (z, t)."""
 
+import math
+
 import numpy as np
 import pytest
 from numpy.polynomial.legendre import Legendre
@@ -164,7 +166,7 @@ def test_what_a_function_cannot_do(call, error, text):
 
 def test_a_function_of_scalars_is_explained():
     with pytest.raises(TypeError) as caught:
-        discretized(lambda x: x)
+        discretized(lambda x, t: math.exp(x))
     assert "called with an array of 96 numbers for each of x" in caught.value.__notes__[0]
 
 

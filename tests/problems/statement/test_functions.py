@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from batchkron.problems import Axis
+from batchkron.problems import PDE, Axis, mass
 from batchkron.problems.statement.formula import Formula
 from batchkron.problems.statement.functions import function_of_axes
 
@@ -159,3 +159,32 @@ def test_towers_of_powers_are_not_computed_with_integers():
     """9**9**9 as Python's integers would take minutes."""
     with pytest.raises(ValueError, match="f is inf"):
         value("x * 9**9**9")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y, x, t: np.cos(x - 2 * y - t),
+        lambda t, x, y: np.cos(x - 2 * y - t),
+        lambda *arguments: np.cos(arguments[0] - 2 * arguments[1] - arguments[2]),
+        "cos(x - 2*y - t)",
+    ],
+)
+def test_exact_solutions_get_arguments_by_name_or_in_order(function):
+    def error(exact):
+        pde = PDE([X, Y], mass(X), boundary="neumann", exact=exact, t0=0.3)
+        problem = pde.discretize(2, 1)
+        return problem.initial, problem.l2_error(problem.initial, 0.7)
+
+    for found, expected in zip(
+        error(function), error(lambda x, y, t: np.cos(x - 2 * y - t)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_exact_solutions_without_the_time_and_those_that_are_refused():
+    steady = PDE([X, Y], mass(X), boundary="neumann", exact=lambda x: np.sin(x))
+    problem = steady.discretize(2, 1)
+    assert problem.l2_error(problem.initial, 0.7) < 1e-2
+    with pytest.raises(TypeError, match=r"exact is a function of \(y, s\), in which y wou"):
+        PDE([X, Y], mass(X), boundary="neumann", exact=lambda y, s: y)
