@@ -173,9 +173,9 @@ def expm_multiply(
     Notes
     -----
     As `scipy.sparse.linalg.expm_multiply`, which takes Taylor's polynomials of A: their degree
-    grows with ‖A‖, that of Krylov's with ‖A‖^½ for Hermitian negative A. From one time to the next
-    the result of the one before is taken. Columns of B are taken one by one. Storage: dimension +
-    6 vectors beside the results. See `KrylovPhi` for the method.
+    grows with ‖A‖, that of Krylov's with ‖A‖^½ for Hermitian negative A. The result at a time is
+    computed from that at the next one on the way to 0. Columns of B are taken one by one. Storage:
+    dimension + 7 vectors beside the results. See `KrylovPhi` for the method.
 
     Examples
     --------
@@ -206,9 +206,11 @@ def expm_multiply(
         results = module.empty((len(times), *columns.shape), columns.dtype)
         statuses = []
         for k, row in enumerate(columns):
-            for j, step in enumerate(steps):
-                outcome = exponential(product, row, step, rtol, dimension, step * mean)
-                row = results[j, k] = outcome.row
+            begin = row
+            for j, step, first in steps:
+                begin = row if first else begin
+                outcome = exponential(product, begin, step, rtol, dimension, step * mean)
+                begin = results[j, k] = outcome.row
                 statuses.append(outcome.failure or Status.CONVERGED)
         x = results.swapaxes(1, 2).reshape(len(times), *shape)
         status = worst_of(statuses)
@@ -220,17 +222,28 @@ def expm_multiply(
 
 def _times(
     start: float | None, stop: float | None, num: int | None, endpoint: bool | None
-) -> tuple[list[float], list[float]]:
-    """Return times, and the steps from one to the next, the first from 0."""
+) -> tuple[list[float], list[tuple[int, float, bool]]]:
+    """Return times, and their places on ways outward from 0, one for each sign.
+
+    A place comes with the step to it, and whether it is the first of its way.
+    """
     if all(one is None for one in (start, stop, num, endpoint)):
-        return [1.0], [1.0]
+        return [1.0], [(0, 1.0, True)]
     if start is None or stop is None:
         raise ValueError("start and stop are both needed for results at several times")
     count = 50 if num is None else check_count("num", num)
     if not (math.isfinite(start) and math.isfinite(stop)):
         raise ValueError(f"start and stop are {start}, {stop}; expected finite numbers")
     times = np.linspace(start, stop, count, endpoint=endpoint is not False).tolist()
-    return times, [times[0], *np.diff(times).tolist()]
+    steps = []
+    for sign in (1.0, -1.0):
+        way = sorted((abs(t), j) for j, t in enumerate(times) if (t < 0.0) == (sign < 0.0))
+        before = [0.0, *(t for t, _ in way)]
+        steps += [
+            (j, sign * (t - last), k == 0)
+            for k, ((t, j), last) in enumerate(zip(way, before, strict=False))
+        ]
+    return times, steps
 
 
 def check_exponential(rtol: float, dimension: int) -> None:

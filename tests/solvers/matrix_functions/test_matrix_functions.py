@@ -187,6 +187,16 @@ def test_stiff_decay(rng):
         assert len(counted) < 4000
 
 
+@pytest.mark.parametrize("ends", [(-1.0, 1.0), (1.0, -1.0), (2.0, 0.5), (-2.0, -0.5)])
+def test_exponentials_at_times_of_both_signs(ends):
+    """What has decayed by one time is not asked to grow again for another."""
+    rates = np.array([-1.0, -50.0])
+    found = expm_multiply(np.diag(rates), np.ones(2), start=ends[0], stop=ends[1], num=5)
+    expected = np.exp(np.linspace(*ends, 5)[:, None] * rates)
+    errors = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    assert errors.max() < 1e-9
+
+
 def test_exponentials_at_several_times(rng):
     A = bk.KroneckerSum(rng.standard_normal((4, 4)), rng.standard_normal((5, 5)))
     b = rng.standard_normal((20, 2))
