@@ -132,6 +132,14 @@ def test_method_is_another_name_of_stepper(cli):
 
 
 @pytest.mark.usefixtures("problem_file")
+def test_two_methods_are_refused(cli, refused):
+    both = ["run", "c2.h5", "--method", "rk4", "--stepper"]
+    assert "'rk4' and 'ssp-rk3' are given" in refused(*both, "ssp-rk3")
+    same = cli(*both, "rk4", "--until", "0.01", "--json", "--force")
+    assert json.loads(same.stdout)["stepper"] == "rk4"
+
+
+@pytest.mark.usefixtures("problem_file")
 def test_unknown_names_of_options_say_what_may_be_meant(refused):
     assert "Did you mean ssp-rk3" in refused("run", "c2.h5", "--stepper", "ssp_rk3")
     assert "Did you mean block-jacobi?" in refused(

@@ -96,4 +96,14 @@ PROBLEM = ProblemName(GALLERY, "batchkron.problems")
 def stepper_option(text: str) -> Callable[[_Command], _Command]:
     """Return the option --stepper, which --method is another name of, with its help text."""
     names = ("--stepper", "--method", "stepper")
-    return click.option(*names, type=STEPPER, metavar="METHOD", help=text)
+    return click.option(
+        *names, type=STEPPER, metavar="METHOD", help=text, multiple=True, callback=_only_one
+    )
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the value of an option that may be given more than once; fail if values differ."""
+    if len(set(values)) > 1:
+        given = " and ".join(map(repr, values))
+        raise click.BadParameter(f"{given} are given; expected one method", ctx, param)
+    return values[0] if values else None
