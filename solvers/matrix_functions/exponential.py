@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
@@ -56,7 +57,8 @@ def exponential(
     `KrylovPhi` marches over pieces of the time from 0 to 1. Its errors are relative to the length
     at the beginning of a piece. So a piece in which that falls below 1/100 is halved, and after
     each piece the growth rate in it is taken out of t A, so that exponentials of any size have the
-    same relative error.
+    same relative error. Of at most ``dimension`` unknowns that grow, or decay so fast that rounding
+    matters, the matrix is formed instead: errors of a piece may grow more than the result.
     """
     size, scale = norm(b), 0.0j
     if size == 0.0 or not math.isfinite(size):
@@ -68,6 +70,12 @@ def exponential(
     shift = shift if b.dtype.kind == "c" else shift.real
     growth = (complex(t) * dot(w, product(w))).real - shift.real
     piece = min(1.0, _MAX_GROWTH / growth) if growth > 0 else 1.0
+    eps = float(np.finfo(b.dtype).eps)
+    reached = max(rtol, 100.0 * eps)
+    if len(b) <= dimension and (piece < 1.0 or eps * abs(growth) > reached):
+        whole = _by_matrix(product, b, t, reached)
+        if whole is not None:
+            return whole
     for _ in range(_MAX_TRIALS):
 
         def shifted(x: Vector, y: Vector, mu: complex = shift) -> None:
@@ -99,6 +107,28 @@ def exponential(
         half = scalar(half if b.dtype.kind == "c" else half.real)
         x = w * half * half
     return Outcome(x, rtol * norm(x), None, phi.applications)
+
+
+def _by_matrix(
+    product: Callable[[Vector], Vector], b: Vector, t: complex, rtol: float
+) -> Outcome | None:
+    """Return exp(t A) b by the matrix A, of few unknowns; None if it is beyond finite numbers.
+
+    The estimate of the error is that of rounding, ε ‖t A‖₁ of the result or of b.
+    """
+    module, size = array_module(b), len(b)
+    columns = [to_host(product(unit), "A") for unit in module.eye(size, dtype=b.dtype)]
+    matrix = b.dtype.type(t) * np.stack(columns, axis=1)
+    if not np.isfinite(matrix).all():
+        return None
+    with np.errstate(all="ignore"):
+        x = module.asarray((scipy.linalg.expm(matrix) @ to_host(b, "b")).astype(b.dtype))
+        length = norm(x)
+    if not 0.0 < length < math.inf:
+        return None
+    rounding = float(np.finfo(b.dtype).eps) * float(np.linalg.norm(matrix, 1))
+    error = max(rtol, rounding) * length
+    return Outcome(x, error, None if rounding <= rtol else Status.STAGNATED, size)
 
 
 def _mean_of(A: Any, trace: complex | None) -> complex:

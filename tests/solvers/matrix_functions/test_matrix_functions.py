@@ -187,6 +187,26 @@ def test_stiff_decay(rng):
         assert len(counted) < 4000
 
 
+@pytest.mark.parametrize(("size", "factor"), [(5, 1e4), (8, 1e3)])
+def test_exponentials_of_nilpotent_matrices(size, factor):
+    """Sums of powers that grow by far more than their pieces; SciPy has them to rounding."""
+    A, b = factor * np.eye(size, k=1), np.ones(size)
+    powers = np.cumprod([1.0, *(factor / k for k in range(1, size))])
+    expected = np.cumsum(powers)[::-1]
+    found = matrix_function("exp", A, b)
+    assert found.converged
+    np.testing.assert_allclose(found.x, expected, rtol=1e-10)
+    np.testing.assert_allclose(expm_multiply(A, b), expected, rtol=1e-10)
+
+
+def test_exponentials_say_when_rounding_is_above_the_tolerance():
+    A = np.diag([0.0, -1e10, -1.0])
+    with pytest.warns(ConvergenceWarning, match="rounding prevents the accuracy"):
+        found = matrix_function("exp", A, np.ones(3), rtol=1e-10)
+    expected = np.exp(np.diag(A))
+    assert np.linalg.norm(found.x - expected) <= found.error
+
+
 @pytest.mark.parametrize("ends", [(-1.0, 1.0), (1.0, -1.0), (2.0, 0.5), (-2.0, -0.5)])
 def test_exponentials_at_times_of_both_signs(ends):
     """What has decayed by one time is not asked to grow again for another."""
