@@ -118,7 +118,8 @@ def evolve(
         If one of them is given, the step sizes are adapted so that the estimated error of each step
         is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``. For
         "bdf", atol may have a number for each element: then the root of the mean square of
-        e_i / (atol_i + rtol |u_i|) is at most 1.
+        e_i / (atol_i + rtol |u_i|) is at most 1. A run with rtol alone that begins at the state 0
+        has a small atol, of what its forcing adds in a thousandth of the run.
     at : sequence of float, optional
         Times from t0 to ``until`` at which the state is recorded, by interpolation inside steps.
     events : Event, function, or sequence of them

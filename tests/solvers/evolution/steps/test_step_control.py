@@ -305,3 +305,24 @@ def test_states_that_decay_are_resumed_bitwise(method, tmp_path):
             evolve(problem, checkpoint=path, callback=callback, **options)
             resumed = evolve(problem, resume=path, **options)
             np.testing.assert_array_equal(resumed.u, whole.u)
+
+
+@pytest.mark.parametrize("method", ["bdf", "ssp-rk2", "esdirk2", "sdirk2", "ark2"])
+@pytest.mark.parametrize("late", [0.0, 0.5])
+def test_a_state_that_rises_from_0_needs_no_atol(method, late, tmp_path):
+    """u' = -u + forcing that is 0 at first: steps relative to the state shrank without end."""
+    options = {
+        "source": lambda t: np.full(2, max(t - late, 0.0)),
+        "u0": np.zeros(2),
+        "until": 1.0,
+        "method": method,
+        "rtol": 1e-4,
+    }
+    whole = evolve(-np.eye(2), callback=lambda state: state.step > 5000, **options)
+    assert whole.status is EvolveStatus.COMPLETED
+    time = 1.0 - late
+    np.testing.assert_allclose(whole.u, time - 1.0 + np.exp(-time), rtol=1e-3)
+    path = tmp_path / "run.h5"
+    evolve(-np.eye(2), callback=lambda state: state.step == 3, checkpoint=path, **options)
+    resumed = evolve(-np.eye(2), resume=path, **options)
+    np.testing.assert_array_equal(resumed.u, whole.u)
