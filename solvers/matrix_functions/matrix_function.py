@@ -70,7 +70,8 @@ def matrix_function(
     Raises
     ------
     ValueError
-        If A is not one square operator, shapes do not agree, or an option is out of range.
+        If A is not one square operator, shapes do not agree, an option is out of range, or f is a
+        function of numbers, such as `numpy.exp`.
     TypeError
         If an operand has no product with a vector, or A is distributed.
     RuntimeError

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 __all__ = ["NAMES", "first_column", "of_hermitian"]
 
 _ROUNDING = 100  # roundings of the largest eigenvalue that one below 0 may be
+_MOST_TESTED = 8  # rows of the first small matrices, with which functions are tested
+_COMMUTES = 1e-3  # relative commutator of f(X) and X that rounding may leave; chosen by hand
 
 
 def _root(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -41,7 +43,7 @@ def of_hermitian(f: Any, t: complex, T: NDArray[np.float64]) -> NDArray[Any]:
 def first_column(f: Any, matrix: NDArray[Any]) -> NDArray[Any]:
     """Return f(matrix) e_1 of a function of matrices, or exp.
 
-    ValueError if f returns another shape.
+    ValueError if f returns another shape, or is one of numbers: f(X) does not commute with X then.
     """
     found = np.asarray(scipy.linalg.expm(matrix) if f == "exp" else f(matrix))
     if found.shape != matrix.shape:
@@ -49,4 +51,13 @@ def first_column(f: Any, matrix: NDArray[Any]) -> NDArray[Any]:
             f"f returned an array of shape {found.shape} for a matrix of shape {matrix.shape}; "
             "expected a function of matrices, such as scipy.linalg.logm"
         )
+    if callable(f) and 1 < len(matrix) <= _MOST_TESTED and np.isfinite(found[:, 0]).all():
+        moved = matrix - np.trace(matrix) / len(matrix) * np.eye(len(matrix))
+        size = np.linalg.norm(found) * np.linalg.norm(moved)
+        if not np.linalg.norm(found @ moved - moved @ found) <= _COMMUTES * size:
+            raise ValueError(
+                "f(X) X is not X f(X) for a small matrix X: f seems to be a function of numbers, "
+                "element by element, such as numpy.exp; expected a function of matrices, such as "
+                "scipy.linalg.expm, sqrtm, logm or a function by scipy.linalg.funm"
+            )
     return found[:, 0]

@@ -317,3 +317,13 @@ def test_bad_arguments_of_exponentials():
         phi_multiply(A, [None])
     with pytest.raises(ValueError, match=r"vectors\[1\] has shape"):
         phi_multiply(A, [b, np.ones(3)])
+
+
+@pytest.mark.parametrize("f", [np.exp, np.sqrt, np.cos, lambda X: X**2])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_functions_of_numbers_are_refused(f, hermitian):
+    A = 3.0 * np.eye(20) + np.eye(20, k=1) + np.eye(20, k=-1)
+    with pytest.raises(ValueError, match=r"such as scipy\.linalg\.expm"):
+        matrix_function(f, A, np.arange(1.0, 21.0), hermitian=hermitian)
+    found = matrix_function(lambda X: X @ X, A, np.ones(20), hermitian=hermitian)
+    np.testing.assert_allclose(found.x, A @ A @ np.ones(20))
