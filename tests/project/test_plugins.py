@@ -124,6 +124,19 @@ def test_the_command_knows_plugins(site):
     assert json.loads(done.stdout)["stepper"] == "ralston3"
 
 
+@pytest.mark.parametrize("name", ["no-module", "no-stepper"])
+def test_the_command_explains_steppers_that_do_not_load(site, name):
+    make = ["make", "continuity-1d", "--level", "2", "-o", "w.h5"]
+    assert run(site, "-m", "batchkron.cli", *make).returncode == 0
+    for options in ((), ("--dt", "0.01")):
+        failed = run(site, "-m", "batchkron.cli", "run", "w.h5", "--method", name, *options)
+        assert failed.returncode == 2, failed.stderr
+        *warned, last = failed.stderr.splitlines()
+        assert f"batchkron: warning: '{name}' of broken-plugin" in "\n".join(warned)
+        assert "Traceback" not in failed.stderr
+        assert last.startswith(f"batchkron: method is '{name}'; expected one of forward-euler")
+
+
 def test_the_command_loads_no_plugin_that_is_not_asked_for(site):
     done = run(
         site, "-m", "batchkron.cli", "run", "continuity-1d", "--level", "2", "--until", "0.1"

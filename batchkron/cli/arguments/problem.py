@@ -133,9 +133,13 @@ def default_method(problem: AnyProblem, given: str | None) -> Any:
     Raises
     ------
     CommandError
-        If none is given, and the problem has none.
+        If none is given, and the problem has none; or if it is a plugin that does not load.
     """
     if given is not None:
+        from batchkron.solvers import steppers
+
+        with usage_errors((ValueError,)):
+            steppers.get(given)
         return given
     if problem.stepper is None:
         raise CommandError(
