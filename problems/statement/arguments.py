@@ -62,7 +62,7 @@ def terms_of(
     """
     given = with_named_axes(_flatten(terms), axes)
     at_points = tuple(
-        PointwiseTerm(mass(axes[0]), term) if isinstance(term, Pointwise) else term
+        mass(axes[0]) @ term if isinstance(term, Pointwise) else term
         for term in given
         if isinstance(term, (Pointwise, PointwiseTerm))
     )

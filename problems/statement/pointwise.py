@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 from .axis import Axis
 from .boundary import FROM_EXACT, Condition, Dirichlet
@@ -39,24 +39,51 @@ class Pointwise:
         By how much the degree of the functions through the points is higher than that of states.
     linear : bool
         Whether F is g f.
+    factor : Term
+        The number and function of time that multiply F, a term without derivatives and masses.
+    plain : Pointwise or None
+        F without them; None if there are none.
     """
 
     function: Callable[..., Any] | str
     speed: float | None
     extra: int
     linear: bool
+    factor: Term = field(default_factory=lambda: Term(()))
+    plain: Pointwise | None = None
+
+    def __mul__(self, other: TimeFunction | float) -> Pointwise:
+        """Product with a number or a function of time."""
+        if isinstance(other, TimeFunction) or is_number(other):
+            return replace(self, factor=self.factor * other, plain=self.plain or self)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Pointwise:
+        """Negative of the function."""
+        return self * -1.0
+
+    def __add__(self, other: object) -> NoReturn:
+        """Refuse sums."""
+        raise TypeError(
+            "functions of pointwise are not added with +; give them as terms of a list, "
+            "[pointwise(F), pointwise(G)], or write one function, pointwise(lambda f: F(f) + G(f))"
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
 
     def __rmatmul__(self, other: Term) -> PointwiseTerm:
         """Return the term that applies a derivative or multiplication to F."""
         if not isinstance(other, Term):
             return NotImplemented
-        return PointwiseTerm(other, self)
+        return PointwiseTerm(other @ self.factor, self.plain or self)
 
     def __matmul__(self, other: Term) -> PointwiseTerm:
         """Return the term in which F is of a derivative of the state, in place of the state."""
         if not isinstance(other, Term):
             return NotImplemented
-        return PointwiseTerm(None, self, other)
+        return PointwiseTerm(None, self.plain or self, self.factor @ other)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +190,8 @@ def pointwise(
     -------
     Pointwise
         ``mass(x) @ pointwise(F)``, and it alone among the terms, is the reaction F(f); with a
-        linear F = k f, ``div(x) @ pointwise(F, linear=True) @ grad(x)`` is ∂(k ∂f/∂x)/∂x.
+        linear F = k f, ``div(x) @ pointwise(F, linear=True) @ grad(x)`` is ∂(k ∂f/∂x)/∂x. Products
+        with numbers and functions of time are such functions, too.
 
     Raises
     ------

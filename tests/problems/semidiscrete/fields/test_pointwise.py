@@ -245,6 +245,44 @@ def test_refusals(terms, boundary, error, text):
         PDE([X, Y], terms, boundary=boundary, initial=0.0)
 
 
+@pytest.mark.parametrize(
+    ("scaled", "plain"),
+    [
+        (-pointwise("f**2"), pointwise("-f**2")),
+        (2 * pointwise("f**2") * time.cos(3.0), pointwise("2 * cos(3*t) * f**2")),
+        (-1 * div(X) @ (2 * pointwise("f**2", speed=1.0)),
+         -1 * div(X) @ pointwise("2 * f**2", speed=2.0)),
+        (div(X) @ (0.5 * pointwise("(2 + sin(y)) * f", linear=True)) @ grad(X),
+         div(X) @ pointwise("(1 + sin(y)/2) * f", linear=True) @ grad(X)),
+    ],
+)  # fmt: skip
+def test_products_with_numbers_and_functions_of_time(scaled, plain):
+    problems = [
+        PDE([X, Y], own, boundary="periodic", initial="sin(x) + cos(y)").discretize(3, 1)
+        for own in (scaled, plain)
+    ]
+    u = problems[0].initial
+    found, expected = (rates(problem, u, 0.3) for problem in problems)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_one_function_is_computed_once_for_all_its_multiples():
+    flux = pointwise("f**2", speed=1.0)
+    terms = [-1 * div(X) @ flux, div(Y) @ (-2 * flux)]
+    problem = PDE([X, Y], terms, boundary="periodic", initial=0.0).discretize(2, 1)
+    assert len(problem.pointwise) == 1
+
+
+def test_sums_of_functions_say_what_to_write():
+    for add in (
+        lambda: pointwise("f") + pointwise("f**2"),
+        lambda: pointwise("f") - 1.0,
+        lambda: 1.0 + pointwise("f"),
+    ):
+        with pytest.raises(TypeError, match="give them as terms of a list"):
+            add()
+
+
 def test_refusals_of_arguments_and_methods():
     for call, text in (
         (lambda: pointwise(3.0), "the function is float"),
