@@ -31,6 +31,7 @@ from .discretization.checks.size_check import check_size
 from .discretization.checks.well_posed import (
     only_diffusion,
     refuse_backward_diffusion,
+    refuse_backward_diffusion_at_points,
     well_posed_until,
 )
 from .discretization.fields.signs import SignedField, split_fields
@@ -456,13 +457,8 @@ class PDE(Statement):
 
     def _check_factor(self, term: PointwiseTerm, function: FunctionOfAxes) -> None:
         """Refuse a pointwise function that is not g f, and diffusion with a negative g."""
-        g = function.factor(sample_places(self.axes), self.t0)
-        sign = term.term.scale * float(term.term.time(self.t0))
-        if term.inner is not None and (sign * g).min() < 0.0:
-            raise ValueError(
-                f"{term.text()} is backward diffusion at some place, at t = {self.t0!r}: its "
-                "coefficient is negative, and short waves grow without a bound"
-            )
+        function.factor(sample_places(self.axes), self.t0)
+        refuse_backward_diffusion_at_points([term], self.axes, (self.t0, self.t0))
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):
@@ -585,11 +581,15 @@ class _OtherLevels:
         if self.allow_ill_posed:
             return None
         space = self._space(next(iter(self._known)))
-        return well_posed_until(self.pde.terms, space, (self.pde.t0, self.until))
+        run = self.pde.t0, self.until
+        return well_posed_until(self.pde.terms, space, run, self.pde.pointwise)
 
     def check_interval(self, t0: float, until: float) -> None:
         """Refuse diffusion that becomes backward from t0 to ``until``."""
-        if not (self.allow_ill_posed or all(term.time.is_constant for term in self.pde.terms)):
+        if self.allow_ill_posed:
+            return
+        refuse_backward_diffusion_at_points(self.pde.pointwise, self.pde.axes, (t0, until))
+        if not all(term.time.is_constant for term in self.pde.terms):
             space = self._space(next(iter(self._known)))
             refuse_backward_diffusion(self.pde.terms, space, (t0, until))
 

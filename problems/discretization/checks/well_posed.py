@@ -15,14 +15,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.errors import PointValueError
+
 from ...statement.axis import Axis
+from ...statement.functions import sample_places
+from ...statement.pointwise import PointwiseTerm, with_axes
 from ...statement.terms import Term, term_text
 from ..basis.projection import projection_nodes
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
 from ..space import DGSpace
 from ..terms.traces import coefficient_sign
 
-__all__ = ["only_diffusion", "refuse_backward_diffusion", "well_posed_until"]
+__all__ = [
+    "only_diffusion",
+    "refuse_backward_diffusion",
+    "refuse_backward_diffusion_at_points",
+    "well_posed_until",
+]
 
 _TIMES = 257  # number of times in a run at which functions of time are sampled
 # Coefficients are sampled at the Gauss nodes of this many cells at least and at most, as powers of
@@ -119,6 +128,51 @@ def refuse_backward_diffusion(
     _refuse_negative(terms, chosen, axes, orders, space, run)
 
 
+def refuse_backward_diffusion_at_points(
+    terms: Sequence[PointwiseTerm], axes: tuple[Axis, ...], run: tuple[float, float]
+) -> None:
+    """Refuse pointwise diffusion that is backward somewhere, at random places and in a run.
+
+    Parameters
+    ----------
+    terms : sequence of PointwiseTerm
+        The pointwise terms of a right-hand side; those without a derivative before F are left out.
+    axes : tuple of Axis
+        The PDE's axes.
+    run : (float, float)
+        The run's beginning and end.
+
+    Raises
+    ------
+    ValueError
+        The text has the term and the time.
+    """
+    places = sample_places(axes)
+    ones = np.ones_like(places[0])
+    for term in terms:
+        if term.inner is None:
+            continue
+        function = with_axes(term, axes)
+        for t in np.linspace(*run, _TIMES if _in_time(term, axes) else 1).tolist():
+            sign = term.term.scale * float(term.term.time(t))
+            try:
+                g = function.of_state(ones, places, t)
+            except PointValueError:  # where the function ends, a run ends, too
+                break
+            if (sign * g).min() < 0.0:
+                raise ValueError(
+                    f"{term.text()} is backward diffusion at some place, at t = {t!r}: its "
+                    "coefficient is negative, and short waves grow without a bound"
+                )
+
+
+def _in_time(term: PointwiseTerm, axes: tuple[Axis, ...]) -> bool:
+    """Return whether a pointwise diffusion depends on time."""
+    if term.inner is None:
+        return False
+    return with_axes(term, axes).in_time or not term.term.time.is_constant
+
+
 def _most_favourable(
     term: Term,
     field_range: Callable[[Term], tuple[float, float] | None],
@@ -140,7 +194,10 @@ def _most_favourable(
 
 
 def well_posed_until(
-    terms: Sequence[Term], space: DGSpace, run: tuple[float, float]
+    terms: Sequence[Term],
+    space: DGSpace,
+    run: tuple[float, float],
+    at_points: Sequence[PointwiseTerm] = (),
 ) -> float | None:
     """Return until when a PDE is known to be well-posed that is well-posed in a run.
 
@@ -148,6 +205,8 @@ def well_posed_until(
     ----------
     terms, space, run
         As of `refuse_backward_diffusion`.
+    at_points : sequence of PointwiseTerm
+        The pointwise terms.
 
     Returns
     -------
@@ -158,14 +217,14 @@ def well_posed_until(
     orders = [_order_along(term) for term in terms]
     mixed = any(len(own) > 1 and sum(own.values()) == 2 for own in orders)
     alone = only_diffusion(terms, space)
-    if not any(
+    if not any(_in_time(term, space.axes) for term in at_points) and not any(
         own and sum(own.values()) % 2 == 0 and not term.time.is_constant and (mixed or not marked)
         for term, own, marked in zip(terms, orders, alone, strict=True)
     ):
         return None
     begin, known = float(run[0]), float(run[1])
     for _ in range(_DOUBLINGS):
-        if not _is_forward(terms, space, (known, 2.0 * known - begin)):
+        if not _is_forward(terms, at_points, space, (known, 2.0 * known - begin)):
             break
         known = 2.0 * known - begin
     else:
@@ -173,16 +232,22 @@ def well_posed_until(
     first, length = known, known - begin
     for _ in range(_HALVINGS):
         length *= 0.5
-        if _is_forward(terms, space, (first, known + length)):
+        if _is_forward(terms, at_points, space, (first, known + length)):
             known += length
     return known
 
 
-def _is_forward(terms: Sequence[Term], space: DGSpace, run: tuple[float, float]) -> bool:
+def _is_forward(
+    terms: Sequence[Term],
+    at_points: Sequence[PointwiseTerm],
+    space: DGSpace,
+    run: tuple[float, float],
+) -> bool:
     """Return whether the diffusion is defined and not backward in a run."""
     try:
         with np.errstate(over="raise", invalid="raise"):
             refuse_backward_diffusion(terms, space, run)
+        refuse_backward_diffusion_at_points(at_points, space.axes, run)
     except (ValueError, FloatingPointError):  # a table that ends, or a number that overflows
         return False
     return True

@@ -461,6 +461,31 @@ def test_backward_diffusion_is_refused():
         pde.discretize(2, 1)
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        div(X) @ pointwise("(1 - 4*t) * f", linear=True) @ grad(X),
+        div(X) @ (pointwise("f", linear=True) * time.cos(2 * np.pi)) @ grad(X),
+    ],
+)
+def test_diffusion_that_becomes_backward_at_a_quarter(term, tmp_path):
+    pde = PDE([X, Y], term, boundary="periodic", initial="cos(x)")
+    with pytest.raises(ValueError, match=r"backward diffusion at some place, at t = 0\.25"):
+        pde.discretize(2, 1)
+    problem = pde.discretize(2, 1, until=0.2)
+    run = {"method": "backward-euler", "dt": 0.05}
+    assert evolve(problem, until=0.2, **run).status is EvolveStatus.COMPLETED
+    with pytest.raises(ValueError, match="backward diffusion at some place"):
+        evolve(problem, until=0.4, **run)
+    save_problem(tmp_path / "p.h5", problem)
+    again = load_problem(tmp_path / "p.h5", trusted=True)
+    assert evolve(again, until=0.2, **run).status is EvolveStatus.COMPLETED
+    with pytest.raises(ValueError, match=r"well-posed until t = 0\.2"):
+        evolve(again, until=0.4, **run)
+    wild = pde.discretize(2, 1, allow_ill_posed=True)
+    assert evolve(wild, until=0.4, **run).status is EvolveStatus.COMPLETED
+
+
 FLUX = pointwise(lambda f: f**2 / 2, speed=2.5)
 A, B = Axis("x", 0.5, 1.5), Axis("y", 0.0, 1.0)
 TERMS = [-1 * div(axis) @ FLUX for axis in (A, B)]
