@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, native_dtype
+from batchkron.errors import NotPhysicalError
 from batchkron.names import SolverName, StepperName
 
-from ...krylov.vectors.ranks import any_over, ranks_of_problem
+from ...krylov.vectors.ranks import Ranks, any_over, norm_over, ranks_of_problem
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ...steppers.tableau import Tableau
@@ -32,6 +33,7 @@ __all__ = [
     "setting",
     "step_suits",
     "suggests_step",
+    "with_size_of_rise",
 ]
 
 Method: TypeAlias = StepperName | Tableau | type[Stepper]
@@ -54,6 +56,10 @@ OTHER_NAMES = {
 }
 """Arguments of a run by the names that they have elsewhere, with the names here."""
 
+# Parts of a run at which f says how fast a state that is 0 rises; chosen by hand, the later ones so
+# that periods that divide the run do not hide it.
+_PROBES = (1e-3, 0.137, 0.618, 0.909)
+
 
 @dataclass(frozen=True)
 class Tolerances:
@@ -69,6 +75,34 @@ class Tolerances:
 
     rtol: float
     atol: float | NDArray[Any]
+
+
+def with_size_of_rise(
+    tolerances: Tolerances,
+    problem: Any,
+    initial: NDArray[Any],
+    t0: float,
+    until: float,
+    ranks: Ranks | None,
+) -> Tolerances:
+    """Return tolerances of a run: with an atol for one with rtol alone that begins at the state 0.
+
+    It is rtol times what f(t, 0), the largest at four times, adds in a thousandth of the run: while
+    a state rises from 0, errors relative to it would make steps short without end. 0 where f is 0.
+    """
+    if not isinstance(tolerances.atol, float) or tolerances.atol > 0.0:
+        return tolerances
+    if norm_over(ranks, initial) > 0.0:
+        return tolerances
+    slope, speed = np.empty_like(initial), 0.0
+    for part in _PROBES:
+        try:
+            problem.rhs(t0 + part * (until - t0), initial, slope)
+        except NotPhysicalError:
+            continue
+        found = norm_over(ranks, slope)
+        speed = max(speed, found) if math.isfinite(found) else speed
+    return replace(tolerances, atol=tolerances.rtol * speed * 1e-3 * (until - t0))
 
 
 def initial_state(problem: Any) -> NDArray[Any]:

@@ -28,6 +28,7 @@ from .arguments import (
     setting,
     step_suits,
     suggests_step,
+    with_size_of_rise,
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
 from .time_grid import fewest_steps, is_step_of, last_step_of, time_grid
@@ -225,6 +226,8 @@ def plan_integration(
         tolerances = replace(tolerances, atol=atol)
     if checkpoint is not None:
         _refuse_other_grids(checkpoint, adapts)
+        if tolerances is not None:
+            tolerances = with_size_of_rise(tolerances, problem, initial, t0, until, ranks)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
     stepper = get(setting(problem, method, "method"))
     if tolerances is not None:
@@ -238,7 +241,7 @@ def plan_integration(
             dt or 0.0,
             0,
             initial,
-            tolerances=tolerances,
+            tolerances=with_size_of_rise(tolerances, problem, initial, t0, until, ranks),
             ranks=ranks,
         )
     if stepper.chooses_order:

@@ -10,14 +10,10 @@ from batchkron.errors import NotPhysicalError
 
 from ...krylov.vectors.ranks import norm_over
 from ...steppers.error_scale import ErrorScale
-from ..start.arguments import Tolerances, initial_state
+from ..start.arguments import Tolerances
 from ..start.integration import Integration
 
-__all__ = ["initial_step", "with_size_of_rise"]
-
-# Parts of the interval at which f says how fast a state that is 0 rises; chosen by hand, the others
-# so that periods that divide the interval do not hide it.
-_PROBES = (1e-3, 0.137, 0.618, 0.909)
+__all__ = ["initial_step"]
 
 
 def initial_step(integration: Integration, tolerances: Tolerances, order: int) -> float:
@@ -67,30 +63,3 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
         return min(max(1e-6 * longest, 1e-3 * trial), longest)
     found = float((0.01 / steepest) ** (1.0 / (order + 1)))
     return min(100.0 * trial, found, longest)
-
-
-def with_size_of_rise(integration: Integration, tolerances: Tolerances) -> Tolerances:
-    """Return tolerances of a run: with an atol for one with rtol alone that begins at the state 0.
-
-    It is rtol times what f(t, 0), the largest at four times, adds in a thousandth of the run: while
-    a state rises from 0, errors relative to it would make steps short without end. 0 where f is 0.
-    """
-    if not (isinstance(tolerances.atol, float) and tolerances.atol == 0.0):
-        return tolerances
-    problem, ranks, length = (
-        integration.problem,
-        integration.ranks,
-        integration.until - integration.t0,
-    )
-    start = integration.u if integration.resumed is None else initial_state(problem)
-    if norm_over(ranks, start) > 0.0:
-        return tolerances
-    zero, slope, speed = np.zeros_like(integration.u), np.empty_like(integration.u), 0.0
-    for part in _PROBES:
-        try:
-            problem.rhs(integration.t0 + part * length, zero, slope)
-        except NotPhysicalError:
-            continue
-        found = norm_over(ranks, slope)
-        speed = max(speed, found) if math.isfinite(found) else speed
-    return Tolerances(tolerances.rtol, tolerances.rtol * speed * 1e-3 * abs(length))

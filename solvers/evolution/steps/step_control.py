@@ -13,7 +13,7 @@ from ...steppers.step_runner import StepTimes
 from ...steppers.stepper import Stepper
 from ..start.arguments import Tolerances
 from ..start.integration import Integration
-from .initial_step import initial_step, with_size_of_rise
+from .initial_step import initial_step
 
 __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "StepControl", "step_control"]
 
@@ -349,7 +349,6 @@ def step_control(integration: Integration, stepper: Stepper) -> StepControl:
         stepper.remember(integration.begin, *resumed.memory)
     if integration.tolerances is None:
         return FixedSteps(integration)
-    tolerances = with_size_of_rise(integration, integration.tolerances)
     if isinstance(stepper, Bdf):
-        return VariableOrderSteps(integration, tolerances, stepper)
-    return AdaptiveSteps(integration, tolerances, stepper)
+        return VariableOrderSteps(integration, integration.tolerances, stepper)
+    return AdaptiveSteps(integration, integration.tolerances, stepper)
