@@ -30,6 +30,7 @@ _SHORTER = 0.1  # factor after a step that fails, or after which the residual is
 _MAX_RISE = 2.0  # of the residual in a step that is taken; transients may let it rise
 _LONGEST = 1e14  # pseudo time step, relative to the first one, beyond which it is infinite enough
 _SHORTEST = 1e-14
+_ROUNDINGS = 100.0  # that the least relative residual has
 _NEAR = 1e-6  # of the state: tolerance with which difference quotients are taken
 
 
@@ -104,7 +105,8 @@ def steady_state(
     t : float, optional
         The time in f; that at which the problem begins by default.
     rtol, atol : float
-        The state is taken if ‖f(t, u)‖₂ ≤ max(rtol ‖f(t, u0)‖₂, atol).
+        The state is taken if ‖f(t, u)‖₂ ≤ max(rtol ‖f(t, u0)‖₂, atol), with an rtol of at least 100
+        roundings, or if that is as small as what rounding of u changes f by and does not fall.
     dt : float, optional
         The first step; by default the time in which f would change u, or f itself, by a tenth.
     max_steps : int
@@ -152,7 +154,7 @@ def steady_state(
     first = search.first_step() if dt is None else float(dt)
     options = {"solver": solver, "preconditioner": preconditioner}
     search.equation = equation_of(problem, u, search.products, t, first, **options)
-    bound = max(rtol * search.size, atol)
+    bound = max(max(rtol, _ROUNDINGS * float(np.finfo(u.dtype).eps)) * search.size, atol)
     status = search.run(first, bound, max_steps)
     found = SteadyState(
         search.u,
@@ -166,7 +168,8 @@ def steady_state(
         raise RuntimeError(
             f"the search for a steady state ended as '{status}' after {found.steps} steps with "
             f"‖f‖ = {found.residual_norm:.3g}, which was {search.sizes[0]:.3g}; expected at most "
-            f"{bound:.3g}. Begin with a state that is closer, or with a shorter dt."
+            f"{bound:.3g}, by rtol and atol. Begin with a state that is closer, or "
+            "with a shorter dt."
         )
     return found
 
@@ -208,19 +211,34 @@ class _Search:
     def run(self, dt: float, bound: float, max_steps: int) -> SteadyStatus:
         """Take steps until ‖f‖ is at most ``bound``."""
         shortest, longest = _SHORTEST * dt, _LONGEST * dt
+        fall = 1.0
         while not self.size <= bound:
-            if len(self.sizes) > max_steps:
+            ended = len(self.sizes) > max_steps
+            if (fall <= 1.0 or ended) and self.size <= self._rounding():
+                break
+            if ended:
                 return SteadyStatus.MAX_STEPS
             size = self._try(dt)
             while not size <= max(_MAX_RISE * self.size, bound):
                 dt *= _SHORTER
                 if dt < shortest or not math.isfinite(self.size):
-                    return SteadyStatus.SOLVER_FAILED
+                    small = self.size <= self._rounding()
+                    return SteadyStatus.CONVERGED if small else SteadyStatus.SOLVER_FAILED
                 size = self._try(dt)
             fall = self.size / size if size > 0.0 else math.inf
             dt = min(longest, dt * min(_MAX_GROWTH, max(_MIN_GROWTH if fall > 1.0 else 1.0, fall)))
             self._take(size)
         return SteadyStatus.CONVERGED
+
+    def _rounding(self) -> float:
+        """Return by how much f changes with rounding of every other element of u."""
+        if norm(self.u) == 0.0:
+            return 0.0
+        np.copyto(self._next, self.u)
+        self._next[::2] *= 1.0 + 2.0 * float(np.finfo(self.u.dtype).eps)
+        self._evaluate(self._next, self._next_slope)
+        np.subtract(self._next_slope, self._slope, out=self._next_slope)
+        return norm(self._next_slope)
 
     def _try(self, dt: float) -> float:
         """Compute the state after a step; return its ‖f‖, NaN if the solve failed."""

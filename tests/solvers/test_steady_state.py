@@ -108,6 +108,26 @@ def test_a_state_that_is_steady_takes_no_step():
     assert found.steps == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_state_is_steady_to_rounding(dtype, rng):
+    """From the steady state itself no residual is left to fall; single precision ends, too."""
+    A = (second_difference(40) - np.eye(40)).astype(dtype)
+    b = rng.standard_normal(40).astype(dtype)
+
+    def f(t, u):
+        return A @ u + b
+
+    found = steady_state(f, u0=np.ones(40, dtype), rtol=1e-14)
+    assert found.converged
+    again = steady_state(f, u0=found.u, max_steps=5)
+    assert again.converged
+    exact = np.linalg.solve(A.astype(np.float64), -b)
+    for u in (found.u, again.u):
+        assert np.linalg.norm(u - exact) < 1e5 * np.finfo(dtype).eps * np.linalg.norm(exact)
+    far = steady_state(f, u0=100.0 * found.u, max_steps=1)
+    assert far.steps == 1
+
+
 def test_failures_have_a_status():
     found = steady_state(lambda t, u: 1.0 + u * u, u0=np.zeros(1), max_steps=7)
     assert found.status in (SteadyStatus.MAX_STEPS, SteadyStatus.SOLVER_FAILED)
