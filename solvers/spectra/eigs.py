@@ -243,7 +243,8 @@ class _Inverse:
             self.preconditioned += solved.preconditioner_applications
             target[...] = solved.x
             if not solved.converged and not solved.residual_norm <= self._usable:
-                self.failure = solved.status
+                singular = solved.status in (Status.BREAKDOWN, Status.STAGNATED)
+                self.failure = Status.BREAKDOWN if singular else solved.status
                 target[...] = np.nan
         return out  # type: ignore[no-any-return]
 

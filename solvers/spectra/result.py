@@ -116,6 +116,10 @@ _ADVICE = {
         "Residuals no longer shrink: tol may be below what the dtype can reach for A, whose "
         "rounding errors are those of its largest eigenvalue."
     ),
+    Status.BREAKDOWN: (
+        "A - sigma I is singular or nearly so, as sigma is an eigenvalue to rounding: move sigma "
+        "slightly, by a part of the distance to the next eigenvalue."
+    ),
     Status.NOT_FINITE: "NaN or infinity appeared in a product with A, B or M: check these.",
     Status.INDEFINITE: (
         "A has eigenvalues of both signs, so which='SM' is not an end of its spectrum: take 'SA', "

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import batchkron as bk
 from batchkron.problems import gallery
-from batchkron.solvers import ConvergenceWarning, Status, eigsh, lobpcg, preconditioners
+from batchkron.solvers import ConvergenceWarning, Status, eigs, eigsh, lobpcg, preconditioners
 
 
 def hermitian(rng, values, dtype):
@@ -234,3 +234,11 @@ def test_bad_operators():
         lobpcg(np.eye(4), np.ones((4, 4)), Y=np.ones((4, 1)))
     with pytest.raises(ValueError, match="linearly dependent"):
         lobpcg(np.eye(4), np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("find", [eigs, eigsh])
+@pytest.mark.parametrize("sigma", [3.0, 3.0 + 1e-14])
+def test_a_sigma_that_is_an_eigenvalue_is_named(find, sigma):
+    with pytest.warns(ConvergenceWarning, match="A - sigma I is singular or nearly so"):
+        found = find(np.diag(np.arange(1.0, 21.0)), 2, sigma=sigma)
+    assert found.status is Status.BREAKDOWN
