@@ -308,9 +308,15 @@ def _text(method: type[Stepper], t: float, difference: float) -> str:
             "time alone as implicit_source(t, out), and leave what is nonlinear to rhs."
         )
     imex = " or ".join(repr(name) for name in names() if is_imex(get(name)))
+    bent = f"take an IMEX method ({imex}), which treats A implicitly and the rest of f explicitly, "
+    if method.linear_by_operator:
+        bent = (
+            "give jac, or an attribute jacobian, of f, or leave the operator out, for Newton's "
+            "method by difference quotients, "
+        )
     return (
         f"method {method.name!r} needs f(t, u) = A(t) u + s(t), but at t = {t:.6g} "
         f"f(t, u + v) - f(t, u) and A v differ {share}, for a v as large as u. If f is nonlinear, "
-        f"take an IMEX method ({imex}), which treats A implicitly and the rest of f explicitly, or "
-        "an explicit method. If f is linear, correct problem.operator: it is not f's."
+        f"{bent}or take an explicit method. If f is linear, correct problem.operator: it is not "
+        "f's."
     )
