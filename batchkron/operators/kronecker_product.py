@@ -612,6 +612,7 @@ class KroneckerProduct(ValuedOperator):
             cast(KroneckerProduct, KroneckerProduct(one).to(self.device))
             for one in (parts.left, parts.right)
         )
+        parts.drop_underflowed()
         weights = on_device(parts.inverse_values(), self.device)
         x = right.H @ self._arrays.ascontiguousarray(((left.H @ rhs).T * weights).T)
         rank = int(parts.kept.sum())

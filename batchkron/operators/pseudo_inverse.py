@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -56,6 +57,13 @@ class FactorValues:
         largest = [values.max(initial=0) for values in self.values]
         shares = [v / (m if m > 0 else 1) for v, m in zip(self.values, largest, strict=True)]
         self.kept = np.asarray(outer_product([s.astype(np.float64) for s in shares]) > rcond)
+
+    def drop_underflowed(self) -> None:
+        """Drop the products of values that no number of the dtype holds: they are 0 to it."""
+        with np.errstate(divide="ignore"):
+            logarithms = [np.log2(v.astype(np.float64)) for v in self.values]
+        sizes = functools.reduce(lambda a, b: np.add.outer(a, b).ravel(), logarithms)
+        self.kept &= sizes > math.log2(float(np.finfo(self.values[0].dtype).tiny))
 
     def inverse_values(self) -> Array:
         """Return 1 / s of the values that are kept, and 0 for the others."""

@@ -138,3 +138,12 @@ def test_bad_arguments(rcond):
         A.lstsq(np.ones(4))
     with pytest.raises(ValueError, match="batch_shape"):
         bk.KroneckerProduct([np.ones((2, 3, 3))]).pinv()
+
+
+@pytest.mark.parametrize(("scale", "rank"), [(1e-200, 0), (1e-100, 4)])
+def test_products_of_values_that_underflow_are_0(rng, scale, rank):
+    A = bk.KroneckerProduct(scale * rng.standard_normal((3, 2)), scale * np.eye(2))
+    found = A.lstsq(np.ones(6))
+    assert found.rank == rank
+    assert np.isfinite(found.x).all()
+    assert found.x.any() == (rank > 0)
