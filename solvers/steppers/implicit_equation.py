@@ -251,6 +251,10 @@ class DenseNewton(_Newton):
         if self._jacobian is not None:
             matrix = self._jacobian(t, u)
             matrix = matrix.toarray() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
+            if matrix.shape != (u.size, u.size):
+                raise ValueError(
+                    f"jac(t, u) has shape {matrix.shape}; expected ({u.size}, {u.size})"
+                )
             self._matrix = matrix.astype(u.dtype, copy=False)
             return
         matrix = np.empty((u.size, u.size), u.dtype)

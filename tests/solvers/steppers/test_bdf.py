@@ -322,6 +322,12 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("jac", [np.eye(2), lambda t, u: np.eye(2)])
+def test_a_jacobian_of_the_wrong_shape_is_refused(jac):
+    with pytest.raises(ValueError, match=r"has shape \(2, 2\); expected \(3, 3\)"):
+        evolve(robertson, u0=np.ones(3), until=1.0, method="bdf", rtol=1e-4, jac=jac)
+
+
 @pytest.mark.parametrize(("options", "error", "text"), REFUSED)
 def test_refused(options, error, text):
     with pytest.raises(error, match=text):
