@@ -149,9 +149,10 @@ def initial_of(
             "initial=Separable(...), a sum of them, a function of all axes or a number, such as "
             "initial=0.0 where f is zero at t0"
         )
-    if initial == FROM_EXACT and not known:
+    from_exact = isinstance(initial, str) and initial == FROM_EXACT
+    if from_exact and not known:
         raise ValueError(f"initial is {initial!r}, and that needs exact=...")
-    if initial is None or initial == FROM_EXACT:
+    if initial is None or from_exact:
         return None if exact_function else exact
     if is_function_of_axes(initial):
         return function_of_axes("initial", initial, axes, in_time=False)  # type: ignore[arg-type]

@@ -276,8 +276,8 @@ def _check_data(kind: str, data: object) -> None:
     if isinstance(data, str):
         if data != FROM_EXACT:
             raise ValueError(
-                f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a number "
-                "or a Separable"
+                f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a "
+                "number, a Separable or a function of the coordinates, such as lambda y: np.sin(y)"
             )
     elif not (callable(data) or isinstance(data, (Separable, SeparableSum))):
         separable_parts(f"{kind}'s data", data, ())  # type: ignore[arg-type]

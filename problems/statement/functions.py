@@ -283,7 +283,7 @@ def checked_values(
             f"This came from {name}: it is called with an array of {points[0].size} numbers for "
             f"each of {', '.join(axis.name for axis in axes)}, the coordinates of points, and with "
             "the time if it takes that; write it with NumPy functions (np.cos, np.where), not with "
-            "math or if."
+            "math or if, and without changing the arrays it is given (x * t in place of x *= t)."
         )
         if note not in getattr(raised, "__notes__", ()):
             raised.add_note(note)

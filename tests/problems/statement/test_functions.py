@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, mass
+from batchkron.problems import PDE, Axis, Inflow, mass
 from batchkron.problems.statement.formula import Formula
 from batchkron.problems.statement.functions import function_of_axes
 
@@ -180,6 +180,28 @@ def test_exact_solutions_get_arguments_by_name_or_in_order(function):
         error(function), error(lambda x, y, t: np.cos(x - 2 * y - t)), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_texts_are_no_boundary_data():
+    with pytest.raises(ValueError, match="a number, a Separable or a function of the coordinates"):
+        PDE([X, Y], mass(X), boundary={"x": Inflow("sin(y)"), "y": "neumann"}, initial=0.0)
+
+
+def test_arrays_are_no_initial_states():
+    with pytest.raises(TypeError, match=r"initial must be a number, a Separable .* got ndarray"):
+        PDE([X], mass(X), boundary="neumann", initial=np.zeros(4))
+
+
+def test_functions_that_change_their_arguments_are_explained():
+    def scale(x, t):
+        x *= t
+        return x
+
+    pde = PDE([X], mass(X), boundary="neumann", initial=0.0, sources=scale)
+    problem = pde.discretize(2, 1)
+    with pytest.raises(ValueError, match="read-only") as caught:
+        problem.rhs(0.0, problem.initial, np.empty_like(problem.initial))
+    assert "without changing the arrays it is given" in caught.value.__notes__[0]
 
 
 def test_exact_solutions_without_the_time_and_those_that_are_refused():
