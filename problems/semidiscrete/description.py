@@ -20,7 +20,9 @@ _TERMS_SHOWN = 12  # number of terms that a description lists; it counts the oth
 def problem_text(problem: ProblemValue) -> str:
     """Return a problem's size and settings in four lines."""
     stepper = problem.stepper
-    terms = f"{count(len(problem.terms), 'term')}, {_steadiness(problem.is_constant)}"
+    at_points = len(problem.pointwise)
+    functions = f" and {count(at_points, 'function')} of the state" if at_points else ""
+    terms = f"{count(len(problem.terms), 'term')}{functions}, {_steadiness(problem.is_constant)}"
     exact = "not known" if problem.exact is None else "known"
     return "\n".join(
         [

@@ -16,7 +16,13 @@ from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
 from ..discretization.interpolation.transform import PointTransform
 from ..discretization.parts import EdgeFunction, OperatorTerm, SeparableVector
-from ..statement.functions import function_of_axes
+from ..statement.functions import FunctionOfAxes, function_of_axes, is_function_of_axes
+from ..statement.separable import (
+    SeparableFunction,
+    SeparableOnAxes,
+    SeparableSum,
+    separable_parts,
+)
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .edges import EdgeOnGrid
@@ -462,15 +468,18 @@ class System:
         return PointTransform(problem.axes, problem.grid, problem.degree, device=problem.device)
 
     def project(
-        self, function: Callable[..., Any] | str, t: float | None = None
+        self,
+        function: Callable[..., Any] | str | SeparableFunction,
+        t: float | None = None,
     ) -> NDArray[np.float64]:
         """Return the coefficients of a function of all axes, nearly its L² projection.
 
         Parameters
         ----------
-        function : callable or str
+        function : callable, str, float, Separable or SeparableSum
             As ``initial`` of a `PDE`: a callable of one array for each axis, by the axes' names or
-            in their order, or the text of a formula. It may depend on the time, "t".
+            in their order, the text of a formula, a number, or separable functions. It may depend
+            on the time, "t".
         t : float, optional
             The time, by default `t0`.
 
@@ -495,6 +504,10 @@ class System:
         a weight.
         """
         problem = self.problem
+        if not is_function_of_axes(function):
+            parts = SeparableSum(separable_parts("f", function, problem.axes))  # type: ignore[arg-type]
+            known = SeparableOnAxes(lambda _: parts, problem.axes)
+            function = FunctionOfAxes("f", known, problem.axes, None, in_time=True)
         given = function_of_axes("f", function, problem.axes, in_time=True)
         return self.transform.project(given, problem.t0 if t is None else t)
 

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, Inflow, mass
+from batchkron.problems import PDE, Axis, Inflow, Separable, mass, pointwise, time
 from batchkron.problems.statement.formula import Formula
 from batchkron.problems.statement.functions import function_of_axes
 
@@ -187,9 +187,29 @@ def test_texts_are_no_boundary_data():
         PDE([X, Y], mass(X), boundary={"x": Inflow("sin(y)"), "y": "neumann"}, initial=0.0)
 
 
+def test_numbers_and_separable_functions_are_projected():
+    problem = PDE([X, Y], mass(X), boundary="neumann", initial=0.0).discretize(2, 1)
+    known = Separable(x=np.sin, t=time.exp(1.0)) + Separable(y=np.cos)
+    for given, same in (
+        (2.5, lambda x, y: 2.5),
+        (0.0, lambda x, y: 0.0),
+        (known, lambda x, y, t: np.sin(x) * np.exp(t) + np.cos(y)),
+    ):
+        expected = problem.project(same, 0.5)
+        np.testing.assert_allclose(problem.project(given, 0.5), expected, rtol=0, atol=1e-14)
+    with pytest.raises(TypeError, match="f must be a number, a Separable or a sum of them, got"):
+        problem.project(object())
+
+
 def test_arrays_are_no_initial_states():
     with pytest.raises(TypeError, match=r"initial must be a number, a Separable .* got ndarray"):
         PDE([X], mass(X), boundary="neumann", initial=np.zeros(4))
+
+
+def test_descriptions_count_functions_of_the_state():
+    terms = [pointwise("f**2"), pointwise("-f")]
+    problem = PDE([X, Y], terms, boundary="neumann", initial=0.0).discretize(2, 1)
+    assert "0 terms and 2 functions of the state, " in repr(problem)
 
 
 def test_functions_that_change_their_arguments_are_explained():
