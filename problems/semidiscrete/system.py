@@ -504,11 +504,12 @@ class System:
         a weight.
         """
         problem = self.problem
-        if not is_function_of_axes(function):
+        if is_function_of_axes(function):
+            given = function_of_axes("f", function, problem.axes, in_time=True)  # type: ignore[arg-type]
+        else:
             parts = SeparableSum(separable_parts("f", function, problem.axes))  # type: ignore[arg-type]
             known = SeparableOnAxes(lambda _: parts, problem.axes)
-            function = FunctionOfAxes("f", known, problem.axes, None, in_time=True)
-        given = function_of_axes("f", function, problem.axes, in_time=True)
+            given = FunctionOfAxes("f", known, problem.axes, None, in_time=True)
         return self.transform.project(given, problem.t0 if t is None else t)
 
     # The parts that the methods above use; each is assembled when it is first needed.
