@@ -45,7 +45,7 @@ class Request:
             if not value >= 0.0:
                 raise ValueError(f"{name} is {value!r}; expected a number >= 0.")
         for name, value in (("damp", self.damp), ("conlim", self.conlim)):
-            if not np.isfinite(value) or value < 0.0:
+            if not np.isreal(value) or not np.isfinite(value) or value < 0.0:
                 raise ValueError(f"{name} is {value}; expected a finite number >= 0")
         if self.maxiter is not None:
             check_count("the largest number of iterations", self.maxiter, minimum=0)

@@ -208,6 +208,7 @@ def test_arrays_of_other_libraries(rng, method):
         ({"A": bk.KroneckerProduct([np.ones((2, 3, 3))])}, ValueError, "expected one operator"),
         ({"A": lambda x: x}, ValueError, "A has shape"),
         ({"x0": np.ones(4)}, ValueError, "x0 has shape"),
+        ({"damp": 1j}, ValueError, "damp is 1j"),
         ({"damp": -1.0}, ValueError, "damp is -1"),
         ({"atol": np.nan}, ValueError, "atol is nan"),
         ({"btol": -1}, ValueError, "btol is -1"),
