@@ -114,7 +114,7 @@ def evolve(
     raise_on_failure : bool
         Raise if the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED, UNSTABLE or
         NOT_PHYSICAL.
-    rtol, atol : float, or atol an array of shape (N,), optional
+    rtol, atol : float, or atol an array of shape (N,) or that of u0, optional
         If one of them is given, the step sizes are adapted so that the estimated error of each step
         is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``. For
         "bdf", atol may have a number for each element: then the root of the mean square of

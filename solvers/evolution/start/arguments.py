@@ -201,10 +201,10 @@ def _tolerance_of_elements(atol: Any) -> NDArray[Any]:
     """Return an absolute tolerance for each element, which has to be positive."""
     module = array_module(atol)
     found = module.array(atol, dtype=np.float64)
-    if found.ndim != 1 or not bool((module.isfinite(found) & (found > 0.0)).all()):
+    if not bool((module.isfinite(found) & (found > 0.0)).all()):
         raise ValueError(
             "atol is an array; expected positive finite numbers of shape (N,), one for each "
-            "element of the state."
+            "element of the state, or of the shape of u0."
         )
     return found  # type: ignore[no-any-return]
 

@@ -188,20 +188,20 @@ class FunctionProblem:
     function : callable
         It is called with states of the shape of ``u0``.
     u0 : array_like
-        The state at 0, of any shape; integers are taken as float64.
+        The state at 0, of any shape, `state_shape`; integers are taken as float64.
     """
 
     t0 = 0.0
 
     def __init__(self, function: Any, u0: Any) -> None:
         given = as_array(u0, "u0", array_module(u0))
-        self._shape, self._write = given.shape, writing(function, "t, u", "f")
+        self.state_shape, self._write = given.shape, writing(function, "t, u", "f")
         self.initial: Vector = given.astype(compute_dtype(given)).reshape(-1)
 
     def rhs(self, t: float, u: Vector, out: Vector) -> None:
         """Write f(t, u) into ``out``."""
-        self._write(t, u.reshape(self._shape), out.reshape(self._shape))
+        self._write(t, u.reshape(self.state_shape), out.reshape(self.state_shape))
 
     def flat(self, function: Any) -> Any:
         """Return a function of (t, u) for flat states, which gives it those of the shape of u0."""
-        return lambda t, u: function(t, u.reshape(self._shape))
+        return lambda t, u: function(t, u.reshape(self.state_shape))

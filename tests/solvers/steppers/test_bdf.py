@@ -322,6 +322,14 @@ REFUSED = [
 ]
 
 
+def test_atol_may_have_the_shape_of_the_state():
+    options = {"until": 1.0, "method": "bdf", "rtol": 1e-4}
+    atol = np.array([[1e-3, 1e-5], [1e-7, 1e-9]])
+    found = evolve(lambda t, u: -u, u0=np.ones((2, 2)), atol=atol, **options)
+    flat = evolve(lambda t, u: -u, u0=np.ones(4), atol=atol.reshape(-1), **options)
+    np.testing.assert_array_equal(np.ravel(found.u), flat.u)
+
+
 @pytest.mark.parametrize("jac", [np.eye(2), lambda t, u: np.eye(2)])
 def test_a_jacobian_of_the_wrong_shape_is_refused(jac):
     with pytest.raises(ValueError, match=r"has shape \(2, 2\); expected \(3, 3\)"):
