@@ -221,11 +221,12 @@ def plan_integration(
     tolerances = as_tolerances(rtol, atol)
     ranks = ranks_of_problem(problem)
     if tolerances is not None and not isinstance(tolerances.atol, float):
-        if tolerances.atol.shape == getattr(problem, "state_shape", None):
-            tolerances = replace(tolerances, atol=tolerances.atol.reshape(-1))
-        _refuse_tolerances_of_elements(problem, method, resume, tolerances.atol, initial)
-        atol = array_module(initial).asarray(tolerances.atol, dtype=initial.real.dtype)
-        tolerances = replace(tolerances, atol=atol)
+        given = tolerances.atol
+        if given.shape == getattr(problem, "state_shape", None):
+            given = given.reshape(-1)
+        _refuse_tolerances_of_elements(problem, method, resume, given, initial)
+        given = array_module(initial).asarray(given, dtype=initial.real.dtype)
+        tolerances = replace(tolerances, atol=given)
     if checkpoint is not None:
         _refuse_other_grids(checkpoint, adapts)
         if tolerances is not None:
