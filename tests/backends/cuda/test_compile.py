@@ -369,6 +369,7 @@ def test_krylov_methods_are_described_as_in_the_kernels(dtype):
         dtype.char
     ]
     names = {"NOT_FINITE": "kNotFinite", "SPENT": "kSpent", "NORM_B": "kNormB"}
+    names |= {"COLUMNS": "gmres::kColumns", "KEPT": "gmres::kKept"}
 
     def constant(member):
         words = member.name.title().split("_")
