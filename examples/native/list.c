@@ -16,13 +16,13 @@ int main(void) {
                               .ids = ids[0], .inputs = inputs, .outputs = outputs};
   const void *pools[] = {pool, pool};
 
-  double x[BLOCKS][BLOCK], y[BLOCKS][BLOCK], expected[BLOCKS][BLOCK] = {{0}};
-  for (int i = 0; i < BLOCKS * BLOCK; ++i) x[0][i] = sin(i);
+  double x[BLOCKS * BLOCK], y[BLOCKS * BLOCK], expected[BLOCKS * BLOCK] = {0};
+  for (int i = 0; i < BLOCKS * BLOCK; ++i) x[i] = sin(i);
   for (int b = 0; b < PRODUCTS; ++b)
     for (int i = 0; i < BLOCK; ++i)
       for (int j = 0; j < BLOCK; ++j)
-        expected[outputs[b]][i] += pool[ids[b][0]][i / N][j / N] * pool[ids[b][1]][i % N][j % N] *
-                                   x[inputs[b]][j];
+        expected[outputs[b] * BLOCK + i] += pool[ids[b][0]][i / N][j / N] * pool[ids[b][1]][i % N][j % N] *
+                                   x[inputs[b] * BLOCK + j];
 
   bk_batch *plan = NULL;
   if (bk_batch_create(&plan, BK_F64, &list, pools, NULL, 0) != BK_OK ||
@@ -33,7 +33,7 @@ int main(void) {
   bk_batch_destroy(plan);
 
   double error = 0;
-  for (int i = 0; i < BLOCKS * BLOCK; ++i) error = fmax(error, fabs(y[0][i] - expected[0][i]));
+  for (int i = 0; i < BLOCKS * BLOCK; ++i) error = fmax(error, fabs(y[i] - expected[i]));
   printf("largest difference from plain loops: %.1e\n", error);
   return error > 1e-14;
 }
