@@ -60,7 +60,7 @@ struct Given {
       const Index size = checked_product({counts[k], K, C});
       const T* data = array_of<T>(matrices, Index(k), size, "pools");
       if (transposed) {
-        std::vector<T> copy(std::size_t{0});
+        std::vector<T> copy;
         copy.reserve(std::size_t(size));
         for (Index i = 0; i < counts[k]; ++i)
           for (Index row = 0; row < K; ++row)
@@ -80,11 +80,11 @@ struct Given {
   std::vector<bool> identities(std::size_t k) const {
     const Index n = shape.outputs[k];
     std::vector<bool> found(std::size_t(counts[k]), n == shape.inputs[k]);
-    for (Index i = 0; i < Index(found.size()) * n * n; ++i) {
-      if (n != shape.inputs[k]) break;
-      const T* matrix = pools[k] + i / (n * n) * n * n;
-      const Index entry = i % (n * n);
-      if (!(matrix[entry] == T(entry / n == entry % n ? 1 : 0))) found[std::size_t(i / (n * n))] = false;
+    if (n != shape.inputs[k]) return found;
+    for (Index i = 0; i < counts[k]; ++i) {
+      const T* matrix = pools[k] + i * n * n;
+      for (Index entry = 0; entry < n * n; ++entry)
+        if (!(matrix[entry] == T(entry / n == entry % n))) found[std::size_t(i)] = false;
     }
     return found;
   }

@@ -21,7 +21,8 @@ from .rectangular import Rectangular
 __all__ = ["Request", "Solved", "is_converged", "minimise"]
 
 # Why a system stopped: SciPy's codes, and two of our own.
-_ZERO, _CONSISTENT, _LEAST, _ILL, _LIMIT, _UNTRUE, _NOT_FINITE = 0, 1, 2, 3, 7, 8, 9
+_ZERO, _CONSISTENT, _LEAST_SQUARES, _ILL_CONDITIONED, _MAX_ITERATIONS = 0, 1, 2, 3, 7
+_NOT_CONFIRMED, _NOT_FINITE = 8, 9
 _EPS = 3  # added to the codes 1 to 3 where the tolerance was rounding
 _CONVERGED = (0, 1, 2, 4, 5)
 _SLACK = 2.0  # of true norms beside the estimated ones that met a tolerance
@@ -108,7 +109,7 @@ class _Solve:
         self.A, self.b, self.start, self.request = A, b, start, request
         self.module, count = array_module(b), len(b)
         self.x = self.module.zeros((count, A.shape[1]), b.dtype)
-        self.istop = np.full(count, _LIMIT)
+        self.istop = np.full(count, _MAX_ITERATIONS)
         self.iterations = np.zeros(count, np.int64)
         self.norm_b = norms_of(b)
         self.operator, self.condition = np.zeros(count), np.zeros(count)
@@ -133,7 +134,7 @@ class _Solve:
             found = recurrence.step(bases)
             self._end(self._codes(bases, recurrence, found), bases, recurrence, found)
         if len(self._active):
-            self._end(np.full(len(self._active), _LIMIT), bases, recurrence, None)
+            self._end(np.full(len(self._active), _MAX_ITERATIONS), bases, recurrence, None)
 
     def _codes(
         self, bases: Bidiagonal, recurrence: Recurrence, found: Estimates
@@ -147,12 +148,12 @@ class _Solve:
         normal = np.where(found.damped > 0, normal, 0.0)
         codes = np.full(len(image), -1)
         singular = 1.0 / found.condition
-        codes[singular <= eps] = _ILL + _EPS
-        codes[normal <= eps] = _LEAST + _EPS
+        codes[singular <= eps] = _ILL_CONDITIONED + _EPS
+        codes[normal <= eps] = _LEAST_SQUARES + _EPS
         codes[residual <= eps * (1.0 + image)] = _CONSISTENT + _EPS
         if request.conlim > 0:
-            codes[singular <= 1.0 / request.conlim] = _ILL
-        codes[normal <= request.atol] = _LEAST
+            codes[singular <= 1.0 / request.conlim] = _ILL_CONDITIONED
+        codes[normal <= request.atol] = _LEAST_SQUARES
         codes[residual <= request.btol + request.atol * image] = _CONSISTENT
         finite = np.isfinite(np.stack([residual, normal, image])).all(axis=0)
         codes[~finite] = _NOT_FINITE
@@ -238,7 +239,7 @@ class _Solve:
         consistent = _SLACK * (request.btol * self.norm_b + request.atol * image)
         least = self.operator * (np.maximum(_SLACK * request.atol * damped, rounding) / unit)
         true = (damped <= np.maximum(consistent, rounding)) | (normal <= least)
-        self.istop[np.isin(self.istop, (_CONSISTENT, _LEAST)) & ~true] = _UNTRUE
+        self.istop[np.isin(self.istop, (_CONSISTENT, _LEAST_SQUARES)) & ~true] = _NOT_CONFIRMED
         self.istop[~np.isfinite(damped)] = _NOT_FINITE
 
 

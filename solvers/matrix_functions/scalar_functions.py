@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["NAMES", "first_column", "of_hermitian"]
 
 _ROUNDING = 100  # roundings of the largest eigenvalue that one below 0 may be
-_MOST_TESTED = 8  # rows of the first small matrices, with which functions are tested
+_MAX_TESTED = 8  # rows of the small matrices for which it is tested that f(X) commutes with X
 _COMMUTES = 1e-3  # relative commutator of f(X) and X that rounding may leave; chosen by hand
 
 
@@ -51,7 +51,7 @@ def first_column(f: Any, matrix: NDArray[Any]) -> NDArray[Any]:
             f"f returned an array of shape {found.shape} for a matrix of shape {matrix.shape}; "
             "expected a function of matrices, such as scipy.linalg.logm"
         )
-    if callable(f) and 1 < len(matrix) <= _MOST_TESTED and np.isfinite(found[:, 0]).all():
+    if callable(f) and 1 < len(matrix) <= _MAX_TESTED and np.isfinite(found[:, 0]).all():
         moved = matrix - np.trace(matrix) / len(matrix) * np.eye(len(matrix))
         size = np.linalg.norm(found) * np.linalg.norm(moved)
         if not np.linalg.norm(found @ moved - moved @ found) <= _COMMUTES * size:

@@ -103,7 +103,7 @@ class TrialSteps:
             square = self._stepper.square(self.u)
             if square is None:
                 square = dot_over(self._ranks, self.u, self.u).real
-            elif self._ranks is not None:
+            else:
                 square = float(sum_over(self._ranks, np.array([square]))[0])
             self._size = self._root(square, self.u)
         with np.errstate(over="ignore", invalid="ignore"):
