@@ -193,8 +193,8 @@ def set_num_threads(count: int) -> None:
 def get_num_threads() -> int:
     """Return how many threads the kernels may use.
 
-    At first OpenMP's default: what ``OMP_NUM_THREADS`` says, or else one per processor that this
-    process may use, also by the limit of its control group (a container's). If
+    At first what ``OMP_NUM_THREADS`` says (and at most ``OMP_THREAD_LIMIT``), or else one per
+    processor that this process may use, also by the limit of its control group (a container's). If
     ``OMP_NUM_THREADS`` asks for more than 8 for each processor, it is one for each, with a warning.
     A call may take fewer: one that is short, one like others that were faster on half of them, or a
     quarter, or one lately, and one during which another thread's call has them.

@@ -6,6 +6,7 @@
 
 #include "bindings/register.hpp"
 #include "engine/dispatch.hpp"
+#include "engine/processors.hpp"
 #include "engine/threads.hpp"
 
 namespace batchkron {

@@ -1,6 +1,5 @@
 #include "engine/thread_pool.hpp"
 
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+
+#include "engine/processors.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -59,20 +60,12 @@ Index share_begin(const ThreadPass& pass, int share) {
   return pass.count / pass.threads * share + std::min<Index>(pass.count % pass.threads, share);
 }
 
-// New threads may use the processors of the thread that starts them; if OpenMP binds that thread to
-// one (OMP_PROC_BIND), all of OpenMP's.
+// New threads may use all processors of the process, also if the thread that starts them is bound.
 void unbind(pthread_attr_t& attributes) {
 #ifdef __linux__
   cpu_set_t processors;
-  if (omp_get_num_places() == 0) return;
-  if (sched_getaffinity(0, sizeof processors, &processors) != 0) return;
-  for (int place = 0; place < omp_get_num_places(); ++place) {
-    std::vector<int> ids(std::size_t(omp_get_place_num_procs(place)));
-    omp_get_place_proc_ids(place, ids.data());
-    for (const int id : ids)
-      if (id >= 0 && id < CPU_SETSIZE) CPU_SET(std::size_t(id), &processors);
-  }
-  pthread_attr_setaffinity_np(&attributes, sizeof processors, &processors);
+  if (usable_processors(processors))
+    pthread_attr_setaffinity_np(&attributes, sizeof processors, &processors);
 #endif
 }
 
@@ -248,7 +241,7 @@ ThreadPass ThreadPool::await(int thread, std::uint64_t& number) {
 // A member for which there is no processor sleeps at once.
 double ThreadPool::seconds_to_wait(int thread) const {
   static const double usual = wait_policy();
-  static const int processors = omp_get_num_procs();
+  static const int processors = num_processors();
   if (thread >= processors) return 0;
   return thread < awake_.load(relaxed) ? std::max(kHeldWait, usual) : usual;
 }

@@ -1,12 +1,12 @@
 #include "engine/threads.hpp"
 
-#include <omp.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
+
+#include "engine/processors.hpp"
 
 namespace batchkron {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr std::memory_order relaxed = std::memory_order_relaxed;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
-std::atomic<int> chosen{0};          // by set_num_threads; 0: OpenMP's default
+std::atomic<int> chosen{0};          // by set_num_threads; 0: the default
 std::atomic<int> limit{kNoLimit};    // by set_thread_limit
 std::atomic<int> started{kNoLimit};  // most threads after the system has refused one
 std::atomic<void (*)(int)> on_refusal{nullptr};
@@ -34,15 +34,6 @@ const int at_fork = pthread_atfork(nullptr, nullptr, [] {
   if (pool_exists.load(relaxed)) pool_is_lost.store(true);
 });
 
-// Whether OMP_NUM_THREADS says how many threads there are.
-bool is_set_by_user() {
-  static const bool is_set = [] {
-    const char* value = std::getenv("OMP_NUM_THREADS");
-    return value && *value;
-  }();
-  return is_set;
-}
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -61,8 +52,8 @@ int num_threads() {
   if (pool_is_lost.load(relaxed)) return 1;
   int count = chosen.load(relaxed);
   if (count == 0) {
-    count = omp_get_max_threads();
-    if (!is_set_by_user()) count = std::min(count, limit.load(relaxed));
+    count = default_threads();
+    if (!threads_are_set_by_user()) count = std::min(count, limit.load(relaxed));
   }
   return std::min(count, started.load(relaxed));
 }
@@ -70,8 +61,6 @@ int num_threads() {
 void set_num_threads(int count) { chosen.store(count, relaxed); }
 
 void set_thread_limit(int count) { limit.store(count, relaxed); }
-
-int num_processors() { return omp_get_num_procs(); }
 
 void set_refusal_handler(void (*handler)(int threads)) { on_refusal.store(handler); }
 

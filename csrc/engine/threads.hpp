@@ -9,16 +9,13 @@
 
 namespace batchkron {
 
-// The number that was set, else OpenMP's default, at most the limit. Always 1 in a process that was
+// The number that was set, else the default (processors.hpp), at most the limit. Always 1 in a process that was
 // forked after its parent had used threads (the child inherits none of them), and never more than
 // the system has started.
 int num_threads();
 void set_num_threads(int count);
 // The most threads that are taken where none were set and OMP_NUM_THREADS does not say how many.
 void set_thread_limit(int count);
-// The processors that the process may use; the calling thread may be bound to one of them, as by
-// OMP_PROC_BIND.
-int num_processors();
 // Called with how many threads there are where the system refuses to start more.
 void set_refusal_handler(void (*handler)(int threads));
 // The threads of the last call by this thread.

@@ -18,8 +18,8 @@ __all__ = [
     "warn_of_missing_kernels",
 ]
 
-# If OpenMP's default has more threads per processor than this, one per processor is taken instead:
-# so many threads only wait for each other. Chosen by hand.
+# If the environment asks for more threads per processor than this, one per processor is taken
+# instead: so many threads only wait for each other. Chosen by hand.
 MAX_THREADS_PER_PROCESSOR = 8
 _threads_are_checked = False
 
@@ -65,7 +65,7 @@ def warn_of_missing_kernels() -> None:
 
 
 def checked_num_threads() -> int:
-    """Return how many threads the kernels may use, after checking OpenMP's default."""
+    """Return how many threads the kernels may use, after checking the environment."""
     _limit_threads()
     return _native.get_num_threads()
 
@@ -78,7 +78,7 @@ def choose_num_threads(count: int) -> None:
 
 
 def _limit_threads() -> None:
-    """Limit OpenMP's default by the control group, and if far too large, with a warning, once.
+    """Limit the number by the control group, and if far too large, with a warning, once.
 
     The limit of the control group holds where OMP_NUM_THREADS does not say how many threads.
     """
@@ -105,8 +105,9 @@ def _limit_threads() -> None:
 def _processor_quota(root: Path = Path("/")) -> float | None:
     """Return the processors' time that the control groups of this process get, None for all.
 
-    0.5 is half a processor. Containers are limited so; OpenMP does not know of it. See cgroups(7):
-    version 2 has ``cpu.max``, version 1 ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``.
+    0.5 is half a processor. Containers are limited so, which the mask of processors does not show.
+    See cgroups(7): version 2 has ``cpu.max``, version 1 ``cpu.cfs_quota_us`` and
+    ``cpu.cfs_period_us``.
     """
     quotas = []
     for folder in _control_groups(root):

@@ -50,7 +50,7 @@ BK_API const char *bk_last_error(void);
 /* The instruction set of the kernels, for example "avx2". */
 BK_API bk_status bk_instruction_set(const char **name);
 BK_API int32_t bk_num_threads(void);
-/* 0: as OpenMP chooses (OMP_NUM_THREADS, or all processors that the process may use). */
+/* 0: what OMP_NUM_THREADS says, or one for each processor that the process may use. */
 BK_API bk_status bk_set_num_threads(int32_t count);
 
 /* ---- A Kronecker product: y (outer, prod rows, inner) = alpha (F_1 x ... x F_n) x + beta y, with

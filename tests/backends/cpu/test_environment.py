@@ -72,7 +72,8 @@ def test_far_too_many_threads_are_limited_when_first_needed():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
 def test_threads_that_openmp_binds_are_not_taken_for_one_processor():
     wanted = min(9, 8 * len(os.sched_getaffinity(0)))  # more than 8 for the caller's processor
-    program = "import batchkron as bk; print(bk.get_num_threads())"
+    program = "import ctypes; ctypes.CDLL('libgomp.so.1')\n"
+    program += "import batchkron as bk; print(bk.get_num_threads())"
     run = python("-c", program, OMP_PROC_BIND="close", OMP_NUM_THREADS=str(wanted))
     assert (run.stdout, run.stderr) == (f"{wanted}\n", "")
 
@@ -163,6 +164,17 @@ def test_a_limit_holds_where_nobody_says_how_many():
     assert run.stdout.split() == ["1", "3"]
     run = python("-c", LIMITED, OMP_NUM_THREADS="2")
     assert run.stdout.split() == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "count"),
+    [("3", "", 3), (" 3 ", "", 3), ("5,2", "", 5), ("5", "2", 2), ("", "1", 1)]
+    + [(text, "", len(os.sched_getaffinity(0))) for text in ("", "0", "-2", "3x", "two", "3.5")],
+)
+def test_variables_of_openmp_say_how_many_threads(text, limit, count):
+    program = "import batchkron as bk; print(bk.get_num_threads())"
+    run = python("-c", program, OMP_NUM_THREADS=text, OMP_THREAD_LIMIT=limit)
+    assert (run.stdout, run.stderr) == (f"{count}\n", "")
 
 
 REFUSED = """
